@@ -1,0 +1,64 @@
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help setup airflow-db test test-unit check lint types imports demo up prove bench lock clean
+
+PY := .venv/bin/python
+UV_COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links
+
+# Every process a recipe starts sees the same sources, the same clock zone and the Spark of .venv. A SPARK_HOME
+# that the user has for other work would bring another Spark; only set-up sees it, for its mirror settings.
+user_spark_home := $(SPARK_HOME)
+unexport SPARK_HOME
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PYTHONPATH := $(CURDIR)/jobs:$(CURDIR)/plugins
+export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/.venv/bin/python
+export TZ := UTC
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+
+setup: ## check Java, make .venv, fetch the Delta jars (each target does this by itself)
+	@SPARK_HOME="$(user_spark_home)" scripts/setup.sh
+
+airflow-db: ## make the database of the embedded Airflow in .airflow/
+	@SPARK_HOME="$(user_spark_home)" scripts/setup.sh airflow-db
+
+demo: setup ## real flights, the real scheduler, a killed run and its recovery; then a report
+	$(PY) scripts/demo.py
+
+up: setup ## the demo's Airflow, started to stay; prints the address of its UI and the login
+	$(PY) scripts/up.py
+
+test: check ## all checks and all tests: what CI runs
+	$(PY) -m pytest
+
+test-unit: setup ## the unit tests alone: seconds, without Spark or Airflow
+	$(PY) -m pytest tests/unit
+
+prove: setup ## all tests and the full crash matrix, which takes long
+	$(PY) -m pytest -m "prove or not prove"
+
+bench: setup ## measure, and print one table
+	$(PY) bench/run.py
+
+check: lint types imports ## ruff, mypy and the import contracts
+
+lint: setup
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+
+types: setup
+	.venv/bin/mypy
+
+imports: setup
+	.venv/bin/lint-imports --no-logo
+
+lock: setup ## write requirements*.txt anew from requirements*.in
+	.venv/bin/uv $(UV_COMPILE) -q -o requirements.txt requirements.in
+	.venv/bin/uv $(UV_COMPILE) -q -o requirements-dev.txt requirements-dev.in
+
+clean: ## remove what set-up, tools and runs made; not home/ and lake/, which are data
+	rm -rf .venv .cache .airflow .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

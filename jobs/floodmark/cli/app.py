@@ -1,0 +1,43 @@
+"""The command `floodmark`: its commands in the order in which one meets them."""
+
+from __future__ import annotations
+
+import typer
+
+from floodmark.cli import epochs, init, plan, preview, reset, rows, run, status, validate
+from floodmark.cli.boundary import Commands, DeadCommands
+
+app = typer.Typer(
+    name="floodmark",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Runs stateful stream rules exactly once on Delta tables.\n\n"
+    "A first rule: `floodmark init`, then `floodmark validate`, `floodmark preview NAME`, `floodmark run NAME`.\n\n"
+    "Exit codes: 0 done · 1 failed, a retry may help · 2 refused · 3 failed, a retry cannot help.",
+)
+
+WRITING, RUNNING, LOOKING = "Write a rule", "Run it", "See what it did"
+
+app.command("init", rich_help_panel=WRITING)(init.init)
+app.command("validate", rich_help_panel=WRITING)(validate.validate)
+app.command("plan", rich_help_panel=WRITING)(plan.plan)
+app.command("preview", rich_help_panel=WRITING)(preview.preview)
+app.command("run", rich_help_panel=RUNNING)(run.run)
+app.command("reset", rich_help_panel=RUNNING)(reset.reset)
+app.command("list", rich_help_panel=LOOKING)(status.list_rules)
+app.command("status", rich_help_panel=LOOKING)(status.status)
+app.command("epochs", rich_help_panel=LOOKING)(epochs.epochs)
+app.command("state", rich_help_panel=LOOKING)(rows.state)
+app.command("late", rich_help_panel=LOOKING)(rows.late)
+
+dead = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="The rows that a rule could not use.")
+dead.command("list")(rows.dead)
+app.add_typer(dead, name="dead", rich_help_panel=LOOKING)
+
+
+@app.callback()
+def _root() -> None:
+    """Stands here so that the text of the whole command is its own."""

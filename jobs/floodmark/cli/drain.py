@@ -1,0 +1,207 @@
+"""A run of several rules: who has work is settled without a JVM, the rest share one Spark application."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from floodmark.cli.boundary import exit_code, message
+from floodmark.cli.openwindows import OpenWindows, open_windows, zoned
+from floodmark.cli.output import iso
+from floodmark.cli.selection import Selection
+from floodmark.cli.working import Working, working
+from floodmark.connectors.news import look
+from floodmark.connectors.preflight import check_without_jvm
+from floodmark.core.rules import Rule
+from floodmark.errors import FloodmarkError, worst
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.core.records import Head
+    from floodmark.spark.epoch import EpochReport
+    from floodmark.spark.run import RunReport
+
+MOST_AT_A_TIME = 4  # a small epoch is bound by Delta's commits, not by cores; more rules only share the driver's memory
+
+
+@dataclass
+class Outcome:
+    """What a run did for one rule."""
+
+    rule: str
+    idle: bool = False
+    epochs: list[EpochReport] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    head: Head | None = None
+    windows: OpenWindows | None = None
+    zoned: bool = True
+    seconds: float = 0.0
+    fault: Exception | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.fault is None else exit_code(self.fault)
+
+    def text(self) -> str:
+        """The rule's line in the summary."""
+        if self.fault is not None:
+            said = message(self.fault)
+            done = f" ({self._done()} before that)" if self.epochs or self.lost else ""
+            return f"{said}{done}" if said.startswith(f"rule {self.rule}") else f"rule {self.rule}: {said}{done}"
+        epoch = self.head.epoch if self.head else 0
+        if self.idle:
+            return f"{self.rule}: nothing new since epoch {epoch}{self._windows()}"
+        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}"
+
+    def _done(self) -> str:
+        out = sum(epoch.output for epoch in self.epochs)
+        read = sum(epoch.read for epoch in self.epochs)
+        lost = f", {_epochs(len(self.lost))} lost (qos 0): {', '.join(map(str, self.lost))}" if self.lost else ""
+        return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{lost}"
+
+    def _windows(self) -> str:
+        return f"\n  {self.windows.text()}" if self.windows else ""
+
+    def facts(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "result": "failed" if self.fault else "idle" if self.idle else "done",
+            "exit_code": self.exit_code,
+            "epoch": self.head.epoch if self.head else None,
+            "generation": self.head.generation if self.head else None,
+            "watermark": iso(self.head.watermark, self.zoned) if self.head else None,
+            "epochs": [self._epoch(epoch) for epoch in self.epochs],
+            "lost": self.lost,
+            "open_windows": self.windows.facts() if self.windows else None,
+            "seconds": round(self.seconds, 3),
+            "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,
+        }
+
+    def _epoch(self, epoch: EpochReport) -> dict[str, Any]:
+        found = {key: value for key, value in vars(epoch).items() if key != "rule"}
+        return {**found, "watermark": iso(epoch.watermark, self.zoned), "seconds": round(epoch.seconds, 3)}
+
+
+@dataclass
+class Drained:
+    """All outcomes, in the order asked for; `signal`: the one that ended the run early, if any."""
+
+    outcomes: list[Outcome]
+    signal: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return worst([outcome.exit_code for outcome in self.outcomes]) if self.signal is None else 128 + self.signal
+
+
+def _epochs(count: int) -> str:
+    return "1 epoch" if count == 1 else f"{count} epochs"
+
+
+def drain(selection: Selection, root: Path, master: str, run: str, parallel: int | None, quiet: bool) -> Drained:
+    """Run the selected rules. `quiet`: keep standard output for a document."""
+    outcomes = {name: Outcome(name, fault=fault) for name, fault in selection.faults.items()}
+    outcomes |= {rule.rule: Outcome(rule.rule) for rule in selection.rules}
+    reasons = {rule.rule: _why(rule, root, outcomes[rule.rule]) for rule in selection.rules}
+    due = [rule for rule in selection.rules if reasons[rule.rule] is not None]
+    stopped = None
+    if due:
+        with working(_zones(due, root), quiet) as progress:
+            progress.starting_spark({rule.rule: str(reasons[rule.rule]) for rule in due})
+            stopped = _Application(root, run, outcomes, progress).work(due, master, parallel)
+    for rule in selection.rules:
+        _look_back(rule, root, outcomes[rule.rule])
+    return Drained(list(outcomes.values()), stopped)
+
+
+def _why(rule: Rule, root: Path, outcome: Outcome) -> str | None:
+    """Why the rule needs a run; None: it does not, or cannot have one (its outcome says which)."""
+    try:
+        check_without_jvm(rule, root)
+        why = look(rule, root).why
+    except Exception as fault:
+        outcome.fault = fault
+        return None
+    outcome.idle = why is None
+    return why
+
+
+def _look_back(rule: Rule, root: Path, outcome: Outcome) -> None:
+    """Where the rule stands now. A ledger that cannot be read is the run's to report, not the summary's."""
+    try:
+        ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    except FloodmarkError as fault:
+        outcome.fault = outcome.fault or fault
+        return
+    outcome.head = ledger.head if ledger else None
+    if outcome.head:
+        outcome.zoned = zoned(rule, outcome.head)
+        if outcome.fault is None:
+            outcome.windows = open_windows(rule, outcome.head, root)
+
+
+def _zones(rules: list[Rule], root: Path) -> Callable[[str], bool]:
+    """Whether a rule's event times have a zone; asked once, when the first epoch stands in the ledger."""
+    by_name, known = {rule.rule: rule for rule in rules}, dict[str, bool]()
+
+    def ask(name: str) -> bool:
+        if name not in known:
+            ledger = LedgerReader.load(Home(root, name).ledger)
+            known[name] = zoned(by_name[name], ledger.head if ledger else None)
+        return known[name]
+
+    return ask
+
+
+class _Application:
+    """The one Spark application of a run, and the threads that share it."""
+
+    def __init__(self, root: Path, run: str, outcomes: dict[str, Outcome], progress: Working):
+        self._root, self._run, self._outcomes, self._progress = root, run, outcomes, progress
+
+    def work(self, rules: list[Rule], master: str, parallel: int | None) -> int | None:
+        """Run the rules; the signal that ended this early, if any."""
+        from floodmark.cli.stopping import Stopping
+        from floodmark.spark.session import root_session
+
+        with Stopping() as stopping:
+            session = root_session(master, rules)
+            stopping.application(session)
+            try:
+                self._in_threads(session, rules, min(parallel or MOST_AT_A_TIME, len(rules)), stopping.check)
+            finally:
+                session.stop()
+        return stopping.signal
+
+    def _in_threads(self, session: SparkSession, rules: list[Rule], threads: int, check: Callable[[], None]) -> None:
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            for future in [pool.submit(self._one, session, rule, check) for rule in rules]:
+                future.result()
+
+    def _one(self, session: SparkSession, rule: Rule, check: Callable[[], None]) -> None:
+        from floodmark.spark.run import RuleRun
+
+        outcome, begun = self._outcomes[rule.rule], time.monotonic()
+
+        def told(epoch: EpochReport) -> None:
+            outcome.epochs.append(epoch)
+            self._progress.committed(epoch)
+            check()
+
+        try:
+            check()
+            self._progress.started(rule.rule)
+            report: RunReport = RuleRun(session, rule, self._root, self._run, told).run()
+            outcome.lost = report.lost
+        except Exception as fault:
+            outcome.fault = fault
+        finally:
+            outcome.seconds = time.monotonic() - begun
+            self._progress.ended(rule.rule)

@@ -1,0 +1,78 @@
+"""How facts are printed: for people, and as one JSON document."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+FORMAT = 1  # of every JSON document that is printed; docs/reference/json.md says what it holds
+WIDE = 400  # columns of a table that goes into a file or a pipe: never folded
+EPOCH_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def console(*, err: bool = False) -> Console:
+    """A console on the stream as it is now; wide where nobody looks at it."""
+    stream = sys.stderr if err else sys.stdout
+    width = None if stream.isatty() else WIDE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """One line (or several) as it is, never folded."""
+    console(err=err).print(Text(text), soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    say(f"error: {text}", err=True)
+
+
+def document(facts: Mapping[str, Any]) -> None:
+    """The one JSON document of a command with --json."""
+    print(json.dumps({"format": FORMAT, **facts}, indent=2, default=str, ensure_ascii=False))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
+    """A plain table; numbers stand to the right."""
+    rows = list(rows)
+    found = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for at, name in enumerate(columns):
+        numbers = bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
+        found.add_column(Text(name), justify="right" if numbers else "left")
+    for row in rows:
+        found.add_row(*(Text(cell(value)) for value in row))
+    console().print(found)
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}"
+    return str(value)
+
+
+def iso(at: int | None, zoned: bool = True) -> str | None:
+    """Microseconds since 1970 as ISO 8601: in UTC with a Z, or, for times without a zone, as their clock shows it."""
+    if at is None:
+        return None
+    try:
+        moment = EPOCH_ZERO + timedelta(microseconds=at)
+    except OverflowError:
+        return f"{at} microseconds"
+    return moment.replace(tzinfo=None).isoformat() + ("Z" if zoned else "")
+
+
+def size(count: int) -> str:
+    """Bytes as people read them."""
+    amount, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while amount >= 1000 and unit != "TB":
+        amount, unit = amount / 1000, next(units)
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

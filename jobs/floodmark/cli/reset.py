@@ -1,0 +1,116 @@
+"""`floodmark reset`: begin anew from the start of the input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli import options, output
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from floodmark.core.records import Head
+    from floodmark.core.rules import Rule
+
+
+def reset(
+    name: options.RuleName,
+    keep_output: Annotated[
+        bool, typer.Option("--keep-output", help="Leave the sinks' rows; their delivery is at least once from there on.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and end.")] = False,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    master: options.Master = options.MASTER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Begin a new generation of a rule from the start of its input. Its state, and its sinks, are emptied.
+
+    The old generation is sealed: nothing of it can write any more. Killed in the middle, the next run goes on with it.
+
+    Example: `floodmark reset departure_delays --dry-run`
+    """
+    from floodmark.cli.selection import one
+
+    rule, root = one(rules, name), home.absolute()
+    head = _head(rule, root)
+    if not as_json or dry_run:
+        _announce(rule, head, keep_output, as_json)
+    if dry_run:
+        return
+    _ask(yes)
+    after = _reset(rule, root, master, keep_output)
+    facts = _facts(rule, head, keep_output) | {"done": True, "generation": after.generation}
+    if as_json:
+        return output.document(facts)
+    output.say(
+        f"{rule.rule}: generation {after.generation} begins at the start of the input; generation {head.generation} is "
+        f"sealed. `floodmark run {rule.rule}` folds the input again"
+    )
+
+
+def _head(rule: Rule, root: Path) -> Head:
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    if ledger is None or ledger.head is None:
+        raise Refused(f"rule {rule.rule} has not run yet: there is nothing to reset")
+    return ledger.head
+
+
+def _announce(rule: Rule, head: Head, keep_output: bool, as_json: bool) -> None:
+    if as_json:
+        return output.document(_facts(rule, head, keep_output) | {"done": False})
+    output.say(f"{rule.rule}: reset ends generation {head.generation} at epoch {head.epoch} and begins a new one")
+    if head.open is not None:
+        output.say(f"  epoch {head.epoch + 1} is open and is discarded")
+    for table in _emptied(rule, keep_output):
+        output.say(f"  emptied: {table}")
+    if keep_output:
+        output.say("  the sinks keep their rows and get all results once more: at least once from there on")
+
+
+def _facts(rule: Rule, head: Head, keep_output: bool) -> dict[str, Any]:
+    return {
+        "rule": rule.rule,
+        "ended_generation": head.generation,
+        "ended_epoch": head.epoch,
+        "discarded_epoch": head.epoch + 1 if head.open else None,
+        "keep_output": keep_output,
+        "emptied": _emptied(rule, keep_output),
+    }
+
+
+def _emptied(rule: Rule, keep_output: bool) -> list[str]:
+    from floodmark.connectors.delta import delta_sinks
+
+    return ["state", "late", "dead", *([] if keep_output else delta_sinks(rule))]
+
+
+def _ask(yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refused("reset asks before it empties tables, and there is no terminal: give --yes, or look with --dry-run")
+    typer.confirm("Go on?", abort=True, err=True)
+
+
+def _reset(rule: Rule, root: Path, master: str, keep_output: bool) -> Head:
+    from floodmark.cli.run import made_up_id
+    from floodmark.connectors.preflight import check_without_jvm
+    from floodmark.spark.run import RuleRun
+    from floodmark.spark.session import root_session
+
+    check_without_jvm(rule, root)
+    session = root_session(master, [rule])
+    try:
+        report = RuleRun(session, rule, root, made_up_id(), lambda epoch: None).reset(keep_output)
+    finally:
+        session.stop()
+    assert report.head is not None
+    return report.head

@@ -1,0 +1,76 @@
+"""`floodmark run`: drain what is new, for one rule or for several in one Spark application."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from floodmark.cli import options, output
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from floodmark.cli.drain import Outcome
+    from floodmark.cli.selection import Selection
+
+
+def run(
+    names: Annotated[list[str] | None, typer.Argument(metavar="RULE...", help="Names of rules.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All rules of the folder.")] = False,
+    tag: Annotated[str | None, typer.Option("--tag", help="All rules with this tag.", metavar="T")] = None,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", min=1, help="Rules at work at a time.", show_default="at most 4")
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="Name of this run in the ledger.", show_default="made up")
+    ] = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    master: options.Master = options.MASTER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fold what is new, epoch by epoch, then end. Several rules share one Spark application.
+
+    A rule with nothing new costs no JVM. Kill it anywhere and run it again: every row has its effect once.
+    One rule's failure leaves the others alone and is told at the end.
+
+    Example: `floodmark run departure_delays`, `floodmark run --all --parallel 2`
+    """
+    from floodmark.cli import drain
+
+    selection = _selection(rules, names or [], everything, tag)
+    name = run_id or made_up_id()
+    drained = drain.drain(selection, home.absolute(), master, name, parallel, as_json)
+    if as_json:
+        found = {outcome.rule: outcome.facts() for outcome in drained.outcomes}
+        output.document({"run": name, "exit_code": drained.exit_code, "rules": found})
+    else:
+        _tell(drained.outcomes)
+    raise typer.Exit(drained.exit_code)
+
+
+def made_up_id() -> str:
+    return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def _selection(folder: Path, names: list[str], everything: bool, tag: str | None) -> Selection:
+    from floodmark.cli import selection
+
+    if [bool(names), everything, tag is not None].count(True) != 1:
+        raise Refused("expected either names of rules, or --all, or --tag T")
+    if everything:
+        return selection.every(folder)
+    return selection.tagged(folder, tag) if tag is not None else selection.named(folder, names)
+
+
+def _tell(outcomes: list[Outcome]) -> None:
+    """The summary at the end: results first, then what went wrong."""
+    for outcome in outcomes:
+        if outcome.fault is None:
+            output.say(outcome.text())
+    for outcome in outcomes:
+        if outcome.fault is not None:
+            output.complain(outcome.text())

@@ -1,0 +1,93 @@
+"""Which rules a command is about."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from floodmark.errors import FloodmarkError, Refused, RuleInvalid
+
+if TYPE_CHECKING:
+    from floodmark.core.rules import Rule
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A folder of rule files: those that are good, by name, and what is wrong with each of the others, by file name."""
+
+    folder: Path
+    good: dict[str, Rule]
+    bad: dict[str, FloodmarkError]
+
+    def names(self) -> list[str]:
+        return sorted({*self.good, *(Path(file).stem for file in self.bad)})
+
+    def fault(self, name: str) -> FloodmarkError:
+        """Why there is no rule of this name."""
+        found = next((fault for file, fault in self.bad.items() if Path(file).stem == name), None)
+        return found or self._unknown(name)
+
+    def _unknown(self, name: str) -> Refused:
+        near = difflib.get_close_matches(name, self.names(), n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        there = f"there are: {', '.join(self.names())}" if self.names() else "there is none (`floodmark init` writes one)"
+        return Refused(f"no rule {name!r} in {self.folder}: {hint}{there}")
+
+
+@dataclass
+class Selection:
+    """The rules a command works on, and by name those it was asked for and cannot have."""
+
+    rules: list[Rule] = field(default_factory=list)
+    faults: dict[str, FloodmarkError] = field(default_factory=dict)
+
+
+def load(folder: Path) -> Rules:
+    """Read every rule file of a folder. A missing folder is refused; a bad file is not."""
+    from floodmark.core.rules import load_rules
+
+    if not folder.is_dir():
+        raise Refused(f"expected a folder of rule files at {folder}: name it with --rules or FLOODMARK_RULES")
+    good, bad = load_rules(folder, os.environ)
+    return Rules(folder, good, {str(file): as_fault(fault) for file, fault in bad.items()})
+
+
+def as_fault(fault: object) -> FloodmarkError:
+    return fault if isinstance(fault, FloodmarkError) else RuleInvalid(str(fault))
+
+
+def one(folder: Path, name: str) -> Rule:
+    """The rule of this name, or the reason why there is none."""
+    rules = load(folder)
+    if name not in rules.good:
+        raise rules.fault(name)
+    return rules.good[name]
+
+
+def named(folder: Path, names: list[str]) -> Selection:
+    """Rules by name, each once; what is wrong with one leaves the others alone."""
+    rules = load(folder)
+    wanted = list(dict.fromkeys(names))
+    return Selection(
+        [rules.good[name] for name in wanted if name in rules.good],
+        {name: rules.fault(name) for name in wanted if name not in rules.good},
+    )
+
+
+def every(folder: Path) -> Selection:
+    """All rules of the folder; a bad file is a fault."""
+    rules = load(folder)
+    return Selection([rules.good[name] for name in sorted(rules.good)], {Path(f).stem: e for f, e in rules.bad.items()})
+
+
+def tagged(folder: Path, tag: str) -> Selection:
+    """Rules that carry a tag. A bad file's tags are unknown, so it is not a fault here."""
+    found = every(folder)
+    rules = [rule for rule in found.rules if tag in rule.airflow.tags]
+    if not rules:
+        tags = sorted({tag for rule in found.rules for tag in rule.airflow.tags})
+        raise Refused(f"no rule has the tag {tag!r} (`airflow: {{tags: [...]}}`); tags found: {', '.join(tags) or 'none'}")
+    return Selection(rules)

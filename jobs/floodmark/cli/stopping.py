@@ -1,0 +1,72 @@
+"""A run that is asked to stop, by Ctrl-C or by SIGTERM, stops what Spark is doing and says so in its exit code.
+
+Whatever it was doing is finished by the next run, so nothing has to be saved here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from floodmark.errors import RunFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GRACE = 20.0  # seconds for the rules to come to an end; Airflow kills after 60
+AGAIN = 0.5  # seconds between two cancellings: a rule may start another Spark job while the first is cancelled
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopping:
+    """While it is entered, the first signal cancels Spark's jobs until the rules have ended; a second ends at once."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._session: SparkSession | None = None
+        self._ended = threading.Event()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._asked) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def application(self, session: SparkSession) -> None:
+        """The application whose jobs a signal cancels."""
+        self._session = session
+        for number in self._before:  # starting Spark has put a handler of its own in place
+            signal.signal(number, self._asked)
+
+    def check(self) -> None:
+        """Called between epochs: a good moment to stop."""
+        if self.signal is not None:
+            raise RunFailed("stopped when asked to; the next run finishes what is open")
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None or self._session is None:
+            os._exit(128 + number)
+        self.signal = number
+        threading.Thread(target=self._cancel, daemon=True).start()
+
+    def _cancel(self) -> None:
+        waited = 0.0
+        while waited < GRACE:
+            with contextlib.suppress(Exception):  # Spark may be gone already, which is what is wanted
+                assert self._session is not None
+                self._session.sparkContext.cancelAllJobs()
+            if self._ended.wait(AGAIN):
+                return
+            waited += AGAIN
+        os._exit(128 + (self.signal or 0))

@@ -1,0 +1,124 @@
+"""`floodmark validate`: what is right and wrong with rule files."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli import options, output
+from floodmark.errors import FloodmarkError, Refused, worst
+
+if TYPE_CHECKING:
+    from floodmark.core.rules import Rule
+
+
+def validate(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[PATH...]", help="Rule files or folders; none: the folder of --rules.", show_default=False),
+    ] = None,
+    connect: Annotated[bool, typer.Option("--connect", help="Look at tables and their columns too.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a rule file and end.")] = False,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check rule files: offline, or with --connect against the tables too. Needs no JVM and writes nothing.
+
+    Example: `floodmark validate`, `floodmark validate rules/departure_delays.yaml --connect`
+    """
+    if schema:
+        return _print_schema()
+    found = [result for path in paths or [rules] for result in _check(path)]
+    if connect:
+        found = [_connected(result, home.absolute()) for result in found]
+    code = worst([result.fault.exit_code for result in found if result.fault])
+    if as_json:
+        output.document({"exit_code": code, "files": [result.facts() for result in found]})
+    else:
+        _tell(found)
+    raise typer.Exit(code)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One rule file: its rule, or what is wrong with it."""
+
+    file: str
+    rule: Rule | None = None
+    fault: FloodmarkError | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "rule": self.rule.rule if self.rule else None,
+            "ok": self.fault is None,
+            "error": {"type": type(self.fault).__name__, "message": str(self.fault)} if self.fault else None,
+        }
+
+
+def _print_schema() -> None:
+    from floodmark.core.rules import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+
+
+def _check(path: Path) -> list[Result]:
+    if not path.exists():
+        raise Refused(f"expected a rule file or a folder of them at {path}, found nothing")
+    return _folder(path) if path.is_dir() else [_file(path)]
+
+
+def _folder(folder: Path) -> list[Result]:
+    from floodmark.cli.selection import load
+
+    found = load(folder)
+    good = [Result(str(folder / f"{name}.yaml"), rule) for name, rule in found.good.items()]
+    bad = [Result(str(folder / file), None, fault) for file, fault in found.bad.items()]
+    if not good and not bad:
+        raise Refused(f"no rule file (*.yaml) in {folder}: `floodmark init` writes a first one")
+    return sorted(good + bad, key=lambda result: result.file)
+
+
+def _file(path: Path) -> Result:
+    from floodmark.core.rules import load_rule
+
+    try:
+        return Result(str(path), load_rule(path, os.environ))
+    except FloodmarkError as fault:
+        return Result(str(path), None, fault)
+
+
+def _connected(result: Result, root: Path) -> Result:
+    """The same after a look at the rule's tables."""
+    from floodmark.connectors.preflight import check_tables
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    if result.rule is None:
+        return result
+    try:
+        ledger = LedgerReader.load(Home(root, result.rule.rule).ledger)
+        check_tables(result.rule, ledger.id if ledger else None)
+    except FloodmarkError as fault:
+        return Result(result.file, result.rule, fault)
+    return result
+
+
+def _tell(found: list[Result]) -> None:
+    for result in found:
+        if result.fault is None:
+            output.say(f"OK  {result.file}")
+    for result in found:
+        if result.fault is not None:
+            output.complain(_with_file(result))
+
+
+def _with_file(result: Result) -> str:
+    said = str(result.fault)
+    return said if Path(result.file).name in said else f"{result.file}: {said}"

@@ -1,0 +1,55 @@
+"""Which columns of its streams a rule needs, and whether the tables have them. No JVM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from floodmark.errors import WrongColumn
+
+if TYPE_CHECKING:
+    from floodmark.core.rules import Rule, Stream
+
+TIMES = ("timestamp", "timestamp_ntz")
+# The expression that makes a time of a column that is none, by Delta type.
+MAKES_TIME = {
+    "string": "to_timestamp({})",
+    "date": "cast({} AS timestamp)",
+    "long": "timestamp_millis({})",
+    "integer": "timestamp_seconds({})",
+}
+
+
+def needed(rule: Rule, name: str, found: Mapping[str, str]) -> list[str]:
+    """Columns of stream `name` that the rule reads, in the table's order. `found`: the table's columns."""
+    stream = rule.streams[name]
+    if rule.query.star:
+        return list(found)
+    words = set(rule.query.identifiers) | _words(stream.where)
+    if stream.event_time:
+        words |= _words(stream.event_time.expr or stream.event_time.name)
+    return [column for column in found if column.lower() in words]
+
+
+def _words(text: str | None) -> set[str]:
+    return {word.lower() for word in re.findall(r"\w+", text or "")}
+
+
+def check_event_time(name: str, stream: Stream, found: Mapping[str, str]) -> None:
+    """Raise WrongColumn where the event time is missing or no time, with the `expr` to write."""
+    time = stream.event_time
+    if time is None or time.expr is not None:
+        return
+    types = {column.lower(): kind for column, kind in found.items()}
+    kind = types.get(time.name.lower())
+    if kind is None:
+        raise WrongColumn(
+            f"stream {name}: expected the event-time column {time.name!r}, found columns {', '.join(found)}"
+        )
+    if kind not in TIMES:
+        made = MAKES_TIME.get(kind, "cast({} AS timestamp)").format(time.name)
+        raise WrongColumn(
+            f"stream {name}: expected event time {time.name!r} of type timestamp or timestamp_ntz, found {kind}; write "
+            f"`event_time: {{name: {time.name}_time, expr: {made}}}` and use {time.name}_time in the SQL"
+        )

@@ -1,0 +1,140 @@
+"""Delta tables as source and sink. The questions about them need no JVM; only the functions that take a session do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+
+from floodmark.core.addresses import location
+from floodmark.core.entry import DeltaOffset
+from floodmark.errors import HistoryGone, NotOwned, NotThereYet, Refused
+from floodmark.ledger import tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from floodmark.core.rules import EpochLimits, Rule, Sink, Stream
+
+
+class DeltaSource:
+    """A Delta table that a rule reads: rewindable, its place is (version, file)."""
+
+    def __init__(self, name: str, stream: Stream):
+        self.name = name
+        self.stream = stream
+        self.address = location(stream.address)
+
+    def table(self) -> DeltaTable:
+        found = tables.open_table(self.address)
+        if found is None:
+            raise NotThereYet(
+                f"stream {self.name}: no Delta table at {self.address} yet. Write it first, or mend the address; "
+                "a retry will look again"
+            )
+        return found
+
+    def columns(self) -> dict[str, str]:
+        """Column name → Delta type name."""
+        return tables.columns_of(self.table())
+
+    def start(self) -> str:
+        """The offset at which a generation begins, as a line of an offset-log entry."""
+        table, start = self.table(), self.stream.start
+        if start == "earliest":
+            return self._at(table, table.version(), snapshot=True)
+        if start == "latest":
+            return self._at(table, table.version() + 1)
+        return self._at(table, self._version(table, start))
+
+    def _version(self, table: DeltaTable, start: Any) -> int:
+        if start.version is not None:
+            if start.version > table.version():
+                raise NotThereYet(
+                    f"stream {self.name}: expected version {start.version} (`start`), newest found is {table.version()}"
+                )
+            return int(start.version)
+        newest = table.version()
+        moment = datetime.fromisoformat(start.timestamp)
+        table.load_as_version(moment)
+        return min(table.version() + (1 if _committed(table) < moment else 0), newest + 1)
+
+    def _at(self, table: DeltaTable, version: int, snapshot: bool = False) -> str:
+        return DeltaOffset(tables.table_id(table), version, -1, snapshot).line()
+
+    def in_snapshot(self, line: str) -> bool:
+        return DeltaOffset.parse(line).snapshot
+
+    def news(self, line: str, upto: int | None = None) -> bool:
+        """Whether data beyond the offset `line` has been committed (not after version `upto`, where given)."""
+        at = DeltaOffset.parse(line)
+        newest = self.table().version() if upto is None else upto
+        if at.snapshot and self._has_files(at.version):
+            return True
+        taken = {at.version: at.index + 1}  # files of a version that is half read
+        commits = tables.data_commits(self.address, at.version + at.snapshot, newest)
+        return any(adds > taken.get(version, 0) or removes for version, adds, removes in commits)
+
+    def _has_files(self, version: int) -> bool:
+        table = self.table()
+        table.load_as_version(version)
+        return not tables.is_empty(table)
+
+    def newest(self) -> int:
+        return self.table().version()
+
+    def check_identity(self, line: str) -> None:
+        """Refuse a table that was made anew or cloned under the same address."""
+        found, known = tables.table_id(self.table()), DeltaOffset.parse(line).table_id
+        if found != known:
+            raise HistoryGone(
+                f"stream {self.name}: expected the table with id {known}, found {found} at {self.address}: it was made "
+                "anew or cloned. Put the table back, or begin anew with `floodmark reset`"
+            )
+
+    def read_stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:
+        # Delta's own default of 1000 files an epoch would be a limit that nobody asked for.
+        reader = spark.readStream.format("delta").option("maxFilesPerTrigger", str(limits.max_files or 2**31 - 1))
+        if limits.max_bytes:
+            reader = reader.option("maxBytesPerTrigger", str(limits.max_bytes))
+        return reader.load(self.address)
+
+    def read_batch(self, spark: SparkSession) -> DataFrame:
+        return spark.read.format("delta").load(self.address)
+
+
+def _committed(table: DeltaTable) -> datetime:
+    return datetime.fromtimestamp(table.history(1)[0]["timestamp"] / 1000, UTC)
+
+
+class DeltaSink:
+    """A Delta table that a rule appends to: keeps the last version of each app id, so a repeated write has no effect."""
+
+    def __init__(self, address: str):
+        self.address = location(address)
+
+    def check(self, owner: str | None) -> None:
+        """Refuse a table that is not `owner`'s (a ledger's id; None: no ledger yet). Writes nothing."""
+        table = tables.open_table(self.address)
+        if table is None:
+            return
+        found = tables.owner_of(table)
+        if found is not None and found != owner:
+            raise NotOwned(
+                f"sink {self.address}: it belongs to another rule's ledger (id {found}; this rule's ledger: "
+                f"{owner or 'none yet'}). A rule that was renamed, lost its home or runs from a second home looks like "
+                "this. Put the old home or name back, or name another sink"
+            )
+        if found is None and not tables.is_empty(table):
+            raise NotOwned(
+                f"sink {self.address}: it holds rows that no ledger accounts for. Name an empty or a new table"
+            )
+        retention = "delta.setTransactionRetentionDuration"
+        if retention in table.metadata().configuration:
+            raise Refused(f"sink {self.address}: {retention} is set, so the table forgets what was written; unset it")
+
+
+def delta_sinks(rule: Rule) -> dict[str, Sink]:
+    """The rule's Delta sinks by location, in the rule's order."""
+    return {location(str(sink.address)): sink for sink in rule.sinks if sink.kind == "delta"}

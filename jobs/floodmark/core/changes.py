@@ -1,0 +1,42 @@
+"""Which edits of a rule go on in the same generation."""
+
+from __future__ import annotations
+
+from floodmark.core.rules import Rule
+from floodmark.errors import RuleChanged
+
+
+def check_edit(old: Rule, new: Rule) -> None:
+    """Raise RuleChanged, naming each field, where `new` does not fit the progress made with `old`.
+
+    Sinks may be added; schedule, description, epoch, Airflow and Spark settings and stateless SQL may change
+    (that its columns stay the same is checked where types are known).
+    """
+    broken = [what for what, changed in _forbidden(old, new) if changed]
+    if broken:
+        raise RuleChanged(
+            f"rule {new.rule}: changed {', '.join(broken)}; the state and sinks of this generation do not fit that. "
+            f"Undo the change, or begin a new generation from the start of the input with `floodmark reset {new.rule}`"
+        )
+
+
+def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
+    kept = {sink.address for sink in old.sinks} <= {sink.address for sink in new.sinks}
+    same_sql = old.sql == new.sql or (old.query.window is None and new.query.window is None)
+    return [
+        ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
+        ("sql", not same_sql),
+        ("qos", old.qos != new.qos or _sink_qos(old) != _sink_qos(new, only=old)),
+        ("timezone", old.timezone != new.timezone),
+        ("sinks (one was removed)", not kept),
+    ]
+
+
+def _streams(rule: Rule) -> list[object]:
+    """What of the streams progress hangs on: everything but `start`, which counts for the first epoch only."""
+    return [stream.model_dump(exclude={"start"}) for stream in rule.streams.values()]
+
+
+def _sink_qos(rule: Rule, only: Rule | None = None) -> dict[str, int | None]:
+    wanted = {sink.address for sink in (only or rule).sinks}
+    return {str(sink.address): sink.qos for sink in rule.sinks if sink.address in wanted}

@@ -1,0 +1,11 @@
+"""When a state table is rewritten, so that it stays proportional to what is live."""
+
+from __future__ import annotations
+
+MAX_FILES = 24  # a scan opens every file; at some 5 ms each this bounds the overhead to about a tenth of a second
+WORTH_ROWS = 100_000  # below this a dead row costs less than the commit that removes it
+
+
+def is_due(files: int, rows: int, dead: int) -> bool:
+    """Whether to rewrite a table of `files` files and `rows` rows, of which at least `dead` are not needed any more."""
+    return files >= MAX_FILES or (dead >= WORTH_ROWS and 2 * dead >= rows)

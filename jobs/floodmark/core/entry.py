@@ -1,0 +1,67 @@
+"""The offset-log entry: where every stream of a rule stands, as Spark's streaming writes it.
+
+An entry is text: `v1`, one JSON line with the batch's clock and pinned settings, then one JSON line for each stream, by
+position. Spark compares offsets as strings, so a line is kept to the letter.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+NOWHERE = "-"  # a stream without an offset yet, in Spark's own notation
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`clock_ms`: milliseconds since 1970, the epoch's recorded clock. `offsets`: one line for each stream."""
+
+    clock_ms: int
+    offsets: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Entry:
+        version, header, *offsets = text.rstrip("\n").split("\n")
+        if version != "v1":
+            raise ValueError(f"expected an offset-log entry of version v1, found {version!r}")
+        return cls(int(json.loads(header)["batchTimestampMs"]), tuple(offsets))
+
+    def text(self, shuffle_partitions: int | None = None) -> str:
+        """The entry as Spark reads it. Spark refuses an open entry whose `conf` is empty or differs from the one before."""
+        conf = {} if shuffle_partitions is None else {"spark.sql.shuffle.partitions": str(shuffle_partitions)}
+        header = {"batchWatermarkMs": 0, "batchTimestampMs": self.clock_ms, "conf": conf}
+        return "\n".join(("v1", compact(header), *self.offsets))
+
+
+def compact(value: object) -> str:
+    """JSON without blanks: the form in which Spark writes offsets."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class DeltaOffset:
+    """Place in a Delta table: files of `version` up to position `index` are read (-1: none of them).
+
+    `snapshot` says that the files are those of the whole table at `version`, not the ones that version added.
+    """
+
+    table_id: str
+    version: int
+    index: int
+    snapshot: bool
+
+    @classmethod
+    def parse(cls, line: str) -> DeltaOffset:
+        found = json.loads(line)
+        return cls(found["reservoirId"], found["reservoirVersion"], found["index"], found["isStartingVersion"])
+
+    def line(self) -> str:
+        return compact(
+            {
+                "sourceVersion": 1,
+                "reservoirId": self.table_id,
+                "reservoirVersion": self.version,
+                "index": self.index,
+                "isStartingVersion": self.snapshot,
+            }
+        )

@@ -1,0 +1,278 @@
+"""What the ledger's rows say, as values, and the reading of a whole ledger into its head.
+
+A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. Its kinds:
+
+- `commit`: an epoch has its effect. Epoch 0 begins a generation.
+- `intent`: written before an epoch's first effect; a retry appends it again with the next attempt.
+- `lost`: at qos 0, the epoch whose intent was met again; it advances like a commit, without effect.
+- `seal`: a generation ends and names its successor; what the change still has to do follows from this row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from floodmark.core.entry import Entry
+from floodmark.core.rules import Rule
+from floodmark.errors import LedgerBroken
+
+FORMAT = 1  # of the rows' bodies; a reader refuses a newer one
+
+Kind = Literal["commit", "intent", "lost", "seal"]
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Counts(Record):
+    """Rows of one stream in one epoch: read = filtered + dead + late + folded."""
+
+    read: int = 0
+    filtered: int = 0
+    dead: int = 0
+    late: int = 0
+    folded: int = 0
+
+
+class Intent(Record):
+    """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds."""
+
+    format: int = FORMAT
+    entry: str
+    watermark_before: int | None
+    watermark: int | None
+    maxima: dict[str, int | None]
+    counts: dict[str, Counts]
+    ticks: tuple[str, ...] = ()
+    lookups: dict[str, int] = Field(default_factory=dict)
+    rule: str
+    rule_hash: str
+    zone: str
+    ansi: bool
+
+    @property
+    def digest(self) -> str:
+        """The intent's own hash; attempt, run and time stand outside of it."""
+        return _sha(self.model_dump_json())
+
+
+class Written(Record):
+    """One table's part in an epoch. `version`: app transaction; `commit`: the Delta version that carries it."""
+
+    version: int
+    commit: int
+    rows: int
+
+
+class Commit(Record):
+    """The only commit point of an epoch."""
+
+    format: int = FORMAT
+    intent: str | None = None
+    entry: str
+    watermark: int | None
+    maxima: dict[str, int | None]
+    counts: dict[str, Counts] = Field(default_factory=dict)
+    tables: dict[str, Written] = Field(default_factory=dict)
+    table_ids: dict[str, str] = Field(default_factory=dict)
+    columns: dict[str, list[tuple[str, str]]] = Field(default_factory=dict)
+    rule: str | None = None
+    kept_output: bool = False
+    output_rows: int = 0
+    digests: dict[str, str] = Field(default_factory=dict)
+    seconds: dict[str, float] = Field(default_factory=dict)
+
+
+class Lost(Record):
+    """An epoch that qos 0 did not redo. `due`: the results in (from, to] of event time were not computed again."""
+
+    format: int = FORMAT
+    intent: str
+    entry: str
+    watermark: int | None
+    maxima: dict[str, int | None]
+    counts: dict[str, Counts]
+    lost: int
+    due: tuple[int | None, int | None]
+
+
+class Seal(Record):
+    """Generation `generation` of the row ends; `successor` follows with `token`."""
+
+    format: int = FORMAT
+    why: str
+    successor: int
+    token: str
+    keep_output: bool
+    discarded: int | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the ledger. `at`: UTC, ISO 8601. `body`: JSON of the record of its kind."""
+
+    seq: int
+    kind: Kind
+    generation: int
+    token: str
+    epoch: int
+    attempt: int
+    run: str
+    at: str
+    body: str
+    prev: str
+    hash: str = ""
+
+    def sealed(self) -> Row:
+        """The same row with its hash over all its other fields."""
+        return Row(**{**self.__dict__, "hash": self.digest()})
+
+    def digest(self) -> str:
+        return _sha(json.dumps({k: v for k, v in self.__dict__.items() if k != "hash"}, sort_keys=True))
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a rule stands: the newest commit (or lost) row, the open intent if any, and a seal still at work."""
+
+    seq: int
+    hash: str
+    generation: int
+    token: str
+    epoch: int
+    entry: Entry
+    watermark: int | None
+    maxima: dict[str, int | None]
+    rule: Rule
+    begun_with: Commit
+    kept_output: bool = False
+    written: dict[str, int] = field(default_factory=dict)
+    table_ids: dict[str, str] = field(default_factory=dict)
+    lost: tuple[int, ...] = ()
+    open: Intent | None = None
+    attempt: int = 0
+    seal: Seal | None = None
+
+
+def read_head(rows: Sequence[Row]) -> Head | None:
+    """The head of a whole ledger, oldest row first; None for an empty one.
+
+    Raises LedgerBroken where sequence, chain or order of the rows does not hold.
+    """
+    head: Head | None = None
+    for row in rows:
+        head = follow(head, row)
+    return head
+
+
+def follow(head: Head | None, row: Row) -> Head:
+    """The head after one more row. Raises LedgerBroken where the row does not follow."""
+    _check_chain(row, *((head.seq + 1, head.hash) if head else (1, "")))
+    return _fold(head, row)
+
+
+def _check_chain(row: Row, expected: int, previous: str) -> None:
+    if row.seq != expected or row.prev != previous or row.hash != row.digest():
+        raise LedgerBroken(
+            f"the ledger's row {expected} is missing or was changed (found sequence number {row.seq}); "
+            "restore the ledger from a copy, or begin anew with `floodmark reset`"
+        )
+    if json.loads(row.body).get("format", 0) > FORMAT:
+        raise LedgerBroken(f"ledger row {row.seq} was written by a newer Floodmark: use that one")
+
+
+def _fold(head: Head | None, row: Row) -> Head:
+    if row.kind == "commit" and row.epoch == 0:
+        return _begin(head, row)
+    if head is None or row.generation != head.generation:
+        raise LedgerBroken(f"ledger row {row.seq} ({row.kind}) belongs to a generation that never began")
+    changes = {"intent": _open, "commit": _commit, "lost": _lose, "seal": _seal}[row.kind](head, row)
+    return Head(**{**head.__dict__, **changes, "seq": row.seq, "hash": row.hash})
+
+
+def _begin(head: Head | None, row: Row) -> Head:
+    commit = Commit.model_validate_json(row.body)
+    if head is not None and (head.seal is None or (row.generation, row.token) != (head.seal.successor, head.seal.token)):
+        raise LedgerBroken(f"ledger row {row.seq} begins generation {row.generation}, which no seal announced")
+    if commit.rule is None:
+        raise LedgerBroken(f"ledger row {row.seq} begins a generation without its rule")
+    return Head(
+        seq=row.seq,
+        hash=row.hash,
+        generation=row.generation,
+        token=row.token,
+        epoch=0,
+        entry=Entry.parse(commit.entry),
+        watermark=commit.watermark,
+        maxima=commit.maxima,
+        rule=Rule.from_json(commit.rule),
+        begun_with=commit,
+        kept_output=commit.kept_output,
+        written={name: written.version for name, written in commit.tables.items()},
+        table_ids=commit.table_ids,
+    )
+
+
+def _expect_next(head: Head, row: Row) -> None:
+    if head.seal is not None or row.epoch != head.epoch + 1:
+        raise LedgerBroken(f"ledger row {row.seq}: expected epoch {head.epoch + 1}, found {row.kind} of epoch {row.epoch}")
+
+
+def _open(head: Head, row: Row) -> dict[str, object]:
+    _expect_next(head, row)
+    intent = Intent.model_validate_json(row.body)
+    if head.open is not None and head.open.digest != intent.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was planned anew while an intent was open")
+    return {"open": intent, "attempt": row.attempt}
+
+
+def _commit(head: Head, row: Row) -> dict[str, object]:
+    _expect_next(head, row)
+    commit = Commit.model_validate_json(row.body)
+    if head.open is None or commit.intent != head.open.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was committed without its intent")
+    written = {name: table.version for name, table in commit.tables.items()}
+    return {
+        **_advanced(commit, row),
+        "rule": Rule.from_json(head.open.rule),
+        "written": {**head.written, **written},
+        "table_ids": {**head.table_ids, **commit.table_ids},
+    }
+
+
+def _lose(head: Head, row: Row) -> dict[str, object]:
+    _expect_next(head, row)
+    lost = Lost.model_validate_json(row.body)
+    return {**_advanced(lost, row), "lost": (*head.lost, row.epoch)}
+
+
+def _advanced(record: Commit | Lost, row: Row) -> dict[str, object]:
+    return {
+        "epoch": row.epoch,
+        "entry": Entry.parse(record.entry),
+        "watermark": record.watermark,
+        "maxima": record.maxima,
+        "open": None,
+        "attempt": 0,
+    }
+
+
+def _seal(head: Head, row: Row) -> dict[str, object]:
+    return {"seal": Seal.model_validate_json(row.body), "open": None, "attempt": 0}
+
+
+def total(counts: Mapping[str, Counts]) -> Counts:
+    """Counts over all streams."""
+    names = Counts.model_fields
+    return Counts(**{name: sum(getattr(one, name) for one in counts.values()) for name in names})
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

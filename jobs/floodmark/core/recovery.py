@@ -1,0 +1,106 @@
+"""What to do after a crash, as one pure table: ledger × tables × qos → action. The running code observes and obeys.
+
+Every table records, for an app id, the largest version it has seen. An epoch's version is `epoch * 2**20`, plus the
+attempt where a retry is to write again (user sinks at qos 1). 2**63 - 1 seals an app id for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from floodmark.core.records import Head
+from floodmark.core.rules import Rule
+from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
+
+ATTEMPTS = 1 << 20
+SEAL = (1 << 63) - 1
+
+
+class Gate(Enum):
+    """What a run does first."""
+
+    BEGIN = "begin the first generation"
+    CHANGE_GENERATION = "go on with the generation change that a seal row announced"
+    FINISH_EPOCH = "finish the open intent"
+    LOSE_EPOCH = "drop the open intent and count its rows as lost"
+    PLAN = "plan what is new"
+
+
+class Step(Enum):
+    """What a write site does for an epoch."""
+
+    WRITE = "write"
+    COMPARE = "already written: compare, do not write"
+    NOTHING = "no rows: no commit"
+
+
+def at_the_gate(head: Head | None) -> Gate:
+    """The first thing to do, from the ledger alone."""
+    if head is None:
+        return Gate.BEGIN
+    if head.seal is not None:
+        return Gate.CHANGE_GENERATION
+    if head.open is None:
+        return Gate.PLAN
+    return Gate.LOSE_EPOCH if opened_at_qos(head) == 0 else Gate.FINISH_EPOCH
+
+
+def opened_at_qos(head: Head) -> int:
+    """qos of the rule text that the open intent holds: that text finishes the epoch, whatever the file says now."""
+    assert head.open is not None
+    return Rule.from_json(head.open.rule).qos
+
+
+def version_of(epoch: int, attempt: int, writes_again: bool) -> int:
+    """The app transaction's version under which a site writes an epoch."""
+    return epoch * ATTEMPTS + (attempt if writes_again else 0)
+
+
+def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: bool, rows: int) -> Step:
+    """What a site does, given the version its table has recorded.
+
+    Raises Sealed, Fenced or LedgerBroken where a newer writer has been there.
+    """
+    mine = version_of(epoch, attempt, writes_again)
+    if recorded == SEAL:
+        raise Sealed("this generation was sealed by a newer one; nothing was written")
+    if recorded is not None and recorded >= (epoch + 1) * ATTEMPTS:
+        raise LedgerBroken(f"a table has recorded epoch {recorded // ATTEMPTS}, while epoch {epoch} is being written")
+    if recorded is None or recorded < epoch * ATTEMPTS or (writes_again and recorded < mine):
+        return Step.WRITE if rows else Step.NOTHING
+    if recorded > mine:
+        raise Fenced(f"attempt {recorded % ATTEMPTS} of epoch {epoch} has written after attempt {attempt} began")
+    return Step.COMPARE
+
+
+def check_tables(head: Head, recorded: Mapping[str, int | None], ids: Mapping[str, str | None]) -> None:
+    """Refuse to go on where a table and the ledger tell different stories.
+
+    `recorded`, `ids`: for each table that the head knows, its recorded version and its id now (None: not there).
+    """
+    limit = (head.epoch + (1 if head.open is None else 2)) * ATTEMPTS
+    for name, known in head.table_ids.items():
+        fault = _fault(name, known, ids.get(name), head.written.get(name), recorded.get(name), limit)
+        if fault is not None:
+            raise fault
+
+
+def _fault(
+    name: str, known: str, found: str | None, written: int | None, recorded: int | None, limit: int
+) -> FloodmarkError | None:
+    ways = "put the right table back, or begin anew with `floodmark reset`"
+    if found is None:
+        return HistoryGone(f"{name}: the table that the ledger has written to is gone; {ways}")
+    if found != known:
+        return HistoryGone(f"{name}: expected the table with id {known}, found another with id {found}; {ways}")
+    if recorded == SEAL:
+        return Sealed(f"{name}: this generation was sealed by a newer one, yet the ledger does not know it; {ways}")
+    if written is not None and (recorded is None or recorded < written):
+        return HistoryGone(f"{name}: the ledger wrote version {written}, the table has recorded {recorded}; {ways}")
+    if recorded is not None and recorded >= limit:
+        return LedgerBroken(
+            f"{name}: the table is ahead of the ledger (version {recorded}, expected below {limit}): "
+            "the home was put back from an older copy; put the newest ledger back, or begin anew with `floodmark reset`"
+        )
+    return None

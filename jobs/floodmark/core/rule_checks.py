@@ -1,0 +1,110 @@
+"""What a single field cannot show: whether a rule's parts fit each other, and whether rules fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from floodmark.core.delivery import delivery
+from floodmark.core.rule_model import Rule
+from floodmark.core.sql import SqlAt, analyse_expression
+from floodmark.core.yamltree import Path as Field
+
+Problem = tuple[Field, str]
+
+
+def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    """Every problem of a rule whose fields are valid one by one: the field it concerns, and what is wrong."""
+    yield from _streams(rule)
+    yield from _sinks(rule)
+    yield from _epoch(rule)
+    yield from _sql(rule)
+
+
+def _streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    for name, stream in rule.streams.items():
+        for key, value in (("lateness", stream.lateness_us), ("max_ahead", stream.max_ahead_us)):
+            if value is not None and stream.event_time is None:
+                yield ("streams", name, key), f"expected `event_time` beside it: {key} is measured in event time"
+        expressions = {("where",): stream.where, ("event_time", "expr"): stream.event_time and stream.event_time.expr}
+        for path, expression in expressions.items():
+            if expression:
+                yield from _expression(("streams", name, *path), expression)
+
+
+def _expression(path: Field, expression: str) -> Iterator[tuple[Field, SqlAt]]:
+    try:
+        analyse_expression(expression)
+    except SqlAt as error:
+        yield path, error
+
+
+def _sinks(rule: Rule) -> Iterator[Problem]:
+    for i, sink in enumerate(rule.sinks):
+        if sink.qos > rule.qos:
+            yield ("sinks", i, "qos"), f"expected at most the rule's qos {rule.qos}, found {sink.qos}"
+        for j, earlier in enumerate(rule.sinks[:i]):
+            if sink.address and earlier.address and same_address(sink.address, earlier.address):
+                yield (
+                    ("sinks", i, sink.kind),
+                    f"expected another address than that of sink {j + 1}, found {sink.address}",
+                )
+        for name, stream in rule.streams.items():
+            if sink.address and same_address(sink.address, stream.address):
+                yield (
+                    ("sinks", i, sink.kind),
+                    f"expected another address than that of stream {name}, found {sink.address}",
+                )
+    for i, one in enumerate(delivery(rule)):
+        if one.fix is not None and rule.sinks[i].qos <= rule.qos and one.refused:
+            yield (
+                ("sinks", i),
+                f"expected a sink that can do {one.wanted} (qos {rule.sinks[i].qos}), found {one.sink}: {one.fix}",
+            )
+
+
+def _epoch(rule: Rule) -> Iterator[Problem]:
+    if rule.epoch.max_rows is not None and any(stream.kind == "delta" for stream in rule.streams.values()):
+        yield ("epoch", "max_rows"), "Delta streams cannot count rows before they read them: use max_files or max_bytes"
+
+
+def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    try:
+        query = rule.query
+    except SqlAt as error:
+        yield ("sql",), error
+        return
+    for name in rule.streams:
+        if name not in query.streams:
+            yield ("streams", name), f"expected a stream that the SQL reads, found {name}: read it or remove it"
+    if query.window is None:
+        return
+    for name in query.streams:
+        if rule.streams[name].lateness_us is None:
+            yield (
+                ("streams", name),
+                "expected `lateness` (a duration such as 30 minutes; 0 seconds where rows come in order): "
+                "a window can only close when it is known how late rows may come",
+            )
+
+
+def same_address(one: str, other: str) -> bool:
+    """Whether two addresses name one place, as far as their spelling tells (tables are compared by id later)."""
+    return _normal(one) == _normal(other)
+
+
+def _normal(address: str) -> str:
+    parsed = urlparse(address)
+    if parsed.scheme == "file":
+        return _local(unquote(parsed.path))
+    if parsed.scheme and "://" in address:
+        scheme = {"s3a": "s3", "s3n": "s3"}.get(parsed.scheme, parsed.scheme)
+        path = "/".join(part for part in parsed.path.split("/") if part not in ("", "."))
+        return f"{scheme}://{parsed.netloc}/{path}"
+    return _local(address)
+
+
+def _local(path: str) -> str:
+    # resolve() follows links: two spellings of one folder are one sink.
+    return str(Path(path).resolve())

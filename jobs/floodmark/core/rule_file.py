@@ -1,0 +1,363 @@
+"""A rule file as people write it: its keys, what each may hold, and how it becomes a `Rule`.
+
+The models here also give the JSON Schema for editors; so what an editor accepts and what `validate` accepts agree.
+Messages say what was expected; `rules` adds the place and what was found.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeAlias
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from floodmark.core.durations import parse_duration
+from floodmark.core.rule_model import (
+    AirflowSettings,
+    AssetSchedule,
+    EpochLimits,
+    EventTime,
+    Qos,
+    Rule,
+    Sink,
+    SparkSettings,
+    StartAt,
+    Stream,
+)
+
+SOURCE_KINDS = ("delta",)
+SINK_KINDS = ("delta", "console")
+DEFAULT_MAX_AHEAD = "1 day"
+# Keys that later kinds of state bring: known, so that they are not taken for typing errors.
+LATER_RULE_KEYS = ("process", "key", "close_idle_after", "unbounded", "group", "expect", "ttl", "timers")
+LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "lookup", "idle_after")
+LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode", "key")
+_RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
+_IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#L?-]+")
+_CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
+# Settings that have a place of their own in the rule file, or on which the promise hangs.
+_OWN_CONF = {
+    "spark.driver.memory": "`spark: {driver_memory: ...}`",
+    "spark.sql.shuffle.partitions": "`spark: {shuffle_partitions: ...}`",
+    "spark.sql.session.timeZone": "`timezone: ...`",
+}
+_FIXED_CONF = (
+    "spark.jars", "spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.caseSensitive",
+    "spark.sql.groupBy", "spark.sql.parser.", "spark.sql.variable.", "spark.sql.ansi.", "spark.sql.streaming.",
+    "spark.databricks.delta.write.txn", "spark.sql.legacy.", "spark.speculation",
+)  # fmt: skip
+
+
+def duration(text: object) -> int:
+    """Microseconds of a duration written as words."""
+    if not isinstance(text, str):
+        raise ValueError("expected a duration such as '30 minutes' or '1 hour 30 minutes'")
+    return parse_duration(text)
+
+
+def _text(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str):
+        raise ValueError("expected text")
+    return value
+
+
+def _filled(value: str) -> str:
+    if not value.strip():
+        raise ValueError("expected text that is not empty")
+    return value
+
+
+def _whole(value: object) -> object:
+    """A whole number; also as text, since what comes from the environment is text."""
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value.strip()):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("expected a whole number")
+    return value
+
+
+def _at_least(least: int) -> AfterValidator:
+    def check(value: int) -> int:
+        if value < least:
+            raise ValueError(f"expected a whole number of at least {least}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _qos(value: int) -> int:
+    if value not in (0, 1, 2):
+        raise ValueError("expected 0 (at most once), 1 (at least once) or 2 (exactly once)")
+    return value
+
+
+def _listed(value: object) -> object:
+    if not isinstance(value, list):
+        raise ValueError("expected a list")
+    return value
+
+
+Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
+Filled: TypeAlias = Annotated[str, AfterValidator(_filled), BeforeValidator(_text), Field(min_length=1)]
+Duration: TypeAlias = Annotated[
+    int, BeforeValidator(duration), WithJsonSchema({"type": "string", "examples": ["30 minutes", "1 hour 30 minutes"]})
+]
+_WHOLE = BeforeValidator(_whole)
+Positive: TypeAlias = Annotated[
+    int, _at_least(1), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 1})
+]
+NotNegative: TypeAlias = Annotated[
+    int, _at_least(0), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 0})
+]
+QosLevel: TypeAlias = Annotated[
+    int, AfterValidator(_qos), _WHOLE, WithJsonSchema({"enum": [0, 1, 2], "description": "at most, at least, exactly"})
+]
+
+
+class Written(BaseModel):
+    """Base of everything in a file: frozen, unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _column(value: str) -> str:
+    if not re.match(_IDENTIFIER, value):
+        raise ValueError("expected a column name of letters, digits and _")
+    return value
+
+
+class WrittenEventTime(Written):
+    name: Annotated[str, AfterValidator(_column), BeforeValidator(_text)]
+    expr: Filled
+
+
+class WrittenStart(Written):
+    version: NotNegative | None = None
+    timestamp: Annotated[Text, Field(description="ISO 8601; without an offset, in the rule's timezone")] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> WrittenStart:
+        if (self.version is None) == (self.timestamp is None):
+            raise ValueError("expected earliest, latest, {version: N} or {timestamp: T}")
+        if self.timestamp is not None:
+            _instant(self.timestamp)
+        return self
+
+
+def _instant(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("expected an ISO 8601 timestamp such as 2001-01-31T12:00:00Z") from None
+
+
+def _event_time(value: object) -> object:
+    if not isinstance(value, (str, dict)):
+        raise ValueError("expected a column name, or {name: ..., expr: ...}")
+    return _column(value) if isinstance(value, str) else WrittenEventTime.model_validate(value)
+
+
+def _start(value: object) -> object:
+    if value in ("earliest", "latest"):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError("expected earliest, latest, {version: N} or {timestamp: T}")
+    return WrittenStart.model_validate(value)
+
+
+class WrittenStream(Written):
+    """One source kind with its address, and how the stream is read."""
+
+    delta: Filled
+    event_time: Annotated[str | WrittenEventTime, BeforeValidator(_event_time)] | None = None
+    lateness: Duration | None = None
+    max_ahead: Duration | None = None
+    where: Filled | None = None
+    start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
+
+
+class WrittenEpoch(Written):
+    max_files: Positive | None = None
+    max_bytes: Positive | None = None
+    max_rows: Positive | None = None
+
+
+def _console(value: object) -> object:
+    if value not in (True, None, {}):
+        raise ValueError("expected true")
+    return True
+
+
+class WrittenSink(Written):
+    """One sink kind with its address; `qos`: the sink's own, at most the rule's."""
+
+    delta: Filled | None = None
+    console: Annotated[bool, BeforeValidator(_console)] | None = None
+    qos: QosLevel | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> WrittenSink:
+        if len({"delta", "console"} & self.model_fields_set) != 1:
+            raise ValueError(f"expected exactly one kind of sink out of {', '.join(SINK_KINDS)}")
+        return self
+
+
+class WrittenAssets(Written):
+    assets: Annotated[list[Filled], BeforeValidator(_listed), Field(min_length=1)]
+
+
+def _schedule(value: object) -> object:
+    if isinstance(value, dict):
+        return WrittenAssets.model_validate(value)
+    fields = value.split() if isinstance(value, str) else []
+    if value in _CRON_PRESETS or (len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)):
+        return value
+    raise ValueError("expected cron with five fields (quoted), a preset such as @hourly, {assets: [uri]} or null")
+
+
+def _timezone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (KeyError, ValueError, OSError):
+        raise ValueError("expected an IANA time zone such as UTC or Europe/Berlin") from None
+    return value
+
+
+def _memory(value: str) -> str:
+    if not re.fullmatch(r"[1-9]\d{0,5}[mgMG]", value):
+        raise ValueError("expected an amount of memory such as 512m or 3g")
+    return value.lower()
+
+
+def _conf(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("expected Spark settings, {spark.name: value}")
+    for key in value:
+        if key in _OWN_CONF:
+            raise ValueError(f"setting {key}: use {_OWN_CONF[key]}")
+        if key.startswith(_FIXED_CONF) or not key.startswith("spark."):
+            raise ValueError(f"setting {key} is not a rule's to set")
+    return {key: _conf_text(key, text) for key, text in value.items()}
+
+
+def _conf_text(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (str, int, float)):
+        raise ValueError(f"expected text or a number for {key}")
+    return str(value)
+
+
+class WrittenSpark(Written):
+    driver_memory: Annotated[str, AfterValidator(_memory), BeforeValidator(_text)] = "3g"
+    shuffle_partitions: Positive = 4
+    conf: Annotated[dict[str, str], BeforeValidator(_conf), WithJsonSchema({"type": "object"})] = {}
+
+
+class WrittenAirflow(Written):
+    retries: NotNegative = 3
+    retry_delay: Duration = 30_000_000
+    tags: Annotated[list[Filled], BeforeValidator(_listed)] = []
+    owner: Filled = "data"
+
+
+def _rule_name(value: str) -> str:
+    if not re.match(_RULE_NAME, value) or value.endswith("\n"):
+        raise ValueError("expected a name of at most 63 small letters, digits and _, beginning with a letter")
+    return value
+
+
+def _streams(value: object) -> object:
+    if not isinstance(value, dict) or not value:
+        raise ValueError("expected at least one stream, {NAME: {delta: ADDRESS, ...}}")
+    seen: dict[str, str] = {}
+    for name in value:
+        if not re.fullmatch(_IDENTIFIER[1:-1], name) or name.lower() == "window":
+            raise ValueError(f"expected stream names of letters, digits and _ (and not window), found {name!r}")
+        if name.lower() in seen:
+            raise ValueError(f"expected stream names that differ in more than case, found {seen[name.lower()]}, {name}")
+        seen[name.lower()] = name
+    return value
+
+
+def _sinks(value: object) -> object:
+    if not isinstance(value, list) or not value:
+        raise ValueError("expected a list of at least one sink, such as [{delta: ADDRESS}]")
+    return value
+
+
+class WrittenRule(Written):
+    """A Floodmark rule file."""
+
+    rule: Annotated[str, AfterValidator(_rule_name), BeforeValidator(_text), Field(pattern=_RULE_NAME)]
+    description: Text = ""
+    streams: Annotated[dict[str, WrittenStream], BeforeValidator(_streams), Field(min_length=1)]
+    sql: Filled
+    qos: QosLevel = 2
+    epoch: WrittenEpoch = WrittenEpoch()
+    sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
+    schedule: Annotated[str | WrittenAssets, BeforeValidator(_schedule)] | None = None
+    timezone: Annotated[str, AfterValidator(_timezone), BeforeValidator(_text)] = "UTC"
+    spark: WrittenSpark = WrittenSpark()
+    airflow: WrittenAirflow = WrittenAirflow()
+
+    def resolved(self, digest: str) -> Rule:
+        """The rule with every default filled in; `digest`: the hash of the file before substitution."""
+        return Rule(
+            rule=self.rule,
+            description=self.description,
+            streams={name: _stream(written, self.timezone) for name, written in self.streams.items()},
+            sql=self.sql,
+            qos=_level(self.qos),
+            epoch=EpochLimits(**self.epoch.model_dump()),
+            sinks=tuple(_sink(written, self.qos) for written in self.sinks),
+            schedule=AssetSchedule(assets=tuple(s.assets)) if isinstance(s := self.schedule, WrittenAssets) else s,
+            timezone=self.timezone,
+            spark=SparkSettings(**self.spark.model_dump()),
+            airflow=AirflowSettings(
+                retries=self.airflow.retries,
+                retry_delay_us=self.airflow.retry_delay,
+                tags=tuple(self.airflow.tags),
+                owner=self.airflow.owner,
+            ),
+            hash=digest,
+        )
+
+
+def _level(qos: int) -> Qos:
+    levels: tuple[Qos, ...] = (0, 1, 2)
+    return levels[qos]
+
+
+def _stream(written: WrittenStream, zone: str) -> Stream:
+    time = written.event_time
+    ahead = written.max_ahead
+    if time is not None and ahead is None:
+        ahead = parse_duration(DEFAULT_MAX_AHEAD)
+    return Stream(
+        kind="delta",
+        address=written.delta,
+        event_time=EventTime(name=time) if isinstance(time, str) else time and EventTime(**time.model_dump()),
+        lateness_us=written.lateness,
+        max_ahead_us=ahead,
+        where=written.where,
+        start=_start_at(written.start, zone),
+    )
+
+
+def _start_at(start: Literal["earliest", "latest"] | WrittenStart, zone: str) -> Any:
+    if not isinstance(start, WrittenStart):
+        return start
+    if start.timestamp is None:
+        return StartAt(version=start.version)
+    instant = _instant(start.timestamp)
+    aware = instant if instant.tzinfo else instant.replace(tzinfo=ZoneInfo(zone))
+    return StartAt(timestamp=aware.astimezone(UTC).isoformat())
+
+
+def _sink(written: WrittenSink, qos: int) -> Sink:
+    kind = "console" if written.console else "delta"
+    return Sink(kind=kind, address=written.delta, qos=_level(qos if written.qos is None else written.qos))

@@ -1,0 +1,129 @@
+"""A rule as it runs: every default filled in, every `${NAME}` replaced, durations in microseconds.
+
+What a person writes, and how it is checked, is in `rule_file`.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from floodmark.core.sql import Query, analyse
+
+Qos: TypeAlias = Literal[0, 1, 2]
+
+
+class Model(BaseModel):
+    """Base of all: frozen, and strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EventTime(Model):
+    """`name`: the column that the SQL uses; `expr`: what makes it of the table's columns (None: it is there)."""
+
+    name: str
+    expr: str | None = None
+
+
+class StartAt(Model):
+    """Begin at a version, or at the first commit not before an instant (ISO 8601, UTC); exactly one is set."""
+
+    version: int | None = None
+    timestamp: str | None = None
+
+
+class Stream(Model):
+    """A source. `lateness_us` and `max_ahead_us` are microseconds, and None without an event time."""
+
+    kind: str
+    address: str
+    event_time: EventTime | None = None
+    lateness_us: int | None = None
+    max_ahead_us: int | None = None
+    where: str | None = None
+    start: Literal["earliest", "latest"] | StartAt = "earliest"
+
+
+class EpochLimits(Model):
+    """At most so much input in one epoch; None: no limit."""
+
+    max_files: int | None = None
+    max_bytes: int | None = None
+    max_rows: int | None = None
+
+
+class Sink(Model):
+    """`address` is None for the console. `qos` is the sink's own where declared, else the rule's."""
+
+    kind: str
+    address: str | None = None
+    qos: Qos = 2
+
+
+class AssetSchedule(Model):
+    """Run when all these Airflow assets have been updated."""
+
+    assets: tuple[str, ...]
+
+
+class SparkSettings(Model):
+    """What the Spark application is started with."""
+
+    driver_memory: str = "3g"
+    shuffle_partitions: int = 4
+    conf: dict[str, str] = {}
+
+
+class AirflowSettings(Model):
+    """What the rule's DAG is declared with; `retry_delay_us` in microseconds."""
+
+    retries: int = 3
+    retry_delay_us: int = 30_000_000
+    tags: tuple[str, ...] = ()
+    owner: str = "data"
+
+
+def _by_name(streams: dict[str, Stream]) -> dict[str, Stream]:
+    # Spark matches offsets to sources by position, so the order must not hang on the order of the file.
+    return dict(sorted(streams.items()))
+
+
+class Rule(Model):
+    """A resolved rule. `hash` is of the file's content before substitution: the same in every environment."""
+
+    rule: str
+    description: str = ""
+    streams: Annotated[dict[str, Stream], AfterValidator(_by_name)]
+    sql: str
+    qos: Qos = 2
+    epoch: EpochLimits = EpochLimits()
+    sinks: tuple[Sink, ...]
+    schedule: str | AssetSchedule | None = None
+    timezone: str = "UTC"
+    spark: SparkSettings = SparkSettings()
+    airflow: AirflowSettings = AirflowSettings()
+    hash: str
+
+    @cached_property
+    def query(self) -> Query:
+        """What the SQL is and needs. Raises SqlRefused (never for a rule that `load_rule` gave)."""
+        times = {name: stream.event_time.name if stream.event_time else None for name, stream in self.streams.items()}
+        return analyse(self.sql, times, self.qos)
+
+    def to_json(self) -> str:
+        """Canonical: equal rules give equal text."""
+        return canonical(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Rule:
+        """The rule that `to_json` wrote."""
+        return cls.model_validate_json(text)
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and without spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

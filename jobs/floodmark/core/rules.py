@@ -1,0 +1,308 @@
+"""Rules: read from files, checked whole, every problem named with its place. Import the models from here, too."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from floodmark.core import rule_file
+from floodmark.core.rule_checks import check, same_address
+from floodmark.core.rule_file import WrittenRule
+from floodmark.core.rule_model import (
+    AirflowSettings,
+    AssetSchedule,
+    EpochLimits,
+    EventTime,
+    Rule,
+    Sink,
+    SparkSettings,
+    StartAt,
+    Stream,
+    canonical,
+)
+from floodmark.core.sql import SqlAt
+from floodmark.core.sql.functions import NOT_THERE_YET
+from floodmark.core.yamltree import Path as Field
+from floodmark.core.yamltree import Tree, YamlRefused, read_yaml
+from floodmark.errors import FloodmarkError, RuleInvalid
+
+__all__ = [
+    "AirflowSettings",
+    "AssetSchedule",
+    "EpochLimits",
+    "EventTime",
+    "Rule",
+    "Sink",
+    "SparkSettings",
+    "StartAt",
+    "Stream",
+    "json_schema",
+    "load_rule",
+    "load_rules",
+    "same_address",
+]
+
+SUFFIXES = (".yaml", ".yml")
+_VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[^}:]*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def load_rule(path: Path, env: Mapping[str, str]) -> Rule:
+    """The rule in the file at `path`, with `${NAME}` taken from `env`.
+
+    Raises RuleInvalid with one line for each problem, `FILE:LINE: field: expected ..., found ...`.
+    """
+    tree = _tree(path)
+    problems = _Problems(path, tree)
+    digest = hashlib.sha256(canonical(tree.value).encode()).hexdigest()
+    value = _substituted(tree.value, env, (), problems)
+    problems.raise_any()
+    written = _written(value, path, problems)
+    rule = written.resolved(digest)
+    for field, problem in check(rule):
+        problems.add(field, problem)
+    problems.raise_any()
+    return rule
+
+
+def load_rules(folder: Path, env: Mapping[str, str]) -> tuple[dict[str, Rule], dict[str, FloodmarkError]]:
+    """All rules in a folder by name, and by file name what is wrong with the others.
+
+    Of several rules with one sink all are refused: which of them owns it is not for us to guess.
+    """
+    rules: dict[str, Rule] = {}
+    errors: dict[str, FloodmarkError] = {}
+    files: dict[str, str] = {}
+    for path in sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")):
+        try:
+            rule = load_rule(path, env)
+        except FloodmarkError as error:
+            errors[path.name] = error
+            continue
+        if rule.rule in rules:
+            text = f"{path}: a rule named {rule.rule} stands in {files[rule.rule]} already"
+            errors[path.name] = RuleInvalid(text)
+            continue
+        rules[rule.rule], files[rule.rule] = rule, path.name
+    shared = _shared_sinks(rules)
+    errors.update({files[name]: RuleInvalid(f"{folder / files[name]}: {problem}") for name, problem in shared.items()})
+    return {name: rule for name, rule in rules.items() if name not in shared}, errors
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of a rule file, for editors."""
+    schema = WrittenRule.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _shared_sinks(rules: Mapping[str, Rule]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, rule in rules.items():
+        for other_name, other in rules.items():
+            for sink in rule.sinks:
+                if other_name != name and sink.address and _writes(other, sink.address):
+                    found[name] = (
+                        f"sinks: {sink.address} is a sink of rule {other_name}, too; a sink belongs to one rule"
+                    )
+    return found
+
+
+def _writes(rule: Rule, address: str) -> bool:
+    return any(sink.address is not None and same_address(sink.address, address) for sink in rule.sinks)
+
+
+class _Problems:
+    """Collects what is wrong with a file, each with its place."""
+
+    def __init__(self, path: Path, tree: Tree) -> None:
+        self.path = path
+        self.tree = tree
+        self.found: list[tuple[int, str]] = []
+
+    def add(self, field: Field, problem: str | SqlAt) -> None:
+        line = self.tree.place(field).line
+        if isinstance(problem, SqlAt):
+            line, problem = self._sql_place(field, problem, line)
+        name = _shown(field)
+        self.found.append(
+            (line, f"{self.path}:{line}: {name}: {problem}" if name else f"{self.path}:{line}: {problem}")
+        )
+
+    def _sql_place(self, field: Field, error: SqlAt, line: int) -> tuple[int, str]:
+        """The file's line where the SQL is a literal block; else the field's line, and the place in the SQL."""
+        block = self.tree.blocks.get(field)
+        if block is None:
+            return line, str(error)
+        place = block.place(error.line, error.column)
+        return place.line, f"column {place.column}: {error.problem}"
+
+    def raise_any(self) -> None:
+        if self.found:
+            raise RuleInvalid("\n".join(text for _, text in sorted(self.found, key=lambda found: found[0])))
+
+
+def _shown(field: Field) -> str:
+    """A field as people write it: streams.flights.where, sinks[0].delta."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in field]
+    return "".join(parts).lstrip(".")
+
+
+def _tree(path: Path) -> Tree:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise RuleInvalid(f"{path}:1: expected UTF-8 text") from None
+    except OSError as error:
+        raise RuleInvalid(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        tree = read_yaml(text)
+    except YamlRefused as error:
+        raise RuleInvalid(f"{path}:{error.line}: column {error.column}: {error}") from None
+    if not isinstance(tree.value, dict):
+        raise RuleInvalid(f"{path}:1: expected a rule (`rule: NAME`, `streams: ...`), found {_found(tree.value)}")
+    return tree
+
+
+def _substituted(value: Any, env: Mapping[str, str], field: Field, problems: _Problems) -> Any:
+    """`value` with every `${NAME}` in its texts replaced (not in keys)."""
+    if isinstance(value, dict):
+        return {key: _substituted(child, env, (*field, key), problems) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_substituted(child, env, (*field, i), problems) for i, child in enumerate(value)]
+    return _filled_in(value, env, field, problems) if isinstance(value, str) else value
+
+
+def _filled_in(text: str, env: Mapping[str, str], field: Field, problems: _Problems) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        if match.group() == "$${":
+            return "${"
+        name = match["name"]
+        if not name or not _NAME.fullmatch(name):
+            problems.add(
+                field, f"expected ${{NAME}} or ${{NAME:-default}}, found {match.group()}; $${{ is a literal ${{"
+            )
+        elif name in env:
+            return env[name]
+        elif match["default"] is None:
+            hint = f"set it in the environment, or give it a default: ${{{name}:-...}}"
+            problems.add(field, f"the variable {name} is not set; {hint}")
+        return match["value"] or ""
+
+    return _VARIABLE.sub(replaced, text)
+
+
+def _written(value: dict[str, Any], path: Path, problems: _Problems) -> WrittenRule:
+    _name_later_keys(value, problems)
+    written = None
+    try:
+        written = WrittenRule.model_validate(value)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            _add_detail(detail, problems)
+    if isinstance(value.get("rule"), str) and value["rule"] != path.stem:
+        problems.add(("rule",), f"expected the file's name, {path.stem!r}, found {value['rule']!r}: make them one")
+    problems.raise_any()
+    assert written is not None
+    return written
+
+
+def _name_later_keys(value: dict[str, Any], problems: _Problems) -> None:
+    """Take out, and name, keys that are known but wait for later kinds of state."""
+    for field, mapping, later in _places_of_later_keys(value):
+        for key in [key for key in mapping if key in later]:
+            del mapping[key]
+            problems.add((*field, key), f"{key}: {NOT_THERE_YET}" if not field else "is not there yet")
+            if key == "process":
+                value.setdefault("sql", "SELECT 1")  # one problem is enough: a missing `sql` is no second one
+
+
+def _places_of_later_keys(value: dict[str, Any]) -> Iterator[tuple[Field, dict[str, Any], tuple[str, ...]]]:
+    yield (), value, rule_file.LATER_RULE_KEYS
+    streams, sinks = value.get("streams"), value.get("sinks")
+    for name, stream in streams.items() if isinstance(streams, dict) else ():
+        if isinstance(stream, dict):
+            yield ("streams", name), stream, rule_file.LATER_STREAM_KEYS
+    for i, sink in enumerate(sinks if isinstance(sinks, list) else ()):
+        if isinstance(sink, dict):
+            yield ("sinks", i), sink, rule_file.LATER_SINK_KEYS
+
+
+def _add_detail(detail: ErrorDetails, problems: _Problems) -> None:
+    field = _field(detail["loc"], problems.tree)
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return problems.add(field, _unknown_key(str(field[-1]), field[:-1]))
+    if kind == "missing":
+        return problems.add(field, _missing(field))
+    if kind in ("model_type", "dict_type", "model_attributes_type"):
+        return problems.add(field, f"expected a mapping (key: value), found {_found(detail['input'])}")
+    message = str(detail.get("ctx", {}).get("error") or detail["msg"])
+    if ", found " not in message and not message.startswith("setting "):
+        message += f", found {_found(detail['input'])}"
+    problems.add(field, message)
+    return None
+
+
+def _field(loc: tuple[int | str, ...], tree: Tree) -> Field:
+    """pydantic's location without the names of the models in a union, which are no part of the file."""
+    field: Field = ()
+    for i, part in enumerate(loc):
+        known = (*field, part) in tree.places
+        if known or i == len(loc) - 1:
+            field = (*field, part)
+    return field
+
+
+def _unknown_key(key: str, parent: Field) -> str:
+    known = _known_keys(parent)
+    if len(parent) == 2 and parent[0] in ("streams", "sinks") and key not in known:
+        kinds = rule_file.SOURCE_KINDS if parent[0] == "streams" else rule_file.SINK_KINDS
+        near = difflib.get_close_matches(key, known, 1)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"kinds: {', '.join(kinds)}; other keys: " + ", ".join(k for k in known if k not in kinds)
+        )
+        return f"unknown key {key!r}: {hint}"
+    near = difflib.get_close_matches(key, known, 1)
+    return f"unknown key {key!r}: " + (f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}")
+
+
+def _known_keys(parent: Field) -> list[str]:
+    """The keys that the mapping at `parent` may have."""
+    model: type[BaseModel] = WrittenRule
+    nested: dict[str, type[BaseModel]] = {
+        "streams": rule_file.WrittenStream,
+        "sinks": rule_file.WrittenSink,
+        "epoch": rule_file.WrittenEpoch,
+        "spark": rule_file.WrittenSpark,
+        "airflow": rule_file.WrittenAirflow,
+        "schedule": rule_file.WrittenAssets,
+        "event_time": rule_file.WrittenEventTime,
+        "start": rule_file.WrittenStart,
+    }
+    for part in parent:
+        model = nested.get(str(part), model)
+    return list(model.model_fields)
+
+
+def _missing(field: Field) -> str:
+    if len(field) == 3 and field[0] == "streams" and field[2] in rule_file.SOURCE_KINDS:
+        return (
+            f"expected exactly one kind of stream out of {', '.join(rule_file.SOURCE_KINDS)}, such as `delta: ADDRESS`"
+        )
+    return f"expected `{field[-1]}: ...`, found nothing"
+
+
+def _found(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = repr(value) if not isinstance(value, bool) else str(value).lower()
+    return text if len(text) <= 60 else f"{text[:57]}..."

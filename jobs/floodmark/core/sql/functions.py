@@ -1,0 +1,123 @@
+"""Which functions a rule's SQL calls, and whether a replay of the same rows gives the same answer."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Sequence
+
+from floodmark.core.sql import function_names as names
+from floodmark.core.sql.lexis import Word
+
+NOT_THERE_YET = "needs state that is not there yet"
+
+# Words of the language that may stand directly before a parenthesis.
+_KEYWORDS = frozenset(
+    """
+all and as between by case distinct div else escape except from group having in is like ilike rlike regexp not on or
+over select then union using values when where with within
+""".split()
+)
+
+_TEXTS = ("string", "raw")
+
+_REASONS = (
+    (names.CLOCKS, "it reads the clock, so a replay would give another answer"),
+    (names.RANDOM, "a replay would give another answer"),
+    (names.SURROUNDINGS, "its answer hangs on the session or the file, not on the row"),
+    (names.OUTSIDE, "it does more than compute a value of the row"),
+    (names.GENERATORS, "functions that make rows are not allowed yet"),
+    (names.STATEFUL, f"it {NOT_THERE_YET}"),
+    (names.GROUPING, f"GROUPING SETS, CUBE and ROLLUP are not allowed: that {NOT_THERE_YET}"),
+    (
+        names.ORDER_DEPENDENT,
+        "its answer hangs on row order; use max, min or count, or sort_array(collect_list(...)) for a list",
+    ),
+)
+# Spark turns these strings into the clock wherever a date or timestamp is wanted, in a cast as in a comparison.
+_CLOCK_TEXT = re.compile(r"\s*(?:now|(?:today|tomorrow|yesterday)(?:\s+\S+|[^a-z\s]\S*)?)\s*", re.IGNORECASE)
+
+
+def check_functions(sql: str, words: Sequence[Word], grouped: int | None) -> None:
+    """Raise SqlAt for the first function that is not allowed where it stands.
+
+    `grouped`: the number of the SELECT that has the GROUP BY, if any (None: no aggregate may appear).
+    """
+    for i, word in enumerate(words):
+        if word.kind in _TEXTS:
+            _check_text(sql, words, i)
+        elif is_call(words, i):
+            _check_call(sql, words, i, grouped)
+
+
+def is_call(words: Sequence[Word], i: int) -> bool:
+    """Whether token `i` names a function that is called there."""
+    word = words[i]
+    if word.kind not in ("word", "quoted") or i + 1 >= len(words) or words[i + 1].text != "(":
+        return False
+    before = words[i - 1] if i else None
+    if word.kind == "word" and word.name in _KEYWORDS:
+        return False
+    if word.kind == "word" and before and before.name in ("like", "ilike"):
+        return word.name not in ("any", "some")
+    return not (word.kind == "word" and word.name == "filter" and before and before.text == ")")
+
+
+def _check_text(sql: str, words: Sequence[Word], i: int) -> None:
+    # Spark joins texts that stand side by side: 'no' 'w' is 'now'.
+    side_by_side = itertools.takewhile(lambda word: word.kind in _TEXTS, words[i:])
+    if _CLOCK_TEXT.fullmatch("".join(word.text.lstrip("rR")[1:-1] for word in side_by_side)):
+        raise words[i].refuse(sql, f"the text {words[i].text}: Spark may read the clock for it; a replay would differ")
+
+
+def _check_call(sql: str, words: Sequence[Word], i: int, grouped: int | None) -> None:
+    word = words[i]
+    if i and words[i - 1].text == ".":
+        raise word.refuse(sql, f"function {word.text}: a qualified function name is not allowed")
+    if word.name in names.SORTABLE and _is_sorted(words, i):
+        return _check_aggregate(sql, word, grouped)
+    for group, reason in _REASONS:
+        if word.name in group:
+            raise word.refuse(sql, f"function {word.text}: {reason}")
+    if word.name not in names.ALLOWED:
+        raise word.refuse(sql, f"function {word.text}: {_unknown(word.name)}")
+    if word.name == "unix_timestamp" and words[i + 2].text == ")":
+        raise word.refuse(sql, f"function {word.text}: without an argument it reads the clock; a replay would differ")
+    if word.name in names.AGGREGATES:
+        _check_aggregate(sql, word, grouped)
+    return None
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, sorted(names.ALLOWED), 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"it is not among the built-in functions that are known to give the same answer in a replay{hint}"
+
+
+def _check_aggregate(sql: str, word: Word, grouped: int | None) -> None:
+    if word.select != grouped or grouped is None:
+        raise word.refuse(sql, f"aggregate {word.text} without GROUP BY window(...): that {NOT_THERE_YET}")
+    if word.clause not in ("select", "having"):
+        raise word.refuse(sql, f"aggregate {word.text} in {word.clause.upper()}: use it in SELECT or HAVING")
+
+
+def _is_sorted(words: Sequence[Word], i: int) -> bool:
+    """Whether the call at `i` is the whole first argument of sort_array, or the only one of array_sort."""
+    sorter = words[i - 2].name if i >= 2 and words[i - 1].text == "(" else ""
+    after = closing(words, i + 1) + 1
+    if after + 1 < len(words) and words[after].name == "filter" and words[after + 1].text == "(":
+        after = closing(words, after + 1) + 1
+    follows = words[after].text if after < len(words) else ""
+    # With a comparator of its own, array_sort leaves equal elements in the order in which they came.
+    return (sorter == "sort_array" and follows in (")", ",")) or (sorter == "array_sort" and follows == ")")
+
+
+def closing(words: Sequence[Word], opening: int) -> int:
+    """Index of the parenthesis that closes the one at `opening`."""
+    depth = 0
+    for i in range(opening, len(words)):
+        depth += {"(": 1, ")": -1}.get(words[i].text, 0)
+        if depth == 0:
+            return i
+    return len(words)

@@ -1,0 +1,123 @@
+"""From SQL text to a syntax tree, by sqlglot, with Spark's window function understood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from floodmark.core.sql.lexis import SqlAt, Word, refuse_at
+
+
+class _Parser(SparkParser):
+    """Knows Spark's syntax but no function by name: functions are judged by their names in the text, and sqlglot's
+    own ideas of how many arguments each has would only get in the way."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+
+
+_COLOURS = re.compile(r"\x1b\[\d*m")
+
+
+def parse(sql: str, words: Sequence[Word]) -> exp.Expr:
+    """The one query in `sql`, as a tree. Raises SqlAt."""
+    _check_start(sql, words)
+    return _parsed(sql, words)
+
+
+def parse_expression(sql: str, words: Sequence[Word]) -> exp.Expr:
+    """The one expression in `sql`, as a tree. Raises SqlAt."""
+    if not words:
+        raise SqlAt("expected an expression, found nothing", 1, 1)
+    # As a select list of its own: so that an alias, a comma or a further clause shows in the tree.
+    prefix = "SELECT "
+    tree = _parsed(sql, words, prefix)
+    plain = isinstance(tree, exp.Select) and not any(v for k, v in tree.args.items() if k != "expressions")
+    if not plain or len(tree.expressions) != 1 or isinstance(tree.expressions[0], (exp.Alias, exp.Star)):
+        raise words[0].refuse(sql, f"expected one expression, found {sql.strip()[:60]!r}")
+    expression: exp.Expr = tree.expressions[0]
+    return expression
+
+
+def _check_start(sql: str, words: Sequence[Word]) -> None:
+    if not words:
+        raise SqlAt("expected a SELECT, found nothing", 1, 1)
+    first = next((word for word in words if word.text != "("), words[0])
+    if first.name not in ("select", "with"):
+        raise first.refuse(sql, f"expected SELECT or WITH, found {first.text}: a rule's SQL is one SELECT")
+    for i, word in enumerate(words):
+        if word.text == ";" and i + 1 < len(words):
+            raise words[i + 1].refuse(sql, "a second statement: a rule's SQL is one SELECT")
+        if word.text == "|>":
+            raise word.refuse(sql, "the pipe syntax |> is not allowed; write SELECT ... FROM")
+        if word.name == "from" and i and words[i - 1].text == "(":
+            raise word.refuse(sql, "FROM before SELECT is not allowed; write SELECT ... FROM")
+
+
+def _parsed(sql: str, words: Sequence[Word], prefix: str = "") -> exp.Expr:
+    dialect = Spark()
+    try:
+        tokens = dialect.tokenize(prefix + sql)
+        _check_same_words(sql, words, tokens, len(prefix))
+        trees = [tree for tree in _Parser(dialect=dialect).parse(_without_window_clauses(tokens), prefix + sql) if tree]
+    except ParseError as error:
+        raise _placed(sql, words, error, len(prefix)) from None
+    except (SqlglotError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise SqlAt(f"cannot be parsed: {reason}", 1, 1) from None
+    if len(trees) != 1:
+        raise SqlAt(f"expected one SELECT, found {len(trees)} statements", 1, 1)
+    return trees[0]
+
+
+def _check_same_words(sql: str, words: Sequence[Word], tokens: Sequence[Token], shift: int) -> None:
+    """Refuse text in which sqlglot sees other strings or quoted names than Spark does."""
+    kinds = (TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER)
+    texts = [word for word in words if word.kind in ("string", "raw", "quoted")]
+    seen = {token.start - shift: token.end - shift for token in tokens if token.token_type in kinds}
+    for word in texts:
+        if word.start not in seen:
+            raise word.refuse(sql, f"cannot tell where {word.text[:40]} begins and ends; write it in another way")
+    for start, end in sorted(seen.items()):
+        if not any(word.start <= start and end < word.end for word in texts):
+            raise refuse_at(sql, start, "cannot tell whether this is text; write it in another way")
+
+
+def _without_window_clauses(tokens: list[Token]) -> list[Token]:
+    """sqlglot takes every `window` after GROUP BY for a named-window clause; only `WINDOW name AS (` is one."""
+    for i, token in enumerate(tokens):
+        if token.token_type == TokenType.WINDOW and not _opens_window_clause(tokens, i):
+            tokens[i] = Token(
+                token_type=TokenType.VAR,
+                text=token.text,
+                line=token.line,
+                col=token.col,
+                start=token.start,
+                end=token.end,
+            )
+    return tokens
+
+
+def _opens_window_clause(tokens: Sequence[Token], i: int) -> bool:
+    following = [token.text.upper() for token in tokens[i + 2 : i + 4]]
+    return following == ["AS", "("]
+
+
+def _placed(sql: str, words: Sequence[Word], error: ParseError, shift: int) -> SqlAt:
+    detail = error.errors[0] if error.errors else {}
+    problem = (
+        _COLOURS.sub("", str(detail.get("description") or error)).splitlines()[0].partition(" but got")[0].rstrip(".")
+    )
+    line, column = int(detail.get("line") or 1), int(detail.get("col") or 1)
+    lines = sql.split("\n")
+    offset = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1 - (shift if line == 1 else 0)
+    # sqlglot gives the end of the token; people look for its beginning.
+    word = next((w for w in words if w.start <= offset <= w.end), None)
+    found = f" at {word.text}" if word else ""
+    return refuse_at(sql, word.start if word else min(max(offset, 0), len(sql)), f"cannot be parsed{found}: {problem}")

@@ -1,0 +1,100 @@
+"""What a rule's SQL is and needs, and the same SQL bounded to the windows that become final."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from floodmark.core.sql.functions import check_functions
+from floodmark.core.sql.lexis import SqlAt, Word, words_of
+from floodmark.core.sql.parse import parse, parse_expression
+from floodmark.core.sql.shape import Shape
+from floodmark.core.sql.window import WindowSpec, check_window
+
+
+@dataclass(frozen=True)
+class Query:
+    """SQL that can be folded exactly.
+
+    sql: the text, without a closing semicolon. streams: those it reads, as declared. identifiers: every name in it,
+    lower case (a column that is not among them is not read). star: it selects `*`, so every column is read.
+    window: how it groups by time; None for a stateless query.
+    """
+
+    sql: str
+    streams: tuple[str, ...]
+    identifiers: frozenset[str]
+    star: bool
+    window: WindowSpec | None
+    _having: tuple[int, int] | None = field(default=None, repr=False)
+    _end: int = field(default=0, repr=False)
+
+    def bounded(self, low: str | None, high: str) -> str:
+        """The SQL with only the windows whose end lies in (low, high], both SQL expressions; low None: no lower bound.
+
+        The text stays as the rule has it; the condition goes into the HAVING of the SELECT with the GROUP BY, where
+        Spark pushes it below the aggregation. Raises ValueError for a query without a window.
+        """
+        if self.window is None:
+            raise ValueError("only a windowed query can be bounded")
+        condition = f"window.end <= {high}" if low is None else f"window.end > {low} AND window.end <= {high}"
+        if self._having is None:
+            return f"{self.sql[: self._end]}\nHAVING {condition}\n{self.sql[self._end :]}"
+        start, end = self._having
+        return f"{self.sql[:start]} ({condition}) AND ({self.sql[start:end]}){self.sql[end:]}"
+
+
+def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
+    """The query, where each rule can be folded exactly; `streams`: name -> event-time column (None: has none).
+
+    Raises SqlRefused, with place and name of the first thing that is not allowed. What is refused is refused at every
+    `qos`: an answer that hangs on row order is wrong at qos 0, too.
+    """
+    words = words_of(sql)
+    shape = Shape(sql, words, streams)
+    try:
+        tree = parse(sql, words)
+        shape.root(tree)
+    except RecursionError:
+        raise SqlAt("cannot be parsed: it is nested too deeply", 1, 1) from None
+    grouped = shape.grouped
+    check_functions(sql, words, grouped.number if grouped else None)
+    window = check_window(shape)
+    text = sql[: words[-1].start] + sql[words[-1].end :] if words[-1].text == ";" else sql
+    having, end = _spots(words, grouped.number) if grouped else (None, 0)
+    read = tuple(name for name in streams if name in shape.read)
+    return Query(text, read, names_in(words), _has_star(tree), window, having, end)
+
+
+def analyse_expression(sql: str) -> frozenset[str]:
+    """The lower-case names in an expression over one row (`where`, `expr`). Raises SqlRefused as `analyse` does."""
+    words = words_of(sql)
+    tree = parse_expression(sql, words)
+    Shape(sql, words, {}).expression(tree)
+    check_functions(sql, words, None)
+    calls = [word for i, word in enumerate(words[:-1]) if word.name == "window" and words[i + 1].text == "("]
+    if calls:
+        raise calls[0].refuse(sql, "window(...) belongs in the GROUP BY of the rule's SQL")
+    return names_in(words)
+
+
+def names_in(words: Sequence[Word]) -> frozenset[str]:
+    return frozenset(word.name for word in words if word.kind in ("word", "quoted"))
+
+
+def _has_star(tree: exp.Expr) -> bool:
+    """Whether a `*` stands for columns; that of count(*) does not."""
+    for star in tree.find_all(exp.Star):
+        parent = star.parent
+        if not (isinstance(parent, exp.Anonymous) and parent.name.lower() == "count" and len(parent.expressions) == 1):
+            return True
+    return False
+
+
+def _spots(words: Sequence[Word], number: int) -> tuple[tuple[int, int] | None, int]:
+    """Where the condition of HAVING begins and ends (None without one), and where the GROUP BY ends."""
+    having = [word for word in words if word.select == number and word.clause == "having"]
+    group = [word for word in words if word.select == number and word.clause == "group"]
+    return ((having[0].end, having[-1].end) if having else None), group[-1].end

@@ -1,0 +1,332 @@
+"""Which forms of query can be folded: an allow-list over the syntax tree, each refusal with its name and place."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from floodmark.core.sql.function_names import BARE
+from floodmark.core.sql.functions import NOT_THERE_YET
+from floodmark.core.sql.lexis import SqlAt, Word
+
+# What of a SELECT is allowed; then what else can stand in one: argument -> (words to find it by, what to say).
+_SELECT_ARGS = frozenset({"with_", "expressions", "from_", "where", "group", "having"})
+_NO_ORDER = "the rows of a stream's sink have no order"
+_REFUSED_ARGS: dict[str, tuple[tuple[str, ...], str]] = {
+    "distinct": (("distinct",), f"DISTINCT {NOT_THERE_YET}"),
+    "limit": (("limit", "fetch"), f"LIMIT {NOT_THERE_YET}"),
+    "offset": (("offset",), f"OFFSET {NOT_THERE_YET}"),
+    "order": (("order",), f"ORDER BY: {_NO_ORDER}; leave it out"),
+    "sort": (("sort",), f"SORT BY: {_NO_ORDER}; leave it out"),
+    "cluster": (("cluster",), f"CLUSTER BY: {_NO_ORDER}; leave it out"),
+    "distribute": (("distribute",), f"DISTRIBUTE BY: {_NO_ORDER}; leave it out"),
+    "laterals": (("lateral",), "LATERAL VIEW: functions that make rows are not allowed yet"),
+    "qualify": (("qualify",), f"QUALIFY {NOT_THERE_YET}"),
+    "windows": (("window",), f"WINDOW (named windows, OVER) {NOT_THERE_YET}"),
+    "pivots": (("pivot", "unpivot"), f"PIVOT and UNPIVOT are not allowed: that {NOT_THERE_YET}"),
+    "sample": (("tablesample",), "TABLESAMPLE: a replay would draw other rows"),
+    "hint": (("select",), "a hint is not allowed; use `spark: {conf: ...}`"),
+    "version": (("timestamp", "version", "for"), "time travel (AS OF) is not allowed; use the stream's `start`"),
+    "when": (("timestamp", "version", "for"), "time travel (AS OF) is not allowed; use the stream's `start`"),
+}
+_SET_OPERATIONS = {
+    exp.Union: (("union",), f"UNION without ALL {NOT_THERE_YET}; write UNION ALL to keep every row"),
+    exp.Intersect: (("intersect",), f"INTERSECT {NOT_THERE_YET}"),
+    exp.Except: (("except", "minus"), f"EXCEPT {NOT_THERE_YET}"),
+}
+# Expressions that are not functions (functions are checked by their names, see `functions`).
+_EXPRESSIONS: tuple[type[exp.Expr], ...] = (
+    exp.Alias, exp.Between, exp.Binary, exp.Boolean, exp.Bracket, exp.Column, exp.DataType, exp.DataTypeParam,
+    exp.Distinct, exp.Escape, exp.Filter, exp.Func, exp.HexString, exp.Identifier, exp.In, exp.Interval,
+    exp.IntervalSpan, exp.Kwarg, exp.Lambda, exp.Literal, exp.Null, exp.Order, exp.Ordered, exp.Paren, exp.RawString,
+    exp.Star, exp.Tuple, exp.Unary, exp.Var, exp.Where, exp.WithinGroup, exp.Any, exp.All,
+)  # fmt: skip
+_REFUSED_EXPRESSIONS: dict[type[exp.Expr], tuple[tuple[str, ...], str]] = {
+    exp.QueryTransform: (("transform",), "TRANSFORM ... USING runs a program of its own; that is not allowed"),
+    exp.Window: (("over",), f"OVER {NOT_THERE_YET}"),
+    exp.IgnoreNulls: (("ignore",), "IGNORE NULLS hangs on row order"),
+    exp.RespectNulls: (("respect",), "RESPECT NULLS hangs on row order"),
+    exp.Collate: (("collate",), "COLLATE: which of several equal texts is shown would hang on row order"),
+    exp.Placeholder: (("?",), "a parameter is not allowed; use ${NAME} of the rule file"),
+    exp.Parameter: (("@",), "a parameter is not allowed; use ${NAME} of the rule file"),
+    exp.Cube: (("cube",), f"CUBE {NOT_THERE_YET}"),
+    exp.Rollup: (("rollup",), f"ROLLUP {NOT_THERE_YET}"),
+    exp.GroupingSets: (("grouping",), f"GROUPING SETS {NOT_THERE_YET}"),
+}
+# sqlglot reads these as an alias where Spark may read the beginning of a clause.
+_NO_ALIASES = frozenset(
+    """
+anti apply asof cluster cross distribute emit fetch for full inner intersect join lateral left limit match_recognize
+matched minus natural offset order outer pivot qualify repeatable right sample semi sort tablesample timestamp union
+unpivot using version watermark window
+""".split()
+)
+
+
+_BARE_NODES = (
+    exp.CurrentDate,
+    exp.CurrentTime,
+    exp.CurrentTimestamp,
+    exp.CurrentUser,
+    exp.CurrentRole,
+    exp.SessionUser,
+    exp.Localtime,
+    exp.Localtimestamp,
+)
+
+
+@dataclass(frozen=True)
+class Select:
+    """One SELECT of the query. `source` is what it reads; `aggregate`: it has the GROUP BY."""
+
+    node: exp.Select
+    number: int
+    source: Source
+    alias: str
+
+    @property
+    def grouped(self) -> bool:
+        return self.node.args.get("group") is not None
+
+
+@dataclass(frozen=True)
+class Union:
+    """UNION ALL of two or more queries."""
+
+    branches: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream, in its declared spelling."""
+
+    name: str
+
+
+Source = Select | Union | Stream
+
+
+@dataclass
+class Shape:
+    """Walks the tree once, refusing what is not allowed. After `root()`: what was found."""
+
+    sql: str
+    words: Sequence[Word]
+    declared: Mapping[str, str | None]
+    read: set[str] = field(default_factory=set)
+    grouped: Select | None = None
+    _ctes: dict[str, Source] = field(default_factory=dict)
+    _uses: dict[str, int] = field(default_factory=dict)
+    _count: int = 0
+
+    def root(self, tree: exp.Expr) -> Source:
+        """The query's structure. Raises SqlAt for the first form that is not allowed."""
+        while isinstance(tree, exp.Subquery) and not tree.args.get("with_"):
+            self._only(tree, {"this", "alias"}, self._count)
+            tree = tree.this
+        self._with(tree.args.get("with_"))
+        source = self._query(tree, top=True)
+        for name, uses in self._uses.items():
+            if uses == 0:
+                raise self.at((name,), f"WITH {name}: it is never read; remove it")
+        if self._count != sum(1 for i in range(len(self.words)) if self._is_select(i)):
+            raise self.at(("select",), "a SELECT where none is allowed")
+        return source
+
+    def at(self, names: Sequence[str], problem: str, select: int | None = None) -> SqlAt:
+        """The error for the first word out of `names`, in the SELECT with this number where one is given."""
+        found = [w for w in self.words if w.name in names and w.kind != "string"]
+        inside = [w for w in found if select is None or w.select == select]
+        return (inside or found or list(self.words))[0].refuse(self.sql, problem)
+
+    def _is_select(self, i: int) -> bool:
+        word, before = self.words[i], self.words[i - 1].name if i else ""
+        return word.kind == "word" and word.name == "select" and before not in (".", "as")
+
+    def _with(self, node: exp.Expr | None) -> None:
+        if node is None:
+            return
+        if node.args.get("recursive"):
+            raise self.at(("recursive",), f"WITH RECURSIVE {NOT_THERE_YET}")
+        for cte in node.expressions:
+            self._cte(cte)
+
+    def _cte(self, cte: exp.Expr) -> None:
+        name = cte.alias.lower()
+        self._only(cte, {"this", "alias"}, self._count)
+        self._no_columns(cte.args.get("alias"))
+        if self._declared(name):
+            raise self.at((name,), f"WITH {cte.alias}: a stream has this name; choose another")
+        if name in self._ctes:
+            raise self.at((name,), f"WITH {cte.alias}: it stands there twice; choose another name")
+        self._ctes[name] = self._query(cte.this)
+        self._uses[name] = 0
+
+    def _query(self, node: exp.Expr, top: bool = False) -> Source:
+        if node.args.get("with_") and not top:
+            raise self.at(("with",), "WITH inside a query: put it at the very beginning of the SQL")
+        if isinstance(node, exp.Subquery):
+            self._only(node, {"this", "alias"}, self._count)
+            return self._query(node.this)
+        if isinstance(node, exp.SetOperation):
+            return self._union(node)
+        if isinstance(node, exp.Select):
+            return self._select(node)
+        raise self.at(("from",), f"expected a SELECT, found {node.key.upper()}", self._count)
+
+    def _union(self, node: exp.SetOperation) -> Union:
+        names, problem = _SET_OPERATIONS.get(type(node), (("union",), "this set operation is not allowed"))
+        self._only(node, {"with_", "this", "expression", "distinct"}, None)
+        if not isinstance(node, exp.Union) or node.args.get("distinct") is not False:
+            raise self.at(names, problem)
+        before = self.grouped
+        branches = (self._query(node.left), self._query(node.right))
+        if before is not self.grouped or any(self._has_aggregate(branch) for branch in branches):
+            raise self.at(("union",), f"UNION ALL of aggregates {NOT_THERE_YET}; unite the streams below the GROUP BY")
+        return Union(branches)
+
+    def _has_aggregate(self, source: Source) -> bool:
+        if isinstance(source, Select):
+            return source.grouped or self._has_aggregate(source.source)
+        return isinstance(source, Union) and any(self._has_aggregate(branch) for branch in source.branches)
+
+    def _select(self, node: exp.Select) -> Select:
+        number = self._count
+        self._count += 1
+        self._only(node, _SELECT_ARGS, number)
+        for expression in _roots(node):
+            self.expression(expression, number)
+        source, alias = self._from(node.args.get("from_"), number)
+        select = Select(node, number, source, alias)
+        self._group(select)
+        return select
+
+    def _group(self, select: Select) -> None:
+        group, having = select.node.args.get("group"), select.node.args.get("having")
+        if group is None:
+            if having is not None:
+                raise self.at(("having",), f"HAVING without GROUP BY {NOT_THERE_YET}", select.number)
+            return
+        if self.grouped is not None or self._has_aggregate(select.source):
+            raise self.at(("group",), f"a second GROUP BY {NOT_THERE_YET}", select.number)
+        for arg in sorted(set(_set_args(group)) - {"expressions"}):
+            name = "GROUPING SETS" if arg == "grouping_sets" else "GROUP BY ALL" if arg == "all" else arg.upper()
+            raise self.at((arg.partition("_")[0],), f"{name} {NOT_THERE_YET}", select.number)
+        self.grouped = select
+
+    def _from(self, node: exp.Expr | None, number: int) -> tuple[Source, str]:
+        if node is None:
+            raise self.at(("select",), "a SELECT without FROM reads no stream", number)
+        relation = node.this
+        alias = relation.args.get("alias")
+        if alias is not None:
+            self._no_columns(alias)
+            if alias.name.lower() in _NO_ALIASES:
+                raise self.at((alias.name.lower(),), f"{alias.name} as the name of a relation is not allowed", number)
+        if isinstance(relation, exp.Table):
+            return self._table(relation, number), (relation.alias or relation.name).lower()
+        if isinstance(relation, exp.Subquery) and isinstance(relation.this, exp.Query):
+            return self._query(relation), relation.alias.lower()
+        raise self.at(("from",), f"FROM {relation.key.upper()}: expected a stream, a WITH name or a SELECT", number)
+
+    def _table(self, table: exp.Table, number: int) -> Source:
+        shown = ".".join(part.name for part in table.parts) if table.args.get("db") else table.name
+        if table.args.get("db"):
+            raise self.at(
+                (table.parts[0].name.lower(),), f"table {shown}: only streams can be read, by their name", number
+            )
+        self._only(table, {"this", "alias"}, number)
+        if not isinstance(table.this, exp.Identifier):
+            raise self.at(("from",), f"FROM {table.sql('spark')}: functions that make rows are not allowed yet", number)
+        name = table.name.lower()
+        if name in self._ctes:
+            self._uses[name] += 1
+            if self._uses[name] > 1 and self._has_aggregate(self._ctes[name]):
+                raise self.at(
+                    (name,), f"{table.name} holds the GROUP BY and is read twice; that {NOT_THERE_YET}", number
+                )
+            return self._ctes[name]
+        declared = self._declared(name)
+        if declared is None:
+            raise self.at((name,), f"table {table.name}: no stream has this name{self._near(name)}", number)
+        self.read.add(declared)
+        return Stream(declared)
+
+    def _declared(self, name: str) -> str | None:
+        return next((stream for stream in self.declared if stream.lower() == name), None)
+
+    def _near(self, name: str) -> str:
+        known = [*self.declared, *self._ctes]
+        near = difflib.get_close_matches(name, known, 1)
+        return f"; did you mean {near[0]}?" if near else f"; streams: {', '.join(self.declared)}"
+
+    def _no_columns(self, alias: exp.Expr | None) -> None:
+        if alias is not None and alias.args.get("columns"):
+            raise self.at((alias.name.lower(),), f"{alias.name}(...): give columns their names in the SELECT (x AS y)")
+
+    def _only(self, node: exp.Expr, allowed: frozenset[str] | set[str], number: int | None) -> None:
+        """Refuse every argument of `node` that is set and not among those allowed."""
+        for arg in _set_args(node):
+            if arg in allowed:
+                continue
+            if arg == "joins":
+                raise self._join(number)
+            names, problem = _REFUSED_ARGS.get(
+                arg, (("select",), f"this form of {node.key.upper()} ({arg}) is not allowed")
+            )
+            raise self.at(names, problem, number)
+
+    def _join(self, number: int | None) -> SqlAt:
+        inside = [w for w in self.words if w.clause == "from" and (number is None or w.select == number)]
+        if any(word.name == "join" for word in inside):
+            return self.at(("join",), f"JOIN {NOT_THERE_YET}", number)
+        comma = next((word for word in inside if word.text == ","), inside[0])
+        return comma.refuse(self.sql, f"a join (FROM a, b) {NOT_THERE_YET}")
+
+    def expression(self, root: exp.Expr, number: int = -1) -> None:
+        """Refuse what may not stand in an expression of the SELECT with this number."""
+        for node in root.walk():
+            if isinstance(node, exp.Query):
+                raise self._subquery(node, number)
+            refused = _REFUSED_EXPRESSIONS.get(type(node))
+            if refused is not None:
+                raise self.at(refused[0], refused[1], number)
+            if not isinstance(node, _EXPRESSIONS):
+                raise self.at(("select",), f"this form of expression ({node.key.upper()}) is not allowed", number)
+            self._bare(node, number)
+
+    def _subquery(self, node: exp.Query, number: int) -> SqlAt:
+        parent = node.parent
+        while isinstance(parent, (exp.Paren, exp.Subquery)):
+            parent = parent.parent
+        inner = [w for w in self.words if w.name == "select" and w.select > number]
+        form = {"in": "IN (SELECT ...)", "exists": "EXISTS (SELECT ...)"}.get(parent.key if parent else "", "")
+        problem = f"{form or 'a subquery in an expression'} {NOT_THERE_YET}"
+        return inner[0].refuse(self.sql, problem) if inner else self.at(("select",), problem, number)
+
+    def _bare(self, node: exp.Expr, number: int) -> None:
+        """Refuse names that Spark takes for the clock or the user where no column has them."""
+        bare = isinstance(node, exp.Column) and not node.args.get("table") and node.name.lower() in BARE
+        if not bare and not isinstance(node, _BARE_NODES):
+            return
+        name = node.name.lower() if bare else next((n for n in BARE if n.replace("_", "") == node.key), "")
+        # Without the word in the text it came from a call (`unix_timestamp()`), and calls are judged by their names.
+        if any(word.name == name and word.select == number for word in self.words):
+            problem = f"{name}: a replay would give another answer; if it is a column, write STREAM.{name}"
+            raise self.at((name,), problem, number)
+
+
+def _roots(node: exp.Select) -> Iterator[exp.Expr]:
+    yield from node.expressions
+    for arg in ("where", "group", "having"):
+        clause = node.args.get(arg)
+        if clause is not None:
+            yield from clause.args.get("expressions") or ([clause.this] if clause.args.get("this") else [])
+
+
+def _set_args(node: exp.Expr) -> dict[str, object]:
+    # `distinct=False` of a UNION ALL and empty lists say nothing.
+    return {arg: value for arg, value in node.args.items() if value is not None and value != [] and value is not False}

@@ -1,0 +1,239 @@
+"""The one `window(...)` of a rule: its size, slide and offset, and that it is over the event time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from floodmark.core.durations import parse_duration
+from floodmark.core.sql.functions import NOT_THERE_YET, is_call
+from floodmark.core.sql.lexis import SqlAt, Word
+from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
+
+_HINT = "write GROUP BY window(event_time_column, 'size'[, 'slide'[, 'start']]), ..."
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """A window of `size_us` starts every `slide_us`, at `offset_us` after 1970-01-01 00:00 UTC; microseconds."""
+
+    size_us: int
+    slide_us: int
+    offset_us: int
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A column of a query by its lower-case name (None: Spark makes one up)."""
+
+    name: str | None
+    is_time: bool
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """All columns of a stream (it is not known here which), but those hidden."""
+
+    stream: str
+    time: str | None
+    hidden: frozenset[str] = frozenset()
+
+
+_Columns = list[_Named | _Rest]
+
+
+def check_window(shape: Shape) -> WindowSpec | None:
+    """The rule's window; None where there is no GROUP BY. Raises SqlAt for what cannot be folded."""
+    grouped = shape.grouped
+    calls = [w for i, w in enumerate(shape.words) if w.name == "window" and is_call(shape.words, i)]
+    if grouped is None:
+        if calls:
+            raise calls[0].refuse(shape.sql, f"window(...) without GROUP BY: {_HINT}")
+        return None
+    call = _grouping_window(shape, grouped)
+    _check_places(shape, grouped, calls)
+    spec, column = _spec(shape, grouped, call), call.expressions[0]
+    for other in grouped.node.find_all(exp.Anonymous):
+        if _is_window(other) and _meaning(shape, grouped, other) != _meaning(shape, grouped, call):
+            raise _again(shape, grouped, f"a second, different window(...) {NOT_THERE_YET}")
+    _check_event_time(shape, grouped, column)
+    _check_names(shape, grouped)
+    return spec
+
+
+def _check_places(shape: Shape, grouped: Select, calls: Sequence[Word]) -> None:
+    for word in calls:
+        if word.select != grouped.number or word.clause not in ("select", "group"):
+            raise word.refuse(shape.sql, "window(...) belongs in GROUP BY; elsewhere write window.start or window.end")
+
+
+def _is_window(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
+
+
+def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
+    """The window call by which the query groups: written there, or in the select list and named there."""
+    found = [call for item in grouped.node.args["group"].expressions if (call := _called(grouped, item))]
+    if not found:
+        raise shape.at(("group",), f"GROUP BY without a window {NOT_THERE_YET}; {_HINT}", grouped.number)
+    if len(found) > 1:
+        raise _again(shape, grouped, f"a second window(...) in GROUP BY {NOT_THERE_YET}")
+    return found[0]
+
+
+def _called(grouped: Select, item: exp.Expr) -> exp.Anonymous | None:
+    node: exp.Expr | None = item
+    items = grouped.node.expressions
+    if isinstance(item, exp.Column) and not item.args.get("table"):
+        node = next((i.this for i in items if isinstance(i, exp.Alias) and i.alias.lower() == item.name.lower()), None)
+    elif isinstance(item, exp.Literal) and not item.is_string and item.name.isdigit():
+        node = _by_ordinal(items, int(item.name))
+    return node if isinstance(node, exp.Anonymous) and _is_window(node) else None
+
+
+def _by_ordinal(items: Sequence[exp.Expr], ordinal: int) -> exp.Expr | None:
+    if not 1 <= ordinal <= len(items) or any(item.is_star for item in items[:ordinal]):
+        return None
+    return items[ordinal - 1].unalias()
+
+
+def _again(shape: Shape, grouped: Select, problem: str) -> SqlAt:
+    """At the last window(...) of the SELECT with the GROUP BY."""
+    calls = [w for i, w in enumerate(shape.words) if w.name == "window" and is_call(shape.words, i)]
+    return [w for w in calls if w.select == grouped.number][-1].refuse(shape.sql, problem)
+
+
+def _at_window(shape: Shape, grouped: Select, problem: str) -> SqlAt:
+    calls = [w for i, w in enumerate(shape.words) if w.name == "window" and is_call(shape.words, i)]
+    inside = [w for w in calls if w.select == grouped.number]
+    return next((w for w in inside if w.clause == "group"), inside[0]).refuse(shape.sql, problem)
+
+
+def _meaning(shape: Shape, grouped: Select, call: exp.Anonymous) -> tuple[WindowSpec, str]:
+    return _spec(shape, grouped, call), call.expressions[0].name.lower()
+
+
+def _spec(shape: Shape, grouped: Select, call: exp.Anonymous) -> WindowSpec:
+    args = call.expressions
+    if not 2 <= len(args) <= 4:
+        raise _at_window(shape, grouped, f"window(...) with {len(args)} arguments: {_HINT}")
+    lengths = [_length(shape, grouped, arg, i == 2) for i, arg in enumerate(args[1:])]
+    size = lengths[0]
+    slide = lengths[1] if len(lengths) > 1 else size
+    offset = lengths[2] if len(lengths) > 2 else 0
+    if not 0 < slide <= size or abs(offset) >= slide:
+        raise _at_window(
+            shape, grouped, "window(...): expected 0 < slide <= size and a start nearer to 0 than the slide"
+        )
+    return WindowSpec(size, slide, offset)
+
+
+def _length(shape: Shape, grouped: Select, arg: exp.Expr, negative: bool) -> int:
+    if not (isinstance(arg, exp.Literal) and arg.is_string):
+        raise _at_window(shape, grouped, f"window(...): expected a duration in quotes, found {arg.sql('spark')}")
+    try:
+        return parse_duration(arg.name, negative=negative)
+    except ValueError as error:
+        raise _at_window(shape, grouped, f"window(...): {error}") from None
+
+
+def _check_event_time(shape: Shape, grouped: Select, column: exp.Expr) -> None:
+    """The window's column must be the event time of every stream below, passed on or renamed but not computed."""
+    if _names_column(column, grouped.alias) and _lookup(_columns(grouped.source, shape.declared), column.name.lower()):
+        return
+    below = sorted(_streams(grouped.source))
+    without = [name for name in below if shape.declared[name] is None]
+    if without:
+        raise _at_window(
+            shape, grouped, f"window(...) needs the event time of stream {without[0]}: declare `event_time`"
+        )
+    expected = " and ".join(f"{shape.declared[name]} of stream {name}" for name in below)
+    raise _at_window(
+        shape,
+        grouped,
+        f"window(...) must be over the event time: expected {expected}, as it is or only renamed on the way "
+        f"(and no `*` before it in a UNION ALL), found {column.sql('spark')}",
+    )
+
+
+def _names_column(node: exp.Expr, alias: str) -> bool:
+    """Whether it is a plain column of the relation, not a field of a struct."""
+    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("db"):
+        return False
+    return node.table.lower() in ("", alias)
+
+
+def _streams(source: Source) -> set[str]:
+    if isinstance(source, Stream):
+        return {source.name}
+    if isinstance(source, Union):
+        return set().union(*(_streams(branch) for branch in source.branches))
+    return _streams(source.source)
+
+
+def _columns(source: Source, times: Mapping[str, str | None]) -> _Columns:
+    """What `source` gives, as far as it can be known without its tables."""
+    if isinstance(source, Stream):
+        time = times[source.name]
+        return [_Rest(source.name, time.lower() if time else None)]
+    if isinstance(source, Union):
+        columns = _columns(source.branches[0], times)
+        for branch in source.branches[1:]:
+            columns = _united(columns, _columns(branch, times))
+        return columns
+    below = _columns(source.source, times)
+    return [column for item in source.node.expressions for column in _item(item, source.alias, below)]
+
+
+def _united(left: _Columns, right: _Columns) -> _Columns:
+    """UNION ALL goes by position, and positions are known up to the first `*` over different streams."""
+    columns: _Columns = []
+    for a, b in zip(left, right, strict=False):
+        if isinstance(a, _Named) and isinstance(b, _Named):
+            columns.append(_Named(a.name, a.is_time and b.is_time))
+        elif a == b:
+            columns.append(a)
+        else:
+            break
+    return columns
+
+
+def _item(item: exp.Expr, alias: str, below: _Columns) -> _Columns:
+    inner = item.unalias()
+    if item.is_star:
+        return _starred(inner, below)
+    name = item.alias_or_name.lower() if isinstance(item, (exp.Alias, exp.Column, exp.Dot)) else None
+    passed = _names_column(inner, alias) and _lookup(below, inner.name.lower())
+    return [_Named(name, bool(passed))]
+
+
+def _starred(star: exp.Expr, below: _Columns) -> _Columns:
+    inner = star.this if isinstance(star, exp.Column) else star
+    hidden = frozenset(column.name.lower() for column in inner.args.get("except_") or [])
+    kept: _Columns = []
+    for column in below:
+        if isinstance(column, _Rest):
+            kept.append(_Rest(column.stream, column.time, column.hidden | hidden))
+        elif column.name not in hidden:
+            kept.append(column)
+    return kept
+
+
+def _lookup(columns: _Columns, name: str) -> bool:
+    """Whether `name` is one column only, and that is the event time."""
+    named = [column for column in columns if isinstance(column, _Named) and column.name == name]
+    rests = [c for c in columns if isinstance(c, _Rest) and c.time == name and name not in c.hidden]
+    found = [column.is_time for column in named] + [True] * len(rests)
+    return found == [True]
+
+
+def _check_names(shape: Shape, grouped: Select) -> None:
+    """Nothing else may be called `window`: the closing condition speaks of window.end."""
+    for item in grouped.node.expressions:
+        plain = _is_window(item.unalias()) or (
+            isinstance(item.unalias(), exp.Column) and item.unalias().name == "window"
+        )
+        if isinstance(item, exp.Alias) and item.alias.lower() == "window" and not plain:
+            raise shape.at(("window",), "AS window: only the window itself may have this name", grouped.number)

@@ -1,0 +1,33 @@
+"""Which windows are final, and which rows a window not yet final still needs. Times are microseconds since 1970.
+
+A window of size S and slide D starts at every `offset + k * D` and holds [start, start + S).
+"""
+
+from __future__ import annotations
+
+from floodmark.core.sql import WindowSpec
+
+
+def live_from(spec: WindowSpec, watermark: int) -> int:
+    """Rows at or after this event time belong to a window that ends after `watermark`; rows before it do not."""
+    steps = (watermark - spec.size_us - spec.offset_us) // spec.slide_us + 1
+    return spec.offset_us + steps * spec.slide_us
+
+
+def newest_final_end(spec: WindowSpec, watermark: int) -> int:
+    """End of the newest window that is final at `watermark`."""
+    return live_from(spec, watermark) - spec.slide_us + spec.size_us
+
+
+def any_becomes_final(spec: WindowSpec, before: int | None, after: int | None) -> bool:
+    """Whether a window ends in (before, after]."""
+    if after is None:
+        return False
+    return before is None or newest_final_end(spec, after) > before
+
+
+def windows_of(spec: WindowSpec, at: int) -> list[tuple[int, int]]:
+    """Every [start, end) that holds the event time `at`, the oldest first."""
+    last = spec.offset_us + (at - spec.offset_us) // spec.slide_us * spec.slide_us
+    starts = range(last, at - spec.size_us, -spec.slide_us)
+    return [(start, start + spec.size_us) for start in reversed(starts)]

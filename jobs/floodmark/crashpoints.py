@@ -1,0 +1,63 @@
+"""Named points of the protocol at which a crash test can stop a run for good. Off unless the environment says so.
+
+`FLOODMARK_CRASH_AT` holds `RULE:POINT` or `RULE:POINT@EPOCH`, several separated by commas, and
+`FLOODMARK_CRASH_MARKS` a directory. A run that reaches a named point leaves the file `RULE.POINT` there and waits to be
+killed: it raises nothing and kills nothing itself, because a process that ends by itself is not a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+EPOCH_POINTS = (
+    "offsets.before",
+    "offsets.after",
+    "intent.before",
+    "intent.after",
+    "state.before",
+    "state.after",
+    "late.before",
+    "late.after",
+    "dead.before",
+    "dead.after",
+    "sink0.before",
+    "sink0.after",
+    "sink1.before",
+    "sink1.after",
+    "commit.before",
+    "commit.after",
+    "sparkcommit.before",
+    "sparkcommit.after",
+)
+BEGIN_POINTS = ("begin.ledger.before", "begin.ledger.after", "begin.tables.after", "begin.commit.after")
+RESET_POINTS = (
+    "reset.seal.before",
+    "reset.seal.after",
+    "reset.tables.before",
+    "reset.tables.after",
+    "reset.empty.before",
+    "reset.empty.after",
+    "reset.commit.before",
+    "reset.commit.after",
+)
+LOST_POINTS = ("lost.before", "lost.after")
+COMPACT_POINTS = ("compact.before", "compact.after")
+POINTS = EPOCH_POINTS + BEGIN_POINTS + RESET_POINTS + LOST_POINTS + COMPACT_POINTS
+
+
+def reach(rule: str, point: str, epoch: int | None = None) -> None:
+    """Mark `point` and wait to be killed if the environment names it; otherwise return at once."""
+    wanted = os.environ.get("FLOODMARK_CRASH_AT")
+    if wanted and _named(wanted, rule, point, epoch):
+        _wait_for_the_kill(Path(os.environ["FLOODMARK_CRASH_MARKS"]) / f"{rule}.{point}")
+
+
+def _named(wanted: str, rule: str, point: str, epoch: int | None) -> bool:
+    return bool({f"{rule}:{point}", f"{rule}:{point}@{epoch}"} & set(wanted.split(",")))
+
+
+def _wait_for_the_kill(mark: Path) -> None:
+    mark.touch()
+    threading.Event().wait()

@@ -1,0 +1,111 @@
+"""Every error Floodmark raises on purpose. The branch says whether a retry can help, and gives the exit code.
+
+FloodmarkError
+├── Retryable (1)           failed, a retry may help
+│   ├── Busy                another run holds the rule
+│   ├── NotThereYet         a table that the rule reads does not exist yet
+│   ├── Fenced              another writer moved the ledger or a table on while this run worked
+│   └── RunFailed           Spark, the store or the machine failed
+├── Refused (2)             the request is wrong: nothing was written
+│   ├── RuleInvalid         a rule file that cannot be used
+│   │   └── SqlRefused      SQL that cannot be folded exactly
+│   ├── RuleChanged         an edit that the generation's state does not fit
+│   ├── WrongColumn         a column is missing or of the wrong type
+│   ├── NotOwned            a sink belongs to somebody else, or holds rows that nobody accounts for
+│   └── HomeUnfit           a home that cannot persist
+└── Final (3)               failed, a retry cannot help
+    ├── ReplayDiffers       an epoch computed again is not what was recorded
+    ├── Sealed              this generation was ended by a newer one
+    ├── HistoryGone         what recovery needs is no longer there
+    ├── InputFault          the SQL fails on a row of the input
+    └── LedgerBroken        the ledger contradicts itself or its tables
+"""
+
+from __future__ import annotations
+
+
+class FloodmarkError(Exception):
+    """Root of the tree; `exit_code` is what the command line and Airflow go by."""
+
+    exit_code = 1
+
+
+class Retryable(FloodmarkError):
+    """Failed; a retry may help."""
+
+
+class Busy(Retryable):
+    """Another run holds the rule."""
+
+
+class NotThereYet(Retryable):
+    """A table that the rule reads does not exist yet."""
+
+
+class Fenced(Retryable):
+    """Another writer moved the ledger or a table on while this run worked."""
+
+
+class RunFailed(Retryable):
+    """Spark, the store or the machine failed."""
+
+
+class Refused(FloodmarkError):
+    """The request is wrong; nothing was written."""
+
+    exit_code = 2
+
+
+class RuleInvalid(Refused):
+    """A rule file that cannot be used."""
+
+
+class SqlRefused(RuleInvalid):
+    """SQL that cannot be folded exactly."""
+
+
+class RuleChanged(Refused):
+    """An edit that the generation's state does not fit."""
+
+
+class WrongColumn(Refused):
+    """A column is missing or of the wrong type."""
+
+
+class NotOwned(Refused):
+    """A sink belongs to somebody else, or holds rows that nobody accounts for."""
+
+
+class HomeUnfit(Refused):
+    """A home that cannot persist."""
+
+
+class Final(FloodmarkError):
+    """Failed; a retry cannot help."""
+
+    exit_code = 3
+
+
+class ReplayDiffers(Final):
+    """An epoch computed again is not what was recorded."""
+
+
+class Sealed(Final):
+    """This generation was ended by a newer one."""
+
+
+class HistoryGone(Final):
+    """What recovery needs is no longer there."""
+
+
+class InputFault(Final):
+    """The SQL fails on a row of the input."""
+
+
+class LedgerBroken(Final):
+    """The ledger contradicts itself or its tables."""
+
+
+def worst(codes: list[int]) -> int:
+    """Exit code of several rules together: 1 if any may heal, else 3, else 2, else 0."""
+    return next((code for code in (1, 3, 2) if code in codes), 0)

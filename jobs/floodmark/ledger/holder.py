@@ -1,0 +1,42 @@
+"""Who holds a rule's lock, asked without taking or freeing it and without a JVM."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+from pathlib import Path
+
+# struct flock of Linux on 64 bits: type, whence, start, length, pid
+FLOCK = "hhqqi4x"
+
+
+def owner_file(lock: Path) -> Path:
+    """The file beside the lock that names its holder."""
+    return lock.with_name("lock.owner")
+
+
+def holder_pid(lock: Path) -> int | None:
+    """Process that holds the lock, without taking or freeing it; None where nobody does."""
+    if not lock.exists():
+        return None
+    with lock.open("rb+") as file:
+        asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = struct.unpack(FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else pid
+
+
+def holder_text(lock: Path) -> str:
+    """Who holds the lock and what to do, in one sentence."""
+    file = owner_file(lock)
+    try:
+        owner = json.loads(file.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return f"another run holds {lock} (process {holder_pid(lock)}); wait for it to end"
+    alive = Path(f"/proc/{owner['driver_pid']}").exists()
+    orphan = "" if alive else f"; its driver is gone and left an orphaned JVM: `kill {owner['jvm_pid']}` ends it"
+    return (
+        f"run {owner['run']} holds the rule since {owner['since']} on {owner['host']} "
+        f"(driver {owner['driver_pid']}, JVM {owner['jvm_pid']}){orphan}; wait for it to end"
+    )

@@ -1,0 +1,106 @@
+"""Where a rule's own tables live, and whether that place can keep them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from floodmark.errors import HomeUnfit
+
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - refused, not used
+FORGETFUL = ("tmpfs", "ramfs")
+
+
+@dataclass(frozen=True)
+class Home:
+    """HOME/RULE: ledger, state, late and dead rows, and the run's checkpoint directory."""
+
+    root: Path
+    rule: str
+
+    @property
+    def path(self) -> Path:
+        return self.root / self.rule
+
+    @property
+    def ledger(self) -> str:
+        return str(self.path / "ledger")
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def late(self) -> str:
+        return str(self.path / "late")
+
+    @property
+    def dead(self) -> str:
+        return str(self.path / "dead")
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
+
+    def state(self, generation: int, name: str) -> str:
+        return str(self.path / "state" / f"g{generation}" / name)
+
+
+def check_home(root: Path, qos: int) -> None:
+    """Refuse a home that would forget, or a store on which two writers can both create one file.
+
+    Writes and removes one probe file. Raises HomeUnfit.
+    """
+    if qos > 0:
+        _refuse_forgetful(root.resolve())
+    _probe(root)
+
+
+def _refuse_forgetful(root: Path) -> None:
+    places = {Path(place) for place in TEMPORARY} | {Path(tempfile.gettempdir()).resolve()}
+    inside = next((place for place in places if root.is_relative_to(place)), None)
+    kind = _file_system(root)
+    if inside is None and kind not in FORGETFUL:
+        return
+    found = f"it lies in the temporary directory {inside}" if inside else f"its file system is {kind}"
+    raise HomeUnfit(
+        f"the home {root} cannot persist: {found}, and qos above 0 needs its ledger to outlive the machine's restart. "
+        "Name a lasting directory with --home or FLOODMARK_HOME, or declare `qos: 0`"
+    )
+
+
+def _file_system(path: Path) -> str:
+    """Type of the file system that holds `path`; '' where the system does not tell."""
+    mounts = Path("/proc/mounts")
+    if not mounts.exists():
+        return ""
+    fields = [line.split() for line in mounts.read_text().splitlines()]
+    holding = [(len(point), kind) for _, point, kind, *_ in fields if path.is_relative_to(point)]
+    return max(holding, default=(0, ""))[1]
+
+
+def _probe(root: Path) -> None:
+    """Create one name twice by hard link, the way the ledger commits; the second try must fail."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        source, name = root / f".probe-{uuid4().hex}", root / f".probe-{uuid4().hex}"
+        source.touch()
+        try:
+            os.link(source, name)
+            _must_not_link_again(source, name)
+        finally:
+            source.unlink(missing_ok=True)
+            name.unlink(missing_ok=True)
+    except OSError as fault:
+        raise HomeUnfit(f"the home {root} cannot be used: {fault.strerror} ({fault.filename})") from fault
+
+
+def _must_not_link_again(source: Path, name: Path) -> None:
+    try:
+        os.link(source, name)
+    except FileExistsError:
+        return
+    raise HomeUnfit(f"the store of {name.parent} lets two writers create one file; the ledger would not be safe there")

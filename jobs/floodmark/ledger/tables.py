@@ -1,0 +1,112 @@
+"""What a Delta table's log says, read without Spark. Nothing here writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+
+from floodmark.errors import HistoryGone, ReplayDiffers
+
+OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
+
+
+def open_table(address: str) -> DeltaTable | None:
+    """The table at `address` at its newest version, or None where there is none."""
+    try:
+        return DeltaTable(address)
+    except TableNotFoundError:
+        return None
+
+
+def table_id(table: DeltaTable) -> str:
+    return str(table.metadata().id)
+
+
+def owner_of(table: DeltaTable) -> str | None:
+    return table.metadata().configuration.get(OWNER)
+
+
+def is_empty(table: DeltaTable) -> bool:
+    """Whether the table's newest version holds no file."""
+    return not table.file_uris()
+
+
+def columns_of(table: DeltaTable) -> dict[str, str]:
+    """Column name → Delta type name ('timestamp', 'struct', …), in order."""
+    fields = json.loads(table.schema().to_json())["fields"]
+    return {field["name"]: field["type"] if isinstance(field["type"], str) else field["type"]["type"] for field in fields}
+
+
+def recorded_version(address: str, app: str) -> int | None:
+    """The largest version the table has recorded for an app id; None also where there is no table."""
+    table = open_table(address)
+    return None if table is None else table.transaction_version(app)
+
+
+class OurCommit:
+    """One commit that a write of ours made: Delta version, rows, and the metadata it carries."""
+
+    def __init__(self, entry: dict[str, Any]):
+        self.commit = int(entry["version"])
+        self.rows = int(entry.get("operationMetrics", {}).get("numOutputRows", 0))
+        self.metadata: dict[str, Any] = json.loads(entry["userMetadata"])
+
+
+def our_commit(address: str, app: str, version: int) -> OurCommit:
+    """The commit that recorded (app, version). Raises HistoryGone where the table's log no longer holds it."""
+    table = open_table(address)
+    if table is not None:
+        for entry in table.history():
+            found = _ours(entry)
+            if found and (found.metadata["app"], found.metadata["version"]) == (app, version):
+                return found
+    raise HistoryGone(
+        f"{address}: the log no longer holds the commit of {app} version {version}, so what it wrote cannot be "
+        "compared; restore the table's log, or begin anew with `floodmark reset`"
+    )
+
+
+def _ours(entry: dict[str, Any]) -> OurCommit | None:
+    text = entry.get("userMetadata") or ""
+    return OurCommit(entry) if text.startswith('{"app":') else None
+
+
+def same_effect(address: str, found: OurCommit, intent: str, rows: int) -> None:
+    """Raise ReplayDiffers unless the commit carries this intent and as many rows as this attempt computed."""
+    if found.metadata["intent"] != intent:
+        raise ReplayDiffers(
+            f"{address}: commit {found.commit} was written for another intent ({found.metadata['intent'][:12]}) than the "
+            f"ledger's ({intent[:12]}); the ledger was put back or edited. Begin anew with `floodmark reset`"
+        )
+    if found.rows != rows:
+        raise ReplayDiffers(
+            f"{address}: epoch {found.metadata['epoch']} wrote {found.rows} rows, computed again it has {rows}. Likely: "
+            "the source was rewritten, or the SQL depends on more than its input. Begin anew with `floodmark reset`"
+        )
+
+
+def data_commits(address: str, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
+    """(version, files added, removes) of each commit in [first, last] that changes data.
+
+    A version whose log entry is gone counts as one that does: it cannot be told.
+    """
+    store = DeltaStorageHandler(address)
+    for version in range(first, last + 1):
+        adds, removes = _data_changes(store, version)
+        if adds or removes:
+            yield version, adds, removes
+
+
+def _data_changes(store: DeltaStorageHandler, version: int) -> tuple[int, bool]:
+    try:
+        text = store.open_input_file(f"_delta_log/{version:020}.json").read()
+    except (FileNotFoundError, OSError):
+        return 1, True
+    actions = [json.loads(line) for line in bytes(text).decode().splitlines() if line]
+    adds = sum(1 for action in actions if action.get("add", {}).get("dataChange"))
+    return adds, any(action.get("remove", {}).get("dataChange") for action in actions)

@@ -1,0 +1,229 @@
+"""READ: one stream of rows from all of a rule's sources, and the sorting of a batch into filtered, dead, late and folded.
+
+The streaming query carries the union of the rule's streams: `_s` says which stream a row is of, `_k` whether the stream's
+`where` keeps it, `_t` its event time in microseconds; the columns of stream i follow as `s<i>_<column>`. Nothing is
+pushed through foreachBatch, so only the columns that the rule reads go in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+
+from floodmark.connectors.columns import check_event_time, needed
+from floodmark.connectors.registry import sources
+from floodmark.core.records import Counts
+from floodmark.core.rules import Rule, Stream
+from floodmark.errors import Refused, WrongColumn
+
+KINDS = ("filtered", "no_time", "ahead", "late", "folded")
+REASONS = {"no_time": "no event time", "ahead": "event time further ahead of the epoch's clock than max_ahead allows"}
+NO_LIMIT = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Columns of each stream that the rule reads: name → Spark schema, the streams in the order of their offsets."""
+
+    streams: dict[str, StructType]
+
+    def prefix(self, name: str) -> str:
+        return f"s{list(self.streams).index(name)}_"
+
+
+def shape_of(spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]]) -> Shape:
+    """The rule's input columns as the tables are now. `frozen`: the columns a generation with `SELECT *` began with."""
+    found = {}
+    for name, source in sources(rule).items():
+        columns = source.columns()
+        check_event_time(name, rule.streams[name], columns)
+        wanted = frozen.get(name) or needed(rule, name, columns)
+        _refuse_unknown(name, wanted, columns)
+        found[name] = _with_event_time(source.read_batch(spark).select(*wanted), rule.streams[name], name).schema
+    _refuse_mixed_times(rule, found)
+    return Shape(found)
+
+
+def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) -> None:
+    lacking = [column for column in wanted if column not in columns]
+    if lacking:
+        raise WrongColumn(f"stream {name}: expected columns {', '.join(lacking)}, found {', '.join(columns)}")
+
+
+def _with_event_time(frame: DataFrame, stream: Stream, name: str) -> DataFrame:
+    time = stream.event_time
+    if time is None:
+        return frame
+    if time.expr is not None:
+        frame = frame.withColumn(time.name, F.expr(time.expr))
+    found = next(field.dataType for field in frame.schema if field.name.lower() == time.name.lower())
+    if not isinstance(found, TimestampType | TimestampNTZType):
+        raise WrongColumn(f"stream {name}: expected {time.expr} to be a timestamp, found {found.simpleString()}")
+    return frame
+
+
+def _refuse_mixed_times(rule: Rule, schemas: Mapping[str, StructType]) -> None:
+    kinds = {name: time_type(rule.streams[name], schema) for name, schema in schemas.items()}
+    timed = {name: kind for name, kind in kinds.items() if kind}
+    if len(set(timed.values())) > 1:
+        raise Refused(f"streams with event times of one type are expected, found {timed}: cast one in its `expr`")
+
+
+def time_type(stream: Stream, schema: StructType) -> str | None:
+    """'timestamp' or 'timestamp_ntz'; None for a stream without event time."""
+    if stream.event_time is None:
+        return None
+    name = stream.event_time.name.lower()
+    return next(field.dataType.simpleString() for field in schema if field.name.lower() == name)
+
+
+def micros(column: str, kind: str | None) -> str:
+    """SQL for a time column in microseconds; a time without zone counts as if its clock were in UTC."""
+    if kind is None:
+        return "CAST(NULL AS BIGINT)"
+    if kind == "timestamp":
+        return f"unix_micros(`{column}`)"
+    return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', `{column}`)"
+
+
+def instant(at: int, kind: str) -> str:
+    """SQL for a time in microseconds as a value of the column's own type."""
+    if kind == "timestamp":
+        return f"timestamp_micros({at})"
+    return f"timestampadd(MICROSECOND, {at}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
+
+
+def union(spark: SparkSession, rule: Rule, shape: Shape) -> DataFrame:
+    """The rule's streams as one streaming frame."""
+    frames = [
+        _tagged(source.read_stream(spark, rule.epoch), rule.streams[name], name, shape)
+        for name, source in sources(rule).items()
+    ]
+    return reduce(DataFrame.unionAll, frames)
+
+
+def _tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape) -> DataFrame:
+    mine = shape.streams[name]
+    if stream.event_time and stream.event_time.expr:
+        frame = frame.withColumn(stream.event_time.name, F.expr(stream.event_time.expr))
+    time = micros(stream.event_time.name, time_type(stream, mine)) if stream.event_time else micros("", None)
+    keep = f"coalesce({stream.where}, false)" if stream.where else "true"
+    place = list(shape.streams).index(name)
+    tags = [F.lit(place).alias("_s"), F.expr(keep).alias("_k"), F.expr(time).alias("_t")]
+    return frame.select(*tags, *_columns(name, shape))
+
+
+def _columns(name: str, shape: Shape) -> list[object]:
+    return [
+        (F.col(f"`{field.name}`") if other == name else F.lit(None).cast(field.dataType)).alias(
+            shape.prefix(other) + field.name
+        )
+        for other, schema in shape.streams.items()
+        for field in schema
+    ]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What sorts a row: the watermark of the previous epoch, and the latest event time that is not dead, by stream."""
+
+    watermark: int | None
+    latest: dict[str, int]
+
+
+def latest_times(rule: Rule, shape: Shape, clock_ms: int, zone_offset_ms: int) -> dict[str, int]:
+    """Event time after which a row is dead. A time without zone is compared with the clock as the rule's zone shows it."""
+    found = {}
+    for name, stream in rule.streams.items():
+        local = zone_offset_ms if time_type(stream, shape.streams[name]) == "timestamp_ntz" else 0
+        found[name] = (clock_ms + local) * 1000 + stream.max_ahead_us if stream.event_time else NO_LIMIT
+    return found
+
+
+class Batch:
+    """One epoch's rows, sorted. `counts` and `maxima` come from one pass; the frames are lazy."""
+
+    def __init__(self, frame: DataFrame, rule: Rule, shape: Shape, limits: Limits):
+        self._rule, self._shape, self._limits = rule, shape, limits
+        self._frame = frame.withColumn("_kind", F.expr(self._kind()))
+        self.counts: dict[str, Counts] = {}
+        self.maxima: dict[str, int | None] = {}
+        self._take(self._frame.agg(*self._measures()).head())
+
+    def _kind(self) -> str:
+        """One CASE for all streams: what becomes of a row."""
+        watermark = self._limits.watermark
+        timed = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.event_time]
+        cases = ["WHEN NOT _k THEN 'filtered'"]
+        if timed:
+            cases.append(f"WHEN _t IS NULL AND _s IN ({', '.join(timed)}) THEN 'no_time'")
+        for i, latest in enumerate(self._limits.latest.values()):
+            if latest != NO_LIMIT:
+                cases.append(f"WHEN _s = {i} AND _t > {latest} THEN 'ahead'")
+        marked = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.lateness_us is not None]
+        if watermark is not None and marked:
+            cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {watermark} THEN 'late'")
+        return f"CASE {' '.join(cases)} ELSE 'folded' END"
+
+    def _measures(self) -> list[object]:
+        found: list[object] = []
+        for i in range(len(self._shape.streams)):
+            found += [F.expr(f"count_if(_s = {i} AND _kind = '{kind}')").alias(f"{kind}{i}") for kind in KINDS]
+            found.append(F.expr(f"max(CASE WHEN _s = {i} AND _kind = 'folded' THEN _t END)").alias(f"max{i}"))
+        return found
+
+    def _take(self, found: Row | None) -> None:
+        assert found is not None
+        for i, name in enumerate(self._shape.streams):
+            filtered, no_time, ahead, late, folded = (found[f"{kind}{i}"] for kind in KINDS)
+            dead = no_time + ahead
+            read = filtered + dead + late + folded
+            self.counts[name] = Counts(read=read, filtered=filtered, dead=dead, late=late, folded=folded)
+            self.maxima[name] = found[f"max{i}"]
+
+    def folded(self, name: str) -> DataFrame:
+        """Rows of stream `name` for the rule's SQL, with the stream's own column names."""
+        place = list(self._shape.streams).index(name)
+        return self._frame.where(f"_s = {place} AND _kind = 'folded'").select(*self._own(name))
+
+    def set_apart(self, kinds: tuple[str, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
+        """Late or dead rows of all streams: their columns and `_epoch`, `_stream`, `_reason`, `_source`."""
+        frames = [
+            self._frame.where(F.expr(f"_s = {i}") & F.col("_kind").isin(*kinds)).select(
+                *self._own(name),
+                F.lit(epoch).cast("long").alias("_epoch"),
+                F.lit(name).alias("_stream"),
+                F.expr(self._reason()).alias("_reason"),
+                F.lit(offsets[name]).alias("_source"),
+            )
+            for i, name in enumerate(self._shape.streams)
+        ]
+        return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+    def _reason(self) -> str:
+        late = f"event time below the watermark ({self._limits.watermark} microseconds)"
+        cases = " ".join(f"WHEN '{kind}' THEN \"{why}\"" for kind, why in {**REASONS, "late": late}.items())
+        return f"CASE _kind {cases} END"
+
+    def _own(self, name: str) -> list[object]:
+        prefix = self._shape.prefix(name)
+        return [F.col(f"`{prefix}{field.name}`").alias(field.name) for field in self._shape.streams[name]]
+
+
+def set_apart_schema(shape: Shape) -> StructType:
+    """Columns of the late and dead tables. A name with two types in two streams is refused."""
+    fields: dict[str, object] = {}
+    for schema in shape.streams.values():
+        for field in schema:
+            known = fields.setdefault(field.name, field.dataType)
+            if known != field.dataType:
+                raise Refused(f"column {field.name} has two types in two streams: {known} and {field.dataType}")
+    found = StructType()
+    for name, kind in fields.items():
+        found = found.add(name, kind, True)  # type: ignore[arg-type]
+    return found.add("_epoch", "long").add("_stream", "string").add("_reason", "string").add("_source", "string")

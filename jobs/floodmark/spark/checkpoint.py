@@ -1,0 +1,35 @@
+"""Spark's checkpoint directory, made anew by every run from the ledger. It is never the truth."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from uuid import uuid4
+
+from floodmark.core.entry import Entry, compact
+
+
+def make(parent: Path, head: Entry, open_entry: Entry | None, shuffle_partitions: int) -> Path:
+    """A directory in which batch 0 is the head's commit and batch 1, if any, the open intent: Spark replays exactly that."""
+    directory = parent / uuid4().hex
+    _put(directory / "metadata", compact({"id": str(uuid4())}))
+    _put(directory / "offsets" / "0", head.text(shuffle_partitions))
+    _put(directory / "commits" / "0", "v1\n" + compact({"nextBatchWatermarkMs": 0}))
+    if open_entry is not None:
+        _put(directory / "offsets" / "1", open_entry.text(shuffle_partitions))
+    return directory
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def planned(directory: Path, batch: int) -> Entry:
+    """The entry that Spark planned for a batch; it is on disk before the batch's function is called."""
+    return Entry.parse((directory / "offsets" / str(batch)).read_text())
+
+
+def sweep(parent: Path) -> None:
+    """Remove what killed runs left behind. Only the holder of the rule's lock may call this."""
+    shutil.rmtree(parent, ignore_errors=True)

@@ -1,0 +1,286 @@
+"""Folding one epoch: the steps of the protocol, in their order.
+
+1. PLAN     Spark has planned the range and written its offset log.
+2. READ     one pass over the batch: what becomes of each row, counts, the new watermark.
+3. INTENT   ledger row, before any effect. A retry writes it again first, which fences a live twin, and compares.
+4. FOLD     batch and state of committed epochs -> output rows, and state changes stamped with this epoch.
+5. WRITE    state, late, dead and sinks, side by side.
+6. VERIFY   what the tables say was written is what this attempt computed.
+7. COMMIT   ledger row: the only commit point.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.connectors import console
+from floodmark.connectors.registry import sources
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit, Head, Intent, Written, total
+from floodmark.core.watermark import advance, merge
+from floodmark.crashpoints import reach
+from floodmark.errors import LedgerBroken, ReplayDiffers
+from floodmark.ledger import tables
+from floodmark.ledger.ledger import Ledger
+from floodmark.spark import checkpoint, sites
+from floodmark.spark.batch import Batch, Limits, latest_times
+from floodmark.spark.compaction import compact
+from floodmark.spark.folds import Folded, Moment
+from floodmark.spark.generation import Plan, Sites
+from floodmark.spark.sites import Attempt, Work
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What a committed epoch did; for progress and for the end of a run."""
+
+    rule: str
+    epoch: int
+    attempt: int
+    read: int
+    folded: int
+    late: int
+    dead: int
+    output: int
+    watermark: int | None
+    seconds: float
+
+
+class EpochFolder:
+    """Folds the batches of one streaming query. `gate` is the epoch at which the query's batch 0 stands."""
+
+    def __init__(
+        self, plan: Plan, sites: Sites, ledger: Ledger, directory: Path, report: Callable[[EpochReport], None]
+    ):
+        assert ledger.head is not None
+        self._plan, self._sites, self._ledger = plan, sites, ledger
+        self._directory, self._report = directory, report
+        self._gate = ledger.head.epoch
+        self._seconds: dict[str, float] = {}
+
+    @property
+    def rule(self) -> str:
+        return self._plan.rule.rule
+
+    @property
+    def head(self) -> Head:
+        assert self._ledger.head is not None
+        return self._ledger.head
+
+    def fold(self, frame: DataFrame, batch_id: int) -> None:
+        """One epoch, from Spark's planned batch to the commit row."""
+        begun = time.monotonic()
+        self._seconds = {}
+        if batch_id > 1:
+            self._reach("sparkcommit.after", self.head.epoch)
+        self._reach("offsets.after")
+        entry = self._planned(batch_id)
+        held = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            commit = self._effects(held, entry)
+        finally:
+            held.unpersist()
+        self._reach("commit.before")
+        with self._timed("commit"):
+            attempt = self.head.attempt
+            self._ledger.commit(commit)
+        self._reach("commit.after", self.head.epoch)
+        self._tell(commit, attempt, time.monotonic() - begun)
+        self._compact(frame.sparkSession)
+        self._reach("sparkcommit.before", self.head.epoch)
+
+    def _planned(self, batch_id: int) -> Entry:
+        """PLAN: the batch must start where the head ended."""
+        before = checkpoint.planned(self._directory, batch_id - 1)
+        if self._gate + batch_id != self.head.epoch + 1 or before.offsets != self.head.entry.offsets:
+            raise LedgerBroken(
+                f"rule {self.rule}: Spark's batch {batch_id} starts at {before.offsets}, the ledger's epoch "
+                f"{self.head.epoch} ended at {self.head.entry.offsets}"
+            )
+        return checkpoint.planned(self._directory, batch_id)
+
+    def _effects(self, frame: DataFrame, entry: Entry) -> Commit:
+        reopened = self.head.open
+        if reopened is not None:
+            self._intend(reopened)
+        with self._timed("read"):
+            batch = self._read(frame, entry)
+        intent = self._intent(entry, batch)
+        if reopened is None:
+            self._intend(intent)
+        else:
+            same_reading(self.rule, self.head.epoch + 1, reopened, intent)
+        with self._timed("fold"):
+            folded = self._fold(batch, frame.sparkSession, intent)
+            works, output = self._works(batch, folded, entry)
+        try:
+            with self._timed("write"):
+                written = self._write(works, output, intent)
+        finally:
+            for work in works:
+                work.frame.unpersist()
+        return self._commit(intent, written, output)
+
+    def _read(self, frame: DataFrame, entry: Entry) -> Batch:
+        rule, shape = self._plan.rule, self._plan.fold.shape
+        latest = latest_times(rule, shape, entry.clock_ms, zone_offset_ms(rule.timezone, entry.clock_ms))
+        return Batch(frame, rule, shape, Limits(self.head.watermark, latest))
+
+    def _intent(self, entry: Entry, batch: Batch) -> Intent:
+        rule = self._plan.rule
+        maxima = merge(self.head.maxima, batch.maxima)
+        lateness = {name: s.lateness_us for name, s in rule.streams.items() if s.lateness_us is not None}
+        lines = zip(sources(rule).values(), entry.offsets, strict=True)
+        in_snapshot = any(source.in_snapshot(line) for source, line in lines)
+        return Intent(
+            entry=entry.text(),
+            watermark_before=self.head.watermark,
+            watermark=advance(self.head.watermark, maxima, lateness, in_snapshot),
+            maxima=maxima,
+            counts=batch.counts,
+            rule=rule.to_json(),
+            rule_hash=rule.hash,
+            zone=rule.timezone,
+            ansi=rule.spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
+        )
+
+    def _intend(self, intent: Intent) -> None:
+        self._reach("intent.before")
+        with self._timed("intent"):
+            self._ledger.intend(intent)
+        self._reach("intent.after")
+
+    def _fold(self, batch: Batch, session: SparkSession, intent: Intent) -> Folded:
+        moment = Moment(self.head.epoch + 1, intent.watermark_before, intent.watermark, self.head.lost)
+        state = {
+            name: session.read.format("delta").load(site.address) for name, site in self._sites.state.items()
+        }
+        return self._plan.fold.fold(batch, state, session, moment)
+
+    def _works(self, batch: Batch, folded: Folded, entry: Entry) -> tuple[list[Work], Work | None]:
+        """What is to be written to the rule's own tables, and the output; counted, so that empty writes are not made."""
+        counts, epoch = total(batch.counts), self.head.epoch + 1
+        offsets = dict(zip(self._plan.rule.streams, entry.offsets, strict=True))
+        late = batch.set_apart(("late",), epoch, offsets)
+        dead = batch.set_apart(("no_time", "ahead"), epoch, offsets)
+        works = [Work(self._sites.late, late, counts.late), Work(self._sites.dead, dead, counts.dead)]
+        works += [_counted(Work(self._sites.state[name], rows, 0)) for name, rows in folded.changes.items()]
+        if folded.output is None:
+            return works, None
+        output = _counted(Work(self._sites.late, folded.output.persist(StorageLevel.MEMORY_AND_DISK), 0))
+        return works, output
+
+    def _write(self, works: list[Work], output: Work | None, intent: Intent) -> dict[str, Written]:
+        """WRITE and VERIFY, every table in a thread of its own; returns, or raises, when all of them have ended."""
+        attempt = Attempt(self.head.epoch + 1, self.head.attempt, intent.digest)
+        if output is not None:
+            works = works + self._for_sinks(output)
+            self._show(output, attempt)
+        with ThreadPoolExecutor(max_workers=max(1, len(works))) as pool:
+            done = [(work.site.name, pool.submit(self._write_one, work, attempt)) for work in works]
+        if output is not None:
+            output.frame.unpersist()
+        results = [(name, future.result()) for name, future in done]
+        return {name: written for name, written in results if written is not None}
+
+    def _for_sinks(self, output: Work) -> list[Work]:
+        """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first."""
+        by_address = self._plan.delta_sinks
+        first = self.head.attempt == 1
+        return [
+            Work(site, output.frame, output.rows)
+            for address, site in self._sites.sinks.items()
+            if first or by_address[address].qos > 0
+        ]
+
+    def _show(self, output: Work, attempt: Attempt) -> None:
+        for sink in self._plan.rule.sinks:
+            if sink.kind == "console" and (attempt.number == 1 or sink.qos > 0):
+                console.show(output.frame, output.rows, attempt.epoch)
+
+    def _write_one(self, work: Work, attempt: Attempt) -> Written | None:
+        self._reach(f"{work.site.role}.before")
+        written = sites.write(work, attempt)
+        self._reach(f"{work.site.role}.after")
+        return written
+
+    def _commit(self, intent: Intent, written: dict[str, Written], output: Work | None) -> Commit:
+        known = self.head.table_ids
+        added = {site.name: site.address for site in self._sites.all() if site.name not in known}
+        opened = {name: tables.open_table(address) for name, address in added.items()}
+        return Commit(
+            intent=intent.digest,
+            entry=intent.entry,
+            watermark=intent.watermark,
+            maxima=intent.maxima,
+            counts=intent.counts,
+            tables=written,
+            table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},
+            output_rows=output.rows if output else 0,
+            seconds={step: round(seconds, 3) for step, seconds in self._seconds.items()},
+        )
+
+    def _tell(self, commit: Commit, attempt: int, seconds: float) -> None:
+        sums = total(commit.counts)
+        self._report(
+            EpochReport(
+                self.rule,
+                self.head.epoch,
+                attempt,
+                sums.read,
+                sums.folded,
+                sums.late,
+                sums.dead,
+                commit.output_rows,
+                commit.watermark,
+                seconds,
+            )
+        )
+
+    def _compact(self, session: SparkSession) -> None:
+        for name, site in self._sites.state.items():
+            compact(session, self.rule, self._plan.fold, name, site, self.head)
+
+    def _reach(self, point: str, epoch: int | None = None) -> None:
+        reach(self.rule, point, self.head.epoch + 1 if epoch is None else epoch)
+
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self._seconds[step] = self._seconds.get(step, 0.0) + time.monotonic() - begun
+
+
+def _counted(work: Work) -> Work:
+    return Work(work.site, work.frame, work.frame.count())
+
+
+def same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -> None:
+    """Raise ReplayDiffers where the epoch, read again, is not what its intent says."""
+    before, now = recorded.model_dump(), found.model_dump()
+    differing = [name for name in before if before[name] != now[name]]
+    if differing:
+        shown = "; ".join(f"{name}: recorded {before[name]}, found {now[name]}" for name in differing)
+        raise ReplayDiffers(
+            f"rule {rule}, epoch {epoch}: read again, the input is not what the intent says ({shown}). Likely: the "
+            "source was rewritten or lost files. Put the source back and run again, or begin anew with "
+            f"`floodmark reset {rule}`"
+        )
+
+
+def zone_offset_ms(zone: str, clock_ms: int) -> int:
+    """How far the zone's clock is ahead of UTC at that moment, in milliseconds."""
+    moment = datetime.fromtimestamp(clock_ms / 1000, UTC).astimezone(ZoneInfo(zone))
+    offset = moment.utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds() * 1000)

@@ -1,0 +1,53 @@
+"""What Spark and Delta raise, as errors of Floodmark's own tree: said once, at the boundary of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, RunFailed
+
+REWRITTEN = (
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+    "DELTA_SOURCE_IGNORE_DELETE",
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+    "DELTA_LOG_FILE_NOT_FOUND",
+)
+INPUT = ("CAST_INVALID_INPUT", "CAST_OVERFLOW", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW", "INVALID_ARRAY_INDEX")
+
+
+@contextmanager
+def explained(rule: str) -> Iterator[None]:
+    """Turn foreign errors into Floodmark's; its own pass as they are."""
+    try:
+        yield
+    except FloodmarkError:
+        raise
+    except PySparkException as fault:
+        raise _of_spark(rule, fault) from fault
+    except (Py4JNetworkError, Py4JError, ConnectionError) as fault:
+        raise RunFailed(f"rule {rule}: the connection to Spark's JVM broke ({type(fault).__name__}); retry") from fault
+    except OSError as fault:
+        raise RunFailed(f"rule {rule}: {fault}; mend the disk or the store, then retry") from fault
+
+
+def _of_spark(rule: str, fault: PySparkException) -> FloodmarkError:
+    condition, text = fault.getCondition() or "", str(fault).strip()
+    line = text.split("\n", 1)[0]
+    if any(name in condition or name in text for name in REWRITTEN):
+        return HistoryGone(
+            f"rule {rule}: a source changed behind the rule: {line}. Floodmark folds what is appended; put the source "
+            f"back, or begin anew with `floodmark reset {rule}`"
+        )
+    if "ConcurrentTransactionException" in text:
+        return Fenced(f"rule {rule}: another writer took over this rule's epoch; retry: {line}")
+    if any(name in condition or name in text for name in INPUT):
+        return InputFault(
+            f"rule {rule}: the SQL fails on a row of the input: {line}. Write try_cast, try_divide or a `where` that "
+            "leaves such rows out"
+        )
+    return RunFailed(f"rule {rule}: Spark failed: {line}")

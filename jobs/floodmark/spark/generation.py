@@ -1,0 +1,205 @@
+"""How a generation begins, and how one gives way to the next. Every step can be taken again after a kill.
+
+A change is announced by a `seal` row in the ledger: from then on no run of the old generation can commit. What is left to
+do follows from that row: seal every table of the old generation, make the new state tables, empty the sinks under the new
+app id, and write the commit row of epoch 0.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from floodmark.connectors.delta import DeltaSink, delta_sinks
+from floodmark.connectors.registry import sources
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit, Head, Seal, Written
+from floodmark.core.rules import Rule, Sink
+from floodmark.crashpoints import reach
+from floodmark.errors import Refused, SqlRefused
+from floodmark.ledger import tables
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger, LedgerReader
+from floodmark.spark import sites
+from floodmark.spark.batch import set_apart_schema
+from floodmark.spark.folds import Fold
+from floodmark.spark.sites import Site
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A rule that has been analysed: its fold, and the columns that its SQL gives."""
+
+    rule: Rule
+    fold: Fold
+    output: StructType
+
+    @property
+    def delta_sinks(self) -> dict[str, Sink]:
+        return delta_sinks(self.rule)
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Every write site of one generation. `sinks` are in the rule's order; a console has no site."""
+
+    state: dict[str, Site]
+    late: Site
+    dead: Site
+    sinks: dict[str, Site]
+
+    def all(self) -> list[Site]:
+        return [*self.state.values(), self.late, self.dead, *self.sinks.values()]
+
+
+def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -> Sites:
+    def site(name: str, role: str, address: str, point: str, again: bool = False) -> Site:
+        return Site(name, point, address, sites.app_id(ledger, generation, token, role), again)
+
+    found = delta_sinks(plan.rule)
+    return Sites(
+        {name: site(f"state/{name}", "state", home.state(generation, name), "state") for name in plan.fold.tables},
+        site("late", "late", home.late, "late"),
+        site("dead", "dead", home.dead, "dead"),
+        {
+            address: site(f"sink/{address}", "sink", address, f"sink{i}", sink.qos == 1)
+            for i, (address, sink) in enumerate(found.items())
+        },
+    )
+
+
+def begin_first(session: SparkSession, plan: Plan, home: Home, run: str) -> Ledger:
+    """Generation 1: ledger, tables, then the commit row of epoch 0."""
+    name = plan.rule.rule
+    reach(name, "begin.ledger.before")
+    ledger = Ledger.open(home.ledger, run)
+    reach(name, "begin.ledger.after")
+    token = new_token()
+    found = make_tables(session, plan, home, ledger.id, 1, token)
+    reach(name, "begin.tables.after")
+    ledger.begin(1, token, first_commit(plan, found, {}))
+    reach(name, "begin.commit.after")
+    return ledger
+
+
+def new_token() -> str:
+    return secrets.token_hex(8)
+
+
+def make_tables(session: SparkSession, plan: Plan, home: Home, ledger: str, generation: int, token: str) -> Sites:
+    """All tables of a generation that has not begun; its state tables are made anew."""
+    found = sites_of(plan, home, ledger, generation, token)
+    for name, site in found.state.items():
+        shutil.rmtree(Path(site.address), ignore_errors=True)
+        sites.create(session, site.address, plan.fold.tables[name], ledger, plan.fold.statistics(name))
+    for site in (found.late, found.dead):
+        sites.create(session, site.address, set_apart_schema(plan.fold.shape), ledger)
+    for site in found.sinks.values():
+        make_sink(session, plan, site, ledger)
+    return found
+
+
+def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> None:
+    """Make a sink, or take over an empty one; refuse one that is not ours. Checked again after, against a race."""
+    sink = DeltaSink(site.address)
+    sink.check(ledger)
+    sites.create(session, site.address, plan.output, ledger)
+    sink.check(ledger)
+
+
+def first_commit(plan: Plan, found: Sites, written: dict[str, Written], kept_output: bool = False) -> Commit:
+    starts = tuple(source.start() for source in sources(plan.rule).values())
+    shape = plan.fold.shape.streams
+    return Commit(
+        entry=Entry(int(time.time() * 1000), starts).text(),
+        watermark=None,
+        maxima=dict.fromkeys(shape),
+        table_ids=ids_of(found),
+        tables=written,
+        columns={name: [(f.name, f.dataType.simpleString()) for f in schema] for name, schema in shape.items()},
+        rule=plan.rule.to_json(),
+        kept_output=kept_output,
+    )
+
+
+def ids_of(found: Sites) -> dict[str, str]:
+    return {site.name: str(tables.table_id(tables.open_table(site.address))) for site in found.all()}  # type: ignore[arg-type]
+
+
+def check_output(rule: Rule, output: StructType) -> None:
+    """Refuse columns that a Delta table cannot have."""
+    names = [name.lower() for name in output.names]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    odd = [name for name in output.names if re.search(r"[ ,;{}()\n\t=]", name)]
+    void = [field.name for field in output if field.dataType.typeName() in ("void", "interval")]
+    for what, columns in (("two columns named", doubled), ("columns without a plain name:", odd), ("void:", void)):
+        if columns:
+            raise SqlRefused(f"rule {rule.rule}: the SQL gives {what} {', '.join(columns)}; name or cast them with AS")
+
+
+def refuse_nothing_to_reset(known: LedgerReader | None, rule: str) -> None:
+    if known is None or known.head is None:
+        raise Refused(f"rule {rule} has not run yet: there is nothing to reset")
+
+
+def start_reset(ledger: Ledger, rule: str, keep_output: bool) -> Head:
+    """Announce the change; a reset that is under way already is gone on with."""
+    head = ledger.head
+    assert head is not None
+    if head.seal is not None:
+        return head
+    discarded = head.epoch + 1 if head.open else None
+    reach(rule, "reset.seal.before")
+    seal = Seal(
+        why="reset", successor=head.generation + 1, token=new_token(), keep_output=keep_output, discarded=discarded
+    )
+    sealed = ledger.seal(seal)
+    reach(rule, "reset.seal.after")
+    return sealed
+
+
+def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger) -> None:
+    """Take the steps that a seal row still asks for."""
+    head, name = ledger.head, plan.rule.rule
+    assert head is not None and head.seal is not None
+    seal = head.seal
+    reach(name, "reset.tables.before")
+    for old in old_sites(head, home, ledger.id):
+        if tables.open_table(old.address) is not None:
+            sites.seal(session, old)
+    found = make_tables(session, plan, home, ledger.id, seal.successor, seal.token)
+    reach(name, "reset.tables.after")
+    written = empty_tables(session, plan, found, seal)
+    reach(name, "reset.commit.before")
+    ledger.begin(seal.successor, seal.token, first_commit(plan, found, written, seal.keep_output))
+    reach(name, "reset.commit.after")
+
+
+def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
+    """The write sites of the generation that ends, from what its ledger rows name."""
+    found = []
+    for name in head.table_ids:
+        role, _, rest = name.partition("/")
+        address = {"state": home.state(head.generation, rest), "sink": rest}.get(role) or str(home.path / role)
+        found.append(Site(name, role, address, sites.app_id(ledger, head.generation, head.token, role)))
+    return found
+
+
+def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) -> dict[str, Written]:
+    """Empty late, dead and, unless the output is kept, the sinks."""
+    rule, apart = plan.rule.rule, set_apart_schema(plan.fold.shape)
+    written = {site.name: sites.empty(session, site, apart) for site in (found.late, found.dead)}
+    if seal.keep_output:
+        return written
+    reach(rule, "reset.empty.before")
+    for site in found.sinks.values():
+        written[site.name] = sites.empty(session, site, plan.output)
+        reach(rule, "reset.empty.after")
+    return written

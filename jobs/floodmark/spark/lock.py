@@ -1,0 +1,79 @@
+"""One driver at a time: an OS lock in the rule's home, taken in the JVM so that it dies with the process that writes.
+
+The lock file is opened once in a JVM and by nothing else in it, for closing any other channel on it frees the lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from floodmark.errors import Busy
+from floodmark.ledger.holder import holder_text, owner_file
+
+_here: set[Path] = set()
+_mutex = threading.Lock()
+
+
+@contextmanager
+def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
+    """Hold the rule's lock, or raise Busy with the holder's name."""
+    with _once_in_this_process(lock.absolute()):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        channel = _open(session, lock)
+        try:
+            if channel.tryLock() is None:
+                raise Busy(holder_text(lock))
+            with _named(session, lock, run):
+                yield
+        finally:
+            channel.close()
+
+
+@contextmanager
+def _once_in_this_process(lock: Path) -> Iterator[None]:
+    with _mutex:
+        if lock in _here:
+            raise Busy(f"this very process ({os.getpid()}) runs the rule of {lock.parent} already")
+        _here.add(lock)
+    try:
+        yield
+    finally:
+        with _mutex:
+            _here.discard(lock)
+
+
+@contextmanager
+def _named(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
+    jvm: Any = session._jvm
+    owner = {
+        "run": run,
+        "host": socket.gethostname(),
+        "driver_pid": os.getpid(),
+        "jvm_pid": int(jvm.java.lang.ProcessHandle.current().pid()),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    owner_file(lock).write_text(json.dumps(owner))
+    try:
+        yield
+    finally:
+        owner_file(lock).unlink(missing_ok=True)
+
+
+def _open(session: SparkSession, lock: Path) -> Any:
+    jvm: Any = session._jvm
+    option = jvm.java.nio.file.StandardOpenOption
+    gateway: Any = session.sparkContext._gateway
+    options = gateway.new_array(jvm.java.nio.file.OpenOption, 2)
+    options[0], options[1] = option.CREATE, option.WRITE
+    lock_file = jvm.java.io.File(str(lock)).toPath()
+    return jvm.java.nio.channels.FileChannel.open(lock_file, options)

@@ -1,0 +1,255 @@
+"""One run of a rule: the gate, then every epoch that is due."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.connectors.preflight import check_without_jvm
+from floodmark.connectors.registry import sources
+from floodmark.core.changes import check_edit
+from floodmark.core.entry import Entry
+from floodmark.core.records import Head, Intent, Lost, total
+from floodmark.core.recovery import Gate, at_the_gate, check_tables
+from floodmark.core.rules import Rule
+from floodmark.crashpoints import reach
+from floodmark.errors import FloodmarkError, SqlRefused
+from floodmark.ledger import tables
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger, LedgerReader
+from floodmark.spark import checkpoint, generation, lock, sites
+from floodmark.spark.batch import shape_of, union
+from floodmark.spark.epoch import EpochFolder, EpochReport
+from floodmark.spark.faults import explained
+from floodmark.spark.folds import fold_of
+from floodmark.spark.generation import Plan
+from floodmark.spark.session import rule_session
+
+Report = Callable[[EpochReport], None]
+
+
+@dataclass
+class RunReport:
+    """What a run did."""
+
+    rule: str
+    epochs: list[EpochReport] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    head: Head | None = None
+
+
+class _OnlyTheOpenEpoch(Exception):
+    """Ends a query whose rule text was to finish one epoch and plan no other."""
+
+
+def analyse(root: SparkSession, rule: Rule, head: Head | None, intent: Intent | None = None) -> tuple[SparkSession, Plan]:
+    """The rule's session and plan. Raises SqlRefused or WrongColumn where Spark finds fault with SQL or columns."""
+    ansi = intent.ansi if intent else rule.spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
+    session = rule_session(root, rule, intent.zone if intent else rule.timezone, ansi)
+    frozen = _frozen_columns(rule, head)
+    try:
+        fold = fold_of(rule, shape_of(session, rule, frozen))
+        output = fold.output_schema(session)
+    except AnalysisException as fault:
+        raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault
+    generation.check_output(rule, output)
+    return session, Plan(rule, fold, output)
+
+
+def _frozen_columns(rule: Rule, head: Head | None) -> dict[str, list[str]]:
+    """`SELECT *` means the columns that the generation began with, whatever the table has gained since."""
+    if head is None or head.seal is not None or not rule.query.star:
+        return {}
+    made = {name: s.event_time.name for name, s in rule.streams.items() if s.event_time and s.event_time.expr}
+    return {
+        name: [column for column, _ in columns if column != made.get(name)]
+        for name, columns in head.begun_with.columns.items()
+    }
+
+
+def _first_line(fault: PySparkException) -> str:
+    return str(fault).split("\n", 1)[0]
+
+
+class RuleRun:
+    """One rule, one run, one holder of its lock."""
+
+    def __init__(self, root: SparkSession, rule: Rule, home_root: Path, run: str, report: Report):
+        self._root, self._rule, self._run = root, rule, run
+        self._home = Home(home_root.absolute(), rule.rule)
+        self._report = RunReport(rule.rule)
+        self._tell = report
+
+    def run(self) -> RunReport:
+        """Finish what is open, then drain what is new."""
+        check_without_jvm(self._rule, self._home.root)
+        with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
+            self._work()
+        return self._report
+
+    def reset(self, keep_output: bool) -> RunReport:
+        """A new generation from the start of the input."""
+        check_without_jvm(self._rule, self._home.root)
+        with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
+            known = LedgerReader.load(self._home.ledger)
+            generation.refuse_nothing_to_reset(known, self._rule.rule)
+            session, plan = analyse(self._root, self._rule, None)
+            ledger = Ledger.open(self._home.ledger, self._run)
+            generation.start_reset(ledger, self._rule.rule, keep_output)
+            generation.finish_change(session, plan, self._home, ledger)
+            self._report.head = ledger.head
+        return self._report
+
+    def _work(self) -> None:
+        checkpoint.sweep(self._home.checkpoints)
+        known = LedgerReader.load(self._home.ledger)
+        if known is None or known.head is None:
+            session, plan = analyse(self._root, self._rule, None)
+            ledger = generation.begin_first(session, plan, self._home, self._run)
+        else:
+            ledger = Ledger.open(self._home.ledger, self._run)
+        while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
+            if self._take(step, ledger):
+                break
+        else:
+            self._plan_new(ledger)
+        self._report.head = ledger.head
+
+    def _take(self, step: Gate, ledger: Ledger) -> bool:
+        """Take one step of recovery; True if the run went on to the end of the input with it."""
+        head = ledger.head
+        assert head is not None
+        if step is Gate.CHANGE_GENERATION:
+            session, plan = analyse(self._root, self._rule, None)
+            generation.finish_change(session, plan, self._home, ledger)
+        elif step is Gate.LOSE_EPOCH:
+            self._lose(ledger, head)
+        else:
+            return self._finish(ledger, head)
+        return False
+
+    def _finish(self, ledger: Ledger, head: Head) -> bool:
+        """Finish the open epoch with the rule text that its intent holds; go on with it if that is today's."""
+        assert head.open is not None
+        text = Rule.from_json(head.open.rule)
+        edited = text.to_json() != self._rule.to_json()
+        session, plan = analyse(self._root, text, head, head.open)
+        self._drain(session, plan, ledger, only_open=edited)
+        return not edited
+
+    def _plan_new(self, ledger: Ledger) -> None:
+        head = ledger.head
+        assert head is not None
+        check_edit(head.rule, self._rule)
+        session, plan = analyse(self._root, self._rule, head)
+        self._check_sinks(session, plan, ledger)
+        self._drain(session, plan, ledger, only_open=False)
+
+    def _check_sinks(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
+        """Sinks have the rule's columns; those that were added since the last epoch are made."""
+        assert ledger.head is not None
+        for site in self._sites(plan, ledger).sinks.values():
+            sites.check_columns(session, site.name, site.address, plan.output)
+            if site.name not in ledger.head.table_ids:
+                generation.make_sink(session, plan, site, ledger.id)
+
+    def _lose(self, ledger: Ledger, head: Head) -> None:
+        """At qos 0 an epoch whose intent is met again is not redone, but counted."""
+        intent = head.open
+        assert intent is not None
+        counts = total(intent.counts)
+        reach(self._rule.rule, "lost.before", head.epoch + 1)
+        ledger.lose(
+            Lost(
+                intent=intent.digest,
+                entry=intent.entry,
+                watermark=intent.watermark,
+                maxima=intent.maxima,
+                counts=intent.counts,
+                lost=counts.read - counts.filtered,
+                due=(intent.watermark_before, intent.watermark),
+            )
+        )
+        self._report.lost.append(head.epoch + 1)
+        reach(self._rule.rule, "lost.after", head.epoch + 1)
+
+    def _sites(self, plan: Plan, ledger: Ledger) -> generation.Sites:
+        assert ledger.head is not None
+        return generation.sites_of(plan, self._home, ledger.id, ledger.head.generation, ledger.head.token)
+
+    def _drain(self, session: SparkSession, plan: Plan, ledger: Ledger, only_open: bool) -> None:
+        """Let Spark plan and fold until the input is drained."""
+        head = ledger.head
+        assert head is not None
+        found = self._sites(plan, ledger)
+        self._check_tables(head, found)
+        for source, line in zip(sources(plan.rule).values(), head.entry.offsets, strict=True):
+            source.check_identity(line)
+        open_entry = Entry.parse(head.open.entry) if head.open else None
+        directory = checkpoint.make(
+            self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions
+        )
+        reach(self._rule.rule, "offsets.before", head.epoch + 1)
+        folder = EpochFolder(plan, found, ledger, directory, self._told)
+        _Query(folder, only_open).run(union(session, plan.rule, plan.fold.shape), directory)
+        if self._report.epochs:
+            reach(self._rule.rule, "sparkcommit.after", self._report.epochs[-1].epoch)
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def _told(self, epoch: EpochReport) -> None:
+        self._report.epochs.append(epoch)
+        self._tell(epoch)
+
+    def _check_tables(self, head: Head, found: generation.Sites) -> None:
+        known = [site for site in found.all() if site.name in head.table_ids]
+        opened = {site.name: tables.open_table(site.address) for site in known}
+        recorded = {site.name: tables.recorded_version(site.address, site.app) for site in known}
+        ids = {name: None if table is None else tables.table_id(table) for name, table in opened.items()}
+        check_tables(head, recorded, ids)
+
+
+class _Query:
+    """One streaming query. Spark wraps what a batch raised; this keeps the error itself."""
+
+    def __init__(self, folder: EpochFolder, only_open: bool):
+        self._folder, self._only_open = folder, only_open
+        self._failure: FloodmarkError | PySparkException | None = None
+        self._busy = threading.Lock()
+
+    def run(self, frame: DataFrame, directory: Path) -> None:
+        query = (
+            frame.writeStream.trigger(availableNow=True)
+            .option("checkpointLocation", str(directory))
+            .foreachBatch(self._batch)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except PySparkException:
+            if self._failure is not None:
+                raise self._failure from None
+            if not self._ended_on_purpose:
+                raise
+        finally:
+            query.stop()
+            with self._busy:  # the lock is freed only when every write that was begun has ended
+                pass
+
+    _ended_on_purpose = False
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        with self._busy:
+            if self._only_open and batch_id > 1:
+                self._ended_on_purpose = True
+                raise _OnlyTheOpenEpoch
+            try:
+                self._folder.fold(frame, batch_id)
+            except (FloodmarkError, PySparkException) as fault:
+                self._failure = fault
+                raise

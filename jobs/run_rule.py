@@ -1,0 +1,24 @@
+"""What spark-submit starts: `run_rule.py RULE... [--home DIR] [--rules DIR] [--run-id ID]`, the same as `floodmark run`.
+
+The master is the one that spark-submit was given, unless --master or FLOODMARK_MASTER names another.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    if "PYSPARK_GATEWAY_PORT" in os.environ and "FLOODMARK_MASTER" not in os.environ:
+        from pyspark import SparkConf, SparkContext
+
+        SparkContext._ensure_initialized()  # the JVM runs already and knows what spark-submit was told
+        os.environ["FLOODMARK_MASTER"] = SparkConf().get("spark.master", "local[*]")
+    from floodmark.cli import main as floodmark
+
+    floodmark(["run", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

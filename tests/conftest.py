@@ -1,0 +1,21 @@
+"""What tests of every level share."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A lasting directory of the test's own: a rule's home in the system's temporary directory is refused."""
+    path = CHECKOUT / ".cache" / "tests" / uuid4().hex
+    path.mkdir(parents=True)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

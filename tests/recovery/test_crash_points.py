@@ -1,0 +1,204 @@
+"""Every crash point, by real SIGKILL of every process of a real run; then new input, then a cold recovery.
+
+Many rules share one application, each waiting at a crash point of its own; one kill takes them all. A point that was not
+reached fails the test that owns it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from floodmark.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from support.flow import START, Flow, event, rows_of
+from support.oracle import ordered, tumbling
+from support.processes import kill_all, started, wait_until
+
+CHECKOUT = Path(__file__).parents[2]
+FIRST = [event(s, k) for s, k in ((0, "a"), (10, "b"), (50, "a"), (70, "a"), (100, "b"), (130, "a"))]
+SECOND = [event(105), event(110, "b", 2.5, 4), event(200, "a", None, 9), event(250, None, 3.0, None)]
+APART = [event(20), event(None), {**event(0), "at": START.replace(year=2999)}]
+THIRD = [event(260), event(300, "b"), event(390)]
+FINAL = START + timedelta(seconds=360)
+LIMIT = 420.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule that crashes at `point` while it does `how`, at `qos`; `also`: a second crash, in the recovery."""
+
+    point: str
+    qos: int = 2
+    how: str = "run"
+    also: str | None = None
+
+    @property
+    def rule(self) -> str:
+        again = f"_{self.also}" if self.also else ""
+        return f"q{self.qos}_{self.how}_{self.point}{again}".replace(".", "_")
+
+    def __str__(self) -> str:
+        return self.rule
+
+
+CASES = [
+    *(Case(point) for point in EPOCH_POINTS),
+    *(Case(point) for point in COMPACT_POINTS),
+    *(Case(point, how="begin") for point in BEGIN_POINTS),
+    *(Case(point, how="reset") for point in RESET_POINTS),
+    Case("sink0.after", also="sink1.after"),
+    Case("state.after", also="commit.before"),
+    Case("sink0.after", qos=1),
+    Case("commit.before", qos=1),
+    Case("commit.after", qos=1),
+    Case("intent.after", qos=0),
+    Case("sink0.after", qos=0),
+    Case("commit.after", qos=0),
+    *(Case("intent.after", qos=0, also=point) for point in LOST_POINTS),
+]
+
+
+class Crashed:
+    """The whole script, once: first input, crash, kill, new input, (second crash, kill,) recovery."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.marks = root / "marks"
+        self.marks.mkdir()
+        self.flows = {case: Flow(root, case.rule, settings={"qos": case.qos}) for case in CASES}
+        self.fired: set[tuple[Case, str]] = set()
+        self.recovered: int | None = None
+
+    def play(self) -> None:
+        for flow in self.flows.values():
+            flow.arrive(FIRST)
+            flow.write_rule()
+        begin = [case for case in CASES if case.how == "begin"]
+        self._crash("run", CASES, {case: case.point for case in begin}, first=True)
+        self._arrive(SECOND, APART)
+        self._crash("reset", [c for c in CASES if c.how == "reset"], {c: c.point for c in CASES if c.how == "reset"})
+        runs = [case for case in CASES if case.how == "run"]
+        self._crash("run", runs, {case: f"{case.point}@2" for case in runs})
+        again = [case for case in CASES if case.also]
+        self._crash("run", again, {case: str(case.also) for case in again})
+        self._arrive(THIRD, [])
+        with self._many("run", CASES, {}) as process:
+            self.recovered = process.wait(LIMIT)
+
+    def _arrive(self, events: list[dict[str, Any]], apart: list[dict[str, Any]]) -> None:
+        """Rows that are late or dead come where a run is sure to have set the watermark before."""
+        for case, flow in self.flows.items():
+            flow.arrive(events + (apart if case.how == "run" else []))
+
+    def _crash(self, how: str, cases: list[Case], points: dict[Case, str], first: bool = False) -> None:
+        """Start all, wait until each has reached its point (and, the first time, the others are done), kill."""
+        marks = {case: self.marks / f"{case.rule}.{point.split('@')[0]}" for case, point in points.items()}
+        at = ",".join(f"{case.rule}:{point}" for case, point in points.items())
+        waiting = [case for case in cases if case not in points]
+        with self._many(how, cases, {"FLOODMARK_CRASH_AT": at, "FLOODMARK_CRASH_MARKS": str(self.marks)}) as process:
+            reached = wait_until(
+                lambda: all(mark.exists() for mark in marks.values()) and (not first or self._committed(waiting, 1)),
+                process,
+                LIMIT,
+            )
+            kill_all(process.pid)
+        assert reached or marks, "nothing to wait for"
+        self.fired |= {(case, points[case].split("@")[0]) for case, mark in marks.items() if mark.exists()}
+
+    def _committed(self, cases: list[Case], epoch: int) -> bool:
+        ledgers = [(self.root / "home" / case.rule / "ledger" / "_delta_log").exists() for case in cases]
+        if not all(ledgers):
+            return False
+        heads = [self.flows[case].ledger().head for case in cases]
+        return all(head is not None and head.epoch >= epoch for head in heads)
+
+    def _many(self, how: str, cases: list[Case], env: dict[str, str]) -> Any:
+        command = [sys.executable, "-m", "support.many", how, str(self.root), *(case.rule for case in cases)]
+        paths = f"{CHECKOUT / 'jobs'}:{CHECKOUT / 'tests'}"
+        return started(command, {"PYTHONPATH": paths, "COMPACT_AT": "1", "TZ": "UTC", **env}, self.root / "log.txt")
+
+    def log(self) -> str:
+        return (self.root / "log.txt").read_text()[-20_000:]
+
+
+@pytest.fixture(scope="module")
+def crashed() -> Iterator[Crashed]:
+    import shutil
+    from uuid import uuid4
+
+    root = CHECKOUT / ".cache" / "tests" / uuid4().hex
+    root.mkdir(parents=True)
+    script = Crashed(root)
+    script.play()
+    yield script
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def sink(flow: Flow, number: int) -> list[tuple[Any, ...]]:
+    names = ("start", "k", "c", "total", "top")
+    return ordered(tuple(row[name] for name in names) for row in rows_of(flow.sink(number)))
+
+
+def test_every_recovery_ends_well(crashed: Crashed) -> None:
+    assert crashed.recovered == 0, crashed.log()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_planned_crash_fired(crashed: Crashed, case: Case) -> None:
+    planned = {(case, case.point)} | ({(case, case.also)} if case.also else set())
+    assert planned <= crashed.fired, crashed.log()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.qos == 2], ids=str)
+def test_at_qos_2_nothing_is_lost_or_doubled(crashed: Crashed, case: Case) -> None:
+    flow = crashed.flows[case]
+    expected = tumbling(FIRST + SECOND + THIRD, FINAL)
+    assert sink(flow, 0) == expected
+    assert sink(flow, 1) == expected
+    counts = flow.counts()
+    apart = {"late": 1, "dead": 2} if case.how == "run" else {"late": 0, "dead": 0}
+    folded = len(FIRST + SECOND + THIRD)
+    assert counts == {"read": folded + sum(apart.values()), "filtered": 0, "folded": folded, **apart}
+    assert len(rows_of(flow.place.late)) == apart["late"]
+    assert len(rows_of(flow.place.dead)) == apart["dead"]
+
+
+def test_at_qos_1_a_retry_writes_again(crashed: Crashed) -> None:
+    expected = tumbling(FIRST + SECOND + THIRD, FINAL)
+    again = sink(crashed.flows[Case("sink0.after", qos=1)], 0)
+    assert set(again) == set(expected)
+    assert len(again) > len(expected)
+    committed = crashed.flows[Case("commit.after", qos=1)]
+    assert sink(committed, 0) == expected
+    for case in (case for case in CASES if case.qos == 1):
+        assert len(rows_of(crashed.flows[case].place.late)) == 1
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.qos == 0 and c.point != "commit.after"], ids=str)
+def test_at_qos_0_the_open_epoch_is_lost_and_counted(crashed: Crashed, case: Case) -> None:
+    flow = crashed.flows[case]
+    lost = [json.loads(row.body) for row in flow.ledger().rows if row.kind == "lost"]
+    assert [one["lost"] for one in lost] == [len(SECOND + APART)]
+    second = START + timedelta(seconds=220)
+    first = START + timedelta(seconds=100)
+    kept = tumbling(FIRST + THIRD, FINAL)
+    due = [row for row in tumbling(FIRST + SECOND + THIRD, second) if row not in tumbling(FIRST, first)]
+    written = [sink(flow, number) for number in (0, 1)]
+    missing = [row for row in kept if not first < row[0] + timedelta(minutes=1) <= second]
+    for rows in written:
+        assert rows in (missing, ordered(missing + due)), "a lost epoch's results are there wholly or not at all"
+    if case.point == "intent.after":
+        assert written == [missing, missing]
+    assert flow.ledger().head.lost == (2,)
+
+
+def test_at_qos_0_a_committed_epoch_stays(crashed: Crashed) -> None:
+    flow = crashed.flows[Case("commit.after", qos=0)]
+    assert sink(flow, 0) == tumbling(FIRST + SECOND + THIRD, FINAL)

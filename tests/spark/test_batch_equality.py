@@ -1,0 +1,194 @@
+"""Exactly once means: a sink holds what the same SQL gives in batch over the rows counted as folded, where final.
+
+Random events, epochs of random size, runs split at random and crashes in between; the answer comes from plain Spark batch
+and, independently of Spark, from DuckDB or plain Python.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from floodmark.core.entry import DeltaOffset
+from support.flow import HOPPING, SCHEMA, STATELESS, TUMBLING, Flow, event, rows_of
+from support.running import crash, run
+
+CACHE = Path(__file__).parents[2] / ".cache" / "tests"
+# Seconds that lie on, just before and just after the boundaries of windows and slides, and some that do not.
+SECONDS = st.sampled_from([0, 19.999999, 20, 40, 59.999999, 60, 60.000001, 61, 90, 120, 120.5, 179, 180]) | st.integers(
+    0, 400
+)
+EVENTS = st.builds(
+    event,
+    st.none() | SECONDS,
+    st.sampled_from(["a", "b", "é", None]),
+    st.sampled_from([None, 0.1, -2.5, 1e9, float("nan")]) | st.floats(-100, 100),
+    st.none() | st.integers(-5, 5),
+)
+POINTS = ["intent.after", "state.after", "sink0.before", "sink0.after", "sink1.after", "late.after", "commit.before",
+          "commit.after", "intent.before"]  # fmt: skip
+STEPS = st.lists(
+    st.tuples(st.lists(EVENTS, min_size=1, max_size=12), st.none() | st.sampled_from(POINTS), st.booleans()),
+    min_size=1,
+    max_size=4,
+)
+CASES = given(
+    steps=STEPS,
+    sql=st.sampled_from([TUMBLING, HOPPING, STATELESS]),
+    max_files=st.sampled_from([None, 1, 2]),
+    where=st.sampled_from([None, "n <> 3"]),
+    start=st.sampled_from(["earliest", {"version": 0}]),
+)
+
+
+@CASES
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+def test_sinks_equal_batch(spark: SparkSession, **drawn: Any) -> None:
+    _check(spark, **drawn)
+
+
+@pytest.mark.prove
+@CASES
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+def test_sinks_equal_batch_many_times(spark: SparkSession, **drawn: Any) -> None:
+    _check(spark, **drawn)
+
+
+def _check(spark: SparkSession, steps: list[Any], sql: str, max_files: int | None, where: str | None, start: Any) -> None:
+    root = CACHE / uuid4().hex
+    root.mkdir(parents=True)
+    limits = {"epoch": {"max_files": max_files}} if max_files else {}
+    flow = Flow(root, sql=sql, stream={"where": where, "start": start}, settings=limits)
+    try:
+        _play(spark, flow, steps)
+        _compare(spark, flow, [one for events, _, _ in steps for one in events])
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _play(spark: SparkSession, flow: Flow, steps: list[Any]) -> None:
+    for events, point, split in steps:
+        half = len(events) // 2 if split else 0
+        for part in (events[:half], events[half:]):
+            if part:
+                flow.arrive(part)
+        if point is not None:
+            note(f"crash at {point}: {crash(spark, flow, point)}")
+    run(spark, flow)
+
+
+def _compare(spark: SparkSession, flow: Flow, arrived: list[dict[str, Any]]) -> None:
+    late, dead = rows_of(flow.place.late), rows_of(flow.place.dead)
+    where = flow.text()["streams"]["events"].get("where")
+    kept = [one for one in arrived if where is None or (one["n"] is not None and one["n"] != 3)]
+    folded = _without(kept, late + dead)
+    assert flow.counts() == {
+        "read": len(arrived),
+        "filtered": len(arrived) - len(kept),
+        "late": len(late),
+        "dead": len(dead),
+        "folded": len(folded),
+    }
+    head = flow.ledger().head
+    assert head is not None
+    assert not DeltaOffset.parse(head.entry.offsets[0]).snapshot
+    expected = _batch(spark, flow, folded, head.watermark)
+    for number in (0, 1):
+        _same(_sink(flow, number), expected)
+    if flow.sql == TUMBLING:
+        _same(_sink(flow, 0), _duckdb(folded, head.watermark))
+
+
+def _identity(row: dict[str, Any]) -> str:
+    return repr((row["at"] and row["at"].astimezone(UTC), row["k"], row["v"], row["n"]))
+
+
+def _without(rows: list[dict[str, Any]], apart: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`rows` less `apart`, as multisets; a row set apart that never arrived is a fault."""
+    gone = Counter(map(_identity, apart))
+    assert not gone - Counter(map(_identity, rows)), "late and dead rows are rows that arrived"
+    left = []
+    for row in rows:
+        if gone[_identity(row)]:
+            gone[_identity(row)] -= 1
+        else:
+            left.append(row)
+    return left
+
+
+def _sink(flow: Flow, number: int) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in rows_of(flow.sink(number))]
+
+
+def _batch(spark: SparkSession, flow: Flow, folded: list[dict[str, Any]], watermark: int | None) -> list[tuple[Any, ...]]:
+    """The rule's SQL, with the window's end beside, over the folded rows; only what is final."""
+    spark.createDataFrame(
+        [tuple(row.values()) for row in folded], "at timestamp, k string, v double, n bigint"
+    ).createOrReplaceTempView("events")
+    if flow.sql == STATELESS:
+        return [tuple(row) for row in spark.sql(flow.sql).collect()]
+    wide = flow.sql.replace("SELECT ", "SELECT unix_micros(window.end) AS _end, ", 1)
+    if watermark is None:
+        return []
+    return [tuple(row) for row in spark.sql(wide).where(f"_end <= {watermark}").drop("_end").collect()]
+
+
+def _duckdb(folded: list[dict[str, Any]], watermark: int | None) -> list[tuple[Any, ...]]:
+    if watermark is None:
+        return []
+    events = pa.Table.from_pylist(folded, schema=SCHEMA)
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register("events", events)
+    return connection.execute(
+        """
+        SELECT time_bucket(INTERVAL 1 minute, at) AS start, k, count(*), sum(v), max(n)
+        FROM events GROUP BY ALL HAVING epoch_us(start) + 60000000 <= ?
+        """,
+        [watermark],
+    ).fetchall()
+
+
+def _same(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> None:
+    """Equal as multisets, floating point within 1e-9 relative."""
+    one, other = sorted(map(_plain, found), key=_key), sorted(map(_plain, expected), key=_key)
+    assert len(one) == len(other), (one, other)
+    for left, right in zip(one, other, strict=True):
+        assert all(map(_equal, left, right)), (left, right)
+
+
+def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(_value(value) for value in row)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        stamp = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (stamp - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"
+    return value
+
+
+def _key(row: tuple[Any, ...]) -> str:
+    return repr([f"{value:.6g}" if isinstance(value, float) else value for value in row])
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(left == right)
+
+

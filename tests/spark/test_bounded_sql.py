@@ -1,0 +1,78 @@
+"""`Query.bounded` against Spark itself: the bounded SQL gives what the whole SQL gives, cut by the window's end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from floodmark.core.sql import analyse
+
+START = datetime(2001, 1, 1, tzinfo=UTC)
+LOW, HIGH = START + timedelta(hours=2), START + timedelta(hours=5)
+
+# Every query shows its window's end, or leaves it out and stands beside one that shows it.
+QUERIES = {
+    "tumbling": "SELECT window.end AS e, k, count(*) AS n, sum(v) AS s FROM flights GROUP BY window(date, '1 hour'), k",
+    "hopping": "SELECT window.end AS e, count(*) FROM flights GROUP BY window(date, '2 hours', '30 minutes')",
+    "offset": "SELECT window.end AS e, max(v) FROM flights GROUP BY window(date, '1 hour', '1 hour', '-10 minutes')",
+    "having": "SELECT window.end AS e, k FROM flights GROUP BY window(date, '1 hour'), k HAVING sum(v) > 20 OR k = 'k1'",
+    "having an alias": "SELECT window.end AS e, sum(v) AS s FROM flights GROUP BY window(date, '1 hour') HAVING s > 30",
+    "whole window": "SELECT window, window.end AS e, avg(v) FROM flights GROUP BY window(date, '1 hour')",
+    "call in select": "SELECT window(date, '60 minutes').end AS e, k FROM flights GROUP BY window(date, '1 hour'), k",
+    "alias": "SELECT e.end AS e FROM (SELECT window(date, '1 hour') AS e, k FROM flights GROUP BY e, k)",
+    "ordinal": "SELECT window.end AS e, k FROM (SELECT window(date, '1 hour'), k FROM flights GROUP BY 1, 2)",
+    "named": "SELECT w.end AS e, k FROM (SELECT window(date, '1 hour') AS w, k FROM flights GROUP BY 1, 2)",
+    "cte": """WITH a AS (SELECT date AS t, k, v FROM flights WHERE v % 2 = 0),
+                   b AS (SELECT window.end AS e, k, count(DISTINCT v) AS n FROM a GROUP BY window(t, '1 hour'), k)
+              SELECT e, upper(k), n FROM b WHERE n > 0""",
+    "union all": """SELECT window.end AS e, k, count(*) FROM
+                    (SELECT date AS t, k FROM flights UNION ALL SELECT ts, k FROM others) AS u
+                    GROUP BY window(u.t, '1 hour'), k""",
+    "comments": """SELECT window.end AS e, count(*) -- GROUP BY
+                   FROM flights /* HAVING /* nested */ */
+                   GROUP BY window(date, '1 hour'), k -- the end of it
+                   HAVING -- (
+                     count(*) > 0 -- )
+                   ;""",
+    "filter": """SELECT window.end AS e, count(*) FILTER (WHERE v > 3), sort_array(collect_list(v)), any(v > 5)
+                 FROM flights GROUP BY window(date, '1 hour')""",
+    "percentile": """SELECT window.end AS e, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) FROM flights
+                     GROUP BY window(date, '1 hour')""",
+    "shadowed time": "SELECT window.end AS e, v AS date FROM flights GROUP BY window(date, '1 hour'), v",
+    "extract": """SELECT window.end AS e, extract(day FROM date) AS d FROM flights
+                  GROUP BY window(date, '1 hour'), extract(day FROM date) HAVING (extract(day FROM window.end)) = 1""",
+}
+
+
+@pytest.fixture(scope="module")
+def tables(spark: Any) -> Any:
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    rows = "SELECT timestamp'2001-01-01' + make_dt_interval(0, 0, id * 7) AS date, concat('k', id % 3) AS k, id AS v"
+    spark.sql(f"{rows} FROM range(60)").createOrReplaceTempView("flights")
+    spark.sql(f"SELECT date AS ts, k FROM ({rows} FROM range(20))").createOrReplaceTempView("others")
+    return spark
+
+
+def ended(row: Any) -> datetime:
+    return row["e"].replace(tzinfo=UTC) if row["e"].tzinfo is None else row["e"]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_bounded_query_is_the_whole_one_cut_by_the_end_of_the_window(tables: Any, name: str) -> None:
+    query = analyse(QUERIES[name], {"flights": "date", "others": "ts"})
+    whole = tables.sql(query.sql).collect()
+    high = f"timestamp'{HIGH:%Y-%m-%d %H:%M:%S}'"
+    low = f"timestamp'{LOW:%Y-%m-%d %H:%M:%S}'"
+    cut = sorted(map(str, (row for row in whole if LOW < ended(row) <= HIGH)))
+    assert 0 < len(cut) < len(whole)
+    assert sorted(map(str, tables.sql(query.bounded(low, high)).collect())) == cut
+    until = sorted(map(str, (row for row in whole if ended(row) <= HIGH)))
+    assert sorted(map(str, tables.sql(query.bounded(None, high)).collect())) == until
+
+
+def test_the_bound_is_pushed_below_the_aggregation(tables: Any) -> None:
+    text = analyse(QUERIES["tumbling"], {"flights": "date"}).bounded(None, "timestamp'2001-01-01 03:00:00'")
+    plan = tables.sql(text)._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.index("Aggregate") < plan.index("Filter")

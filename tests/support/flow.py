@@ -1,0 +1,109 @@
+"""A rule with its lake and home in one directory, for tests that run the engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from deltalake import DeltaTable, write_deltalake
+
+from floodmark.core.rules import Rule, load_rule
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+
+START = datetime(2001, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.float64()), ("n", pa.int64())])
+TUMBLING = """
+SELECT window.start AS start, k, count(*) AS c, sum(v) AS total, max(n) AS top
+FROM events GROUP BY window(at, '1 minute'), k
+"""
+HOPPING = """
+SELECT window.start AS start, window.end AS stop, k, count(*) AS c, avg(v) AS mean
+FROM events GROUP BY window(at, '1 minute', '20 seconds'), k
+"""
+STATELESS = "SELECT at, k, v, n FROM events WHERE n IS NOT NULL"
+
+
+def event(seconds: float | None, k: str | None = "a", v: float | None = 1.0, n: int | None = 0) -> dict[str, Any]:
+    return {"at": None if seconds is None else START + timedelta(seconds=seconds), "k": k, "v": v, "n": n}
+
+
+@dataclass
+class Flow:
+    """`name`: the rule; `root`: where lake, home and rules lie."""
+
+    root: Path
+    name: str = "counted"
+    sql: str = TUMBLING
+    settings: dict[str, Any] = field(default_factory=dict)
+    stream: dict[str, Any] = field(default_factory=dict)
+    sinks: int = 2
+
+    @property
+    def source(self) -> str:
+        return str(self.root / "lake" / f"{self.name}_events")
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def place(self) -> Home:
+        return Home(self.home, self.name)
+
+    def sink(self, number: int = 0) -> str:
+        return str(self.root / "lake" / f"{self.name}_out{number}")
+
+    def text(self) -> dict[str, Any]:
+        stream = {"delta": self.source, "event_time": "at", "lateness": "30 seconds", **self.stream}
+        return {
+            "rule": self.name,
+            "streams": {"events": {key: value for key, value in stream.items() if value is not None}},
+            "sql": self.sql,
+            "sinks": [{"delta": self.sink(i)} for i in range(self.sinks)],
+            "spark": {"shuffle_partitions": 2},
+            **self.settings,
+        }
+
+    def write_rule(self) -> Path:
+        path = self.root / "rules" / f"{self.name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(self.text(), sort_keys=False))
+        return path
+
+    def rule(self) -> Rule:
+        return load_rule(self.write_rule(), os.environ)
+
+    def arrive(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """One commit, one file."""
+        Path(self.source).parent.mkdir(parents=True, exist_ok=True)
+        write_deltalake(self.source, pa.Table.from_pylist(list(events), schema=SCHEMA), mode="append")
+
+    def ledger(self) -> LedgerReader:
+        found = LedgerReader.load(self.place.ledger)
+        assert found is not None
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """Sums over the committed epochs of the current generation."""
+        import json
+
+        ledger = self.ledger()
+        assert ledger.head is not None
+        sums: dict[str, int] = {}
+        for row in ledger.rows:
+            if row.kind in ("commit", "lost") and row.generation == ledger.head.generation:
+                for counts in json.loads(row.body)["counts"].values():
+                    for name, value in counts.items():
+                        sums[name] = sums.get(name, 0) + value
+        return sums
+
+
+def rows_of(address: str) -> list[dict[str, Any]]:
+    return DeltaTable(address).to_pyarrow_table().to_pylist()

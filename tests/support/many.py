@@ -1,0 +1,42 @@
+"""A real driver process that works on many rules in one Spark application, each in a thread of its own.
+
+Usage: python -m support.many {run|reset} ROOT RULE...   (`run` exits with the worst of the rules' exit codes)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from floodmark.core import compaction
+from floodmark.core.rules import load_rule
+from floodmark.errors import FloodmarkError, worst
+from floodmark.spark.run import RuleRun
+from floodmark.spark.session import root_session
+
+
+def main(how: str, root: Path, names: list[str]) -> int:
+    compaction.MAX_FILES = int(os.environ.get("COMPACT_AT", compaction.MAX_FILES))
+    rules = [load_rule(root / "rules" / f"{name}.yaml", os.environ) for name in names]
+    session = root_session("local[2]", rules)
+
+    def one(index: int) -> int:
+        run = RuleRun(session, rules[index], root / "home", f"many-{os.getpid()}", lambda epoch: print(epoch, flush=True))
+        try:
+            run.run() if how == "run" else run.reset(keep_output=False)
+        except FloodmarkError as fault:
+            traceback.print_exc()
+            return fault.exit_code
+        return 0
+
+    with ThreadPoolExecutor(len(rules)) as pool:
+        codes = list(pool.map(one, range(len(rules))))
+    session.stop()
+    return worst(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:]))

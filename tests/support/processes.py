@@ -1,0 +1,67 @@
+"""Real processes: start one in a session of its own, wait for what it shows, kill all of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOOK_EVERY = 0.02  # seconds between two looks at the outside world
+
+
+def of_session(leader: int) -> list[int]:
+    """Every process of the leader's session. PySpark's workers leave the process group, but not the session."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and _session(entry.name) == leader:
+            found.append(int(entry.name))
+    return found
+
+
+def _session(pid: str) -> int | None:
+    try:
+        state, _, _, session, *_ = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state == "Z" else int(session)
+
+
+def kill_all(leader: int, how: signal.Signals = signal.SIGKILL) -> None:
+    while left := of_session(leader):
+        for pid in left:
+            try:
+                os.kill(pid, how)
+            except ProcessLookupError:
+                continue  # it ended by itself in the meantime
+        if how is not signal.SIGKILL:
+            return
+
+
+@contextmanager
+def started(command: list[str], env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with a session of its own; nothing of it is left at the end."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(  # noqa: S603 - commands of the tests' own
+            command, env={**os.environ, **env}, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            kill_all(process.pid)
+            process.wait()
+
+
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[bytes], limit: float) -> bool:
+    """Whether the condition held before the process ended or `limit` seconds went by."""
+    pause = threading.Event()
+    for _ in range(int(limit / LOOK_EVERY)):
+        if holds():
+            return True
+        if process.poll() is not None:
+            return holds()
+        pause.wait(LOOK_EVERY)
+    return False

@@ -1,0 +1,31 @@
+"""Run a flow's rule in the test's own Spark session."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from floodmark.errors import FloodmarkError
+from floodmark.spark.run import RuleRun, RunReport
+from support.crash import crash_at
+from support.flow import Flow
+
+
+def run(spark: SparkSession, flow: Flow) -> RunReport:
+    return RuleRun(spark, flow.rule(), flow.home, "test", lambda _: None).run()
+
+
+def reset(spark: SparkSession, flow: Flow, keep_output: bool = False) -> RunReport:
+    return RuleRun(spark, flow.rule(), flow.home, "test", lambda _: None).reset(keep_output)
+
+
+def crash(spark: SparkSession, flow: Flow, point: str, nth: int = 1) -> bool:
+    """Run until the planned crash; whether it fired. A run that ends before it is no crash."""
+    with crash_at(point, nth) as planned:
+        try:
+            run(spark, flow)
+        except FloodmarkError:
+            assert planned.fired, "the run failed by itself"
+            raise
+        except Exception as fault:  # Spark wraps what a batch raised
+            assert planned.fired, f"the run failed by itself: {fault}"
+    return planned.fired

@@ -1,0 +1,179 @@
+"""The ledger: a chain of rows, written by one client, fenced by the handle that was loaded at the gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit, Counts, Intent, Lost, Row, Seal, read_head
+from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, check_tables
+from floodmark.core.rules import Rule, Sink, Stream
+from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
+from floodmark.ledger import ledger as module
+from floodmark.ledger.ledger import SCHEMA, Ledger, LedgerReader
+
+RULE = Rule(
+    rule="r",
+    streams={"s": Stream(kind="delta", address="lake/s")},
+    sql="SELECT * FROM s",
+    sinks=(Sink(kind="delta", address="lake/out"),),
+    hash="h",
+)
+
+
+def entry(place: int) -> str:
+    return Entry(place, (f'{{"at":{place}}}',)).text()
+
+
+def first(**more: object) -> Commit:
+    ids = {"sink/lake/out": "id"}
+    return Commit(entry=entry(0), watermark=None, maxima={"s": None}, rule=RULE.to_json(), table_ids=ids, **more)  # type: ignore[arg-type]
+
+
+def intent(place: int, qos: int = 2) -> Intent:
+    rule = RULE.model_copy(update={"qos": qos})
+    return Intent(
+        entry=entry(place),
+        watermark_before=None,
+        watermark=None,
+        maxima={"s": None},
+        counts={"s": Counts(read=3, folded=3)},
+        rule=rule.to_json(),
+        rule_hash="h",
+        zone="UTC",
+        ansi=True,
+    )
+
+
+def commit(of: Intent) -> Commit:
+    return Commit(intent=of.digest, entry=of.entry, watermark=None, maxima=of.maxima, counts=of.counts)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.open(str(tmp_path / "ledger"), "one")
+    made.begin(1, "token", first())
+    return made
+
+
+def test_an_empty_ledger_asks_for_a_first_generation(tmp_path: Path) -> None:
+    assert at_the_gate(Ledger.open(str(tmp_path / "ledger"), "one").head) is Gate.BEGIN
+
+
+def test_an_intent_is_open_until_its_commit(ledger: Ledger) -> None:
+    planned = intent(1)
+    assert at_the_gate(ledger.intend(planned)) is Gate.FINISH_EPOCH
+    assert at_the_gate(ledger.commit(commit(planned))) is Gate.PLAN
+    again = LedgerReader.load(ledger.address)
+    assert again is not None and again.head == ledger.head
+    assert again.head is not None and (again.head.epoch, again.head.entry.clock_ms) == (1, 1)
+
+
+def test_a_retry_announces_the_same_intent_with_the_next_attempt(ledger: Ledger) -> None:
+    planned = intent(1)
+    assert [ledger.intend(planned).attempt for _ in range(3)] == [1, 2, 3]
+
+
+def test_an_open_epoch_is_never_planned_anew(ledger: Ledger) -> None:
+    ledger.intend(intent(1))
+    with pytest.raises(LedgerBroken, match="planned anew"):
+        ledger.intend(intent(2))
+
+
+def test_at_qos_0_an_open_epoch_is_lost(ledger: Ledger) -> None:
+    planned = intent(1, qos=0)
+    assert at_the_gate(ledger.intend(planned)) is Gate.LOSE_EPOCH
+    lost = Lost(
+        intent=planned.digest, entry=planned.entry, watermark=None, maxima={}, counts=planned.counts, lost=3, due=(None, 5)
+    )
+    head = ledger.lose(lost)
+    assert (head.epoch, head.lost, head.open) == (1, (1,), None)
+
+
+def test_a_seal_comes_before_the_next_generation(ledger: Ledger) -> None:
+    seal = Seal(why="reset", successor=2, token="next", keep_output=False, discarded=None)
+    assert at_the_gate(ledger.seal(seal)) is Gate.CHANGE_GENERATION
+    with pytest.raises(LedgerBroken):
+        ledger.intend(intent(1))
+    with pytest.raises(LedgerBroken, match="no seal announced"):
+        ledger.begin(3, "other", first())
+    assert at_the_gate(ledger.begin(2, "next", first())) is Gate.PLAN
+
+
+def test_a_twin_that_loaded_the_ledger_before_is_fenced(ledger: Ledger) -> None:
+    twin = Ledger.open(ledger.address, "two")
+    ledger.intend(intent(1))
+    with pytest.raises(Fenced, match="by one"):
+        twin.intend(intent(1))
+    assert [row.run for row in LedgerReader.load(ledger.address).rows] == ["one", "one"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("field", ["body", "run", "epoch", "prev"])
+def test_an_edited_row_breaks_the_chain(ledger: Ledger, field: str) -> None:
+    rows = [*ledger.rows]
+    ledger.intend(intent(1))
+    edited = {**rows[0].__dict__, field: {"epoch": 5}.get(field, '{"format":1}')}
+    with pytest.raises(LedgerBroken):
+        read_head([Row(**edited), *ledger.rows[1:]])
+
+
+def test_a_missing_row_breaks_the_chain(ledger: Ledger) -> None:
+    planned = intent(1)
+    ledger.intend(planned)
+    ledger.commit(commit(planned))
+    with pytest.raises(LedgerBroken):
+        read_head([ledger.rows[0], ledger.rows[2]])
+
+
+def test_a_forged_row_is_found(ledger: Ledger) -> None:
+    head = ledger.head
+    assert head is not None
+    forged = Row(2, "commit", 1, "token", 1, 1, "x", "now", commit(intent(1)).model_dump_json(), head.hash).sealed()
+    write_deltalake(ledger.address, pa.Table.from_pylist([forged.__dict__], schema=SCHEMA), mode="append")
+    with pytest.raises(LedgerBroken, match="without its intent"):
+        LedgerReader.load(ledger.address)
+
+
+def test_the_ledger_is_compacted_at_the_gate(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMPACT_ABOVE", 10)
+    for place in range(1, 7):
+        planned = intent(place)
+        ledger.intend(planned)
+        ledger.commit(commit(planned))
+    before = ledger.head
+    again = Ledger.open(ledger.address, "two")
+    assert len(DeltaTable(ledger.address).file_uris()) == 1
+    assert again.head == before
+    assert again.intend(intent(1000)).epoch == before.epoch  # type: ignore[union-attr]
+
+
+NAME = "sink/lake/out"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found", "fault"),
+    [
+        (None, None, HistoryGone),
+        (None, "another", HistoryGone),
+        (None, "id", HistoryGone),  # the ledger wrote version 2**20
+        (2 * ATTEMPTS, "id", LedgerBroken),
+        ((1 << 63) - 1, "id", Sealed),
+        (ATTEMPTS, "id", None),
+    ],
+)
+def test_tables_and_ledger_must_tell_one_story(
+    ledger: Ledger, recorded: int | None, found: str | None, fault: type[FloodmarkError] | None
+) -> None:
+    planned = intent(1)
+    ledger.intend(planned)
+    wrote = {NAME: {"version": ATTEMPTS, "commit": 1, "rows": 3}}
+    head = ledger.commit(Commit.model_validate({**commit(planned).model_dump(), "tables": wrote}))
+    if fault is None:
+        check_tables(head, {NAME: recorded}, {NAME: found})
+        return
+    with pytest.raises(fault):
+        check_tables(head, {NAME: recorded}, {NAME: found})

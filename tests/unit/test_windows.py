@@ -1,0 +1,42 @@
+"""Which windows are final and which rows are still needed, against a model that lists every window."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from floodmark.core.sql import WindowSpec
+from floodmark.core.windows import any_becomes_final, live_from, newest_final_end, windows_of
+
+SPECS = st.builds(
+    lambda slide, times, offset: WindowSpec(size_us=slide * times, slide_us=slide, offset_us=offset % slide),
+    st.integers(1, 20),
+    st.integers(1, 4),
+    st.integers(0, 19),
+)
+TIME = st.integers(-200, 200)
+
+
+@given(spec=SPECS, at=TIME)
+def test_a_row_is_in_every_window_that_covers_it(spec: WindowSpec, at: int) -> None:
+    starts = range(-400 * spec.slide_us + spec.offset_us, 400 * spec.slide_us, spec.slide_us)
+    assert windows_of(spec, at) == [(s, s + spec.size_us) for s in starts if s <= at < s + spec.size_us]
+
+
+@given(spec=SPECS, at=TIME, watermark=TIME)
+def test_a_row_is_live_while_one_of_its_windows_is_not_final(spec: WindowSpec, at: int, watermark: int) -> None:
+    needed = any(end > watermark for _, end in windows_of(spec, at))
+    assert (at >= live_from(spec, watermark)) == needed
+
+
+@given(spec=SPECS, before=st.none() | TIME, step=st.integers(0, 100))
+def test_windows_become_final_exactly_when_an_end_is_passed(spec: WindowSpec, before: int | None, step: int) -> None:
+    after = (0 if before is None else before) + step
+    ends = [spec.offset_us + k * spec.slide_us + spec.size_us for k in range(-500, 500)]
+    due = [end for end in ends if (before is None or end > before) and end <= after]
+    assert any_becomes_final(spec, before, after) == bool(due)
+    assert newest_final_end(spec, after) == max(end for end in ends if end <= after)
+
+
+def test_nothing_is_final_without_a_watermark() -> None:
+    assert not any_becomes_final(WindowSpec(size_us=10, slide_us=10, offset_us=0), None, None)
