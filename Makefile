@@ -3,7 +3,6 @@ SHELL := bash
 .PHONY: help setup airflow-db test test-unit check lint types imports demo up prove bench lock clean
 
 PY := .venv/bin/python
-UV_COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links
 
 # Every process a recipe starts sees the same sources, the same clock zone and the Spark of .venv. A SPARK_HOME
 # that the user has for other work would bring another Spark; only set-up sees it, for its mirror settings.
@@ -54,11 +53,10 @@ types: setup
 imports: setup
 	.venv/bin/lint-imports --no-logo
 
-lock: setup ## write requirements*.txt anew from requirements*.in
-	.venv/bin/uv $(UV_COMPILE) -q -o requirements.txt requirements.in
-	.venv/bin/uv $(UV_COMPILE) -q -o requirements-dev.txt requirements-dev.in
+lock: ## write requirements*.txt anew from requirements*.in
+	@SPARK_HOME="$(user_spark_home)" scripts/setup.sh lock
 
 clean: ## remove what set-up, tools and runs made; not home/ and lake/, which are data
 	rm -rf .venv .cache .airflow .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	rm -rf spark-warehouse metastore_db derby.log
+	rm -rf .demo spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -104,7 +104,7 @@ class Crashed:
         waiting = [case for case in cases if case not in points]
         with self._many(how, cases, {"FLOODMARK_CRASH_AT": at, "FLOODMARK_CRASH_MARKS": str(self.marks)}) as process:
             reached = wait_until(
-                lambda: all(mark.exists() for mark in marks.values()) and (not first or self._committed(waiting, 1)),
+                lambda: all(mark.exists() for mark in marks.values()) and (not first or self._done(waiting)),
                 process,
                 LIMIT,
             )
@@ -112,12 +112,9 @@ class Crashed:
         assert reached or marks, "nothing to wait for"
         self.fired |= {(case, points[case].split("@")[0]) for case, mark in marks.items() if mark.exists()}
 
-    def _committed(self, cases: list[Case], epoch: int) -> bool:
-        ledgers = [(self.root / "home" / case.rule / "ledger" / "_delta_log").exists() for case in cases]
-        if not all(ledgers):
-            return False
-        heads = [self.flows[case].ledger().head for case in cases]
-        return all(head is not None and head.epoch >= epoch for head in heads)
+    def _done(self, cases: list[Case]) -> bool:
+        said = set((self.root / "log.txt").read_text().splitlines())
+        return all(f"done {case.rule}" in said for case in cases)
 
     def _many(self, how: str, cases: list[Case], env: dict[str, str]) -> Any:
         command = [sys.executable, "-m", "support.many", how, str(self.root), *(case.rule for case in cases)]

@@ -30,6 +30,7 @@ def main(how: str, root: Path, names: list[str]) -> int:
         except FloodmarkError as fault:
             traceback.print_exc()
             return fault.exit_code
+        print(f"done {names[index]}", flush=True)
         return 0
 
     with ThreadPoolExecutor(len(rules)) as pool:

@@ -20,8 +20,13 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
 
 
 def check_tables(rule: Rule, owner: str | None) -> None:
-    """Sinks are this ledger's (`owner`: its id) or free; streams are there and have their event time. Writes nothing."""
+    """Sinks are this ledger's (`owner`: its id) or free, and the streams are fit. Writes nothing."""
     for address in delta_sinks(rule):
         DeltaSink(address).check(owner)
+    check_streams(rule)
+
+
+def check_streams(rule: Rule) -> None:
+    """Streams are there and have their event time."""
     for name, source in sources(rule).items():
         check_event_time(name, rule.streams[name], source.columns())

@@ -33,8 +33,8 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
 
 
 def _streams(rule: Rule) -> list[object]:
-    """What of the streams progress hangs on: everything but `start`, which counts for the first epoch only."""
-    return [stream.model_dump(exclude={"start"}) for stream in rule.streams.values()]
+    """What of the streams progress hangs on. `start` counts for the first epoch only; a table is known by its id."""
+    return [stream.model_dump(exclude={"start", "address"}) for stream in rule.streams.values()]
 
 
 def _sink_qos(rule: Rule, only: Rule | None = None) -> dict[str, int | None]:

@@ -72,7 +72,7 @@ class Written(Record):
 
 
 class Commit(Record):
-    """The only commit point of an epoch."""
+    """The only commit point of an epoch. `lost_epochs`: all of this generation, so that a reader needs no other row."""
 
     format: int = FORMAT
     intent: str | None = None
@@ -85,6 +85,7 @@ class Commit(Record):
     columns: dict[str, list[tuple[str, str]]] = Field(default_factory=dict)
     rule: str | None = None
     kept_output: bool = False
+    lost_epochs: tuple[int, ...] = ()
     output_rows: int = 0
     digests: dict[str, str] = Field(default_factory=dict)
     seconds: dict[str, float] = Field(default_factory=dict)
@@ -100,6 +101,7 @@ class Lost(Record):
     maxima: dict[str, int | None]
     counts: dict[str, Counts]
     lost: int
+    lost_epochs: tuple[int, ...]
     due: tuple[int | None, int | None]
 
 
@@ -250,7 +252,7 @@ def _commit(head: Head, row: Row) -> dict[str, object]:
 def _lose(head: Head, row: Row) -> dict[str, object]:
     _expect_next(head, row)
     lost = Lost.model_validate_json(row.body)
-    return {**_advanced(lost, row), "lost": (*head.lost, row.epoch)}
+    return {**_advanced(lost, row), "lost": lost.lost_epochs}
 
 
 def _advanced(record: Commit | Lost, row: Row) -> dict[str, object]:

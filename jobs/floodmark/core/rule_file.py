@@ -113,7 +113,10 @@ NotNegative: TypeAlias = Annotated[
     int, _at_least(0), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 0})
 ]
 QosLevel: TypeAlias = Annotated[
-    int, AfterValidator(_qos), _WHOLE, WithJsonSchema({"enum": [0, 1, 2], "description": "at most, at least, exactly"})
+    int,
+    AfterValidator(_qos),
+    _WHOLE,
+    WithJsonSchema({"enum": [0, 1, 2], "description": "0 at most, 1 at least, 2 exactly once"}),
 ]
 
 
@@ -131,7 +134,7 @@ def _column(value: str) -> str:
 
 class WrittenEventTime(Written):
     name: Annotated[str, AfterValidator(_column), BeforeValidator(_text)]
-    expr: Filled
+    expr: Filled | None = None
 
 
 class WrittenStart(Written):
@@ -202,6 +205,8 @@ class WrittenSink(Written):
     def _one(self) -> WrittenSink:
         if len({"delta", "console"} & self.model_fields_set) != 1:
             raise ValueError(f"expected exactly one kind of sink out of {', '.join(SINK_KINDS)}")
+        if "delta" in self.model_fields_set and self.delta is None:
+            raise ValueError("expected an address, such as `delta: /lake/out`")
         return self
 
 
@@ -238,7 +243,8 @@ def _conf(value: object) -> object:
     for key in value:
         if key in _OWN_CONF:
             raise ValueError(f"setting {key}: use {_OWN_CONF[key]}")
-        if key.startswith(_FIXED_CONF) or not key.startswith("spark."):
+        fixed = key.startswith(_FIXED_CONF) and key != "spark.sql.ansi.enabled"  # each intent records the ANSI mode
+        if fixed or not key.startswith("spark."):
             raise ValueError(f"setting {key} is not a rule's to set")
     return {key: _conf_text(key, text) for key, text in value.items()}
 
@@ -259,7 +265,7 @@ class WrittenSpark(Written):
 
 class WrittenAirflow(Written):
     retries: NotNegative = 3
-    retry_delay: Duration = 30_000_000
+    retry_delay: Annotated[Duration, Field(json_schema_extra={"default": "30 seconds"})] = 30_000_000
     tags: Annotated[list[Filled], BeforeValidator(_listed)] = []
     owner: Filled = "data"
 
@@ -359,5 +365,5 @@ def _start_at(start: Literal["earliest", "latest"] | WrittenStart, zone: str) ->
 
 
 def _sink(written: WrittenSink, qos: int) -> Sink:
-    kind = "console" if written.console else "delta"
+    kind = "delta" if written.delta else "console"
     return Sink(kind=kind, address=written.delta, qos=_level(qos if written.qos is None else written.qos))

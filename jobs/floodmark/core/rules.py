@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,6 +48,7 @@ __all__ = [
     "load_rule",
     "load_rules",
     "same_address",
+    "schema_text",
 ]
 
 SUFFIXES = (".yaml", ".yml")
@@ -97,9 +99,14 @@ def load_rules(folder: Path, env: Mapping[str, str]) -> tuple[dict[str, Rule], d
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of a rule file, for editors."""
+    """JSON Schema of a rule file, for editors; `rule.schema.json` beside this file holds it (a test compares them)."""
     schema = WrittenRule.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def schema_text() -> str:
+    """What `rule.schema.json` holds: `python -c "from floodmark.core.rules import *; print(schema_text(), end='')"`."""
+    return json.dumps(json_schema(), indent=2) + "\n"
 
 
 def _shared_sinks(rules: Mapping[str, Rule]) -> dict[str, str]:

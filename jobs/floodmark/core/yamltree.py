@@ -15,6 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
+_YAML = "tag:yaml.org,2002:"
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -116,7 +117,7 @@ for _tag, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
 ):
     _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), ["" if c == "\0" else c for c in _first]
+        f"{_YAML}{_tag}", re.compile(rf"^(?:{_pattern})$"), ["" if c == "\0" else c for c in _first]
     )
 
 
@@ -131,13 +132,13 @@ class _Builder:
         if node is None:
             return None
         self.tree.places.setdefault(path, Place(node.start_mark.line + 1, node.start_mark.column + 1))
+        if node.tag not in _TAGS:
+            raise _refused(f"tag {node.tag!r} is not allowed", node.start_mark)
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
             return [self.build(child, (*path, i)) for i, child in enumerate(node.value)]
-        if isinstance(node, ScalarNode):
-            return self._scalar(node, path)
-        raise _refused(f"tag {node.tag!r} is not allowed", node.start_mark)
+        return self._scalar(node, path)
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -155,18 +156,16 @@ class _Builder:
             raise _refused("expected a name as a key, found a list or mapping", node.start_mark)
         return str(node.value)
 
-    def _scalar(self, node: ScalarNode, path: Path) -> Any:
-        kind = node.tag.removeprefix("tag:yaml.org,2002:")
-        if kind not in _SCALARS:
-            raise _refused(f"tag {node.tag!r} is not allowed", node.start_mark)
+    def _scalar(self, node: Any, path: Path) -> Any:
         if node.style == "|":
             self.tree.blocks[path] = self._block(node)
+        kind = node.tag.removeprefix(_YAML)
         try:
             return _SCALARS[kind](node.value)
-        except ValueError:
+        except (KeyError, ValueError):  # `!!int x`, `!!map x`
             raise _refused(f"expected a value of type {kind}, found {node.value[:40]!r}", node.start_mark) from None
 
-    def _block(self, node: ScalarNode) -> Block:
+    def _block(self, node: Any) -> Block:
         """Its indent is what the file's line has more than the value's, whichever way YAML found it."""
         first = node.start_mark.line + 1
         for offset, line in enumerate(node.value.splitlines()):
@@ -182,3 +181,4 @@ _SCALARS: dict[str, Any] = {
     "bool": lambda text: text.lower() == "true",
     "null": lambda text: None,
 }
+_TAGS = {f"{_YAML}{kind}" for kind in (*_SCALARS, "map", "seq")}

@@ -12,6 +12,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from floodmark.errors import HistoryGone, ReplayDiffers
 
+NEWEST = 10  # commits to look at first: the one looked for is nearly always among them
 OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
 
 
@@ -60,8 +61,8 @@ class OurCommit:
 def our_commit(address: str, app: str, version: int) -> OurCommit:
     """The commit that recorded (app, version). Raises HistoryGone where the table's log no longer holds it."""
     table = open_table(address)
-    if table is not None:
-        for entry in table.history():
+    for limit in (NEWEST, None) if table is not None else ():
+        for entry in table.history(limit):
             found = _ours(entry)
             if found and (found.metadata["app"], found.metadata["version"]) == (app, version):
                 return found

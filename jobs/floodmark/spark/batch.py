@@ -107,6 +107,15 @@ def union(spark: SparkSession, rule: Rule, shape: Shape) -> DataFrame:
     return reduce(DataFrame.unionAll, frames)
 
 
+def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFrame:
+    """The same frame in batch, over at most so many rows of each stream."""
+    frames = [
+        _tagged(source.read_batch(spark).limit(rows), rule.streams[name], name, shape)
+        for name, source in sources(rule).items()
+    ]
+    return reduce(DataFrame.unionAll, frames)
+
+
 def _tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape) -> DataFrame:
     mine = shape.streams[name]
     if stream.event_time and stream.event_time.expr:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -37,6 +37,7 @@ from floodmark.spark.batch import Batch, Limits, latest_times
 from floodmark.spark.compaction import compact
 from floodmark.spark.folds import Folded, Moment
 from floodmark.spark.generation import Plan, Sites
+from floodmark.spark.parallel import side_by_side
 from floodmark.spark.sites import Attempt, Work
 
 
@@ -127,8 +128,8 @@ class EpochFolder:
             with self._timed("write"):
                 written = self._write(works, output, intent)
         finally:
-            for work in works:
-                work.frame.unpersist()
+            if output is not None:
+                output.frame.unpersist()
         return self._commit(intent, written, output)
 
     def _read(self, frame: DataFrame, entry: Entry) -> Batch:
@@ -186,12 +187,9 @@ class EpochFolder:
         if output is not None:
             works = works + self._for_sinks(output)
             self._show(output, attempt)
-        with ThreadPoolExecutor(max_workers=max(1, len(works))) as pool:
-            done = [(work.site.name, pool.submit(self._write_one, work, attempt)) for work in works]
-        if output is not None:
-            output.frame.unpersist()
-        results = [(name, future.result()) for name, future in done]
-        return {name: written for name, written in results if written is not None}
+        results = side_by_side(partial(self._write_one, work, attempt) for work in works)
+        named = zip((work.site.name for work in works), results, strict=True)
+        return {name: written for name, written in named if written is not None}
 
     def _for_sinks(self, output: Work) -> list[Work]:
         """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first."""
@@ -226,6 +224,7 @@ class EpochFolder:
             counts=intent.counts,
             tables=written,
             table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},
+            lost_epochs=self.head.lost,
             output_rows=output.rows if output else 0,
             seconds={step: round(seconds, 3) for step, seconds in self._seconds.items()},
         )

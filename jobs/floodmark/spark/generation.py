@@ -12,6 +12,7 @@ import secrets
 import shutil
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -30,6 +31,7 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark import sites
 from floodmark.spark.batch import set_apart_schema
 from floodmark.spark.folds import Fold
+from floodmark.spark.parallel import side_by_side
 from floodmark.spark.sites import Site
 
 
@@ -96,14 +98,23 @@ def new_token() -> str:
 def make_tables(session: SparkSession, plan: Plan, home: Home, ledger: str, generation: int, token: str) -> Sites:
     """All tables of a generation that has not begun; its state tables are made anew."""
     found = sites_of(plan, home, ledger, generation, token)
-    for name, site in found.state.items():
+    for site in found.state.values():
         shutil.rmtree(Path(site.address), ignore_errors=True)
-        sites.create(session, site.address, plan.fold.tables[name], ledger, plan.fold.statistics(name))
-    for site in (found.late, found.dead):
-        sites.create(session, site.address, set_apart_schema(plan.fold.shape), ledger)
-    for site in found.sinks.values():
-        make_sink(session, plan, site, ledger)
+    apart = set_apart_schema(plan.fold.shape)
+    own = [(site, plan.fold.tables[name], _state_properties(plan, name)) for name, site in found.state.items()]
+    own += [(site, apart, {}) for site in (found.late, found.dead)]
+    making = [partial(sites.create, session, site.address, schema, ledger, more) for site, schema, more in own]
+    side_by_side([*making, *(partial(make_sink, session, plan, site, ledger) for site in found.sinks.values())])
     return found
+
+
+def _state_properties(plan: Plan, name: str) -> dict[str, str]:
+    """State is rewritten often and read by its own rule only, so what a rewrite replaced need not stay for long."""
+    return {
+        "delta.dataSkippingStatsColumns": plan.fold.statistics(name),
+        "delta.deletedFileRetentionDuration": "interval 1 hour",
+        "delta.logRetentionDuration": "interval 1 day",
+    }
 
 
 def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> None:
@@ -171,9 +182,8 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     assert head is not None and head.seal is not None
     seal = head.seal
     reach(name, "reset.tables.before")
-    for old in old_sites(head, home, ledger.id):
-        if tables.open_table(old.address) is not None:
-            sites.seal(session, old)
+    old = [site for site in old_sites(head, home, ledger.id) if tables.open_table(site.address) is not None]
+    side_by_side(partial(sites.seal, session, site) for site in old)
     found = make_tables(session, plan, home, ledger.id, seal.successor, seal.token)
     reach(name, "reset.tables.after")
     written = empty_tables(session, plan, found, seal)

@@ -173,6 +173,7 @@ class RuleRun:
                 maxima=intent.maxima,
                 counts=intent.counts,
                 lost=counts.read - counts.filtered,
+                lost_epochs=(*head.lost, head.epoch + 1),
                 due=(intent.watermark_before, intent.watermark),
             )
         )
@@ -219,7 +220,7 @@ class _Query:
 
     def __init__(self, folder: EpochFolder, only_open: bool):
         self._folder, self._only_open = folder, only_open
-        self._failure: FloodmarkError | PySparkException | None = None
+        self._failure: Exception | None = None
         self._busy = threading.Lock()
 
     def run(self, frame: DataFrame, directory: Path) -> None:
@@ -250,6 +251,6 @@ class _Query:
                 raise _OnlyTheOpenEpoch
             try:
                 self._folder.fold(frame, batch_id)
-            except (FloodmarkError, PySparkException) as fault:
+            except Exception as fault:
                 self._failure = fault
                 raise

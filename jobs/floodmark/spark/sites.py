@@ -7,6 +7,7 @@ to do with it. A skipped write is therefore known and compared, never assumed.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delta.tables import DeltaTable
@@ -115,14 +116,15 @@ def empty(spark: SparkSession, site: Site, schema: StructType) -> Written:
     return Written(version=0, commit=found.commit, rows=0)
 
 
-def create(spark: SparkSession, address: str, schema: StructType, owner: str, statistics: str | None = None) -> None:
+def create(
+    spark: SparkSession, address: str, schema: StructType, owner: str, properties: Mapping[str, str] | None = None
+) -> None:
     """Make the table with its owner in one commit; an empty table that nobody owns is taken over."""
     found = tables.open_table(address)
     if found is None:
         builder = DeltaTable.createIfNotExists(spark).location(address).addColumns(_nullable(schema))
-        builder = builder.property(tables.OWNER, owner)
-        if statistics:
-            builder = builder.property("delta.dataSkippingStatsColumns", statistics)
+        for key, value in {tables.OWNER: owner, **(properties or {})}.items():
+            builder = builder.property(key, value)
         builder.execute()
     elif tables.owner_of(found) is None:
         spark.sql(f"ALTER TABLE delta.`{address}` SET TBLPROPERTIES ('{tables.OWNER}' = '{owner}')")

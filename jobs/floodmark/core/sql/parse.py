@@ -12,6 +12,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from floodmark.core.sql.functions import closing
 from floodmark.core.sql.lexis import SqlAt, Word, refuse_at
 
 
@@ -27,7 +28,7 @@ _COLOURS = re.compile(r"\x1b\[\d*m")
 
 def parse(sql: str, words: Sequence[Word]) -> exp.Expr:
     """The one query in `sql`, as a tree. Raises SqlAt."""
-    _check_start(sql, words)
+    _check_words(sql, words)
     return _parsed(sql, words)
 
 
@@ -45,7 +46,7 @@ def parse_expression(sql: str, words: Sequence[Word]) -> exp.Expr:
     return expression
 
 
-def _check_start(sql: str, words: Sequence[Word]) -> None:
+def _check_words(sql: str, words: Sequence[Word]) -> None:
     if not words:
         raise SqlAt("expected a SELECT, found nothing", 1, 1)
     first = next((word for word in words if word.text != "("), words[0])
@@ -58,6 +59,33 @@ def _check_start(sql: str, words: Sequence[Word]) -> None:
             raise word.refuse(sql, "the pipe syntax |> is not allowed; write SELECT ... FROM")
         if word.name == "from" and i and words[i - 1].text == "(":
             raise word.refuse(sql, "FROM before SELECT is not allowed; write SELECT ... FROM")
+        if word.text == "," and _ends_list(words, i + 1):
+            # Spark would take FROM for a column, and the stream's name for that column's alias.
+            raise word.refuse(sql, "a comma with nothing after it")
+        if word.name == "where" and word.clause == "where" and _is_name_list(words, i + 1):
+            # Spark reads `FROM t WHERE (a)` as the table t under the name WHERE with the column a.
+            raise word.refuse(sql, "WHERE (name): Spark reads it as an alias; leave the parentheses out")
+        if word.name == "interval" and word.kind == "word" and not _is_interval_or_name(words, i):
+            raise word.refuse(sql, "INTERVAL: expected a number or text after it; put a column's name in backquotes")
+
+
+def _ends_list(words: Sequence[Word], i: int) -> bool:
+    return i == len(words) or words[i].text in (")", ";") or words[i].name == words[i].clause != ""
+
+
+def _is_name_list(words: Sequence[Word], i: int) -> bool:
+    """Whether `( name, name )` begins at token `i`."""
+    if i >= len(words) or words[i].text != "(":
+        return False
+    inside = words[i + 1 : closing(words, i)]
+    return all(word.text == "," or word.kind in ("word", "quoted") for word in inside)
+
+
+def _is_interval_or_name(words: Sequence[Word], i: int) -> bool:
+    # A column of that name before the HAVING that `bounded` adds would read as the beginning of an interval.
+    after = words[i + 1] if i + 1 < len(words) else None
+    literal = after is not None and (after.kind in ("string", "raw", "number") or after.text in ("-", "+"))
+    return literal or (i > 0 and words[i - 1].name in (".", "as"))
 
 
 def _parsed(sql: str, words: Sequence[Word], prefix: str = "") -> exp.Expr:
@@ -65,12 +93,14 @@ def _parsed(sql: str, words: Sequence[Word], prefix: str = "") -> exp.Expr:
     try:
         tokens = dialect.tokenize(prefix + sql)
         _check_same_words(sql, words, tokens, len(prefix))
-        trees = [tree for tree in _Parser(dialect=dialect).parse(_without_window_clauses(tokens), prefix + sql) if tree]
+        statements = _Parser(dialect=dialect).parse(_without_window_clauses(tokens), prefix + sql)
     except ParseError as error:
         raise _placed(sql, words, error, len(prefix)) from None
     except (SqlglotError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise SqlAt(f"cannot be parsed: {reason}", 1, 1) from None
+    # A comment after the closing semicolon is a statement of its own to sqlglot.
+    trees = [tree for tree in statements if tree is not None and not isinstance(tree, exp.Semicolon)]
     if len(trees) != 1:
         raise SqlAt(f"expected one SELECT, found {len(trees)} statements", 1, 1)
     return trees[0]

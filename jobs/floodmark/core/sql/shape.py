@@ -197,6 +197,8 @@ class Shape:
         number = self._count
         self._count += 1
         self._only(node, _SELECT_ARGS, number)
+        if not node.expressions:
+            raise self.at(("select",), "a SELECT without columns", number)
         for expression in _roots(node):
             self.expression(expression, number)
         source, alias = self._from(node.args.get("from_"), number)
@@ -283,7 +285,7 @@ class Shape:
         inside = [w for w in self.words if w.clause == "from" and (number is None or w.select == number)]
         if any(word.name == "join" for word in inside):
             return self.at(("join",), f"JOIN {NOT_THERE_YET}", number)
-        comma = next((word for word in inside if word.text == ","), inside[0])
+        comma = next((word for word in inside if word.text == ","), (inside or list(self.words))[0])
         return comma.refuse(self.sql, f"a join (FROM a, b) {NOT_THERE_YET}")
 
     def expression(self, root: exp.Expr, number: int = -1) -> None:

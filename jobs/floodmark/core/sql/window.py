@@ -100,15 +100,20 @@ def _by_ordinal(items: Sequence[exp.Expr], ordinal: int) -> exp.Expr | None:
 
 
 def _again(shape: Shape, grouped: Select, problem: str) -> SqlAt:
-    """At the last window(...) of the SELECT with the GROUP BY."""
-    calls = [w for i, w in enumerate(shape.words) if w.name == "window" and is_call(shape.words, i)]
-    return [w for w in calls if w.select == grouped.number][-1].refuse(shape.sql, problem)
+    """At the window(...) that is one too many: in the select list, or the last in GROUP BY."""
+    calls = _calls(shape, grouped)
+    return next((w for w in calls if w.clause == "select"), calls[-1]).refuse(shape.sql, problem)
 
 
 def _at_window(shape: Shape, grouped: Select, problem: str) -> SqlAt:
-    calls = [w for i, w in enumerate(shape.words) if w.name == "window" and is_call(shape.words, i)]
-    inside = [w for w in calls if w.select == grouped.number]
-    return next((w for w in inside if w.clause == "group"), inside[0]).refuse(shape.sql, problem)
+    calls = _calls(shape, grouped)
+    return next((w for w in calls if w.clause == "group"), calls[0]).refuse(shape.sql, problem)
+
+
+def _calls(shape: Shape, grouped: Select) -> list[Word]:
+    """Every `window(` of the SELECT with the GROUP BY."""
+    found = [w for i, w in enumerate(shape.words) if w.name == "window" and is_call(shape.words, i)]
+    return [w for w in found if w.select == grouped.number]
 
 
 def _meaning(shape: Shape, grouped: Select, call: exp.Anonymous) -> tuple[WindowSpec, str]:

@@ -1,0 +1,28 @@
+"""How far a rule is behind its sources, from their logs alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from floodmark.connectors.delta import DeltaSource
+from floodmark.core.entry import DeltaOffset
+from floodmark.ledger import tables
+
+
+@dataclass(frozen=True)
+class Lag:
+    """`commits`: commits with data that are not folded yet, a first snapshot counted as one."""
+
+    version: int
+    newest: int
+    commits: int
+    in_snapshot: bool
+
+
+def lag_of(source: DeltaSource, line: str) -> Lag:
+    """The lag of a source whose offset-log line is `line`."""
+    at, newest = DeltaOffset.parse(line), source.newest()
+    taken = {at.version: at.index + 1}  # files of a version that is half read
+    later = tables.data_commits(source.address, at.version + at.snapshot, newest)
+    waiting = sum(1 for version, adds, removes in later if adds > taken.get(version, 0) or removes)
+    return Lag(at.version, newest, waiting + int(at.snapshot and source.news(line, at.version)), at.snapshot)

@@ -1,0 +1,93 @@
+"""The rule's SQL in batch over a bounded sample of each stream. Writes nothing, and knows no ledger."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.core.records import Counts
+from floodmark.core.rules import Rule
+from floodmark.core.watermark import advance
+from floodmark.spark.batch import Batch, Limits, Shape, instant, latest_times, sampled, time_type
+from floodmark.spark.epoch import zone_offset_ms
+from floodmark.spark.faults import explained
+from floodmark.spark.run import analyse
+
+Values = tuple[Any, ...]
+
+AS_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+
+
+@dataclass(frozen=True)
+class Preview:
+    """`rows`: values, and whether the row's window would be final; `more`: there are rows beyond those shown."""
+
+    columns: list[tuple[str, str]]
+    rows: list[tuple[Values, bool]]
+    more: bool
+    counts: dict[str, Counts]
+    watermark: int | None
+    zoned: bool
+
+
+def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
+    """Take at most `sample` rows of each stream, and at most `rows` of what the SQL gives for them."""
+    with explained(rule.rule):
+        session, plan = analyse(root, rule, None)
+        shape = plan.fold.shape
+        batch = _batch(session, rule, shape, sample)
+        mark = _watermark(rule, batch)
+        for name in rule.streams:
+            batch.folded(name).createOrReplaceTempView(name)
+        found = [
+            (tuple(row), final) for frame, final in _results(session, rule, shape, mark) for row in frame.take(rows + 1)
+        ]
+    columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
+    return Preview(columns, found[:rows], len(found) > rows, batch.counts, mark, _time(rule, shape) == "timestamp")
+
+
+def _batch(session: SparkSession, rule: Rule, shape: Shape, sample: int) -> Batch:
+    clock = int(time.time() * 1000)
+    latest = latest_times(rule, shape, clock, zone_offset_ms(rule.timezone, clock))
+    frame = sampled(session, rule, shape, sample).persist()  # a limit takes other rows each time it is computed
+    return Batch(frame, rule, shape, Limits(None, latest))
+
+
+def _watermark(rule: Rule, batch: Batch) -> int | None:
+    lateness = {name: stream.lateness_us for name, stream in rule.streams.items() if stream.lateness_us is not None}
+    return advance(None, batch.maxima, lateness, in_snapshot=False)
+
+
+def _results(session: SparkSession, rule: Rule, shape: Shape, mark: int | None) -> list[tuple[DataFrame, bool]]:
+    """The result in parts: what would be final, and what would not. A stateless result is final."""
+    if rule.query.window is None or mark is None:
+        return [(session.sql(rule.query.sql), rule.query.window is None)]
+    kind = _time(rule, shape)
+    low, end = instant(mark, kind), instant(_END, kind)
+    return [
+        (session.sql(rule.query.bounded(None, low)), True),
+        (session.sql(rule.query.bounded(low, end)), False),
+    ]
+
+
+def _taken(frame: DataFrame, rows: int) -> list[Values]:
+    """Values as JSON has them: Spark prints times in the rule's zone, Python would take this machine's."""
+    texts = frame.select(F.to_json(F.struct("*"), AS_JSON)).take(rows)
+    return [tuple(json.loads(text).values()) for (text,) in texts]
+
+
+_END = 253_402_300_799_999_999  # the last microsecond of the year 9999: no window that SQL can print ends later
+
+
+def _time(rule: Rule, shape: Shape) -> str:
+    kinds = (time_type(stream, shape.streams[name]) for name, stream in rule.streams.items())
+    return next((kind for kind in kinds if kind), "timestamp")

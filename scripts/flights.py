@@ -1,0 +1,93 @@
+"""The demo's input and its answer: real flights in portions, and what the rule should make of them, by DuckDB alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+FLIGHTS = CHECKOUT / "examples" / "data" / "flights.parquet"
+SPREAD_MINUTES = 25  # below the rule's lateness of 30 minutes: out of order, yet none late
+
+# A flight arrives up to SPREAD_MINUTES after its time; hash() spreads the flights evenly and the same way every time.
+IN_ORDER_OF_ARRIVAL = f"""
+SELECT date, delay, distance, origin, destination FROM '{FLIGHTS}'
+ORDER BY epoch_us(date) + hash(date, delay, distance, origin, destination) % {SPREAD_MINUTES * 60_000_000},
+         origin, destination, delay, distance
+"""  # noqa: S608 - our own file
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Flights that arrive together, in one commit of one file."""
+
+    number: int
+    table: pa.Table
+
+    @property
+    def span(self) -> str:
+        times = self.table["date"].to_pylist()
+        return f"{min(times):%d %b %H:%M} to {max(times):%d %b %H:%M}"
+
+
+def portions(count: int) -> list[Portion]:
+    """The flights in the order of their arrival, in `count` portions whose times overlap."""
+    with duckdb.connect() as db:
+        everything: pa.Table = db.execute(IN_ORDER_OF_ARRIVAL).to_arrow_table()
+    size = -(-everything.num_rows // count)
+    return [Portion(at + 1, everything.slice(at * size, size)) for at in range(count)]
+
+
+def arrive(portion: Portion, table: Path) -> None:
+    write_deltalake(str(table), portion.table, mode="append")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The sink's rows beside the rows of the answer."""
+
+    expected: int
+    found: int
+    differing: int
+    first: list[tuple[Any, ...]]
+
+    @property
+    def equal(self) -> bool:
+        return self.differing == 0 and self.expected == self.found and self.expected > 0
+
+
+# Only final windows: those that end at or before the watermark.
+ANSWER = f"""
+SELECT date_trunc('hour', date) AS hour, origin, count(*) AS flights, avg(delay) AS mean_delay
+FROM '{FLIGHTS}' GROUP BY ALL HAVING epoch_us(hour) + 3600000000 <= $watermark
+"""  # noqa: S608
+# As multisets, since a doubled row must count: (hour, origin) is unique in the answer only.
+DIFFERING = """
+SELECT count(*) FROM answer FULL JOIN sink ON answer.hour = sink.hour AND answer.origin = sink.origin
+WHERE answer.flights IS DISTINCT FROM sink.flights
+   OR abs(answer.mean_delay - sink.mean_delay) > 1e-9 * greatest(1, abs(answer.mean_delay))
+"""
+
+
+def compare(sink: Path, watermark_us: int) -> Comparison:
+    """The sink against the answer that DuckDB finds in the source file."""
+    with duckdb.connect() as db:
+        db.execute("SET TimeZone = 'UTC'")
+        db.register("written", DeltaTable(str(sink)).to_pyarrow_table())
+        db.execute("CREATE TABLE sink AS SELECT hour::TIMESTAMP AS hour, origin, flights, mean_delay FROM written")
+        db.execute(f"CREATE TABLE answer AS {ANSWER}", {"watermark": watermark_us})
+        (expected,), (found,), (differing,) = (
+            _one(db, query) for query in ("SELECT count(*) FROM answer", "SELECT count(*) FROM sink", DIFFERING)
+        )
+        first = "SELECT hour, origin, flights, mean_delay FROM sink ORDER BY hour, flights DESC, origin LIMIT 5"
+        return Comparison(expected, found, differing, db.execute(first).fetchall())
+
+
+def _one(db: duckdb.DuckDBPyConnection, query: str) -> tuple[int]:
+    (row,) = db.execute(query).fetchall()
+    return (int(row[0]),)

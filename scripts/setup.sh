@@ -1,0 +1,251 @@
+#!/usr/bin/env bash
+# All that a make target needs before it runs; silent and quick when there is nothing to do.
+#   scripts/setup.sh              Java checked; .venv, the floodmark command and Delta's jars made
+#   scripts/setup.sh airflow-db   the same, and the metadata database of the embedded Airflow
+#   scripts/setup.sh lock         the same, and requirements*.txt written anew from requirements*.in
+# It writes below the checkout only (the tools' own download caches aside), and names no registry: where
+# packages and jars come from is the business of the user's settings for pip, uv and Ivy.
+set -euo pipefail
+cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+refuse() { say "$@"; exit 2; }
+sha256() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
+hash_of() { { cat "$@"; printf '%s' "$root"; } | sha256 | cut -d' ' -f1; }
+is_current() { [ -f "$1" ] && [ "$(<"$1")" = "$2" ]; }
+
+# --- Java: first, for nobody should wait for packages only to learn that Java is missing
+
+check_java() {
+  local java='' found='' report='' major=''
+  if [ -n "${JAVA_HOME:-}" ]; then
+    java=$JAVA_HOME/bin/java
+    [ -x "$java" ] || found="JAVA_HOME is $JAVA_HOME, which holds no bin/java"
+  else
+    java=$(command -v java) || found='no java on PATH, and JAVA_HOME is not set'
+  fi
+  if [ -z "$found" ]; then
+    report=$("$java" -version 2>&1) || true # macOS has a java that only says that there is none
+    major=$(sed -n '/ version "/{s/.* version "\([0-9]*\).*/\1/p;q;}' <<<"$report")
+    case $major in 17 | 21) return ;; esac
+    found="$java says: $(grep -m1 ' version "' <<<"$report" || head -n1 <<<"$report")"
+  fi
+  cat >&2 <<MESSAGE
+setup: Floodmark needs Java 17 or 21.
+  found:          $found
+  Debian/Ubuntu:  sudo apt-get install openjdk-17-jre-headless
+  macOS:          brew install openjdk@17
+                  export JAVA_HOME="\$(brew --prefix openjdk@17)/libexec/openjdk.jdk/Contents/Home"
+  With several on the machine, JAVA_HOME says which one to use.
+MESSAGE
+  exit 2
+}
+
+# --- Python: .venv, from the hashed lock
+
+find_python() {
+  local python
+  if [ -n "${PYTHON:-}" ]; then set -- "$PYTHON"; else set -- python3 python3.11 python3.12 python3.13; fi
+  for python in "$@"; do
+    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$python"
+      return
+    fi
+  done
+  refuse "Floodmark needs Python 3.11 or newer; tried $*. PYTHON=/path/to/python3 names another."
+}
+
+# A .venv holds absolute paths: one that was moved along with its checkout is of no use.
+venv_is_sound() {
+  [ -x .venv/bin/python ] && grep -qsF "$root/.venv/" .venv/bin/pip || return 1
+  local version='import sys; print(sys.version_info[:3])'
+  [ -z "${PYTHON:-}" ] || [ "$("$PYTHON" -c "$version")" = "$(.venv/bin/python -c "$version")" ]
+}
+
+make_venv() {
+  local python
+  python=$(find_python)
+  say "making .venv with $python"
+  "$python" -m venv --clear "$root/.venv" ||
+    refuse "$python cannot make a virtual environment (on Debian/Ubuntu: sudo apt-get install python3-venv)"
+}
+
+pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
+
+# uv reads none of pip's settings. A user who told only pip of a mirror has told Floodmark's set-up of it too.
+pass_pip_settings_to_uv() {
+  local settings variable key section value
+  settings=$(pip config list)
+  while read -r variable key; do
+    [ -z "${!variable:-}" ] || continue
+    for section in :env: install global; do # as pip ranks them
+      value=$(sed -n "s/^$section\.$key='\(.*\)'\$/\1/p" <<<"$settings")
+      value=${value//\\n/ }
+      value=${value#"${value%%[! ]*}"}
+      [ -z "$value" ] || break
+    done
+    [ "$variable" != UV_FIND_LINKS ] || value=${value// /,}
+    [ -z "$value" ] || export "$variable=$value"
+  done <<'TABLE'
+UV_DEFAULT_INDEX index-url
+UV_EXTRA_INDEX_URL extra-index-url
+UV_FIND_LINKS find-links
+UV_NO_INDEX no-index
+UV_INSECURE_HOST trusted-host
+UV_HTTP_TIMEOUT default-timeout
+UV_HTTP_TIMEOUT timeout
+SSL_CERT_FILE cert
+SSL_CLIENT_CERT client-cert
+ALL_PROXY proxy
+TABLE
+}
+
+uv_knows_an_index() {
+  [ -n "${UV_INDEX_URL:-}${UV_DEFAULT_INDEX:-}${UV_INDEX:-}${UV_EXTRA_INDEX_URL:-}${UV_FIND_LINKS:-}${UV_NO_INDEX:-}" ] ||
+    [ -n "${UV_CONFIG_FILE:-}" ] || [ -e "${XDG_CONFIG_HOME:-$HOME/.config}/uv/uv.toml" ] || [ -e /etc/uv/uv.toml ]
+}
+
+find_uv() {
+  command -v uv && return
+  if [ ! -x .venv/bin/uv ]; then
+    sed -n '/^uv==/,/^    # via/p' requirements-dev.txt >.venv/uv.txt
+    pip install --quiet --require-hashes -r .venv/uv.txt >&2 || return 1
+  fi
+  echo .venv/bin/uv
+}
+
+install_packages() (
+  local uv requirements=(-r requirements.txt -r requirements-dev.txt)
+  [ -t 2 ] || requirements+=(--quiet) # progress is for people who watch
+  say 'installing the locked packages into .venv'
+  export TMPDIR=$root/.cache/tmp.$$ # uv leaves lock files in it
+  mkdir -p "$TMPDIR"
+  trap 'rm -rf "$TMPDIR"' EXIT
+  if uv=$(find_uv); then
+    uv_knows_an_index || pass_pip_settings_to_uv
+    # Compiled now, as pip does: Airflow and Spark start many a Python, each of which would compile again.
+    "$uv" pip install --python .venv/bin/python --compile-bytecode --require-hashes "${requirements[@]}" && return
+    say 'uv could not install them; trying pip'
+  fi
+  pip install --require-hashes "${requirements[@]}"
+)
+
+lock() (
+  local name
+  uv_knows_an_index || pass_pip_settings_to_uv
+  for name in requirements requirements-dev; do
+    .venv/bin/uv pip compile "$name.in" --universal --python-version 3.11 --generate-hashes \
+      --no-emit-index-url --no-emit-find-links --quiet -o "$name.txt"
+  done
+)
+
+# jobs/ and plugins/ stay where they are and are importable; the command is a door to floodmark.cli.
+link_sources() {
+  local site
+  site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  printf '%s\n' "$root/jobs" "$root/plugins" >"$site/floodmark.pth"
+  # /bin/sh and exec, since a #! line can hold neither a long path nor a space.
+  cat >.venv/bin/floodmark <<LAUNCHER
+#!/bin/sh
+'''exec' "$root/.venv/bin/python" "\$0" "\$@"
+' '''
+import sys
+
+from floodmark.cli import main
+
+sys.exit(main())
+LAUNCHER
+  chmod +x .venv/bin/floodmark
+}
+
+ensure_venv() {
+  local stamp=.venv/.floodmark-setup key
+  key=$(hash_of requirements.txt requirements-dev.txt scripts/setup.sh)
+  venv_is_sound && is_current "$stamp" "$key" && return
+  venv_is_sound || make_venv
+  install_packages
+  link_sources
+  printf '%s' "$key" >"$stamp"
+}
+
+# --- The two Delta jars, through Spark's own resolver
+
+packages=io.delta:delta-spark_4.2_2.13:4.4.0,io.delta:delta-storage:4.4.0
+# All that these two ask for is either in Spark already (another version would be in its way) or not used.
+excluded='io.delta:delta-kernel*,io.unitycatalog:*,org.*:*,com.*:*'
+
+jars_are_sound() { (cd "$1" 2>/dev/null && sha256 --status -c "$root/scripts/jars.sha256" 2>/dev/null); }
+
+refuse_wrong_sums() { # DIR ADVICE
+  local wanted name found
+  while read -r wanted name; do
+    [ -f "$1/$name" ] || continue
+    found=$(sha256 "$1/$name" | cut -d' ' -f1)
+    [ "$wanted" = "$found" ] || refuse "SHA-256 of $name differs.
+  expected: $wanted (scripts/jars.sha256)
+  found:    $found
+  $2"
+  done <scripts/jars.sha256
+}
+
+run_spark_resolver() { # WORK
+  local conf=${SPARK_CONF_DIR:-${SPARK_HOME:+$SPARK_HOME/conf}} options=${SPARK_SUBMIT_OPTS:-}
+  # Spark looks into ~/.m2 first, and fails on a POM there whose jar is missing; so for this run home is an
+  # empty folder. Somebody with Ivy settings of their own has said where to look, and keeps their home.
+  if [ -z "$conf" ] || ! grep -qsE '^[[:space:]]*spark\.jars\.ivySettings' "$conf/spark-defaults.conf"; then
+    options="$options -Duser.home=\"$1\""
+  fi
+  [ -z "$conf" ] || export SPARK_CONF_DIR=$conf
+  SPARK_HOME=$(.venv/bin/python -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
+  export SPARK_HOME SPARK_SUBMIT_OPTS=$options
+  export PYSPARK_PYTHON=$root/.venv/bin/python PYSPARK_DRIVER_PYTHON=$root/.venv/bin/python
+  : >"$1/nothing.py" # spark-submit resolves before it runs something; so it gets nothing to run
+  cd "$1" && "$SPARK_HOME/bin/spark-submit" --master 'local[1]' --deploy-mode client \
+    --conf "spark.jars.ivy=$1/ivy" --packages "$packages" --exclude-packages "$excluded" nothing.py
+}
+
+ensure_jars() (
+  local name work=$root/.cache/resolve.$$
+  jars_are_sound .cache/jars && return
+  refuse_wrong_sums .cache/jars "Delete .cache/jars/ and run this again."
+  say "resolving Delta's two jars"
+  mkdir -p .cache/jars "$work"
+  trap 'rm -rf "$work"' EXIT
+  if ! (run_spark_resolver "$work") >"$work/log" 2>&1; then
+    tail -n 40 "$work/log" >&2
+    # shellcheck disable=SC2016 # the reader's variable, not this script's
+    refuse 'Spark could not resolve them. A mirror can be named by DEFAULT_ARTIFACT_REPOSITORY, or by
+  spark.jars.ivySettings or spark.jars.repositories in $SPARK_CONF_DIR/spark-defaults.conf.'
+  fi
+  while read -r _ name; do mv "$work/ivy/jars/io.delta_$name" "$work/$name"; done <scripts/jars.sha256
+  refuse_wrong_sums "$work" 'Nothing was kept. Is the repository (a mirror?) that it came from the one you mean?'
+  while read -r _ name; do mv "$work/$name" ".cache/jars/$name"; done <scripts/jars.sha256
+)
+
+# --- The embedded Airflow's database
+
+ensure_airflow_db() (
+  local stamp=.airflow/.floodmark-db key variable
+  key=$(hash_of requirements.txt)
+  [ -f .airflow/airflow.db ] && is_current "$stamp" "$key" && return
+  say "making Airflow's database in .airflow"
+  mkdir -p .airflow
+  # Settings for another Airflow that this shell may carry must not lead the migration to its database.
+  for variable in $(compgen -e AIRFLOW__ || true); do unset "$variable"; done
+  export AIRFLOW_HOME=$root/.airflow AIRFLOW__CORE__LOAD_EXAMPLES=False
+  .venv/bin/airflow db migrate >.airflow/migrate.log 2>&1 || { tail -n 40 .airflow/migrate.log >&2; exit 1; }
+  printf '%s' "$key" >"$stamp"
+)
+
+PATH=${PATH//"$root/.venv/bin:"/} # .venv is not made with the Python in it
+unset PYTHONPATH PYTHONHOME
+check_java
+ensure_venv
+ensure_jars
+case ${1:-} in
+  '') ;;
+  airflow-db) ensure_airflow_db ;;
+  lock) lock ;;
+  *) refuse "unknown argument $1; there are airflow-db and lock" ;;
+esac

@@ -1,0 +1,453 @@
+"""Rule files: what they become, and how every mistake in them is named with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jsonschema
+import pytest
+import yaml
+
+from floodmark.core import rule_file, rules
+from floodmark.core.rules import AssetSchedule, EventTime, Rule, StartAt, load_rule, load_rules, same_address
+from floodmark.errors import RuleInvalid, SqlRefused
+
+GOOD = """\
+rule: delays
+streams:
+  flights:
+    delta: ${LAKE}/flights
+    event_time: date
+    lateness: 30 minutes
+sql: |
+  SELECT window.start AS hour, origin, count(*) AS flights
+  FROM flights
+  GROUP BY window(date, '1 hour'), origin
+sinks:
+  - delta: ${LAKE}/delays
+"""
+PLAIN = """\
+rule: delays
+streams: {flights: {delta: /lake/flights}}
+sql: SELECT * FROM flights
+sinks: [{delta: /lake/delays}]
+"""
+ENV = {"LAKE": "/lake"}
+
+Load: TypeAlias = Callable[..., Rule]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def write_and_load(text: str, name: str = "delays", env: dict[str, str] | None = None) -> Rule:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_rule(path, ENV if env is None else env)
+
+    return write_and_load
+
+
+@pytest.fixture
+def refused(tmp_path: Path, load: Load) -> Callable[..., list[str]]:
+    def problems(text: str, **options: Any) -> list[str]:
+        with pytest.raises(RuleInvalid) as caught:
+            load(text, **options)
+        return [line.removeprefix(f"{tmp_path}/") for line in str(caught.value).splitlines()]
+
+    return problems
+
+
+def test_defaults_are_filled_in(load: Load) -> None:
+    rule = load(GOOD)
+    stream, [sink] = rule.streams["flights"], rule.sinks
+    assert (stream.kind, stream.address, stream.start) == ("delta", "/lake/flights", "earliest")
+    assert stream.event_time == EventTime(name="date")
+    assert (stream.lateness_us, stream.max_ahead_us) == (1_800_000_000, 86_400_000_000)
+    assert (sink.kind, sink.address, sink.qos) == ("delta", "/lake/delays", 2)
+    assert (rule.qos, rule.schedule, rule.timezone, rule.description) == (2, None, "UTC", "")
+    assert rule.epoch.model_dump() == {"max_files": None, "max_bytes": None, "max_rows": None}
+    assert (rule.spark.driver_memory, rule.spark.shuffle_partitions, rule.spark.conf) == ("3g", 4, {})
+    assert (rule.airflow.retries, rule.airflow.retry_delay_us, rule.airflow.owner) == (3, 30_000_000, "data")
+    assert rule.query.window is not None
+
+
+FULL = """\
+rule: delays
+description: Everything there is.
+streams:
+  b:
+    delta: file:///lake/b
+    event_time: {name: at, expr: timestamp_millis(ts_ms)}
+    lateness: 0 seconds
+    max_ahead: 2 hours
+    where: k <> ''
+    start: {version: 7}
+  a:
+    delta: s3://lake/a
+    event_time: ts
+    lateness: 1 hour 30 minutes
+    start: {timestamp: 2001-01-31 12:00:00}
+sql: |
+  SELECT window.start AS s, count(*) AS n
+  FROM (SELECT at AS t FROM b UNION ALL SELECT ts FROM a) GROUP BY window(t, '1 day')
+qos: 2
+epoch: {max_files: 100, max_bytes: "1000000"}
+sinks:
+  - delta: /lake/out
+  - console: true
+    qos: 1
+  - console:
+    qos: 0
+schedule: {assets: [s3://lake/a]}
+timezone: Europe/Berlin
+spark: {driver_memory: 512M, shuffle_partitions: 8, conf: {spark.sql.ansi.enabled: false}}
+airflow: {retries: 0, retry_delay: 1 minute, tags: [x, y], owner: me}
+"""
+
+
+def test_everything_there_is(load: Load) -> None:
+    rule = load(FULL)
+    assert list(rule.streams) == ["a", "b"]  # by name: offsets are matched by position
+    assert rule.streams["b"].start == StartAt(version=7)
+    assert rule.streams["a"].start == StartAt(timestamp="2001-01-31T11:00:00+00:00")
+    assert rule.streams["b"].event_time == EventTime(name="at", expr="timestamp_millis(ts_ms)")
+    assert rule.streams["b"].max_ahead_us == 7_200_000_000
+    assert [(sink.kind, sink.address, sink.qos) for sink in rule.sinks] == [
+        ("delta", "/lake/out", 2),
+        ("console", None, 1),
+        ("console", None, 0),
+    ]
+    assert rule.schedule == AssetSchedule(assets=("s3://lake/a",))
+    assert rule.epoch.max_bytes == 1_000_000
+    assert rule.spark.conf == {"spark.sql.ansi.enabled": "false"}
+    assert rule.spark.driver_memory == "512m"
+
+
+@pytest.mark.parametrize("text", [GOOD, PLAIN, FULL])
+def test_json_and_back(load: Load, text: str) -> None:
+    rule = load(text)
+    again = Rule.from_json(rule.to_json())
+    assert again == rule
+    assert again.to_json() == rule.to_json()
+    assert list(again.streams) == list(rule.streams)
+    assert again.query == rule.query
+
+
+def test_the_hash_is_the_same_in_every_environment_and_says_what_the_file_says(load: Load) -> None:
+    one, other = load(GOOD), load(GOOD, env={"LAKE": "/elsewhere"})
+    assert one.hash == other.hash
+    assert one != other
+    assert load(GOOD.replace("30 minutes", "31 minutes")).hash != one.hash
+    assert load("# a comment\n" + GOOD).hash == one.hash
+
+
+def test_a_rule_is_frozen(load: Load) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load(GOOD).qos = 1  # type: ignore[misc]
+
+
+def test_substitution(load: Load) -> None:
+    text = PLAIN.replace("/lake/flights", "'${A:-/lake/a}$${x}'") + "qos: ${QOS}\n"
+    rule = load(text, env={"QOS": "1"})
+    assert rule.streams["flights"].address == "/lake/a${x}"
+    assert rule.qos == 1
+    assert load(text, env={"QOS": "0", "A": "/b"}).streams["flights"].address == "/b${x}"
+
+
+def test_a_set_but_empty_variable_is_set_and_a_value_is_not_substituted_again(load: Load) -> None:
+    text = PLAIN + "description: ${A:-default}${B}\n"
+    assert load(text, env={"A": "", "B": "${C}"}).description == "${C}"
+
+
+def with_line(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        # unknown and later keys
+        (
+            "    lateness:",
+            "    lateness_:",
+            "6: streams.flights.lateness_: unknown key 'lateness_': did you mean 'lateness'?",
+        ),
+        ("sinks:", "qoss: 2\nsinks:", "11: qoss: unknown key 'qoss': did you mean 'qos'?"),
+        (
+            "rule: delays",
+            "rule: delays\nzzz: 1",
+            "2: zzz: unknown key 'zzz': expected one of rule, description, streams",
+        ),
+        ("rule: delays", "rule: delays\nprocess: a:B", "2: process: process: needs state that is not there yet"),
+        (
+            "rule: delays",
+            "rule: delays\nclose_idle_after: 1 hour",
+            "close_idle_after: needs state that is not there yet",
+        ),
+        ("    delta: ${LAKE}/flights", "    kafka: x", "4: streams.flights.kafka: unknown key 'kafka': kinds: delta"),
+        ("  - delta:", "  - parquet:", "12: sinks[0].parquet: unknown key 'parquet': kinds: delta, console"),
+        # the name
+        ("rule: delays", "rule: Delays", "1: rule: expected a name of at most 63 small letters, digits and _"),
+        ("rule: delays", "rule: ../delays", "1: rule: expected a name of at most 63 small letters"),
+        ("rule: delays", "rule: other", "1: rule: expected the file's name, 'delays', found 'other'"),
+        ("rule: delays", "rule: 5", "1: rule: expected text, found 5"),
+        # streams
+        (
+            "  flights:\n",
+            "  window:\n",
+            "expected stream names of letters, digits and _ (and not window), found 'window'",
+        ),
+        ("  flights:\n", "  my-flights:\n", "2: streams: expected stream names of letters, digits and _"),
+        ("  flights:\n", "  FLIGHTS: {delta: /x}\n  flights:\n", "expected stream names that differ in more than case"),
+        ("    delta: ${LAKE}/flights\n", "", "streams.flights.delta: expected exactly one kind of stream out of delta"),
+        ("delta: ${LAKE}/flights", "delta: 7", "4: streams.flights.delta: expected text, found 7"),
+        ("delta: ${LAKE}/flights", "delta: ''", "4: streams.flights.delta: expected text that is not empty, found ''"),
+        ("event_time: date", "event_time: [date]", "5: streams.flights.event_time: expected a column name, or {name:"),
+        (
+            "event_time: date",
+            "event_time: {nam: date}",
+            "streams.flights.event_time.nam: unknown key 'nam': did you mean",
+        ),
+        (
+            "event_time: date",
+            "event_time: {name: date, expr: rand()}",
+            "5: streams.flights.event_time.expr: sql line 1, c",
+        ),
+        ("30 minutes", "30 mins", "6: streams.flights.lateness: expected a unit out of weeks, days"),
+        ("30 minutes", "1 month", "a month is not a fixed length of time"),
+        ("30 minutes", "30", "6: streams.flights.lateness: expected a duration such as '30 minutes'"),
+        ("30 minutes", "-1 minute", "6: streams.flights.lateness: expected a duration that is not negative"),
+        ("    lateness: 30 minutes\n", "", "3: streams.flights: expected `lateness`"),
+        ("    event_time: date\n", "", "streams.flights.lateness: expected `event_time` beside it"),
+        (
+            "    event_time: date\n",
+            "    max_ahead: 1 day\n",
+            "5: streams.flights.max_ahead: expected `event_time` beside",
+        ),
+        ("    event_time: date\n", "", "9: sql: column 12: window(...) needs the event time of stream flights"),
+        (
+            "    event_time: date\n",
+            "    event_time: date\n    where: max(x) > 1\n",
+            "6: streams.flights.where: sql line 1",
+        ),
+        (
+            "    event_time: date\n",
+            "    event_time: date\n    start: soon\n",
+            "6: streams.flights.start: expected earliest",
+        ),
+        (
+            "    event_time: date\n",
+            "    event_time: date\n    start: {version: -1}\n",
+            "start.version: expected a whole num",
+        ),
+        ("    event_time: date\n", "    event_time: date\n    start: {timestamp: soon}\n", "an ISO 8601 timestamp"),
+        (
+            "    event_time: date\n",
+            "    event_time: date\n    start: {}\n",
+            "6: streams.flights.start: expected earliest",
+        ),
+        (
+            "  flights:\n",
+            "  unread: {delta: /lake/x}\n  flights:\n",
+            "3: streams.unread: expected a stream that the SQL reads",
+        ),
+        (
+            "  FROM flights",
+            "  FROM flihgts",
+            "9: sql: column 8: table flihgts: no stream has this name; did you mean fli",
+        ),
+        # sql
+        ("count(*) AS", "rand() AS", "8: sql: column 40: function rand: a replay would give another answer"),
+        ("  GROUP BY window(date, '1 hour'), origin\n", "", "aggregate count without GROUP BY"),
+        ("sql: |\n", "sql: 5\nx: |\n", "7: sql: expected text, found 5"),
+        ("  - delta: ${LAKE}/delays", "  - delta:", "12: sinks[0]: expected an address"),
+        # numbers
+        (
+            "sinks:",
+            "qos: 3\nsinks:",
+            "11: qos: expected 0 (at most once), 1 (at least once) or 2 (exactly once), found 3",
+        ),
+        ("sinks:", "qos: true\nsinks:", "11: qos: expected a whole number, found true"),
+        ("sinks:", "qos: 1.5\nsinks:", "11: qos: expected a whole number, found 1.5"),
+        (
+            "sinks:",
+            "epoch: {max_files: 0}\nsinks:",
+            "11: epoch.max_files: expected a whole number of at least 1, found 0",
+        ),
+        ("sinks:", "epoch: {max_rows: 9}\nsinks:", "11: epoch.max_rows: Delta streams cannot count rows"),
+        ("sinks:", "epoch: 5\nsinks:", "11: epoch: expected a mapping (key: value), found 5"),
+        # sinks
+        ("  - delta: ${LAKE}/delays\n", "", "11: sinks: expected a list of at least one sink"),
+        ("sinks:\n  - delta: ${LAKE}/delays\n", "", "1: sinks: expected `sinks: ...`, found nothing"),
+        (
+            "  - delta: ${LAKE}/delays",
+            "  - qos: 1",
+            "12: sinks[0]: expected exactly one kind of sink out of delta, cons",
+        ),
+        (
+            "  - delta: ${LAKE}/delays",
+            "  - {delta: /x, console: true}",
+            "12: sinks[0]: expected exactly one kind of sink",
+        ),
+        ("  - delta: ${LAKE}/delays", "  - console: true", "12: sinks[0]: expected a sink that can do exactly once"),
+        ("  - delta: ${LAKE}/delays", "  - console: true", "give the console sink `qos: 1`"),
+        ("  - delta: ${LAKE}/delays", "  - console: false", "12: sinks[0].console: expected true, found false"),
+        ("  - delta: ${LAKE}/delays", "  - delta: /lake/./flights/", "another address than that of stream flights"),
+        (
+            "  - delta: ${LAKE}/delays",
+            "  - delta: /a\n  - delta: file:///a",
+            "13: sinks[1].delta: expected another address",
+        ),
+        (
+            "  - delta: ${LAKE}/delays",
+            "  - delta: /a\n    qos: 2\nqos: 1",
+            "13: sinks[0].qos: expected at most the rule's q",
+        ),
+        (
+            "  - delta: ${LAKE}/delays",
+            "  - delta: /a\n    partition_by: [x]",
+            "13: sinks[0].partition_by: is not there yet",
+        ),
+        # the rest
+        ("sinks:", "schedule: hourly\nsinks:", "11: schedule: expected cron with five fields"),
+        ("sinks:", "schedule: '* * * *'\nsinks:", "11: schedule: expected cron with five fields"),
+        ("sinks:", "schedule: {assets: []}\nsinks:", "11: schedule.assets: "),
+        ("sinks:", "timezone: Mars/Base\nsinks:", "11: timezone: expected an IANA time zone"),
+        ("sinks:", "timezone: ../../etc/passwd\nsinks:", "11: timezone: expected an IANA time zone"),
+        ("sinks:", "spark: {driver_memory: lots}\nsinks:", "11: spark.driver_memory: expected an amount of memory"),
+        ("sinks:", "spark: {conf: {spark.sql.session.timeZone: UTC}}\nsinks:", "use `timezone: ...`"),
+        ("sinks:", "spark: {conf: {spark.sql.ansi.doubleQuotedIdentifiers: true}}\nsinks:", "is not a rule's to set"),
+        ("sinks:", "airflow: {retry_delay: 5}\nsinks:", "11: airflow.retry_delay: expected a duration"),
+        ("sinks:", "airflow: {tags: x}\nsinks:", "11: airflow.tags: expected a list, found 'x'"),
+        # substitution
+        (
+            "${LAKE}/flights",
+            "${NO_SUCH}/flights",
+            "4: streams.flights.delta: the variable NO_SUCH is not set; set it in the ",
+        ),
+        ("${LAKE}/flights", "${NO_SUCH}/flights", "or give it a default: ${NO_SUCH:-...}"),
+        (
+            "${LAKE}/flights",
+            "${1x}/flights",
+            "4: streams.flights.delta: expected ${NAME} or ${NAME:-default}, found ${1x}",
+        ),
+        ("${LAKE}/flights", "${LAKE", "4: streams.flights.delta: expected ${NAME} or ${NAME:-default}, found ${"),
+        # yaml
+        ("rule: delays", "rule: delays\nrule: delays", "2: column 1: duplicate key 'rule'"),
+        ("rule: delays", "rule: &a delays", "1: column 7: anchors"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(refused: Any, old: str, new: str, found: str) -> None:
+    problems = refused(with_line(GOOD, old, new))
+    assert any(found in problem for problem in problems), "\n".join(problems)
+    assert all(problem.startswith("delays.yaml:") for problem in problems)
+
+
+def test_every_problem_is_listed_in_the_order_of_the_file(refused: Any) -> None:
+    text = with_line(with_line(GOOD, "30 minutes", "soon"), "rule: delays", "rule: X") + "qos: 9\nfoo: 1\n"
+    assert [problem.split(":")[1] for problem in refused(text)] == ["1", "1", "6", "13", "14"]
+
+
+def test_only_one_problem_for_one_mistake(refused: Any) -> None:
+    text = with_line(GOOD, "sql: |\n", "process: a:B\nx: |\n")
+    assert [problem for problem in refused(text) if "process" in problem or " sql:" in problem] == [
+        "delays.yaml:7: process: process: needs state that is not there yet"
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "just text\n"])
+def test_a_file_that_is_no_mapping(refused: Any, text: str) -> None:
+    assert "expected a rule (`rule: NAME`" in refused(text)[0]
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"rule: \xff\n")
+    with pytest.raises(RuleInvalid, match="expected UTF-8"):
+        load_rule(tmp_path / "a.yaml", {})
+    with pytest.raises(RuleInvalid, match="cannot be read"):
+        load_rule(tmp_path / "missing.yaml", {})
+
+
+def test_sql_outside_a_block_is_placed_within_the_sql(refused: Any) -> None:
+    problems = refused(with_line(PLAIN, "SELECT * FROM", "SELECT DISTINCT * FROM"))
+    assert problems == ["delays.yaml:3: sql: sql line 1, column 8: DISTINCT needs state that is not there yet"]
+
+
+def test_a_folder_of_rules(tmp_path: Path) -> None:
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    write("delays.yaml", PLAIN)
+    write("other.yml", with_line(with_line(PLAIN, "rule: delays", "rule: other"), "/lake/delays", "/lake/other"))
+    write("broken.yaml", "rule: broken\n")
+    write("same.yaml", with_line(with_line(PLAIN, "rule: delays", "rule: same"), "/lake/delays", "/lake/out"))
+    write(
+        "same_sink.yaml",
+        with_line(with_line(PLAIN, "rule: delays", "rule: same_sink"), "/lake/delays", "file:/lake/out"),
+    )
+    write("twice.yaml", with_line(with_line(PLAIN, "rule: delays", "rule: twice"), "/lake/delays", "/lake/t"))
+    write("twice.yml", with_line(with_line(PLAIN, "rule: delays", "rule: twice"), "/lake/delays", "/lake/u"))
+    write("notes.txt", "no rule")
+    write(".hidden.yaml", "no rule")
+    good, bad = load_rules(tmp_path, {})
+    assert sorted(good) == ["delays", "other", "twice"]
+    assert sorted(bad) == ["broken.yaml", "same.yaml", "same_sink.yaml", "twice.yml"]
+    assert "is a sink of rule same_sink, too" in str(bad["same.yaml"])
+    assert "a rule named twice stands in twice.yaml already" in str(bad["twice.yml"])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("/a/b", "/a/./b/", True),
+        ("/a/b", "file:///a/b", True),
+        ("/a/b c", "file:/a/b%20c", True),
+        ("/a/x/../b", "/a/b", True),
+        ("s3://bucket/a/", "s3a://bucket//a", True),
+        ("s3://bucket/a", "s3://bucket/b", False),
+        ("/a/b", "/a/B", False),
+        ("abfss://c@acc/a", "abfss://d@acc/a", False),
+    ],
+)
+def test_same_address(one: str, other: str, same: bool) -> None:
+    assert same_address(one, other) is same
+
+
+def test_a_link_is_the_same_place(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert same_address(str(tmp_path / "link" / "t"), str(tmp_path / "real" / "t"))
+
+
+def test_sql_refused_is_a_rule_that_is_invalid(load: Load) -> None:
+    rule = load(PLAIN).model_copy(update={"sql": "SELECT DISTINCT * FROM flights"})
+    with pytest.raises(SqlRefused):
+        _ = Rule.from_json(rule.to_json()).query
+
+
+def test_the_schema_beside_the_code_is_the_one_of_the_code() -> None:
+    path = Path(rules.__file__).with_name("rule.schema.json")
+    assert path.read_text(encoding="utf-8") == rules.schema_text(), "write it anew, see rules.schema_text"
+
+
+@pytest.mark.parametrize("text", [GOOD, PLAIN, FULL])
+def test_the_schema_accepts_what_the_code_accepts(text: str) -> None:
+    jsonschema.validate(plain(text), rules.json_schema())
+
+
+def plain(text: str) -> Any:
+    return json.loads(json.dumps(yaml.safe_load(text.replace("2001-01-31 12:00:00", "'2001-01-31 12:00:00'"))))
+
+
+def test_the_schema_refuses_unknown_keys() -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**plain(PLAIN), "qoss": 1}, rules.json_schema())
+
+
+def test_the_schema_knows_every_kind() -> None:
+    assert set(rule_file.SINK_KINDS) <= set(rule_file.WrittenSink.model_fields)
+    assert set(rule_file.SOURCE_KINDS) <= set(rule_file.WrittenStream.model_fields)

@@ -1,0 +1,168 @@
+"""SQL that can be folded: what `analyse` finds in it, and where the condition on the window goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from floodmark.core.durations import DAY, HOUR, MINUTE
+from floodmark.core.sql import Query, WindowSpec, analyse, analyse_expression
+
+STREAMS = {"flights": "date", "others": "ts", "plain": None}
+
+
+def query(sql: str) -> Query:
+    return analyse(sql, STREAMS)
+
+
+def test_the_example_of_the_design() -> None:
+    found = query(
+        "SELECT window.start AS hour, origin, count(*) AS flights, avg(delay) AS mean_delay\n"
+        "FROM flights\nGROUP BY window(date, '1 hour'), origin\n"
+    )
+    assert found.streams == ("flights",)
+    assert found.window == WindowSpec(HOUR, HOUR, 0)
+    assert found.star is False
+    assert {"date", "origin", "delay"} <= found.identifiers
+    assert "distance" not in found.identifiers
+
+
+@pytest.mark.parametrize(
+    ("call", "spec"),
+    [
+        ("window(date, '1 hour')", WindowSpec(HOUR, HOUR, 0)),
+        ("window(date, '1 hour', '30 minutes')", WindowSpec(HOUR, 30 * MINUTE, 0)),
+        ("window(date, '2 days', '1 day', '-1 hour')", WindowSpec(2 * DAY, DAY, -HOUR)),
+        ("WINDOW (`Date`, 'interval 1 hour')", WindowSpec(HOUR, HOUR, 0)),
+        ("window(flights.date, '60 minutes')", WindowSpec(HOUR, HOUR, 0)),
+    ],
+)
+def test_windows(call: str, spec: WindowSpec) -> None:
+    assert query(f"SELECT count(*) FROM flights GROUP BY {call}").window == spec
+    assert query(f"SELECT {call} AS w, count(*) FROM flights GROUP BY w").window == spec
+    assert query(f"SELECT {call}, count(*) FROM flights GROUP BY 1").window == spec
+    assert query(f"SELECT {call}.end, k FROM flights GROUP BY k, {call}").window == spec
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        "flights",
+        "(SELECT * FROM flights)",
+        "(SELECT date, k FROM flights WHERE k > 1) AS f",
+        "(SELECT x AS date FROM (SELECT date AS x FROM flights) AS f)",
+        "(SELECT f.* FROM flights AS f)",
+        "(SELECT * EXCEPT (k) FROM flights)",
+        "(SELECT date, k FROM flights UNION ALL SELECT ts, k FROM others)",
+        "(SELECT * FROM flights UNION ALL SELECT * FROM flights)",
+    ],
+)
+def test_the_event_time_may_be_passed_on_and_renamed(below: str) -> None:
+    assert query(f"SELECT count(*) FROM {below} GROUP BY window(date, '1 hour')").window is not None
+
+
+def test_ctes_are_followed() -> None:
+    found = query(
+        "WITH a AS (SELECT date AS t FROM flights), b AS (SELECT t AS u FROM a UNION ALL SELECT ts FROM others)\n"
+        "SELECT window.end, count(*) FROM b GROUP BY window(u, '1 hour')"
+    )
+    assert found.streams == ("flights", "others")
+
+
+def test_streams_are_named_as_declared_whatever_the_case() -> None:
+    assert query("SELECT k FROM FLIGHTS UNION ALL SELECT k FROM `Others`").streams == ("flights", "others")
+
+
+@pytest.mark.parametrize(
+    ("sql", "star"),
+    [
+        ("SELECT * FROM flights", True),
+        ("SELECT f.*, 1 FROM flights f", True),
+        ("SELECT struct(*) FROM flights", True),
+        ("SELECT count(*) FROM flights GROUP BY window(date, '1 hour')", False),
+        ("SELECT count(*) FILTER (WHERE k) FROM flights GROUP BY window(date, '1 hour')", False),
+        ("SELECT a * b FROM flights", False),
+    ],
+)
+def test_star(sql: str, star: bool) -> None:
+    assert query(sql).star is star
+
+
+@pytest.mark.parametrize(
+    "item",
+    """k IS DISTINCT FROM 'a' | extract(year FROM date) | trim(both 'a' FROM k) | CAST(x AS decimal(10, 2)) | x::int
+    | map('a', 1)['a'] | transform(a, x -> x + 1) | aggregate(a, 0, (s, x) -> s + x) | struct(a AS b).b | x IN (1, 2)
+    | exists(a, x -> x > 1) | x NOT BETWEEN 1 AND 2 | CASE WHEN x THEN 1 ELSE 2 END | INTERVAL 1 DAY | NOT x | -x
+    | INTERVAL '1 2' DAY TO HOUR | DATE'2020-01-01' | TIMESTAMP '2020-01-01 00:00:00' | k RLIKE 'a' | k ILIKE 'a'
+    | k LIKE 'a' ESCAPE '/' | k LIKE ANY ('a', 'b') | k LIKE ALL ('a') | if(a, b, c) | a <=> b | a DIV b | a % b
+    | a ^ b | ~a | 1L | 2S | 1.5BD | 1e3 | .5 | x'1A' | r'a\\' | "a""b" | 'it''s' | 'a' 'b' | 'a\\'b' | x IS NOT NULL
+    | timestampadd(HOUR, 1, date) | date + INTERVAL 1 DAY | overlay(k PLACING 'x' FROM 1) | position('a' IN k)
+    | substring(k FROM 1 FOR 2) | datediff(DAY, date, date) | a.b.c | a[0].b | left(k, 1) | null | true
+    | filter(a, x -> x > 1) | try_cast(a AS int) | (1, 2) IN ((1, 2)) | /* a /* b */ */ k | concat_ws(',', a, b)
+    | unix_timestamp(k) | flights.user | k AS user | `a b` | `a``b` | offset | left | window.k | CAST(a AS varchar(10))
+    | 'now and then' | 'todays' | named_struct('a', 1) | nvl(a, b) | `where` | a AS `from` | CAST(a AS array<int>)
+    """.split("|"),
+)
+def test_expressions_that_are_allowed(item: str) -> None:
+    assert query(f"SELECT {item} FROM flights").window is None
+
+
+def test_a_bit_or_and_a_concatenation_are_allowed() -> None:
+    assert query("SELECT a | b, a || b FROM flights").streams == ("flights",)
+
+
+@pytest.mark.parametrize(
+    "call",
+    """count(*) | count(DISTINCT k, v) | count_if(v > 1) | sum(v) | sum(DISTINCT v) | try_sum(v) | avg(v) | min(v)
+    | bool_and(v) | any(v) | some(v) | every(v) | bit_xor(v) | stddev_pop(v) | corr(v, k) | regr_slope(v, k) | median(v)
+    | percentile(v, 0.5) | percentile_cont(0.5) WITHIN GROUP (ORDER BY v DESC) | approx_count_distinct(v)
+    | sum(v) FILTER (WHERE k = 'a') | sort_array(collect_list(v)) | sort_array(collect_set(v), false)
+    | array_sort(array_agg(v)) | array_sort(collect_list(v) FILTER (WHERE v > 1)) | round(sum(v) / count(*), 2)
+    | max(struct(v, k)).k""".split("|"),
+)
+def test_aggregates_that_are_allowed(call: str) -> None:
+    assert query(f"SELECT {call} FROM flights GROUP BY window(date, '1 hour')").window is not None
+
+
+def bounded(sql: str) -> str:
+    return query(sql).bounded("LO", "HI")
+
+
+CONDITION = "window.end > LO AND window.end <= HI"
+GROUPED = "SELECT count(*) FROM flights GROUP BY window(date, '1 hour')"
+
+
+def test_the_condition_stands_after_the_group_by() -> None:
+    assert bounded(GROUPED) == f"{GROUPED}\nHAVING {CONDITION}\n"
+
+
+def test_a_having_is_kept_in_parentheses() -> None:
+    assert bounded(f"{GROUPED} HAVING a OR b") == f"{GROUPED} HAVING ({CONDITION}) AND ( a OR b)"
+
+
+def test_comments_cannot_swallow_the_condition() -> None:
+    assert bounded(f"{GROUPED} -- the end") == f"{GROUPED}\nHAVING {CONDITION}\n -- the end"
+    text = bounded(f"{GROUPED} HAVING -- (\n count(*) > 1 -- )")
+    assert text == f"{GROUPED} HAVING ({CONDITION}) AND ( -- (\n count(*) > 1) -- )"
+
+
+def test_the_condition_goes_into_the_select_that_groups() -> None:
+    text = f"WITH a AS ({GROUPED}) SELECT * FROM (SELECT * FROM a WHERE true) WHERE extract(year FROM x) > 1"
+    assert bounded(text) == text.replace(GROUPED, f"{GROUPED}\nHAVING {CONDITION}\n")
+
+
+def test_without_a_lower_bound() -> None:
+    assert query(GROUPED).bounded(None, "HI") == f"{GROUPED}\nHAVING window.end <= HI\n"
+
+
+def test_a_closing_semicolon_is_dropped() -> None:
+    assert query(f"{GROUPED} ; -- done").sql == f"{GROUPED}  -- done"
+    assert bounded(f"{GROUPED};") == f"{GROUPED}\nHAVING {CONDITION}\n"
+
+
+def test_only_a_window_can_be_bounded() -> None:
+    with pytest.raises(ValueError, match="windowed"):
+        bounded("SELECT k FROM flights")
+
+
+def test_names_in_an_expression() -> None:
+    assert analyse_expression("origin <> '' AND `Delay` > 0 -- ok") >= {"origin", "delay"}

@@ -1,0 +1,353 @@
+"""SQL that cannot be folded: every form is refused at its place, by its name. `§` marks the place."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from floodmark.core.sql import SqlAt, analyse, analyse_expression
+from floodmark.errors import SqlRefused
+
+STREAMS = {"flights": "date", "others": "ts", "plain": None}
+LATER = "needs state that is not there yet"
+W = "window(date, '1 hour')"
+
+STATE = {
+    "distinct": ("SELECT §DISTINCT k FROM flights", "DISTINCT"),
+    "limit": ("SELECT k FROM flights §LIMIT 1", "LIMIT"),
+    "limit below": ("SELECT k FROM (SELECT * FROM flights §LIMIT 3)", "LIMIT"),
+    "offset": ("SELECT k FROM flights §OFFSET 1", "OFFSET"),
+    "join": ("SELECT f.k FROM flights f §JOIN others o ON f.k = o.k", "JOIN"),
+    "left join": ("SELECT f.k FROM flights f LEFT §JOIN others o ON f.k = o.k", "JOIN"),
+    "cross join": ("SELECT 1 FROM flights CROSS §JOIN others", "JOIN"),
+    "semi join": ("SELECT k FROM flights LEFT SEMI §JOIN others USING (k)", "JOIN"),
+    "natural join": ("SELECT k FROM flights NATURAL §JOIN others", "JOIN"),
+    "comma join": ("SELECT a, b FROM flights§, others", "a join (FROM a, b)"),
+    "join of subqueries": ("SELECT 1 FROM (SELECT * FROM flights) a §JOIN (SELECT * FROM others) b", "JOIN"),
+    "group by without window": ("SELECT k, count(*) FROM flights §GROUP BY k", "GROUP BY without a window"),
+    "group by a truncated time": ("SELECT 1 FROM flights §GROUP BY date_trunc('hour', date)", "GROUP BY without a win"),
+    "group by a part of the window": (f"SELECT 1 FROM flights §GROUP BY {W}.start", "GROUP BY without a window"),
+    "group by an expression over the window": (f"SELECT 1 FROM flights §GROUP BY (k, {W})", "GROUP BY without a win"),
+    "aggregate without group by": ("SELECT §count(*) FROM flights", "aggregate count without GROUP BY window"),
+    "aggregate in where": ("SELECT k FROM flights WHERE §max(k) > 1", "aggregate max"),
+    "aggregate above the group by": (
+        f"SELECT §sum(n) FROM (SELECT count(*) AS n FROM flights GROUP BY {W})",
+        "aggregate sum",
+    ),
+    "over": ("SELECT sum(k) §OVER (PARTITION BY k) FROM flights", "OVER"),
+    "over in an expression": ("SELECT 1 + row_number() §OVER (ORDER BY k) FROM flights", "OVER"),
+    "named window": ("SELECT sum(k) OVER w FROM flights §WINDOW w AS (PARTITION BY k)", ""),
+    "analytic function": ("SELECT §lag(k) FROM flights", "function lag"),
+    "in (select)": ("SELECT k FROM flights WHERE k IN (§SELECT k FROM others)", "IN (SELECT ...)"),
+    "not in (select)": ("SELECT k FROM flights WHERE k NOT IN (§SELECT k FROM others)", "IN (SELECT ...)"),
+    "exists": ("SELECT k FROM flights WHERE EXISTS (§SELECT k FROM others)", "EXISTS (SELECT ...)"),
+    "scalar subquery": ("SELECT (§SELECT max(k) FROM others) FROM flights", "a subquery in an expression"),
+    "scalar subquery in having": (f"SELECT 1 FROM flights GROUP BY {W} HAVING 1 > (§SELECT 1 FROM others)", "subquery"),
+    "grouping sets": (f"SELECT k FROM flights GROUP BY {W}, §GROUPING SETS ((k))", "GROUPING SETS"),
+    "rollup": ("SELECT k FROM flights GROUP BY k WITH §ROLLUP", "ROLLUP"),
+    "rollup()": ("SELECT k FROM flights GROUP BY §ROLLUP (k)", "ROLLUP"),
+    "cube": ("SELECT k FROM flights GROUP BY §CUBE (k)", "CUBE"),
+    "group by all": ("SELECT k, count(*) FROM flights GROUP BY §ALL", "GROUP BY ALL"),
+    "grouping()": (f"SELECT §grouping(k) FROM flights GROUP BY {W}, k", "GROUPING SETS"),
+    "pivot": ("SELECT * FROM flights §PIVOT (sum(x) FOR y IN (1, 2))", "PIVOT"),
+    "unpivot": ("SELECT * FROM flights §UNPIVOT (a FOR b IN (c, d))", "UNPIVOT"),
+    "union": ("SELECT k FROM flights §UNION SELECT k FROM others", "UNION without ALL"),
+    "union distinct": ("SELECT k FROM flights §UNION DISTINCT SELECT k FROM others", "UNION without ALL"),
+    "intersect": ("SELECT k FROM flights §INTERSECT SELECT k FROM others", "INTERSECT"),
+    "except": ("SELECT k FROM flights §EXCEPT SELECT k FROM others", "EXCEPT"),
+    "minus": ("SELECT k FROM flights §MINUS SELECT k FROM others", "EXCEPT"),
+    "except all": ("SELECT k FROM flights §EXCEPT ALL SELECT k FROM others", "EXCEPT"),
+    "qualify": ("SELECT k FROM flights §QUALIFY k > 1", "QUALIFY"),
+    "session window": ("SELECT count(*) FROM flights GROUP BY §session_window(date, '1 hour')", "session_window"),
+    "window_time": (f"SELECT §window_time(window) FROM flights GROUP BY {W}", "window_time"),
+    "two windows": (f"SELECT 1 FROM flights GROUP BY {W}, §window(date, '2 hours')", "a second window"),
+    "the window twice": (f"SELECT 1 FROM flights GROUP BY {W}, §{W}", "a second window"),
+    "another window in the list": (
+        f"SELECT §window(date, '2 hours').end FROM flights GROUP BY {W}",
+        "a second, differ",
+    ),
+    "having without group by": ("SELECT k FROM flights §HAVING k > 1", "HAVING without GROUP BY"),
+    "a second group by": (
+        f"SELECT count(*) FROM (SELECT window.end AS e FROM flights GROUP BY {W}) §GROUP BY window(e, '1 day')",
+        "a second GROUP BY",
+    ),
+    "union all above the group by": (
+        f"SELECT window.end FROM flights GROUP BY {W} §UNION ALL SELECT ts FROM others",
+        "UNION ALL of aggregates",
+    ),
+    "union all of a cte with group by": (
+        f"WITH a AS (SELECT window.end AS e FROM flights GROUP BY {W})\n"
+        "SELECT ts FROM others §UNION ALL SELECT e FROM a",
+        "UNION ALL of aggregates",
+    ),
+    "a cte with group by read twice": (
+        f"WITH a AS (SELECT window.end AS e FROM flights GROUP BY {W}) SELECT e FROM a UNION ALL SELECT e FROM §a",
+        "a holds the GROUP BY and is read twice",
+    ),
+    "recursive": ("WITH §RECURSIVE r AS (SELECT k FROM flights) SELECT * FROM r", "WITH RECURSIVE"),
+}
+
+NEVER = {
+    "order by": ("SELECT k FROM flights §ORDER BY k", "ORDER BY: the rows of a stream's sink have no order"),
+    "order by after the group": (f"SELECT 1 FROM flights GROUP BY {W} §ORDER BY 1", "ORDER BY"),
+    "sort by": ("SELECT k FROM flights §SORT BY k", "SORT BY"),
+    "cluster by": ("SELECT k FROM flights §CLUSTER BY k", "CLUSTER BY"),
+    "distribute by": ("SELECT k FROM flights §DISTRIBUTE BY k", "DISTRIBUTE BY"),
+    "lateral view": ("SELECT * FROM flights §LATERAL VIEW explode(a) t AS x", "LATERAL VIEW"),
+    "explode": ("SELECT §explode(a) FROM flights", "function explode: functions that make rows"),
+    "table function": ("SELECT * §FROM range(10)", "functions that make rows"),
+    "identifier clause": ("SELECT k §FROM identifier('flights')", "FROM"),
+    "identifier function": ("SELECT §identifier('k') FROM flights", "function identifier"),
+    "values": ("SELECT * §FROM VALUES (1)", "FROM VALUES"),
+    "tablesample": ("SELECT * FROM flights §TABLESAMPLE (10 ROWS)", "TABLESAMPLE"),
+    "insert": ("§INSERT INTO x SELECT * FROM flights", "expected SELECT or WITH, found INSERT"),
+    "values statement": ("§VALUES (1)", "expected SELECT or WITH"),
+    "table statement": ("§TABLE flights", "expected SELECT or WITH"),
+    "from first": ("§FROM flights SELECT k", "expected SELECT or WITH"),
+    "from first below": ("SELECT * FROM (§FROM flights SELECT k)", "FROM before SELECT"),
+    "two statements": ("SELECT k FROM flights; §SELECT k FROM others", "a second statement"),
+    "pipe": ("SELECT k FROM flights §|> WHERE k > 1", "the pipe syntax"),
+    "path table": ("SELECT * FROM §delta.`/lake/x`", "table delta./lake/x: only streams"),
+    "qualified table": ("SELECT * FROM §db.flights", "table db.flights: only streams"),
+    "unknown table": ("SELECT * FROM §flihgts", "no stream has this name; did you mean flights?"),
+    "no table": ("§SELECT 1", "without FROM"),
+    "hint": ("SELECT §/*+ BROADCAST(flights) */ k FROM flights", "a hint"),
+    "time travel by version": ("SELECT * FROM flights §VERSION AS OF 1", "time travel"),
+    "time travel by time": ("SELECT * FROM flights §TIMESTAMP AS OF '2020-01-01'", "time travel"),
+    "named parameter": ("SELECT §:p FROM flights", "no parameters"),
+    "parameter": ("SELECT §? FROM flights", "found the character '?'"),
+    "variant path": ("SELECT a§:b FROM flights", "no paths (a:b)"),
+    "transform using": ("SELECT §TRANSFORM (a, b) USING 'cat' AS (x) FROM flights", "runs a program"),
+    "substitution": ("SELECT '§${x}' FROM flights", "Spark would substitute"),
+    "backslash comment": ("SELECT k §-- c \\\n, k2\nFROM flights", "a comment ends in a backslash"),
+    "open comment": ("SELECT k FROM flights §/* /* */", "a comment /* is not closed"),
+    "open string": ("SELECT §'a FROM flights", "a ' is not closed"),
+    "open backquote": ("SELECT §`a FROM flights", "a ` is not closed"),
+    "dollar string": ("SELECT §$$a$$ FROM flights", "found the character '$'"),
+    "collate": ("SELECT k §COLLATE utf8_lcase FROM flights", "COLLATE"),
+    "unused cte": ("WITH §a AS (SELECT k FROM flights) SELECT * FROM others", "WITH a: it is never read"),
+    "cte with a stream's name": (
+        "WITH §Others AS (SELECT k FROM flights) SELECT * FROM others",
+        "a stream has this na",
+    ),
+    "a cte twice": (
+        "WITH §a AS (SELECT k FROM flights), a AS (SELECT 1 FROM a) SELECT * FROM a",
+        "it stands there twic",
+    ),
+    "cte columns": ("WITH §a(k) AS (SELECT k FROM flights) SELECT * FROM a", "give columns their names"),
+    "alias columns": ("SELECT k FROM flights AS §f(k)", "give columns their names"),
+    "nested with": ("SELECT * FROM (§WITH a AS (SELECT k FROM flights) SELECT * FROM a)", "put it at the very begin"),
+    "relation called window": (f"SELECT 1 FROM flights AS §window GROUP BY {W}", "name of a relation"),
+    "column called window": (f"SELECT k AS §window FROM flights GROUP BY {W}, k", "AS window"),
+    "comma before from": ("SELECT k§, FROM flights", "a comma with nothing after it"),
+    "where with a name in parentheses": ("SELECT k FROM flights §WHERE (k)", "leave the parentheses out"),
+    "no columns": ("§SELECT FROM flights", "a SELECT without columns"),
+    "a column called interval": (f"SELECT 1 FROM flights GROUP BY {W}, §interval", "in backquotes"),
+    "syntax": ("SELECT k frm §flights", "cannot be parsed at flights"),
+    "nothing": ("§-- nothing", "expected a SELECT, found nothing"),
+}
+
+REPLAY = {
+    "rand": ("SELECT §rand() FROM flights", "function rand: a replay would give another answer"),
+    "rand with a seed": ("SELECT §rand(1) FROM flights", "function rand"),
+    "quoted rand": ("SELECT §`rand`() FROM flights", "function `rand`"),
+    "qualified rand": ("SELECT system.builtin.§rand() FROM flights", "a qualified function name"),
+    "uuid": ("SELECT §uuid() FROM flights", "function uuid"),
+    "shuffle": ("SELECT §shuffle(a) FROM flights", "function shuffle"),
+    "monotonic id": ("SELECT §monotonically_increasing_id() FROM flights", "function monotonically_increasing_id"),
+    "partition": ("SELECT §spark_partition_id() FROM flights", "function spark_partition_id"),
+    "file name": ("SELECT §input_file_name() FROM flights", "function input_file_name"),
+    "encryption with a random vector": ("SELECT §aes_encrypt(k, 'x') FROM flights", "function aes_encrypt"),
+    "now": ("SELECT * FROM flights WHERE date < §now()", "function now: it reads the clock"),
+    "current_timestamp": ("SELECT §current_timestamp FROM flights", "current_timestamp: a replay"),
+    "current_timestamp()": ("SELECT §current_timestamp() FROM flights", "function current_timestamp"),
+    "current_date": ("SELECT date > §current_date FROM flights", "current_date"),
+    "quoted current_date": ("SELECT §`current_date` FROM flights", "current_date"),
+    "localtimestamp": ("SELECT §localtimestamp FROM flights", "localtimestamp"),
+    "unix_timestamp()": ("SELECT §unix_timestamp() FROM flights", "without an argument"),
+    "user": ("SELECT §user FROM flights", "if it is a column, write STREAM.user"),
+    "current_user()": ("SELECT §current_user() FROM flights", "function current_user"),
+    "session_user": ("SELECT §session_user FROM flights", "session_user"),
+    "version": ("SELECT §version() FROM flights", "function version"),
+    "java": ("SELECT §reflect('java.util.UUID', 'randomUUID') FROM flights", "function reflect"),
+    "raise_error": ("SELECT §raise_error('x') FROM flights", "function raise_error"),
+    "special timestamp": ("SELECT TIMESTAMP §'now' FROM flights", "the text 'now'"),
+    "special date": ("SELECT DATE§'today' FROM flights", "the text 'today'"),
+    "cast of a special text": ("SELECT CAST(§' Tomorrow ' AS date) FROM flights", "Spark may read the clock"),
+    "comparison with a special text": ('SELECT date > §"yesterday" FROM flights', "Spark may read the clock"),
+    "special text with a zone": ("SELECT to_date(§'today UTC') FROM flights", "Spark may read the clock"),
+    "special text in two parts": ("SELECT to_date(§'to' 'day') FROM flights", "Spark may read the clock"),
+    "own function": ("SELECT §my_udf(k) FROM flights", "function my_udf: it is not among the built-in"),
+    "misspelt function": ("SELECT §cuont(k) FROM flights", "did you mean count?"),
+    "first": (f"SELECT §first(k) FROM flights GROUP BY {W}", "function first: its answer hangs on row order"),
+    "last_value": (f"SELECT §last_value(k) FROM flights GROUP BY {W}", "row order"),
+    "any_value": (f"SELECT §any_value(k) FROM flights GROUP BY {W}", "row order"),
+    "max_by": (f"SELECT §max_by(k, v) FROM flights GROUP BY {W}", "row order"),
+    "mode": (f"SELECT §mode(k) FROM flights GROUP BY {W}", "row order"),
+    "percentile_approx": (f"SELECT §percentile_approx(k, 0.5) FROM flights GROUP BY {W}", "row order"),
+    "listagg": (f"SELECT §listagg(k) WITHIN GROUP (ORDER BY k) FROM flights GROUP BY {W}", "row order"),
+    "collect_list": (f"SELECT §collect_list(k) FROM flights GROUP BY {W}", "row order"),
+    "collect_set in size": (f"SELECT size(§collect_set(k)) FROM flights GROUP BY {W}", "row order"),
+    "sorted after a change": (
+        f"SELECT sort_array(transform(§collect_list(k), x -> 1)) FROM flights GROUP BY {W}",
+        "row",
+    ),
+    "sorted by a comparator": (
+        f"SELECT array_sort(§collect_list(k), (a, b) -> 0) FROM flights GROUP BY {W}",
+        "row ord",
+    ),
+}
+
+WINDOW = {
+    "in where": (f"SELECT k FROM flights WHERE §{W}.end > date", "window(...) without GROUP BY"),
+    "in the list without group by": (f"SELECT §{W} FROM flights", "window(...) without GROUP BY"),
+    "in having": (f"SELECT 1 FROM flights GROUP BY {W} HAVING §{W}.end > date", "elsewhere write window.start"),
+    "in where of the group by": (f"SELECT 1 FROM flights WHERE §{W}.end > date GROUP BY {W}", "elsewhere write window"),
+    "below the group by": (
+        f"SELECT 1 FROM (SELECT date, §{W} AS w FROM flights) GROUP BY {W}",
+        "elsewhere write window",
+    ),
+    "another column": ("SELECT 1 FROM flights GROUP BY §window(dat, '1 hour')", "expected date of stream flights"),
+    "a field": ("SELECT 1 FROM flights GROUP BY §window(s.date, '1 hour')", "found s.date"),
+    "computed": ("SELECT 1 FROM flights GROUP BY §window(date + INTERVAL 1 DAY, '1 hour')", "expected date of stream"),
+    "computed below": (
+        f"SELECT 1 FROM (SELECT CAST(date AS date) AS date FROM flights) GROUP BY §{W}",
+        "expected date",
+    ),
+    "another column of its name": (f"SELECT 1 FROM (SELECT k AS date FROM flights) GROUP BY §{W}", "expected date"),
+    "two columns of its name": (f"SELECT 1 FROM (SELECT *, k AS date FROM flights) GROUP BY §{W}", "expected date"),
+    "left out": (f"SELECT 1 FROM (SELECT * EXCEPT (date) FROM flights) GROUP BY §{W}", "expected date"),
+    "a field below": (f"SELECT 1 FROM (SELECT s.date FROM flights) GROUP BY §{W}", "expected date"),
+    "another column in a branch": (
+        f"SELECT 1 FROM (SELECT date, k FROM flights UNION ALL SELECT k, ts FROM others) GROUP BY §{W}",
+        "expected date of stream flights and ts of stream others",
+    ),
+    "a star in a branch": (
+        f"SELECT 1 FROM (SELECT * FROM flights UNION ALL SELECT * FROM others) GROUP BY §{W}",
+        "no `*` before it in a UNION ALL",
+    ),
+    "no event time": ("SELECT 1 FROM plain GROUP BY §window(date, '1 hour')", "declare `event_time`"),
+    "a month": ("SELECT 1 FROM flights GROUP BY §window(date, '1 month')", "a month is not a fixed length"),
+    "a slide beyond the size": (
+        "SELECT 1 FROM flights GROUP BY §window(date, '1 hour', '2 hours')",
+        "0 < slide <= size",
+    ),
+    "no size": ("SELECT 1 FROM flights GROUP BY §window(date, '0 hours')", "0 < slide <= size"),
+    "a start beyond the slide": ("SELECT 1 FROM flights GROUP BY §window(date, '1 hour', '1 hour', '1 hour')", "start"),
+    "a size without quotes": ("SELECT 1 FROM flights GROUP BY §window(date, INTERVAL 1 HOUR)", "a duration in quotes"),
+    "one argument": ("SELECT 1 FROM flights GROUP BY §window(date)", "with 1 arguments"),
+    "an ordinal after a star": (f"SELECT *, {W} FROM flights §GROUP BY 2", "GROUP BY without a window"),
+}
+
+
+def refusal(sql: str) -> SqlAt:
+    with pytest.raises(SqlRefused) as caught:
+        analyse(sql.replace("§", ""), STREAMS)
+    assert isinstance(caught.value, SqlAt)
+    return caught.value
+
+
+def check(sql: str, words: str) -> None:
+    before = sql.partition("§")[0]
+    error = refusal(sql)
+    assert (error.line, error.column) == (before.count("\n") + 1, len(before) - before.rfind("\n")), str(error)
+    assert words in error.problem
+    assert str(error) == f"sql line {error.line}, column {error.column}: {error.problem}"
+
+
+@pytest.mark.parametrize("name", [name for name in STATE if name != "named window"])
+def test_needs_state_that_is_not_there_yet(name: str) -> None:
+    check(*STATE[name])
+    assert LATER in refusal(STATE[name][0]).problem
+
+
+def test_a_named_window_is_refused_at_its_over_or_its_clause() -> None:
+    assert LATER in refusal(STATE["named window"][0]).problem
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_not_allowed(name: str) -> None:
+    check(*NEVER[name])
+
+
+@pytest.mark.parametrize("name", REPLAY)
+def test_a_replay_would_differ(name: str) -> None:
+    check(*REPLAY[name])
+
+
+@pytest.mark.parametrize("name", WINDOW)
+def test_windows_that_cannot_close(name: str) -> None:
+    check(*WINDOW[name])
+
+
+def test_the_place_counts_lines_from_one() -> None:
+    check("SELECT k,\n  count(*)\nFROM flights\n  §GROUP BY k", "GROUP BY without a window")
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("", "expected an expression"),
+        ("a, b", "expected one expression"),
+        ("a AS b", "expected one expression"),
+        ("*", "expected one expression"),
+        ("a FROM flights", "expected one expression"),
+        ("a) OR (b", "cannot be parsed"),
+        ("a; DROP TABLE x", "expected one"),
+        ("a > (SELECT 1 FROM flights)", "a subquery in an expression"),
+        ("max(a) > 1", "aggregate max"),
+        ("rand() > 1", "function rand"),
+        ("a > current_date", "current_date"),
+        ("window(a, '1 hour').end > a", "window(...)"),
+        ("a > 'now'", "the text 'now'"),
+        ("sum(a) OVER (ORDER BY b) > 1", "OVER"),
+        ("explode(a)", "function explode"),
+        ("DISTINCT a", "expected one expression"),
+    ],
+)
+def test_expressions_are_held_to_the_same_rules(expression: str, words: str) -> None:
+    with pytest.raises(SqlRefused) as caught:
+        analyse_expression(expression)
+    assert words in str(caught.value)
+
+
+def test_the_place_in_an_expression() -> None:
+    with pytest.raises(SqlAt) as caught:
+        analyse_expression("a > 1 AND\n  rand() > 1")
+    assert (caught.value.line, caught.value.column) == (2, 3)
+
+
+@pytest.mark.parametrize("sql", ["(" * 3000 + "SELECT 1" + ")" * 3000, "SELECT " + "(" * 3000 + "1" + ")" * 3000])
+def test_deep_nesting_is_refused_not_fatal(sql: str) -> None:
+    with pytest.raises(SqlRefused):
+        analyse(sql + " FROM flights", STREAMS)
+
+
+def test_long_sql_is_refused() -> None:
+    assert "at most 100000" in refusal("SELECT '" + "x" * 100_000 + "' FROM flights").problem
+
+
+PIECES = st.sampled_from(
+    """SELECT FROM WHERE GROUP BY HAVING UNION ALL flights others date ts k * , ( ) window(date,'1 hour') count(*) AS x
+    DISTINCT WITH a AS ( ' ` -- /* */ 1 = . JOIN ON OVER LIMIT ; CASE WHEN THEN END [ ] -> :: CAST( struct< >
+    EXISTS IN EXCEPT VALUES LATERAL VIEW ORDER interval TABLE \n""".split(" ")
+)
+
+
+@given(st.lists(PIECES, max_size=25).map(" ".join))
+def test_any_text_is_understood_or_refused(text: str) -> None:
+    with contextlib.suppress(SqlAt):
+        analyse(f"SELECT {text}", STREAMS)
+
+
+@given(st.lists(PIECES, max_size=12).map(" ".join))
+def test_whatever_may_follow_a_window_it_can_be_bounded(text: str) -> None:
+    try:
+        query = analyse(f"SELECT count(*) FROM flights GROUP BY window(date, '1 hour') {text}", STREAMS)
+    except SqlRefused:
+        return
+    again = analyse(query.bounded("1", "2"), STREAMS)
+    assert again.window == query.window
