@@ -1,4 +1,4 @@
-"""What spark-submit starts: `run_rule.py RULE... [--home DIR] [--rules DIR] [--run-id ID]`, the same as `floodmark run`.
+"""What spark-submit starts: `run_rule.py RULE... [--home DIR] [--rules DIR] [--run-id ID]`, as `floodmark run`.
 
 The master is the one that spark-submit was given, unless --master or FLOODMARK_MASTER names another.
 """

@@ -1,7 +1,13 @@
-"""The demo's input and its answer: real flights in portions, and what the rule should make of them, by DuckDB alone."""
+"""The demo's input and its answer: real flights in portions, and what the rule should make of them, by DuckDB alone.
+
+Run as a program, it lets a portion arrive in LAKE/flights every minute until all have.
+"""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +15,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import TableNotFoundError
 
-CHECKOUT = Path(__file__).resolve().parents[1]
-FLIGHTS = CHECKOUT / "examples" / "data" / "flights.parquet"
+FLIGHTS = Path(__file__).resolve().parents[1] / "examples" / "data" / "flights.parquet"
+PORTIONS = 10
+PAUSE = 60.0  # seconds between two portions
 SPREAD_MINUTES = 25  # below the rule's lateness of 30 minutes: out of order, yet none late
 
 # A flight arrives up to SPREAD_MINUTES after its time; hash() spreads the flights evenly and the same way every time.
@@ -38,13 +46,31 @@ class Portion:
 def portions(count: int) -> list[Portion]:
     """The flights in the order of their arrival, in `count` portions whose times overlap."""
     with duckdb.connect() as db:
-        everything: pa.Table = db.execute(IN_ORDER_OF_ARRIVAL).to_arrow_table()
+        found = db.sql(IN_ORDER_OF_ARRIVAL)
+        assert found is not None
+        everything: pa.Table = found.to_arrow_table()
     size = -(-everything.num_rows // count)
     return [Portion(at + 1, everything.slice(at * size, size)) for at in range(count)]
 
 
 def arrive(portion: Portion, table: Path) -> None:
     write_deltalake(str(table), portion.table, mode="append")
+
+
+def arrived(table: Path) -> int:
+    """How many portions are in the table: each was one commit."""
+    try:
+        return DeltaTable(str(table)).version() + 1
+    except TableNotFoundError:
+        return 0
+
+
+def feed(table: Path) -> Iterator[str]:
+    """Let one portion arrive for each item taken, beginning after what is there; what arrived, in words."""
+    waiting = portions(PORTIONS)
+    for portion in waiting[arrived(table) :]:
+        arrive(portion, table)
+        yield f"portion {portion.number} of {PORTIONS} has arrived: flights of {portion.span}"
 
 
 @dataclass(frozen=True)
@@ -63,8 +89,10 @@ class Comparison:
 
 # Only final windows: those that end at or before the watermark.
 ANSWER = f"""
-SELECT date_trunc('hour', date) AS hour, origin, count(*) AS flights, avg(delay) AS mean_delay
-FROM '{FLIGHTS}' GROUP BY ALL HAVING epoch_us(hour) + 3600000000 <= $watermark
+SELECT hour, origin, count(*) AS flights, avg(delay) AS mean_delay
+FROM (SELECT date_trunc('hour', date) AS hour, origin, delay FROM '{FLIGHTS}')
+WHERE epoch_us(hour) + 3600000000 <= $watermark
+GROUP BY hour, origin
 """  # noqa: S608
 # As multisets, since a doubled row must count: (hour, origin) is unique in the answer only.
 DIFFERING = """
@@ -91,3 +119,13 @@ def compare(sink: Path, watermark_us: int) -> Comparison:
 def _one(db: duckdb.DuckDBPyConnection, query: str) -> tuple[int]:
     (row,) = db.execute(query).fetchall()
     return (int(row[0]),)
+
+
+def main() -> None:
+    for text in feed(Path(os.environ["LAKE"]).absolute() / "flights"):
+        print(text, flush=True)
+        time.sleep(PAUSE)
+
+
+if __name__ == "__main__":
+    main()

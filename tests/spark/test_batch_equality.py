@@ -1,7 +1,7 @@
 """Exactly once means: a sink holds what the same SQL gives in batch over the rows counted as folded, where final.
 
-Random events, epochs of random size, runs split at random and crashes in between; the answer comes from plain Spark batch
-and, independently of Spark, from DuckDB or plain Python.
+Random events, epochs of random size, runs split at random and crashes in between; the answer comes from plain Spark
+batch and, independently of Spark, from DuckDB or plain Python.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-
-from floodmark.core.entry import DeltaOffset
 from support.flow import HOPPING, SCHEMA, STATELESS, TUMBLING, Flow, event, rows_of
 from support.running import crash, run
+
+from floodmark.core.entry import DeltaOffset
 
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
 # Seconds that lie on, just before and just after the boundaries of windows and slides, and some that do not.
@@ -66,7 +66,9 @@ def test_sinks_equal_batch_many_times(spark: SparkSession, **drawn: Any) -> None
     _check(spark, **drawn)
 
 
-def _check(spark: SparkSession, steps: list[Any], sql: str, max_files: int | None, where: str | None, start: Any) -> None:
+def _check(
+    spark: SparkSession, steps: list[Any], sql: str, max_files: int | None, where: str | None, start: Any
+) -> None:
     root = CACHE / uuid4().hex
     root.mkdir(parents=True)
     limits = {"epoch": {"max_files": max_files}} if max_files else {}
@@ -132,7 +134,9 @@ def _sink(flow: Flow, number: int) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in rows_of(flow.sink(number))]
 
 
-def _batch(spark: SparkSession, flow: Flow, folded: list[dict[str, Any]], watermark: int | None) -> list[tuple[Any, ...]]:
+def _batch(
+    spark: SparkSession, flow: Flow, folded: list[dict[str, Any]], watermark: int | None
+) -> list[tuple[Any, ...]]:
     """The rule's SQL, with the window's end beside, over the folded rows; only what is final."""
     spark.createDataFrame(
         [tuple(row.values()) for row in folded], "at timestamp, k string, v double, n bigint"
@@ -190,5 +194,3 @@ def _equal(left: Any, right: Any) -> bool:
     if isinstance(left, float) and isinstance(right, float):
         return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9)
     return bool(left == right)
-
-

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-
 from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.running import run

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-
-from floodmark.errors import HistoryGone, NotOwned, NotThereYet, ReplayDiffers, RuleChanged, SqlRefused, WrongColumn
 from support.flow import STATELESS, Flow, event
 from support.running import crash, reset, run
+
+from floodmark.errors import HistoryGone, NotOwned, NotThereYet, ReplayDiffers, RuleChanged, SqlRefused, WrongColumn
 
 EVENTS = [event(0), event(70), event(200)]
 

@@ -24,7 +24,9 @@ def main(how: str, root: Path, names: list[str]) -> int:
     session = root_session("local[2]", rules)
 
     def one(index: int) -> int:
-        run = RuleRun(session, rules[index], root / "home", f"many-{os.getpid()}", lambda epoch: print(epoch, flush=True))
+        run = RuleRun(
+            session, rules[index], root / "home", f"many-{os.getpid()}", lambda epoch: print(epoch, flush=True)
+        )
         try:
             run.run() if how == "run" else run.reset(keep_output=False)
         except FloodmarkError as fault:

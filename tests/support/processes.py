@@ -45,7 +45,7 @@ def kill_all(leader: int, how: signal.Signals = signal.SIGKILL) -> None:
 def started(command: list[str], env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process with a session of its own; nothing of it is left at the end."""
     with log.open("ab") as output:
-        process = subprocess.Popen(  # noqa: S603 - commands of the tests' own
+        process = subprocess.Popen(
             command, env={**os.environ, **env}, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:

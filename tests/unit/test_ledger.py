@@ -88,7 +88,14 @@ def test_at_qos_0_an_open_epoch_is_lost(ledger: Ledger) -> None:
     planned = intent(1, qos=0)
     assert at_the_gate(ledger.intend(planned)) is Gate.LOSE_EPOCH
     lost = Lost(
-        intent=planned.digest, entry=planned.entry, watermark=None, maxima={}, counts=planned.counts, lost=3, lost_epochs=(1,), due=(None, 5)
+        intent=planned.digest,
+        entry=planned.entry,
+        watermark=None,
+        maxima={},
+        counts=planned.counts,
+        lost=3,
+        lost_epochs=(1,),
+        due=(None, 5),
     )
     head = ledger.lose(lost)
     assert (head.epoch, head.lost, head.open) == (1, (1,), None)

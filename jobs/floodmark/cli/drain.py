@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.cli.boundary import exit_code, message
-from floodmark.cli.openwindows import OpenWindows, open_windows, zoned
 from floodmark.cli.output import iso
 from floodmark.cli.selection import Selection
 from floodmark.cli.working import Working, working
+from floodmark.cli.zones import zoned
 from floodmark.connectors.news import look
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.rules import Rule
-from floodmark.errors import FloodmarkError, worst
+from floodmark.errors import Busy, FloodmarkError, worst
+from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from floodmark.cli.openwindows import OpenWindows
     from floodmark.core.records import Head
     from floodmark.spark.epoch import EpochReport
     from floodmark.spark.run import RunReport
@@ -54,10 +56,10 @@ class Outcome:
         if self.fault is not None:
             said = message(self.fault)
             done = f" ({self._done()} before that)" if self.epochs or self.lost else ""
-            return f"{said}{done}" if said.startswith(f"rule {self.rule}") else f"rule {self.rule}: {said}{done}"
+            return f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
         epoch = self.head.epoch if self.head else 0
         if self.idle:
-            return f"{self.rule}: nothing new since epoch {epoch}{self._windows()}"
+            return f"{self.rule}: nothing new since epoch {epoch}"
         return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}"
 
     def _done(self) -> str:
@@ -126,11 +128,18 @@ def _why(rule: Rule, root: Path, outcome: Outcome) -> str | None:
     try:
         check_without_jvm(rule, root)
         why = look(rule, root).why
+        _refuse_held(Home(root, rule.rule), why)
     except Exception as fault:
         outcome.fault = fault
         return None
     outcome.idle = why is None
     return why
+
+
+def _refuse_held(home: Home, why: str | None) -> None:
+    """Another run at work is known before Spark starts; the lock itself is taken later, in the JVM."""
+    if why is not None and holder_pid(home.lock) is not None:
+        raise Busy(holder_text(home.lock))
 
 
 def _look_back(rule: Rule, root: Path, outcome: Outcome) -> None:
@@ -143,7 +152,9 @@ def _look_back(rule: Rule, root: Path, outcome: Outcome) -> None:
     outcome.head = ledger.head if ledger else None
     if outcome.head:
         outcome.zoned = zoned(rule, outcome.head)
-        if outcome.fault is None:
+        if outcome.epochs and outcome.fault is None:  # an idle run reads no state: it is to cost next to nothing
+            from floodmark.cli.openwindows import open_windows
+
             outcome.windows = open_windows(rule, outcome.head, root)
 
 

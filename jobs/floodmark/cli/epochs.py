@@ -1,1 +1,79 @@
-def epochs() -> None: ...
+"""`floodmark epochs`: what the ledger says, epoch by epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli import options, output
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from floodmark.core.records import Row
+
+COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "folded", "late", "dead", "lost", "output",
+           "watermark", "at", "run", "seconds")  # fmt: skip
+
+
+def epochs(
+    name: options.RuleName,
+    last: Annotated[int, typer.Option("--last", min=1, help="So many of the newest.")] = 20,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """What each epoch read, folded and wrote, which run did it and how long it took; the newest last.
+
+    Example: `floodmark epochs departure_delays --last 5`
+    """
+    from floodmark.cli.selection import one
+    from floodmark.cli.zones import zoned
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    rule = one(rules, name)
+    ledger = LedgerReader.load(Home(home.absolute(), name).ledger)
+    if ledger is None or ledger.head is None:
+        raise Refused(f"rule {name} has not run yet: there is no ledger at {Home(home.absolute(), name).ledger}")
+    found = told(ledger.rows, zoned(rule, ledger.head))[-last:]
+    if as_json:
+        return output.document({"rule": name, "epochs": found})
+    output.table(COLUMNS, [[epoch[column] for column in COLUMNS] for epoch in found])
+
+
+def told(rows: list[Row], zone: bool) -> list[dict[str, Any]]:
+    """One entry for each epoch, the oldest first: committed, lost or open; and one for each seal."""
+    found: dict[tuple[int, int, str], dict[str, Any]] = {}
+    for row in rows:
+        kind = "seal" if row.kind == "seal" else "epoch"
+        found[(row.generation, row.epoch, kind)] = _entry(row, zone)
+    return list(found.values())
+
+
+def _entry(row: Row, zone: bool) -> dict[str, Any]:
+    from floodmark.core.records import Commit, Intent, Lost, Record, total
+
+    entry: dict[str, Any] = dict.fromkeys(COLUMNS)
+    entry |= {"epoch": row.epoch, "generation": row.generation, "at": row.at, "run": row.run, "attempts": row.attempt}
+    if row.kind == "seal":
+        return entry | {"result": "sealed", "attempts": None}
+    kinds: dict[str, type[Record]] = {"commit": Commit, "intent": Intent, "lost": Lost}
+    record = kinds[row.kind].model_validate_json(row.body)
+    assert isinstance(record, Commit | Intent | Lost)
+    counts = total(record.counts).model_dump()
+    if isinstance(record, Lost):  # what the attempt had sorted out says nothing of what reached a table
+        counts |= {"late": 0, "dead": 0, "folded": 0}
+    result = {"commit": "begun" if row.epoch == 0 else "committed", "intent": "open", "lost": "lost"}[row.kind]
+    return entry | counts | _outcome(record) | {"result": result, "watermark": output.iso(record.watermark, zone)}
+
+
+def _outcome(record: Any) -> dict[str, Any]:
+    """What only a row that ends an epoch knows."""
+    from floodmark.core.records import Commit, Lost
+
+    if isinstance(record, Lost):
+        return {"lost": record.lost, "output": 0}
+    if isinstance(record, Commit):
+        return {"lost": 0, "output": record.output_rows, "seconds": round(sum(record.seconds.values()), 3)}
+    return {}

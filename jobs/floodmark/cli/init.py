@@ -1,1 +1,59 @@
-def init() -> None: ...
+"""`floodmark init`: a first rule file to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from floodmark.cli import options, output
+from floodmark.errors import Refused
+
+NAME = "hello"
+SCHEMA = "rule.schema.json"
+
+
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Folder to write to; none: this one.", show_default=False)
+    ] = Path(),
+) -> None:
+    """Write a first rule file, commented, and the schema that lets editors complete and check it.
+
+    Example: `floodmark init mine`
+    """
+    folder = directory / options.RULES
+    files = {folder / f"{NAME}.yaml": _template(), folder / SCHEMA: _schema()}
+    there = [str(path) for path in files if path.exists()]
+    if there:
+        raise Refused(f"not overwritten, for there is already: {', '.join(there)}. Name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+        output.say(f"wrote {path}")
+    _say_what_next(directory)
+
+
+def _template() -> str:
+    return Path(__file__).with_name(f"{NAME}.yaml").read_text(encoding="utf-8")
+
+
+def _schema() -> str:
+    from floodmark.core.rules import schema_text
+
+    return schema_text()
+
+
+def _say_what_next(directory: Path) -> None:
+    output.say("\nName your own table, columns and SQL in it, then:")
+    if directory != Path():
+        output.say(f"  cd {directory}")
+    for command, what in (
+        ("floodmark validate --connect", "is the file right, are the tables there"),
+        (f"floodmark plan {NAME}", "what is kept, what each sink gets"),
+        (f"floodmark preview {NAME}", "the SQL over a sample"),
+        (f"floodmark run {NAME}", "fold what is there"),
+        (f"floodmark status {NAME}", "what is open, and what it waits for"),
+    ):
+        output.say(f"  {command:<28}  {what}")

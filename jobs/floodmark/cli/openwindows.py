@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-
 from floodmark.cli.output import iso
+from floodmark.cli.tablerows import committed, query, quoted
+from floodmark.cli.zones import zoned
 from floodmark.connectors.registry import sources
 from floodmark.core.durations import format_duration
 from floodmark.core.windows import live_from
@@ -19,6 +16,8 @@ from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule, Stream
     from floodmark.core.sql import WindowSpec
@@ -60,13 +59,13 @@ class OpenWindows:
         start, end = (iso(at, self.zoned) for at in self.oldest)
         many = "1 window is open" if self.count == 1 else f"{self.count} windows are open"
         now = iso(self.watermark, self.zoned) or "not set yet"
-        return f"{many}, the oldest {start} to {end}. It is final at watermark {end}; the watermark is {now}{self._held()}"
+        return f"{many}, the oldest {start} to {end}. Final at watermark {end}; the watermark is {now}{self._held()}"
 
     def _held(self) -> str:
         if self.holds is None:
             return f" ({self.why})" if self.why else ""
-        needs = f": it moves on with an event at {iso(self.needs, self.zoned)} or later" if self.needs is not None else ""
-        return f", held by stream {self.holds} ({self.why}){needs}"
+        held = f", held by stream {self.holds} ({self.why})"
+        return held if self.needs is None else f"{held}: an event at {iso(self.needs, self.zoned)} or later moves it on"
 
 
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
@@ -74,10 +73,11 @@ def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     window = rule.query.window
     if window is None:
         return None
-    ends = np.unique(np.concatenate([_starts(rule, head, root, name, window) for name in timed(rule)])) + window.size_us
+    starts = {start for name in timed(rule) for start in _starts(rule, head, root, name, window)}
+    ends = [start + window.size_us for start in starts]
     if head.watermark is not None:
-        ends = ends[ends > head.watermark]
-    oldest = (int(ends[0]) - window.size_us, int(ends[0])) if len(ends) else None
+        ends = [end for end in ends if end > head.watermark]
+    oldest = (min(ends) - window.size_us, min(ends)) if ends else None
     holds, needs, why = _held_by(rule, head, oldest)
     return OpenWindows(len(ends), oldest, head.watermark, holds, needs, why, zoned(rule, head))
 
@@ -87,44 +87,42 @@ def timed(rule: Rule) -> dict[str, Stream]:
     return {name: stream for name, stream in rule.streams.items() if stream.event_time}
 
 
-def zoned(rule: Rule, head: Head | None) -> bool:
-    """Whether the rule's event times have a zone, as far as the ledger tells."""
-    columns = head.begun_with.columns if head else {}
-    times = {name: stream.event_time.name.lower() for name, stream in rule.streams.items() if stream.event_time}
-    kinds = [kind for name, time in times.items() for column, kind in columns.get(name, ()) if column.lower() == time]
-    return "timestamp_ntz" not in kinds
+def state_table(rule: Rule, head: Head, root: Path, name: str) -> DeltaTable | None:
+    """Where the rows of stream `name` are kept."""
+    return tables.open_table(Home(root, rule.rule).state(head.generation, name))
 
 
-def _starts(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -> Any:
-    """Starts of all windows that hold a kept row of the stream, in microseconds."""
-    found = tables.open_table(Home(root, rule.rule).state(head.generation, name))
-    if found is None:
-        return np.empty(0, np.int64)
+def still_needed(rule: Rule, head: Head, name: str, table: DeltaTable) -> str:
+    """The condition for state rows of committed epochs that a window not yet final needs."""
+    window = rule.query.window
+    if head.watermark is None or window is None:
+        return committed(head)
+    return f"{committed(head)} AND {_micros(rule, name, table)} >= {live_from(window, head.watermark)}"
+
+
+def _micros(rule: Rule, name: str, table: DeltaTable) -> str:
+    """SQL for a kept row's event time in microseconds, which is how its column is stored."""
     time = rule.streams[name].event_time
     assert time is not None
-    at = _times(found, time.name, head)
-    if head.watermark is not None:
-        at = at[at >= live_from(window, head.watermark)]
-    at = np.unique(at)
-    last = window.offset_us + (at - window.offset_us) // window.slide_us * window.slide_us
-    steps = range(-(-window.size_us // window.slide_us))
-    starts = [last - step * window.slide_us for step in steps]
-    return np.concatenate([start[start > at - window.size_us] for start in starts])
+    column = next(found for found in tables.columns_of(table) if found.lower() == time.name.lower())
+    return f"CAST({quoted(column)} AS BIGINT)"
 
 
-def _times(table: DeltaTable, column: str, head: Head) -> Any:
-    """Event times, in microseconds, of the rows that committed epochs kept."""
-    name = next(found for found in tables.columns_of(table) if found.lower() == column.lower())
-    rows = committed(table, head, [name])
-    return pc.cast(rows[name], pa.int64()).drop_null().to_numpy()
-
-
-def committed(table: DeltaTable, head: Head, columns: list[str] | None = None) -> pa.Table:
-    """Rows of a table of the rule's own that committed epochs wrote; what an open or lost epoch wrote is left out."""
-    seen = pc.field("_epoch") <= head.epoch
-    if head.lost:
-        seen &= ~pc.field("_epoch").isin(list(head.lost))
-    return table.to_pyarrow_table(columns=columns, filters=seen)
+def _starts(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -> set[int]:
+    """Starts of all windows that hold a kept row of the stream, in microseconds."""
+    table = state_table(rule, head, root, name)
+    if table is None:
+        return set()
+    at, size, slide = _micros(rule, name, table), window.size_us, window.slide_us
+    # How far a row lies into the newest window that holds it; the windows before that one hold it while it fits in.
+    into = f"(({at} - {window.offset_us}) % {slide} + {slide}) % {slide}"
+    found = query(
+        table,
+        f"SELECT newest, max(held) AS held FROM (SELECT {at} - {into} AS newest, "  # noqa: S608 - all of it is ours
+        f"({size} - {into} + {slide} - 1) / {slide} AS held FROM t WHERE {still_needed(rule, head, name, table)}) "
+        "GROUP BY newest",
+    )
+    return {row["newest"] - step * slide for row in found for step in range(row["held"])}
 
 
 def _held_by(rule: Rule, head: Head, oldest: tuple[int, int] | None) -> tuple[str | None, int | None, str | None]:

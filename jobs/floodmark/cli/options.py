@@ -16,9 +16,7 @@ RulesDir: TypeAlias = Annotated[
 ]
 HomeDir: TypeAlias = Annotated[
     Path,
-    typer.Option(
-        "--home", envvar="FLOODMARK_HOME", help="Where ledgers and state are kept.", show_default="./home"
-    ),
+    typer.Option("--home", envvar="FLOODMARK_HOME", help="Where ledgers and state are kept.", show_default="./home"),
 ]
 Master: TypeAlias = Annotated[
     str, typer.Option("--master", envvar="FLOODMARK_MASTER", help="The Spark master.", show_default="local[*]")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def reset(
     name: options.RuleName,
     keep_output: Annotated[
-        bool, typer.Option("--keep-output", help="Leave the sinks' rows; their delivery is at least once from there on.")
+        bool,
+        typer.Option("--keep-output", help="Leave the sinks' rows; their delivery is at least once from there on."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and end.")] = False,
@@ -96,7 +97,9 @@ def _ask(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Refused("reset asks before it empties tables, and there is no terminal: give --yes, or look with --dry-run")
+        raise Refused(
+            "reset asks before it empties tables, and there is no terminal: give --yes, or look with --dry-run"
+        )
     typer.confirm("Go on?", abort=True, err=True)
 
 

@@ -1,3 +1,132 @@
-def state() -> None: ...
-def late() -> None: ...
-def dead() -> None: ...
+"""`floodmark state`, `late` and `dead list`: the rows in a rule's own tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli import options, output
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from floodmark.core.records import Head
+    from floodmark.core.rules import Rule
+
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")]
+Found = list[dict[str, Any]]
+
+
+def state(
+    name: options.RuleName,
+    limit: Limit = 20,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """The rows that a rule keeps because a window that is not final needs them, oldest epoch first.
+
+    Example: `floodmark state departure_delays --limit 5`
+    """
+    rule, head = _begun(rules, home.absolute(), name)
+    if rule.query.window is None:
+        return _nothing_kept(rule, as_json)
+    from floodmark.cli.openwindows import state_table, still_needed, timed
+
+    opened = {stream: state_table(rule, head, home.absolute(), stream) for stream in timed(rule)}
+    found = {
+        stream: _first(table, still_needed(rule, head, stream, table), limit)
+        for stream, table in opened.items()
+        if table
+    }
+    if as_json:
+        streams = {stream: {"rows": count, "shown": rows} for stream, (count, rows) in found.items()}
+        return output.document({"rule": name, "epoch": head.epoch, "streams": streams})
+    for stream, (count, rows) in found.items():
+        _print(rows, f"{name}: {count} rows of stream {stream} kept at epoch {head.epoch}")
+    return None
+
+
+def late(
+    name: options.RuleName,
+    limit: Limit = 20,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """The rows that came below the watermark and were set apart, newest epoch first.
+
+    Example: `floodmark late departure_delays`
+    """
+    _set_apart("late", name, limit, rules, home.absolute(), as_json)
+
+
+def dead(
+    name: options.RuleName,
+    limit: Limit = 20,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """The rows that could not be used, each with its reason, newest epoch first.
+
+    Example: `floodmark dead list departure_delays`
+    """
+    _set_apart("dead", name, limit, rules, home.absolute(), as_json)
+
+
+def _set_apart(kind: str, name: str, limit: int, folder: Path, root: Path, as_json: bool) -> None:
+    from floodmark.cli.tablerows import committed
+    from floodmark.ledger import tables
+    from floodmark.ledger.home import Home
+
+    _, head = _begun(folder, root, name)
+    home = Home(root, name)
+    table = tables.open_table({"late": home.late, "dead": home.dead}[kind])
+    count, rows = (0, list[dict[str, Any]]()) if table is None else _first(table, committed(head), limit, "DESC")
+    if as_json:
+        return output.document({"rule": name, "epoch": head.epoch, "rows": count, "shown": rows})
+    return _print(rows, f"{name}: {count} {kind} rows at epoch {head.epoch}")
+
+
+def _begun(folder: Path, root: Path, name: str) -> tuple[Rule, Head]:
+    """A rule and where it stands; refused where it has not run yet."""
+    from floodmark.cli.selection import one
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    rule = one(folder, name)
+    ledger = LedgerReader.load(Home(root, name).ledger)
+    if ledger is None or ledger.head is None:
+        raise Refused(f"rule {name} has not run yet: there is no ledger at {Home(root, name).ledger}")
+    return rule, ledger.head
+
+
+def _nothing_kept(rule: Rule, as_json: bool) -> None:
+    if as_json:
+        return output.document({"rule": rule.rule, "epoch": None, "streams": {}})
+    output.say(f"{rule.rule}: its SQL is stateless, so nothing is kept")
+
+
+def _first(table: DeltaTable, condition: str, limit: int, order: str = "ASC") -> tuple[int, Found]:
+    """How many rows there are, and the first of them in the order of their epochs."""
+    from floodmark.cli.tablerows import query
+
+    count = query(table, f"SELECT count(*) AS rows FROM t WHERE {condition}")[0]["rows"]  # noqa: S608 - it is ours
+    rows = query(table, f"SELECT * FROM t WHERE {condition} ORDER BY _epoch {order} LIMIT {limit}")  # noqa: S608
+    return count, [{key: _plain(value) for key, value in row.items()} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    """Times in ISO 8601, as everywhere else."""
+    return value.isoformat().replace("+00:00", "Z") if hasattr(value, "isoformat") else value
+
+
+def _print(rows: Found, title: str) -> None:
+    output.say(title)
+    columns = [name for name in (rows[0] if rows else {}) if name != "_source"]
+    if rows:
+        output.table(columns, [[row[name] for name in columns] for row in rows])

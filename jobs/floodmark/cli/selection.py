@@ -33,8 +33,8 @@ class Rules:
     def _unknown(self, name: str) -> Refused:
         near = difflib.get_close_matches(name, self.names(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        there = f"there are: {', '.join(self.names())}" if self.names() else "there is none (`floodmark init` writes one)"
-        return Refused(f"no rule {name!r} in {self.folder}: {hint}{there}")
+        there = ", ".join(self.names()) or "none (`floodmark init` writes a first one)"
+        return Refused(f"no rule {name!r} in {self.folder}: {hint}rules there: {there}")
 
 
 @dataclass
@@ -89,5 +89,7 @@ def tagged(folder: Path, tag: str) -> Selection:
     rules = [rule for rule in found.rules if tag in rule.airflow.tags]
     if not rules:
         tags = sorted({tag for rule in found.rules for tag in rule.airflow.tags})
-        raise Refused(f"no rule has the tag {tag!r} (`airflow: {{tags: [...]}}`); tags found: {', '.join(tags) or 'none'}")
+        raise Refused(
+            f"no rule has the tag {tag!r} (`airflow: {{tags: [...]}}`); tags found: {', '.join(tags) or 'none'}"
+        )
     return Selection(rules)

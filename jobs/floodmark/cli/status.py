@@ -1,2 +1,89 @@
-def status() -> None: ...
-def list_rules() -> None: ...
+"""`floodmark status` and `list`: where rules stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from floodmark.cli import options, output
+from floodmark.errors import worst
+
+if TYPE_CHECKING:
+    from floodmark.cli.selection import Rules
+    from floodmark.core.rules import Rule
+
+
+def status(
+    names: options.RuleNames = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """Where rules stand: epoch, watermark, lag, state, what is open, who works on it, what each sink gets.
+
+    Example: `floodmark status`, `floodmark status departure_delays --json`
+    """
+    from floodmark.cli.selection import load
+    from floodmark.cli.standing import Standing, standing
+
+    known = load(rules)
+    wanted = list(dict.fromkeys(names)) if names else known.names()
+    found = [
+        standing(known.good[name], home.absolute()) if name in known.good else Standing(name, fault=known.fault(name))
+        for name in wanted
+    ]
+    # A bad file is an error only for who names it; a ledger that cannot be read is one for everybody.
+    told = [one for one in found if one.fault and (names or one.rule in known.good)]
+    code = worst([one.fault.exit_code for one in told if one.fault])
+    if as_json:
+        output.document({"exit_code": code, "rules": {one.rule: one.facts() for one in found}})
+    else:
+        for one in found:
+            output.say(one.text(), err=one in told)
+    raise typer.Exit(code)
+
+
+def list_rules(rules: options.RulesDir = options.RULES, as_json: options.AsJson = False) -> None:
+    """The rules of the folder: schedule, qos and sinks.
+
+    Example: `floodmark list`
+    """
+    from floodmark.cli.selection import load
+
+    known = load(rules)
+    found = [_listed(known, name) for name in known.names()]
+    if as_json:
+        return output.document({"folder": str(known.folder), "rules": found})
+    columns = ("rule", "schedule", "qos", "sinks", "description")
+    output.table(columns, [[_shown(entry, column) for column in columns] for entry in found])
+    return None
+
+
+def _listed(known: Rules, name: str) -> dict[str, Any]:
+    rule = known.good.get(name)
+    if rule is None:
+        return {"rule": name, "error": str(known.fault(name))}
+    return {
+        "rule": name,
+        "description": rule.description,
+        "schedule": _schedule(rule),
+        "qos": rule.qos,
+        "sinks": [sink.address or sink.kind for sink in rule.sinks],
+        "tags": list(rule.airflow.tags),
+        "error": None,
+    }
+
+
+def _schedule(rule: Rule) -> Any:
+    return rule.schedule if rule.schedule is None or isinstance(rule.schedule, str) else rule.schedule.model_dump()
+
+
+def _shown(entry: dict[str, Any], column: str) -> Any:
+    if entry["error"] is not None:
+        return {"rule": entry["rule"], "description": f"bad rule file: {entry['error'].splitlines()[0]}"}.get(column)
+    if column == "sinks":
+        return ", ".join(entry["sinks"])
+    if column == "description":
+        return entry["description"].split("\n")[0]
+    return str(entry[column]) if entry[column] is not None else None

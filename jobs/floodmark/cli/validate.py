@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 def validate(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH...]", help="Rule files or folders; none: the folder of --rules.", show_default=False),
+        typer.Argument(
+            metavar="[PATH...]", help="Rule files or folders; none: the folder of --rules.", show_default=False
+        ),
     ] = None,
     connect: Annotated[bool, typer.Option("--connect", help="Look at tables and their columns too.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a rule file and end.")] = False,
@@ -63,9 +64,9 @@ class Result:
 
 
 def _print_schema() -> None:
-    from floodmark.core.rules import json_schema
+    from floodmark.core.rules import schema_text
 
-    print(json.dumps(json_schema(), indent=2))
+    print(schema_text(), end="")
 
 
 def _check(path: Path) -> list[Result]:

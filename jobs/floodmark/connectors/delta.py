@@ -61,7 +61,8 @@ class DeltaSource:
         return min(table.version() + (1 if _committed(table) < moment else 0), newest + 1)
 
     def _at(self, table: DeltaTable, version: int, snapshot: bool = False) -> str:
-        return DeltaOffset(tables.table_id(table), version, -1, snapshot).line()
+        # Delta refuses (0, -1, false) as an offset that was committed; the snapshot of version 0 is the same rows.
+        return DeltaOffset(tables.table_id(table), version, -1, snapshot or version == 0).line()
 
     def in_snapshot(self, line: str) -> bool:
         return DeltaOffset.parse(line).snapshot
@@ -109,7 +110,7 @@ def _committed(table: DeltaTable) -> datetime:
 
 
 class DeltaSink:
-    """A Delta table that a rule appends to: keeps the last version of each app id, so a repeated write has no effect."""
+    """A Delta table that a rule appends to. It keeps each app id's last version, so a repeated write has no effect."""
 
     def __init__(self, address: str):
         self.address = location(address)

@@ -65,5 +65,7 @@ def check_reached(rule: Rule, root: Path, seen: dict[str, int]) -> int:
         raise RunFailed(f"rule {rule.rule}: the run ended, yet its ledger says that {_why(rule, head)}")
     short = [name for name, behind in _behind(rule, head, seen).items() if behind]
     if short:
-        raise RunFailed(f"rule {rule.rule}: the run ended, yet the ledger has not reached the end of {', '.join(short)}")
+        raise RunFailed(
+            f"rule {rule.rule}: the run ended, yet the ledger has not reached the end of {', '.join(short)}"
+        )
     return head.epoch

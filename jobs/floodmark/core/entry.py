@@ -27,7 +27,7 @@ class Entry:
         return cls(int(json.loads(header)["batchTimestampMs"]), tuple(offsets))
 
     def text(self, shuffle_partitions: int | None = None) -> str:
-        """The entry as Spark reads it. Spark refuses an open entry whose `conf` is empty or differs from the one before."""
+        """The entry as Spark reads it. Spark refuses an open entry whose `conf` is empty or unlike the one before."""
         conf = {} if shuffle_partitions is None else {"spark.sql.shuffle.partitions": str(shuffle_partitions)}
         header = {"batchWatermarkMs": 0, "batchTimestampMs": self.clock_ms, "conf": conf}
         return "\n".join(("v1", compact(header), *self.offsets))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -195,13 +195,15 @@ def _fold(head: Head | None, row: Row) -> Head:
         return _begin(head, row)
     if head is None or row.generation != head.generation:
         raise LedgerBroken(f"ledger row {row.seq} ({row.kind}) belongs to a generation that never began")
-    changes = {"intent": _open, "commit": _commit, "lost": _lose, "seal": _seal}[row.kind](head, row)
-    return Head(**{**head.__dict__, **changes, "seq": row.seq, "hash": row.hash})
+    changed = {"intent": _open, "commit": _commit, "lost": _lose, "seal": _seal}[row.kind](head, row)
+    return replace(changed, seq=row.seq, hash=row.hash)
 
 
 def _begin(head: Head | None, row: Row) -> Head:
     commit = Commit.model_validate_json(row.body)
-    if head is not None and (head.seal is None or (row.generation, row.token) != (head.seal.successor, head.seal.token)):
+    if head is not None and (
+        head.seal is None or (row.generation, row.token) != (head.seal.successor, head.seal.token)
+    ):
         raise LedgerBroken(f"ledger row {row.seq} begins generation {row.generation}, which no seal announced")
     if commit.rule is None:
         raise LedgerBroken(f"ledger row {row.seq} begins a generation without its rule")
@@ -224,50 +226,52 @@ def _begin(head: Head | None, row: Row) -> Head:
 
 def _expect_next(head: Head, row: Row) -> None:
     if head.seal is not None or row.epoch != head.epoch + 1:
-        raise LedgerBroken(f"ledger row {row.seq}: expected epoch {head.epoch + 1}, found {row.kind} of epoch {row.epoch}")
+        raise LedgerBroken(
+            f"ledger row {row.seq}: expected epoch {head.epoch + 1}, found {row.kind} of epoch {row.epoch}"
+        )
 
 
-def _open(head: Head, row: Row) -> dict[str, object]:
+def _open(head: Head, row: Row) -> Head:
     _expect_next(head, row)
     intent = Intent.model_validate_json(row.body)
     if head.open is not None and head.open.digest != intent.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was planned anew while an intent was open")
-    return {"open": intent, "attempt": row.attempt}
+    return replace(head, open=intent, attempt=row.attempt)
 
 
-def _commit(head: Head, row: Row) -> dict[str, object]:
+def _commit(head: Head, row: Row) -> Head:
     _expect_next(head, row)
     commit = Commit.model_validate_json(row.body)
     if head.open is None or commit.intent != head.open.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was committed without its intent")
-    written = {name: table.version for name, table in commit.tables.items()}
-    return {
-        **_advanced(commit, row),
-        "rule": Rule.from_json(head.open.rule),
-        "written": {**head.written, **written},
-        "table_ids": {**head.table_ids, **commit.table_ids},
-    }
+    return replace(
+        _advanced(head, commit, row),
+        rule=Rule.from_json(head.open.rule),
+        written={**head.written, **{name: table.version for name, table in commit.tables.items()}},
+        table_ids={**head.table_ids, **commit.table_ids},
+    )
 
 
-def _lose(head: Head, row: Row) -> dict[str, object]:
+def _lose(head: Head, row: Row) -> Head:
     _expect_next(head, row)
     lost = Lost.model_validate_json(row.body)
-    return {**_advanced(lost, row), "lost": lost.lost_epochs}
+    return replace(_advanced(head, lost, row), lost=lost.lost_epochs)
 
 
-def _advanced(record: Commit | Lost, row: Row) -> dict[str, object]:
-    return {
-        "epoch": row.epoch,
-        "entry": Entry.parse(record.entry),
-        "watermark": record.watermark,
-        "maxima": record.maxima,
-        "open": None,
-        "attempt": 0,
-    }
+def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
+    return replace(
+        head,
+        epoch=row.epoch,
+        entry=Entry.parse(record.entry),
+        watermark=record.watermark,
+        maxima=record.maxima,
+        open=None,
+        attempt=0,
+    )
 
 
-def _seal(head: Head, row: Row) -> dict[str, object]:
-    return {"seal": Seal.model_validate_json(row.body), "open": None, "attempt": 0}
+def _seal(head: Head, row: Row) -> Head:
+    return replace(head, seal=Seal.model_validate_json(row.body), open=None, attempt=0)
 
 
 def total(counts: Mapping[str, Counts]) -> Counts:

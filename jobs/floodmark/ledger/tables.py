@@ -1,12 +1,13 @@
-"""What a Delta table's log says, read without Spark. Nothing here writes."""
+"""What a Delta table's log says, read without Spark; and the making of an empty table."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
@@ -22,6 +23,23 @@ def open_table(address: str) -> DeltaTable | None:
         return DeltaTable(address)
     except TableNotFoundError:
         return None
+
+
+def create(address: str, schema: str, configuration: Mapping[str, str]) -> None:
+    """Make an empty table unless there is one. `schema`: Spark's JSON, which is Delta's.
+
+    delta-rs does it in milliseconds, by put-if-absent. It writes no rows, so seals (which it does not honour) are safe.
+    """
+    if open_table(address) is not None:
+        return
+    Path(address).parent.mkdir(parents=True, exist_ok=True)
+    DeltaTable.create(
+        address,
+        Schema.from_json(schema),
+        mode="ignore",
+        configuration=dict(configuration),
+        raise_if_key_not_exists=False,
+    )
 
 
 def table_id(table: DeltaTable) -> str:
@@ -40,7 +58,9 @@ def is_empty(table: DeltaTable) -> bool:
 def columns_of(table: DeltaTable) -> dict[str, str]:
     """Column name → Delta type name ('timestamp', 'struct', …), in order."""
     fields = json.loads(table.schema().to_json())["fields"]
-    return {field["name"]: field["type"] if isinstance(field["type"], str) else field["type"]["type"] for field in fields}
+    return {
+        field["name"]: field["type"] if isinstance(field["type"], str) else field["type"]["type"] for field in fields
+    }
 
 
 def recorded_version(address: str, app: str) -> int | None:
@@ -61,8 +81,8 @@ class OurCommit:
 def our_commit(address: str, app: str, version: int) -> OurCommit:
     """The commit that recorded (app, version). Raises HistoryGone where the table's log no longer holds it."""
     table = open_table(address)
-    for limit in (NEWEST, None) if table is not None else ():
-        for entry in table.history(limit):
+    for limit in (NEWEST, None):
+        for entry in table.history(limit) if table else []:
             found = _ours(entry)
             if found and (found.metadata["app"], found.metadata["version"]) == (app, version):
                 return found
@@ -81,13 +101,14 @@ def same_effect(address: str, found: OurCommit, intent: str, rows: int) -> None:
     """Raise ReplayDiffers unless the commit carries this intent and as many rows as this attempt computed."""
     if found.metadata["intent"] != intent:
         raise ReplayDiffers(
-            f"{address}: commit {found.commit} was written for another intent ({found.metadata['intent'][:12]}) than the "
-            f"ledger's ({intent[:12]}); the ledger was put back or edited. Begin anew with `floodmark reset`"
+            f"{address}: commit {found.commit} was written for another intent ({found.metadata['intent'][:12]}) than "
+            f"the ledger's ({intent[:12]}); the ledger was put back or edited. Begin anew with `floodmark reset`"
         )
     if found.rows != rows:
         raise ReplayDiffers(
-            f"{address}: epoch {found.metadata['epoch']} wrote {found.rows} rows, computed again it has {rows}. Likely: "
-            "the source was rewritten, or the SQL depends on more than its input. Begin anew with `floodmark reset`"
+            f"{address}: epoch {found.metadata['epoch']} wrote {found.rows} rows, computed again it has {rows}. "
+            "Likely: the source was rewritten, or the SQL depends on more than its input. "
+            "Begin anew with `floodmark reset`"
         )
 
 

@@ -1,8 +1,8 @@
-"""READ: one stream of rows from all of a rule's sources, and the sorting of a batch into filtered, dead, late and folded.
+"""READ: one stream of rows from all of a rule's sources; a batch sorted into filtered, dead, late and folded.
 
-The streaming query carries the union of the rule's streams: `_s` says which stream a row is of, `_k` whether the stream's
-`where` keeps it, `_t` its event time in microseconds; the columns of stream i follow as `s<i>_<column>`. Nothing is
-pushed through foreachBatch, so only the columns that the rule reads go in.
+The streaming query carries the union of the rule's streams: `_s` says which stream a row is of, `_k` whether the
+stream's `where` keeps it, `_t` its event time in microseconds; the columns of stream i follow as `s<i>_<column>`.
+Nothing is pushed through foreachBatch, so only the columns that the rule reads go in.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
 
 from floodmark.connectors.columns import check_event_time, needed
 from floodmark.connectors.registry import sources
@@ -127,7 +127,7 @@ def _tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape) -> DataFr
     return frame.select(*tags, *_columns(name, shape))
 
 
-def _columns(name: str, shape: Shape) -> list[object]:
+def _columns(name: str, shape: Shape) -> list[Column]:
     return [
         (F.col(f"`{field.name}`") if other == name else F.lit(None).cast(field.dataType)).alias(
             shape.prefix(other) + field.name
@@ -146,11 +146,11 @@ class Limits:
 
 
 def latest_times(rule: Rule, shape: Shape, clock_ms: int, zone_offset_ms: int) -> dict[str, int]:
-    """Event time after which a row is dead. A time without zone is compared with the clock as the rule's zone shows it."""
+    """Event time after which a row is dead. A time without zone is compared with the clock of the rule's zone."""
     found = {}
     for name, stream in rule.streams.items():
         local = zone_offset_ms if time_type(stream, shape.streams[name]) == "timestamp_ntz" else 0
-        found[name] = (clock_ms + local) * 1000 + stream.max_ahead_us if stream.event_time else NO_LIMIT
+        found[name] = (clock_ms + local) * 1000 + stream.max_ahead_us if stream.max_ahead_us is not None else NO_LIMIT
     return found
 
 
@@ -179,8 +179,8 @@ class Batch:
             cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {watermark} THEN 'late'")
         return f"CASE {' '.join(cases)} ELSE 'folded' END"
 
-    def _measures(self) -> list[object]:
-        found: list[object] = []
+    def _measures(self) -> list[Column]:
+        found: list[Column] = []
         for i in range(len(self._shape.streams)):
             found += [F.expr(f"count_if(_s = {i} AND _kind = '{kind}')").alias(f"{kind}{i}") for kind in KINDS]
             found.append(F.expr(f"max(CASE WHEN _s = {i} AND _kind = 'folded' THEN _t END)").alias(f"max{i}"))
@@ -219,14 +219,14 @@ class Batch:
         cases = " ".join(f"WHEN '{kind}' THEN \"{why}\"" for kind, why in {**REASONS, "late": late}.items())
         return f"CASE _kind {cases} END"
 
-    def _own(self, name: str) -> list[object]:
+    def _own(self, name: str) -> list[Column]:
         prefix = self._shape.prefix(name)
         return [F.col(f"`{prefix}{field.name}`").alias(field.name) for field in self._shape.streams[name]]
 
 
 def set_apart_schema(shape: Shape) -> StructType:
     """Columns of the late and dead tables. A name with two types in two streams is refused."""
-    fields: dict[str, object] = {}
+    fields: dict[str, DataType] = {}
     for schema in shape.streams.values():
         for field in schema:
             known = fields.setdefault(field.name, field.dataType)
@@ -234,5 +234,5 @@ def set_apart_schema(shape: Shape) -> StructType:
                 raise Refused(f"column {field.name} has two types in two streams: {known} and {field.dataType}")
     found = StructType()
     for name, kind in fields.items():
-        found = found.add(name, kind, True)  # type: ignore[arg-type]
+        found = found.add(name, kind, True)
     return found.add("_epoch", "long").add("_stream", "string").add("_reason", "string").add("_source", "string")

@@ -10,7 +10,7 @@ from floodmark.core.entry import Entry, compact
 
 
 def make(parent: Path, head: Entry, open_entry: Entry | None, shuffle_partitions: int) -> Path:
-    """A directory in which batch 0 is the head's commit and batch 1, if any, the open intent: Spark replays exactly that."""
+    """A directory in which batch 0 is the head's commit and batch 1 the open intent, if any: Spark replays that."""
     directory = parent / uuid4().hex
     _put(directory / "metadata", compact({"id": str(uuid4())}))
     _put(directory / "offsets" / "0", head.text(shuffle_partitions))

@@ -163,13 +163,11 @@ class EpochFolder:
 
     def _fold(self, batch: Batch, session: SparkSession, intent: Intent) -> Folded:
         moment = Moment(self.head.epoch + 1, intent.watermark_before, intent.watermark, self.head.lost)
-        state = {
-            name: session.read.format("delta").load(site.address) for name, site in self._sites.state.items()
-        }
+        state = {name: session.read.format("delta").load(site.address) for name, site in self._sites.state.items()}
         return self._plan.fold.fold(batch, state, session, moment)
 
     def _works(self, batch: Batch, folded: Folded, entry: Entry) -> tuple[list[Work], Work | None]:
-        """What is to be written to the rule's own tables, and the output; counted, so that empty writes are not made."""
+        """What goes to the rule's own tables, and the output; counted, so that empty writes are not made."""
         counts, epoch = total(batch.counts), self.head.epoch + 1
         offsets = dict(zip(self._plan.rule.streams, entry.offsets, strict=True))
         late = batch.set_apart(("late",), epoch, offsets)

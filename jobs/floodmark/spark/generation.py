@@ -1,8 +1,8 @@
 """How a generation begins, and how one gives way to the next. Every step can be taken again after a kill.
 
-A change is announced by a `seal` row in the ledger: from then on no run of the old generation can commit. What is left to
-do follows from that row: seal every table of the old generation, make the new state tables, empty the sinks under the new
-app id, and write the commit row of epoch 0.
+A change is announced by a `seal` row in the ledger: from then on no run of the old generation can commit. What is left
+to do follows from that row: seal every table of the old generation, make the new state tables, empty the sinks under
+the new app id, and write the commit row of epoch 0.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from floodmark.core.records import Head, Intent, Lost, total
 from floodmark.core.recovery import Gate, at_the_gate, check_tables
 from floodmark.core.rules import Rule
 from floodmark.crashpoints import reach
-from floodmark.errors import FloodmarkError, SqlRefused
+from floodmark.errors import SqlRefused
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -48,7 +48,9 @@ class _OnlyTheOpenEpoch(Exception):
     """Ends a query whose rule text was to finish one epoch and plan no other."""
 
 
-def analyse(root: SparkSession, rule: Rule, head: Head | None, intent: Intent | None = None) -> tuple[SparkSession, Plan]:
+def analyse(
+    root: SparkSession, rule: Rule, head: Head | None, intent: Intent | None = None
+) -> tuple[SparkSession, Plan]:
     """The rule's session and plan. Raises SqlRefused or WrongColumn where Spark finds fault with SQL or columns."""
     ansi = intent.ansi if intent else rule.spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
     session = rule_session(root, rule, intent.zone if intent else rule.timezone, ansi)
@@ -193,9 +195,7 @@ class RuleRun:
         for source, line in zip(sources(plan.rule).values(), head.entry.offsets, strict=True):
             source.check_identity(line)
         open_entry = Entry.parse(head.open.entry) if head.open else None
-        directory = checkpoint.make(
-            self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions
-        )
+        directory = checkpoint.make(self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions)
         reach(self._rule.rule, "offsets.before", head.epoch + 1)
         folder = EpochFolder(plan, found, ledger, directory, self._told)
         _Query(folder, only_open).run(union(session, plan.rule, plan.fold.shape), directory)

@@ -1,7 +1,7 @@
 """Write sites: every table of a rule, written once for each epoch under the generation's app id.
 
-A site asks for the version that its table has recorded before it writes, and the pure table in `core.recovery` says what
-to do with it. A skipped write is therefore known and compared, never assumed.
+A site asks for the version that its table has recorded before it writes, and the pure table in `core.recovery` says
+what to do with it. A skipped write is therefore known and compared, never assumed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -120,13 +119,9 @@ def create(
     spark: SparkSession, address: str, schema: StructType, owner: str, properties: Mapping[str, str] | None = None
 ) -> None:
     """Make the table with its owner in one commit; an empty table that nobody owns is taken over."""
+    tables.create(address, _nullable(schema).json(), {tables.OWNER: owner, **(properties or {})})
     found = tables.open_table(address)
-    if found is None:
-        builder = DeltaTable.createIfNotExists(spark).location(address).addColumns(_nullable(schema))
-        for key, value in {tables.OWNER: owner, **(properties or {})}.items():
-            builder = builder.property(key, value)
-        builder.execute()
-    elif tables.owner_of(found) is None:
+    if found is not None and tables.owner_of(found) is None:
         spark.sql(f"ALTER TABLE delta.`{address}` SET TBLPROPERTIES ('{tables.OWNER}' = '{owner}')")
 
 

@@ -1,0 +1,10 @@
+"""One Airflow DAG for each rule file, `rule.NAME`. A file that cannot be used keeps its DAG, which tells why."""
+
+from __future__ import annotations
+
+from airflow.sdk import get_parsing_context
+
+from floodmark_airflow.dag_factory import all_dags
+
+for dag in all_dags(get_parsing_context().dag_id):
+    globals()[dag.dag_id] = dag

@@ -1,0 +1,204 @@
+"""A rule's plan, gathered without a JVM."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from floodmark.cli import output
+from floodmark.connectors.news import look
+from floodmark.core.delivery import SinkDelivery, delivery
+from floodmark.core.durations import format_duration
+from floodmark.core.rules import Rule, StartAt, Stream
+from floodmark.core.yamltree import Tree, read_yaml
+from floodmark.errors import FloodmarkError
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+
+VARIABLE = re.compile(r"(?<!\$)\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that the rule file may give: its value in effect, and whether the file or a default gave it."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`environment`: for each variable that the file names, where its value comes from (the value may be a secret)."""
+
+    rule: Rule
+    streams: list[dict[str, Any]]
+    state: list[str]
+    delivery: list[SinkDelivery]
+    kept_output: bool
+    settings: list[Setting]
+    environment: dict[str, str]
+    next_run: str
+
+    def facts(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "rule": self.rule.rule,
+            "hash": self.rule.hash,
+            "streams": self.streams,
+            "state": self.state,
+            "delivery": [asdict(sink) for sink in self.delivery],
+            "kept_output": self.kept_output,
+            "settings": [asdict(setting) for setting in self.settings],
+            "environment": self.environment,
+            "next_run": self.next_run,
+        }
+
+    def tell(self) -> None:
+        """For people."""
+        output.say(f"{self.rule.rule}: {self.rule.description}" if self.rule.description else self.rule.rule)
+        for stream in self.streams:
+            output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
+            for key in ("event_time", "lateness", "max_ahead", "where", "start"):
+                output.say(f"  {key:<11} {stream[key] or '-'}")
+        output.say("\nstate")
+        for line in self.state:
+            output.say(f"  {line}")
+        output.say("\ndelivery")
+        for sink in self.delivery:
+            _tell_delivery(sink)
+        output.say()
+        output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.origin) for s in self.settings])
+        for name, origin in self.environment.items():
+            output.say(f"${{{name}}}: {origin}")
+        output.say(f"\nnext run: {self.next_run}")
+
+
+def planned(rule: Rule, folder: Path, root: Path) -> Plan:
+    tree = _written(rule, folder)
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    kept = bool(ledger and ledger.head and ledger.head.kept_output)
+    return Plan(
+        rule,
+        [_stream(name, stream) for name, stream in rule.streams.items()],
+        list(_state(rule)),
+        delivery(rule, kept),
+        kept,
+        list(_settings(rule, tree)),
+        dict(_environment(tree.value)),
+        _next_run(rule, root),
+    )
+
+
+def _written(rule: Rule, folder: Path) -> Tree:
+    """The rule's file as it was written."""
+    path = next(path for path in (folder / f"{rule.rule}{end}" for end in (".yaml", ".yml")) if path.exists())
+    return read_yaml(path.read_text(encoding="utf-8"))
+
+
+def _stream(name: str, stream: Stream) -> dict[str, Any]:
+    time = stream.event_time
+    made = f" = {time.expr}" if time and time.expr else ""
+    return {
+        "name": name,
+        "kind": stream.kind,
+        "address": stream.address,
+        "event_time": f"{time.name}{made}" if time else None,
+        "lateness": _length(stream.lateness_us),
+        "max_ahead": _length(stream.max_ahead_us),
+        "where": stream.where,
+        "start": _start(stream.start),
+    }
+
+
+def _length(us: int | None) -> str | None:
+    return None if us is None else format_duration(us)
+
+
+def _start(start: str | StartAt) -> str:
+    if isinstance(start, str):
+        return start
+    return f"version {start.version}" if start.version is not None else f"timestamp {start.timestamp}"
+
+
+def _state(rule: Rule) -> Iterator[str]:
+    window = rule.query.window
+    if window is None:
+        yield "stateless: each epoch's rows go through the SQL, nothing is kept"
+        return
+    size, slide = format_duration(window.size_us), format_duration(window.slide_us)
+    yield f"windows of {size}, a new one every {slide}" + (", side by side" if size == slide else ", overlapping")
+    if window.offset_us:
+        yield f"they begin {format_duration(window.offset_us)} after 1970-01-01T00:00:00Z and from there on"
+    yield "kept: the input rows that a window not yet final needs"
+    yield "emitted: each window's result, once, when it is final"
+    if rule.query.star:
+        yield "all columns of the input are kept, for the SQL selects *"
+
+
+def _settings(rule: Rule, tree: Tree) -> Iterator[Setting]:
+    for name, value in _values(rule):
+        path = tuple(int(part) if part.isdigit() else part for part in name.split("."))
+        yield Setting(name, value, "file" if path in tree.places else "default")
+
+
+def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
+    """The settings that have a default, by their place in the file."""
+    for name, stream in rule.streams.items():
+        yield f"streams.{name}.start", _start(stream.start)
+        if stream.max_ahead_us is not None:
+            yield f"streams.{name}.max_ahead", format_duration(stream.max_ahead_us)
+    yield "qos", rule.qos
+    for i, sink in enumerate(rule.sinks):
+        yield f"sinks.{i}.qos", sink.qos
+    yield from ((f"epoch.{key}", value) for key, value in rule.epoch.model_dump().items())
+    yield "schedule", rule.schedule if rule.schedule is None or isinstance(rule.schedule, str) else rule.schedule.assets
+    yield "timezone", rule.timezone
+    yield "spark.driver_memory", rule.spark.driver_memory
+    yield "spark.shuffle_partitions", rule.spark.shuffle_partitions
+    yield "spark.conf", rule.spark.conf
+    yield "airflow.retries", rule.airflow.retries
+    yield "airflow.retry_delay", format_duration(rule.airflow.retry_delay_us)
+    yield "airflow.tags", list(rule.airflow.tags)
+    yield "airflow.owner", rule.airflow.owner
+
+
+def _environment(value: Any) -> Iterator[tuple[str, str]]:
+    """Variables in the texts of the file."""
+    if isinstance(value, str):
+        for match in VARIABLE.finditer(value):
+            yield match["name"], "from the environment" if match["name"] in os.environ else "its default"
+    elif isinstance(value, dict | list):
+        for child in value.values() if isinstance(value, dict) else value:
+            yield from _environment(child)
+
+
+def _next_run(rule: Rule, root: Path) -> str:
+    try:
+        news = look(rule, root)
+    except FloodmarkError as fault:
+        return f"would stop: {fault}"
+    if news.why is None:
+        return f"has nothing to do: nothing new since epoch {news.epoch}"
+    return f"goes on from epoch {news.epoch}: {news.why}"
+
+
+def _tell_delivery(sink: SinkDelivery) -> None:
+    output.say(f"  {sink.sink}: {sink.delivery}")
+    output.say(
+        f"    source {sink.source}, rule {sink.rule}, sink {sink.sink_capability}; the weakest is the {sink.weakest}"
+    )
+    if sink.fix:
+        output.say(f"    to do better: {sink.fix}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={one}" for key, one in value.items()) or "none"
+    return "none" if value is None else str(value)

@@ -1,0 +1,203 @@
+"""Where one rule stands, read from its ledger and its tables without a JVM."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from floodmark.cli.openwindows import OpenWindows, open_windows, state_table, timed
+from floodmark.cli.output import iso, size
+from floodmark.cli.tablerows import values_of
+from floodmark.cli.zones import zoned
+from floodmark.connectors.lag import Lag, lag_of
+from floodmark.connectors.registry import sources
+from floodmark.core.delivery import SinkDelivery, delivery
+from floodmark.core.records import Commit, Head, Lost, Row, total
+from floodmark.core.rules import Rule
+from floodmark.errors import FloodmarkError
+from floodmark.ledger.holder import holder_pid, holder_text
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+
+TOTALS = ("read", "filtered", "folded", "late", "dead", "lost", "output")
+
+
+@dataclass(frozen=True)
+class StateSize:
+    """A state table as it lies on disk, rows that are not needed any more included."""
+
+    rows: int
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Everything `status` tells of a rule. `fault`: why it cannot be told."""
+
+    rule: str
+    head: Head | None = None
+    newest: Row | None = None
+    holder: str | None = None
+    lag: dict[str, Lag | str] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    state: dict[str, StateSize] = field(default_factory=dict)
+    windows: OpenWindows | None = None
+    delivery: list[SinkDelivery] = field(default_factory=list)
+    zoned: bool = True
+    fault: FloodmarkError | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """For --json."""
+        if self.fault is not None:
+            return {"error": {"type": type(self.fault).__name__, "message": str(self.fault)}}
+        head, newest = self.head, self.newest
+        return {
+            "error": None,
+            "generation": head.generation if head else None,
+            "epoch": head.epoch if head else None,
+            "at": newest.at if newest else None,
+            "run": newest.run if newest else None,
+            "watermark": iso(head.watermark, self.zoned) if head else None,
+            "open": {"epoch": head.epoch + 1, "attempts": head.attempt} if head and head.open else None,
+            "unfinished": head.seal.why if head and head.seal else None,
+            "holder": self.holder,
+            "lag": {name: {"error": lag} if isinstance(lag, str) else asdict(lag) for name, lag in self.lag.items()},
+            "lost_epochs": list(head.lost) if head else [],
+            "totals": self.totals,
+            "state": {name: asdict(found) for name, found in self.state.items()},
+            "open_windows": self.windows.facts() if self.windows else None,
+            "delivery": [asdict(sink) for sink in self.delivery],
+            "kept_output": head.kept_output if head else False,
+        }
+
+    def text(self) -> str:
+        """For people: one line that says it all, and what belongs to it below."""
+        if self.fault is not None:
+            return f"{self.rule}\n  error: " + str(self.fault).replace("\n", "\n  ")
+        lines = [self.rule, *(f"  {name:<11} {said}" for name, said in self._lines() if said)]
+        return "\n".join(lines)
+
+    def _lines(self) -> list[tuple[str, str | None]]:
+        return [
+            ("epoch", self._epoch()),
+            ("watermark", iso(self.head.watermark, self.zoned) if self.head else None),
+            ("windows", self.windows.text() if self.windows else None),
+            ("open", self._open()),
+            ("held by", self.holder),
+            *(("behind", _behind(name, lag)) for name, lag in self.lag.items()),
+            ("rows", self._totals()),
+            ("lost", f"epochs {', '.join(map(str, self.head.lost))} (qos 0)" if self.head and self.head.lost else None),
+            *(
+                ("state", f"{name}: {s.rows} rows, {size(s.bytes)} in {s.files} files")
+                for name, s in self.state.items()
+            ),
+            *(("delivery", _delivered(sink, bool(self.head and self.head.kept_output))) for sink in self.delivery),
+        ]
+
+    def _epoch(self) -> str:
+        if self.head is None or self.newest is None:
+            return "has not run yet"
+        return f"{self.head.epoch} of generation {self.head.generation}, {self.newest.at} by {self.newest.run}"
+
+    def _open(self) -> str | None:
+        if self.head is None:
+            return None
+        if self.head.seal is not None:
+            return f"a {self.head.seal.why} has not finished; the next run goes on with it"
+        if self.head.open is None:
+            return None
+        return f"epoch {self.head.epoch + 1} has been tried {self.head.attempt} times; the next run finishes it"
+
+    def _totals(self) -> str | None:
+        found = [f"{self.totals[name]} {name}" for name in TOTALS if self.totals.get(name)]
+        return ", ".join(found) or None
+
+
+def standing(rule: Rule, root: Path) -> Standing:
+    """Never raises what is wrong with this rule: it is told."""
+    home = Home(root, rule.rule)
+    try:
+        ledger = LedgerReader.load(home.ledger)
+        head = ledger.head if ledger else None
+        rows = ledger.rows if ledger else []
+        return Standing(
+            rule.rule,
+            head=head,
+            newest=_newest(rows),
+            holder=holder_text(home.lock) if holder_pid(home.lock) is not None else None,
+            lag=_lag(rule, head),
+            totals=_totals(rows, head),
+            state=_state(rule, head, root),
+            windows=open_windows(rule, head, root) if head else None,
+            delivery=delivery(rule, head.kept_output if head else False),
+            zoned=zoned(rule, head),
+        )
+    except FloodmarkError as fault:
+        return Standing(rule.rule, fault=fault)
+
+
+def _newest(rows: list[Row]) -> Row | None:
+    return next((row for row in reversed(rows) if row.kind in ("commit", "lost")), None)
+
+
+def _lag(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
+    found: dict[str, Lag | str] = {}
+    lines = head.entry.offsets if head else ()
+    for (name, source), line in zip(sources(rule).items(), lines, strict=False):
+        try:
+            source.check_identity(line)
+            found[name] = lag_of(source, line)
+        except FloodmarkError as fault:
+            found[name] = str(fault)
+    return found
+
+
+def _totals(rows: list[Row], head: Head | None) -> dict[str, int]:
+    """Counts over the epochs of the newest generation."""
+    found = dict.fromkeys(TOTALS, 0)
+    for row in rows:
+        if head is None or row.generation != head.generation or row.kind not in ("commit", "lost"):
+            continue
+        for name, count in _counts(row).items():
+            found[name] += count
+    return found
+
+
+def _counts(row: Row) -> dict[str, int]:
+    if row.kind == "lost":
+        lost = Lost.model_validate_json(row.body)
+        counts = total(lost.counts)
+        return {"read": counts.read, "filtered": counts.filtered, "lost": lost.lost}
+    commit = Commit.model_validate_json(row.body)
+    return {**total(commit.counts).model_dump(), "output": commit.output_rows}
+
+
+def _state(rule: Rule, head: Head | None, root: Path) -> dict[str, StateSize]:
+    if head is None or rule.query.window is None:
+        return {}
+    found = {name: state_table(rule, head, root, name) for name in timed(rule)}
+    return {name: _size(table) for name, table in found.items() if table}
+
+
+def _size(table: DeltaTable) -> StateSize:
+    files = table.get_add_actions(flatten=True)
+    rows, sizes = values_of(files["num_records"]), values_of(files["size_bytes"])
+    return StateSize(sum(count or 0 for count in rows), sum(sizes), len(sizes))
+
+
+def _behind(name: str, lag: Lag | str) -> str:
+    if isinstance(lag, str):
+        return lag
+    if not lag.commits:
+        return f"{name}: nothing new (table version {lag.newest})"
+    first = ", still in its first snapshot" if lag.in_snapshot else ""
+    return f"{name}: {lag.commits} commits with new data up to table version {lag.newest}{first}"
+
+
+def _delivered(sink: SinkDelivery, kept_output: bool) -> str:
+    kept = " (since `reset --keep-output`)" if kept_output and sink.delivery != sink.rule else ""
+    return f"{sink.sink}: {sink.delivery}{kept}"

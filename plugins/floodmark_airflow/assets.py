@@ -1,0 +1,24 @@
+"""Tables as Airflow assets: one spelling for one place, so that a rule's sink wakes the rules that read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+
+from airflow.sdk import Asset
+
+from floodmark.core.addresses import location
+
+if TYPE_CHECKING:
+    from floodmark.core.rules import Rule
+
+
+def asset(address: str) -> Asset:
+    """The asset of a table; a local path becomes `file:///…`, for Airflow wants a URI."""
+    place = location(address)
+    return Asset(place if urlparse(place).scheme else f"file://{place}")
+
+
+def outlets(rule: Rule) -> list[Asset]:
+    """One asset for each table that the rule writes."""
+    return [asset(sink.address) for sink in rule.sinks if sink.kind == "delta" and sink.address]

@@ -1,0 +1,132 @@
+"""The operator behind every rule's task: look, run, check."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from floodmark.errors import FloodmarkError
+from floodmark_airflow import settings
+from floodmark_airflow.submit import HOPELESS, RuleSubmitHook, environment, spark_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow.sdk import Context
+
+    from floodmark.connectors.news import News
+    from floodmark.core.rules import Rule
+
+CONNECTION = "spark_default"
+
+
+class RuleRunOperator(SparkSubmitOperator):
+    """One run of a rule.
+
+    1. LOOK   without a JVM: is there anything to do? If not, the task is skipped.
+    2. RUN    spark-submit; its exit code says whether a retry can help.
+    3. CHECK  the ledger has reached what step 1 saw, whoever committed it. No green run without it.
+    """
+
+    def __init__(self, *, rule: Rule, **kwargs: Any):
+        super().__init__(
+            conn_id=CONNECTION,
+            application=str(settings.APPLICATION),
+            application_args=_arguments(rule.rule),
+            name=f"floodmark {rule.rule}",
+            **spark_options(rule.spark),
+            durable=False,  # the ledger remembers; Airflow's own memory would call a cleared task done
+            **kwargs,
+        )
+        self.rule = rule
+
+    def execute(self, context: Context) -> None:
+        with _translated():
+            news = self._look()
+        if news.why is None:
+            self._nothing_to_do(news, context)
+            return
+        self.log.info("rule %s: %s", self.rule.rule, news.why)
+        super().execute(context)
+        with _translated():
+            self._check(news)
+
+    def _look(self) -> News:
+        # Not at the top: parsing a DAG needs no table.
+        from floodmark.connectors.news import look
+
+        return look(self.rule, settings.home_folder())
+
+    def _check(self, news: News) -> None:
+        from floodmark.connectors.news import check_reached
+
+        epoch = check_reached(self.rule, settings.home_folder(), news.seen)
+        self.log.info("rule %s: epoch %s is committed; all input seen at the start is folded", self.rule.rule, epoch)
+
+    def _nothing_to_do(self, news: News, context: Context) -> None:
+        """Skip; but succeed where an earlier try of this very run committed, for nobody has told the assets yet."""
+        if context["ti"].try_number > 1 and self._has_committed(run_name(context["run_id"], "")):
+            self.log.info("rule %s: an earlier try of this run committed up to epoch %s", self.rule.rule, news.epoch)
+            return
+        raise AirflowSkipException(f"nothing new since epoch {news.epoch}")
+
+    def _has_committed(self, tries: str) -> bool:
+        from floodmark.ledger.home import Home
+        from floodmark.ledger.ledger import LedgerReader
+
+        ledger = LedgerReader.load(Home(settings.home_folder(), self.rule.rule).ledger)
+        return ledger is not None and any(row.kind == "commit" and row.run.startswith(tries) for row in ledger.rows)
+
+    def on_kill(self) -> None:
+        if self._hook is not None:  # asking for one here would look up the connection while being killed
+            super().on_kill()
+
+    def _get_hook(self) -> RuleSubmitHook:
+        return RuleSubmitHook(
+            env_vars=environment(),
+            conf=self.conf,
+            conn_id=self._conn_id,
+            jars=self.jars,
+            driver_memory=self._driver_memory,
+            name=self.name,
+            application_args=self.application_args,
+        )
+
+
+class BrokenRuleOperator(BaseOperator):
+    """Stands for a rule whose file cannot be used: it fails with the reason."""
+
+    def __init__(self, *, file: str, reason: str, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.file, self.reason = file, reason
+
+    def execute(self, context: Context) -> None:
+        raise AirflowFailException(f"{self.file}: {self.reason}")
+
+
+def run_name(run: str, attempt: str) -> str:
+    """How the ledger names one try of an Airflow run."""
+    return f"{run}.try{attempt}"
+
+
+def _arguments(rule: str) -> list[str]:
+    return [
+        rule,
+        *("--rules", str(settings.rules_folder())),
+        *("--home", str(settings.home_folder())),
+        *("--run-id", run_name("{{ run_id }}", "{{ ti.try_number }}")),
+    ]
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Floodmark's own errors, as Airflow's: those that a retry can heal, and those that it cannot."""
+    try:
+        yield
+    except FloodmarkError as fault:
+        kind = AirflowFailException if fault.exit_code in HOPELESS else AirflowException
+        raise kind(str(fault)) from fault

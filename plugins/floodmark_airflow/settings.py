@@ -1,0 +1,20 @@
+"""Where things are, read from the environment when asked and never at import."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[2]
+JOBS = CHECKOUT / "jobs"
+APPLICATION = JOBS / "run_rule.py"
+
+
+def rules_folder() -> Path:
+    """FLOODMARK_RULES, or `rules/` of the checkout; absolute."""
+    return Path(os.environ.get("FLOODMARK_RULES") or CHECKOUT / "rules").absolute()
+
+
+def home_folder() -> Path:
+    """FLOODMARK_HOME, or `./home`; absolute."""
+    return Path(os.environ.get("FLOODMARK_HOME") or "home").absolute()

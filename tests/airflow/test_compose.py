@@ -1,0 +1,98 @@
+"""The Compose file: valid by the specification's own schema, whole, and without a secret in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+CHECKOUT = Path(__file__).parents[2]
+TEXT = (CHECKOUT / "docker-compose.yaml").read_text()
+VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:[-?][^}]*)?\}")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(TEXT)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ours(compose: dict[str, Any]) -> dict[str, Any]:
+    """The services that run our image."""
+    return {name: one for name, one in compose["services"].items() if "build" in one}
+
+
+def validator() -> jsonschema.Draft7Validator:
+    return jsonschema.Draft7Validator(json.loads(Path(__file__).with_name("compose-spec.json").read_text()))
+
+
+def test_it_is_valid_by_the_compose_specification(compose: dict[str, Any]) -> None:
+    assert [f"{'/'.join(map(str, fault.path))}: {fault.message}" for fault in validator().iter_errors(compose)] == []
+
+
+def test_the_schema_would_find_a_fault(compose: dict[str, Any]) -> None:
+    services = {**compose["services"], "postgres": {"imagine": "postgres:16"}}
+    assert not validator().is_valid({**compose, "services": services})
+
+
+def test_airflow_is_complete(ours: dict[str, Any]) -> None:
+    commands = {name: one["command"] for name, one in ours.items()}
+    assert {command[1] for command in commands.values() if command[0] == "airflow"} == {
+        "api-server",
+        "scheduler",
+        "dag-processor",
+        "triggerer",
+    }
+    assert "airflow-init" in commands
+
+
+def test_services_that_stay_are_watched(compose: dict[str, Any]) -> None:
+    unwatched = [
+        name for name, one in compose["services"].items() if one["restart"] != "no" and "healthcheck" not in one
+    ]
+    assert unwatched == []
+
+
+def test_all_share_one_lake_one_home_and_one_secret(ours: dict[str, Any]) -> None:
+    for one in ours.values():
+        assert {"lake:/data/lake", "home:/data/home"} <= set(one["volumes"])
+        assert one["environment"]["LAKE"] == "/data/lake"
+        assert one["environment"]["FLOODMARK_HOME"] == "/data/home"
+        assert one["environment"]["AIRFLOW__API_AUTH__JWT_SECRET"].startswith("${JWT_SECRET:?")
+
+
+def test_every_named_volume_is_declared(compose: dict[str, Any]) -> None:
+    used = {volume.split(":")[0] for one in compose["services"].values() for volume in one["volumes"]}
+    assert {name for name in used if not name.startswith(".")} == set(compose["volumes"])
+
+
+def test_every_variable_without_a_default_is_in_the_example_and_empty_there() -> None:
+    required = {name for name, rest in VARIABLE.findall(TEXT) if not rest.startswith(":-")}
+    lines = (CHECKOUT / "docker" / ".env.example").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z_]+=", line))
+    assert set(given) == required
+    assert set(given.values()) == {""}
+
+
+def test_the_spark_connection_is_local_unless_told_otherwise(ours: dict[str, Any]) -> None:
+    for one in ours.values():
+        text = one["environment"]["AIRFLOW_CONN_SPARK_DEFAULT"].replace("${SPARK_MASTER:-local[*]}", "local[*]")
+        assert json.loads(text) == {"conn_type": "spark", "host": "local[*]"}
+
+
+def test_what_the_image_copies_and_the_services_start_exists(ours: dict[str, Any]) -> None:
+    copies = [
+        line.split()[2:-1] for line in (CHECKOUT / "docker" / "Dockerfile").read_text().splitlines() if "COPY" in line
+    ]
+    files = [name for names in copies for name in names]
+    files += [one["command"][1] for one in ours.values() if one["command"][0] != "airflow"]
+    files += [one["build"]["dockerfile"] for one in ours.values()]
+    assert [name for name in files if not (CHECKOUT / name).exists()] == []
+    kept = (CHECKOUT / "docker" / "Dockerfile.dockerignore").read_text().split()
+    assert [n for names in copies for n in names if not any(n.startswith(k[1:]) for k in kept if k[0] == "!")] == []

@@ -1,0 +1,172 @@
+"""What Airflow makes of a rules folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import Asset, CronTriggerTimetable
+from airflow.serialization.serialized_objects import DagSerialization
+
+CHECKOUT = Path(__file__).parents[2]
+DAGS = CHECKOUT / "dags"
+
+
+def write(rules: Path, name: str, **settings: Any) -> Path:
+    text = {
+        "rule": name,
+        "streams": {"events": {"delta": "${LAKE}/events"}},
+        "sql": "SELECT n FROM events",
+        "sinks": [{"delta": f"${{LAKE}}/{name}_out"}],
+        **settings,
+    }
+    path = rules / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(text, sort_keys=False))
+    return path
+
+
+def parse() -> DagBag:
+    return DagBag(dag_folder=str(DAGS))
+
+
+def test_each_rule_is_a_dag_and_nothing_is_wrong(rules: Path) -> None:
+    write(rules, "one")
+    write(rules, "two")
+    bag = parse()
+    assert bag.import_errors == {}
+    assert sorted(bag.dags) == ["rule.one", "rule.two"]
+
+
+def test_the_example_rules_are_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLOODMARK_RULES", raising=False)
+    bag = parse()
+    assert bag.import_errors == {}
+    assert "rule.departure_delays" in bag.dags
+
+
+def test_a_bad_rule_keeps_its_dag_unscheduled_and_the_others_theirs(rules: Path) -> None:
+    write(rules, "good", schedule="@hourly")
+    write(rules, "bad", schedule="@hourly", qos=7)
+    bag = parse()
+    assert sorted(bag.dags) == ["rule.bad", "rule.good"]
+    assert bag.dags["rule.bad"].schedule is None
+    assert bag.dags["rule.good"].schedule is not None
+    (only,) = bag.import_errors
+    assert only.endswith("rules_errors.py")
+    assert "bad.yaml" in bag.import_errors[only]
+    assert "qos: expected 0" in bag.import_errors[only]
+
+
+def test_what_airflow_itself_refuses_takes_no_other_dag_along(rules: Path) -> None:
+    write(rules, "good")
+    write(rules, "never", schedule="99 99 * * *")
+    bag = parse()
+    assert sorted(bag.dags) == ["rule.good", "rule.never"]
+    assert bag.dags["rule.never"].schedule is None
+    assert len(bag.import_errors) == 1
+
+
+def test_a_bad_file_whose_name_is_no_dag_id_gets_one_that_is_free(rules: Path) -> None:
+    write(rules, "a_b")
+    (rules / "a b.yaml").write_text("rule: a b\n")
+    (rules / "a_b.yml").write_text("rule: a_b\n")
+    ids = sorted(parse().dags)
+    assert len(ids) == 3
+    assert "rule.a_b" in ids
+    assert all(one.startswith("rule.a_b") for one in ids)
+
+
+def test_a_task_process_builds_only_its_own_dag(rules: Path) -> None:
+    from floodmark_airflow.dag_factory import all_dags
+
+    write(rules, "one")
+    write(rules, "two")
+    (rules / "three.yaml").write_text("rule: 3\n")
+    assert [dag.dag_id for dag in all_dags("rule.two")] == ["rule.two"]
+    assert [dag.dag_id for dag in all_dags("rule.three")] == ["rule.three"]
+
+
+def test_a_missing_rules_folder_is_an_import_error(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOODMARK_RULES", str(rules / "elsewhere"))
+    assert all("expected a folder of rule files" in text for text in parse().import_errors.values())
+
+
+def test_contract_of_every_dag(rules: Path) -> None:
+    write(rules, "good", airflow={"retries": 5, "retry_delay": "7 seconds", "tags": ["t"], "owner": "me"})
+    write(rules, "bad", qos=7)
+    bag = parse()
+    for dag in bag.dags.values():
+        (task,) = dag.tasks
+        assert task.task_id == "run"
+        assert not dag.catchup
+        assert dag.max_active_runs == 1
+        assert task.max_active_tis_per_dag == 1
+        assert task.execution_timeout
+        DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    good = bag.dags["rule.good"]
+    (task,) = good.tasks
+    assert (task.retries, task.retry_delay.total_seconds(), task.owner) == (5, 7, "me")
+    assert good.tags == {"floodmark", "t"}
+    assert Path(task.application).is_file()
+    assert all(Path(jar).is_file() for jar in task.jars.split(","))
+    assert task.durable is False
+
+
+def test_two_parses_give_one_dag_version(rules: Path) -> None:
+    write(rules, "one", schedule="@hourly")
+    first, second = (DagSerialization.to_dict(parse().dags["rule.one"]) for _ in range(2))
+    assert first == second
+
+
+def test_schedules(rules: Path) -> None:
+    from floodmark_airflow.dag_factory import load_catalog
+
+    write(rules, "cron", schedule="*/5 * * * *", timezone="Europe/Berlin")
+    write(rules, "preset", schedule="@daily")
+    write(rules, "once", schedule="@once")
+    write(rules, "never")
+    dags = {dag_id: dag.timetable for dag_id, dag in load_catalog().dags.items()}
+    assert isinstance(dags["rule.cron"], CronTriggerTimetable)
+    assert str(dags["rule.cron"].timezone) == "Europe/Berlin"
+    assert isinstance(dags["rule.preset"], CronTriggerTimetable)
+    assert type(dags["rule.once"]).__name__ == "OnceTimetable"
+    assert type(dags["rule.never"]).__name__ == "NullTimetable"
+
+
+@pytest.mark.parametrize("spelling", ["{lake}/first_out", "file://{lake}/first_out", "{lake}/first_out/"])
+def test_a_sink_wakes_the_rule_that_is_scheduled_by_it(rules: Path, place: Path, spelling: str) -> None:
+    write(rules, "first")
+    written = spelling.format(lake=place / "lake")
+    write(rules, "second", schedule={"assets": [written]}, streams={"events": {"delta": written}})
+    dags = parse().dags
+    (outlet,) = dags["rule.first"].tasks[0].outlets
+    assert outlet == Asset(f"file://{place}/lake/first_out")
+    assert dags["rule.second"].timetable.asset_condition.objects == (outlet,)
+
+
+def test_parsing_loads_neither_spark_nor_tables(rules: Path) -> None:
+    write(rules, "one")
+    program = (
+        "import sys; from airflow.dag_processing.dagbag import DagBag; "
+        f"bag = DagBag(dag_folder={str(DAGS)!r}); assert 'rule.one' in bag.dags, bag.import_errors; "
+        "print([name for name in ('pyspark', 'deltalake', 'pyarrow', 'pandas') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ)
+    assert found.stdout.splitlines()[-1] == "[]", found.stdout + found.stderr
+
+
+def test_airflow_runs_only_the_plugin_file_as_a_plugin() -> None:
+    lines = (CHECKOUT / "plugins" / ".airflowignore").read_text().splitlines()
+    assert "floodmark_airflow/" in lines
+    from airflow import plugins_manager
+
+    plugins, errors = plugins_manager._get_plugins()
+    assert not errors
+    assert "floodmark" in [plugin.name for plugin in plugins]
+    assert "dag_factory" not in sys.modules

@@ -1,0 +1,223 @@
+"""The task of a rule: real tables and processes; spark-submit is a script that ends as the test says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from deltalake import write_deltalake
+from test_dags import write
+
+from floodmark.connectors.registry import sources
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit
+from floodmark.core.rules import Rule, load_rule
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
+from floodmark_airflow.dag_factory import build
+from floodmark_airflow.operators import RuleRunOperator
+from floodmark_airflow.processes import kill_tree
+from floodmark_airflow.submit import RuleSubmitHook
+
+
+@pytest.fixture
+def rule(rules: Path, place: Path) -> Rule:
+    """A rule whose source has one row, none of which is folded yet."""
+    path = write(rules, "one")
+    arrive(place)
+    return load_rule(path, os.environ)
+
+
+def arrive(place: Path) -> None:
+    write_deltalake(str(place / "lake" / "events"), pa.table({"n": [1]}), mode="append")
+
+
+def fold_all(rule: Rule, home: Path, run: str = "earlier") -> None:
+    """A ledger that says that all of the input is folded."""
+    ends = [source._at(table := source.table(), table.version() + 1) for source in sources(rule).values()]
+    ledger = Ledger.open(Home(home, rule.rule).ledger, run)
+    entry = Entry(0, tuple(ends)).text()
+    ledger.begin(1, "token", Commit(entry=entry, watermark=None, maxima={}, rule=rule.to_json()))
+
+
+def task_of(rule: Rule) -> RuleRunOperator:
+    (task,) = build(rule).tasks
+    assert isinstance(task, RuleRunOperator)
+    return task
+
+
+def context(try_number: int = 1) -> Any:
+    return {"run_id": "manual__1", "ti": SimpleNamespace(try_number=try_number)}
+
+
+def execute(rule: Rule, try_number: int = 1) -> None:
+    task = task_of(rule)
+    given = context(try_number)
+    task.render_template_fields(given)
+    task.execute(given)
+
+
+def spark_submit(fake_path: Path, script: str) -> None:
+    """Put a spark-submit on PATH that notes its arguments and runs the script."""
+    program = fake_path / "spark-submit"
+    program.write_text(f'#!/bin/sh\nfor word; do echo "$word"; done >{fake_path}/arguments\n{script}\n')
+    program.chmod(0o755)
+
+
+def was_started(fake_path: Path) -> bool:
+    return (fake_path / "arguments").exists()
+
+
+def test_a_run_that_ends_well_and_reached_the_end_is_green(rule: Rule, place: Path, fake_path: Path) -> None:
+    fold_all(rule, place / "later")
+    spark_submit(fake_path, f"env >{fake_path}/env; mv {place}/later/one {place}/home/one")
+    execute(rule)
+    words = (fake_path / "arguments").read_text().splitlines()
+    assert words[:2] == ["--master", "local[*]"]
+    assert words[words.index("--driver-memory") + 1] == "3g"
+    assert [Path(jar).name.split("_")[0] for jar in words[words.index("--jars") + 1].split(",")] == [
+        "delta-spark",
+        "delta-storage-4.4.0.jar",
+    ]
+    job = next(at for at, word in enumerate(words) if word.endswith("/jobs/run_rule.py"))
+    assert words[job + 1 :] == [
+        "one",
+        *("--rules", f"{place}/rules"),
+        *("--home", f"{place}/home"),
+        *("--run-id", "manual__1.try1"),
+    ]
+    assert "FLOODMARK_MASTER=local[*]\n" in (fake_path / "env").read_text()
+
+
+def test_a_green_exit_short_of_the_end_is_not_believed(rule: Rule, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowException, match="the run ended, yet its ledger says that the rule has not run yet"):
+        execute(rule)
+
+
+def test_nothing_new_skips_without_a_jvm(rule: Rule, place: Path, fake_path: Path) -> None:
+    fold_all(rule, place / "home")
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowSkipException, match="nothing new since epoch 0"):
+        execute(rule)
+    assert not was_started(fake_path)
+
+
+def test_new_data_is_work(rule: Rule, place: Path, fake_path: Path) -> None:
+    fold_all(rule, place / "home")
+    arrive(place)
+    spark_submit(fake_path, "exit 1")
+    with pytest.raises(AirflowException):
+        execute(rule)
+    assert was_started(fake_path)
+
+
+def test_a_retry_with_nothing_left_tells_the_assets_what_its_first_try_committed(
+    rule: Rule, place: Path, fake_path: Path
+) -> None:
+    fold_all(rule, place / "home", run="manual__1.try1")
+    spark_submit(fake_path, "exit 0")
+    execute(rule, try_number=2)
+    assert not was_started(fake_path)
+
+
+def test_a_retry_with_nothing_left_by_another_run_is_skipped(rule: Rule, place: Path) -> None:
+    fold_all(rule, place / "home", run="manual__11.try1")
+    with pytest.raises(AirflowSkipException):
+        execute(rule, try_number=2)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(1, AirflowException), (2, AirflowFailException), (3, AirflowFailException), (137, AirflowException)],
+)
+def test_the_exit_code_says_whether_to_retry(rule: Rule, fake_path: Path, code: int, kind: type[Exception]) -> None:
+    spark_submit(fake_path, f"echo the reason; exit {code}")
+    with pytest.raises(AirflowException, match="the reason") as fault:
+        execute(rule)
+    assert type(fault.value) is kind
+
+
+def test_a_table_that_is_not_there_yet_may_be_retried(rule: Rule, place: Path, fake_path: Path) -> None:
+    shutil.rmtree(place / "lake" / "events")
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowException, match="no Delta table") as fault:
+        execute(rule)
+    assert type(fault.value) is AirflowException
+    assert not was_started(fake_path)
+
+
+def test_a_source_that_was_made_anew_fails_for_good(rule: Rule, place: Path) -> None:
+    fold_all(rule, place / "home")
+    shutil.rmtree(place / "lake" / "events")
+    arrive(place)
+    with pytest.raises(AirflowFailException, match="made anew or cloned"):
+        execute(rule)
+
+
+def test_a_broken_rule_fails_with_the_reason(rules: Path) -> None:
+    from floodmark_airflow.dag_factory import all_dags
+
+    write(rules, "bad", qos=7)
+    (dag,) = all_dags()
+    with pytest.raises(AirflowFailException, match="qos: expected 0"):
+        dag.tasks[0].execute(context())
+
+
+def test_the_spark_connection_is_local() -> None:
+    assert RuleSubmitHook(env_vars={})._connection["master"] == "local[*]"
+
+
+def wait_for(file: Path, lines: int) -> list[int]:
+    for _ in range(500):
+        if file.exists() and len(found := file.read_text().split()) == lines:
+            return [int(pid) for pid in found]
+        threading.Event().wait(0.02)
+    raise AssertionError(f"{file} never had {lines} lines")
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_kill_ends_the_whole_tree_even_those_that_left_the_group(rule: Rule, fake_path: Path) -> None:
+    pids = fake_path / "pids"
+    spark_submit(fake_path, f"echo $$ >>{pids}; setsid sh -c 'echo $$ >>{pids}; sleep 300' & sleep 300")
+    task = task_of(rule)
+    faults: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            task.execute(context())
+        except AirflowException as fault:
+            faults.append(fault)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    started = wait_for(pids, 2)
+    task.on_kill()
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+    assert faults
+    assert all(gone(pid) for pid in started)
+
+
+def test_a_kill_before_the_submit_is_quiet(rule: Rule) -> None:
+    task_of(rule).on_kill()
+
+
+def test_killing_what_is_gone_is_no_error() -> None:
+    process = subprocess.Popen(["sleep", "300"])
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert kill_tree(process.pid) == []

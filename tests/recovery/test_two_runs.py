@@ -1,0 +1,40 @@
+"""Two real runs of one rule at once: one works, the other is refused and told by whom; a kill frees the rule."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from support.flow import START, Flow, event, rows_of
+from support.oracle import ordered, tumbling
+from support.processes import kill_all, started, wait_until
+
+CHECKOUT = Path(__file__).parents[2]
+EVENTS = [event(0), event(70), event(200)]
+LIMIT = 120.0
+
+
+def test_the_second_run_is_refused_while_the_first_works(place: Path) -> None:
+    flow = Flow(place)
+    flow.arrive(EVENTS)
+    flow.write_rule()
+    mark = place / f"{flow.name}.commit.before"
+    hold = {"FLOODMARK_CRASH_AT": f"{flow.name}:commit.before", "FLOODMARK_CRASH_MARKS": str(place)}
+    with _run(flow, hold, place / "first.txt") as first:
+        assert wait_until(mark.exists, first, LIMIT), (place / "first.txt").read_text()
+        with _run(flow, {}, place / "second.txt") as second:
+            assert second.wait(LIMIT) == 1
+        assert f"driver {first.pid}" in (place / "second.txt").read_text()
+        assert not flow.ledger().head.epoch  # type: ignore[union-attr]
+        kill_all(first.pid)
+    with _run(flow, {}, place / "third.txt") as third:
+        assert third.wait(LIMIT) == 0, (place / "third.txt").read_text()
+    rows = ordered(tuple(row.values()) for row in rows_of(flow.sink()))
+    assert rows == tumbling(EVENTS, START + timedelta(seconds=170))
+
+
+def _run(flow: Flow, env: dict[str, str], log: Path) -> Any:
+    command = [sys.executable, "-m", "support.many", "run", str(flow.root), flow.name]
+    return started(command, {"PYTHONPATH": f"{CHECKOUT / 'jobs'}:{CHECKOUT / 'tests'}", "TZ": "UTC", **env}, log)
