@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from floodmark.cli.boundary import exit_code, message
 from floodmark.cli.output import iso
 from floodmark.cli.selection import Selection
+from floodmark.cli.stopping import STOPPED, Stopping
 from floodmark.cli.working import Working, working
 from floodmark.cli.zones import zoned
 from floodmark.connectors.news import look
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.rules import Rule
-from floodmark.errors import Busy, FloodmarkError, worst
+from floodmark.errors import Busy, FloodmarkError, RunFailed, worst
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -179,7 +180,6 @@ class _Application:
 
     def work(self, rules: list[Rule], master: str, parallel: int | None) -> int | None:
         """Run the rules; the signal that ended this early, if any."""
-        from floodmark.cli.stopping import Stopping
         from floodmark.spark.session import root_session
 
         with Stopping() as stopping:
@@ -189,7 +189,15 @@ class _Application:
                 self._in_threads(session, rules, min(parallel or MOST_AT_A_TIME, len(rules)), stopping.check)
             finally:
                 session.stop()
+        if stopping.signal is not None:
+            self._say_stopped(rules)
         return stopping.signal
+
+    def _say_stopped(self, rules: list[Rule]) -> None:
+        """What a cancelled job raised says nothing to anybody."""
+        for outcome in (self._outcomes[rule.rule] for rule in rules):
+            if outcome.fault is not None:
+                outcome.fault = RunFailed(f"rule {outcome.rule}: {STOPPED}")
 
     def _in_threads(self, session: SparkSession, rules: list[Rule], threads: int, check: Callable[[], None]) -> None:
         with ThreadPoolExecutor(max_workers=threads) as pool:

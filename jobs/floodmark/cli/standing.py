@@ -195,7 +195,8 @@ def _behind(name: str, lag: Lag | str) -> str:
     if not lag.commits:
         return f"{name}: nothing new (table version {lag.newest})"
     first = ", still in its first snapshot" if lag.in_snapshot else ""
-    return f"{name}: {lag.commits} commits with new data up to table version {lag.newest}{first}"
+    commits = "1 commit" if lag.commits == 1 else f"{lag.commits} commits"
+    return f"{name}: {commits} with new data up to table version {lag.newest}{first}"
 
 
 def _delivered(sink: SinkDelivery, kept_output: bool) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 GRACE = 20.0  # seconds for the rules to come to an end; Airflow kills after 60
 AGAIN = 0.5  # seconds between two cancellings: a rule may start another Spark job while the first is cancelled
+STOPPED = "stopped when asked to; the next run finishes what is open"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -52,7 +53,7 @@ class Stopping:
     def check(self) -> None:
         """Called between epochs: a good moment to stop."""
         if self.signal is not None:
-            raise RunFailed("stopped when asked to; the next run finishes what is open")
+            raise RunFailed(STOPPED)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None or self._session is None:

@@ -48,9 +48,8 @@ def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
         mark = _watermark(rule, batch)
         for name in rule.streams:
             batch.folded(name).createOrReplaceTempView(name)
-        found = [
-            (tuple(row), final) for frame, final in _results(session, rule, shape, mark) for row in frame.take(rows + 1)
-        ]
+        parts = _results(session, rule, shape, mark)
+        found = [(values, final) for frame, final in parts for values in _taken(frame, rows + 1)]
     columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
     return Preview(columns, found[:rows], len(found) > rows, batch.counts, mark, _time(rule, shape) == "timestamp")
 

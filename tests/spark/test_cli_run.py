@@ -1,0 +1,72 @@
+"""The command line with Spark: a process of its own for `run` and `reset`, the test's own session for `preview`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from support.flow import STATELESS, TUMBLING, Flow, event, rows_of
+
+from floodmark.spark.preview import preview
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def call(flow: Flow, *words: str) -> tuple[int, Any]:
+    """Exit code and the JSON document of a command."""
+    places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
+    environment = {**os.environ, **places, "FLOODMARK_MASTER": "local[2]", "PYTHONPATH": str(CHECKOUT / "jobs")}
+    command = [sys.executable, "-c", "from floodmark.cli import main; main()", *words, "--json"]
+    found = subprocess.run(command, env=environment, cwd=flow.root, capture_output=True, text=True, check=False)
+    assert found.stdout, found.stderr
+    return found.returncode, json.loads(found.stdout)
+
+
+def test_two_rules_share_an_application_a_failing_one_leaves_the_other_alone_and_reset_begins_anew(place: Path) -> None:
+    good, bad = Flow(place), Flow(place, "failing", "SELECT at, CAST(k AS INT) AS number FROM events")
+    for flow in (good, bad):
+        flow.arrive([event(1), event(70), event(200)])
+        flow.write_rule()
+
+    code, found = call(good, "run", "--all", "--run-id", "mine")
+
+    assert (code, found["run"], found["exit_code"]) == (3, "mine", 3)
+    assert found["rules"]["failing"]["error"]["type"] == "InputFault"
+    done = found["rules"]["counted"]
+    assert (done["result"], done["epoch"], done["open_windows"]["count"]) == ("done", 1, 1)
+    assert [row.run for row in good.ledger().rows] == ["mine"] * 3
+
+    code, found = call(good, "reset", "counted", "--yes")
+
+    assert (code, found["done"], found["generation"]) == (0, True, 2)
+    assert rows_of(good.sink()) == []
+
+
+def test_preview_marks_what_would_be_final_and_writes_nothing(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sql=TUMBLING)
+    flow.arrive([event(1), event(70), event(150), event(None)])
+    flow.write_rule()
+    before = sorted(place.rglob("*"))
+
+    found = preview(spark, flow.rule(), sample=100, rows=2)
+
+    assert found.counts["events"].dead == 1
+    assert [(values[0], final) for values, final in found.rows] == [
+        ("2001-01-01T00:00:00.000000Z", True),
+        ("2001-01-01T00:01:00.000000Z", True),
+    ]
+    assert found.more
+    assert found.columns[0] == ("start", "timestamp")
+    assert sorted(place.rglob("*")) == before
+
+
+def test_preview_of_a_stateless_rule_is_bounded(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sql=STATELESS)
+    flow.arrive([event(at) for at in range(50)])
+    found = preview(spark, flow.rule(), sample=10, rows=100)
+    assert (found.counts["events"].read, len(found.rows), found.more) == (10, 10, False)

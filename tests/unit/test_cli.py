@@ -1,0 +1,361 @@
+"""The command line without Spark: what it prints, refuses and answers from ledger and tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from support.flow import HOPPING, TUMBLING, Flow, event
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.cli.openwindows import open_windows
+from floodmark.cli.stopping import Stopping
+from floodmark.connectors.registry import sources
+from floodmark.core.entry import DeltaOffset, Entry
+from floodmark.core.records import Commit, Counts, Intent, Lost
+from floodmark.errors import RunFailed
+from floodmark.ledger.ledger import Ledger
+
+CHECKOUT = Path(__file__).parents[2]
+MINUTE = 60_000_000
+START = 978_307_200_000_000  # 2001-01-01T00:00:00Z
+APART = [("_epoch", pa.int64()), ("_stream", pa.string()), ("_reason", pa.string()), ("_source", pa.string())]
+ROW = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("k", pa.string())])
+
+
+def call(flow: Flow, *words: str, code: int = 0) -> str:
+    """Standard output and error of a command; it must end with `code`."""
+    found = CliRunner().invoke(app, [*words], env=_places(flow))
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+def facts(flow: Flow, *words: str, code: int = 0) -> Any:
+    found = CliRunner().invoke(app, [*words, "--json"], env=_places(flow))
+    assert found.exit_code == code, found.output
+    document = json.loads(found.stdout)
+    assert document["format"] == 1
+    return document
+
+
+def _places(flow: Flow) -> dict[str, str]:
+    return {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home), "COLUMNS": "200"}
+
+
+def offset(flow: Flow, version: int) -> str:
+    first = DeltaOffset.parse(next(iter(sources(flow.rule()).values())).start())
+    return DeltaOffset(first.table_id, version, -1, False).line()
+
+
+def intent(flow: Flow, version: int, watermark: int | None, top: int, counts: Counts) -> Intent:
+    rule = flow.rule()
+    return Intent(
+        entry=Entry(0, (offset(flow, version),)).text(),
+        watermark_before=None,
+        watermark=watermark,
+        maxima={"events": top},
+        counts={"events": counts},
+        rule=rule.to_json(),
+        rule_hash=rule.hash,
+        zone="UTC",
+        ansi=True,
+    )
+
+
+def commit(of: Intent, output: int = 0) -> Commit:
+    body = {"entry": of.entry, "watermark": of.watermark, "maxima": of.maxima, "counts": of.counts}
+    return Commit(intent=of.digest, output_rows=output, **body)  # type: ignore[arg-type]
+
+
+def begun(flow: Flow) -> Ledger:
+    """A ledger whose first generation stands before version 0 of the source."""
+    flow.arrive([event(1)])
+    flow.write_rule()
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    columns = {"events": [("at", "timestamp"), ("k", "string")]}
+    entry = Entry(0, (offset(flow, 0),)).text()
+    text = flow.rule().to_json()
+    ledger.begin(1, "token", Commit(entry=entry, watermark=None, maxima={"events": None}, columns=columns, rule=text))
+    return ledger
+
+
+def folded(flow: Flow, ledger: Ledger, version: int, top: int, watermark: int | None) -> None:
+    found = intent(flow, version, watermark, top, Counts(read=3, folded=2, late=1))
+    ledger.intend(found)
+    ledger.commit(commit(found, output=1))
+
+
+def keep(flow: Flow, epoch: int, *seconds: float) -> None:
+    """Rows of the state table, as an epoch writes them."""
+    rows = [{"at": event(at)["at"], "k": "a", "_epoch": epoch} for at in seconds]
+    schema = ROW.append(pa.field("_epoch", pa.int64()))
+    write_deltalake(flow.place.state(1, "events"), pa.Table.from_pylist(rows, schema=schema), mode="append")
+
+
+def set_apart(address: str, *epochs: int) -> None:
+    rows = [{"at": event(0)["at"], "k": "a", "_epoch": e, "_stream": "events", "_reason": "r"} for e in epochs]
+    schema = pa.schema([*ROW, *APART])
+    write_deltalake(address, pa.Table.from_pylist(rows, schema=schema), mode="append")
+
+
+@pytest.fixture
+def flow(place: Path) -> Flow:
+    return Flow(place)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = "pyspark pandas pyarrow deltalake sqlglot pydantic".split()
+    text = f"import sys, floodmark.cli.app; print([name for name in {heavy} if name in sys.modules])"
+    paths = {**os.environ, "PYTHONPATH": str(CHECKOUT / "jobs")}
+    found = subprocess.run([sys.executable, "-c", text], env=paths, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_every_command_explains_itself_with_an_example(flow: Flow) -> None:
+    for command in ("validate", "plan", "preview", "run", "reset", "list", "status", "epochs", "state", "late", "init"):
+        assert f"floodmark {command}" in call(flow, command, "--help")
+    assert "dead list departure_delays" in call(flow, "dead", "list", "--help")
+
+
+def test_validate_tells_good_files_and_every_error_of_bad_ones(flow: Flow) -> None:
+    flow.write_rule()
+    (flow.root / "rules" / "bad.yaml").write_text("rule: bad\nstreem: {}\n")
+    said = call(flow, "validate", code=2)
+    assert "OK  " in said
+    assert "did you mean 'streams'" in said
+    files = facts(flow, "validate", code=2)["files"]
+    assert [file["ok"] for file in files] == [False, True]
+    call(flow, "validate", str(flow.root / "rules" / "counted.yaml"))
+
+
+def test_validate_connect_wants_the_tables(flow: Flow) -> None:
+    flow.write_rule()
+    assert "no Delta table" in call(flow, "validate", "--connect", code=1)
+    flow.arrive([event(1)])
+    call(flow, "validate", "--connect")
+    flow.stream, flow.sql = {"event_time": "n"}, TUMBLING.replace("at,", "n,")
+    flow.write_rule()
+    assert "timestamp_millis(n)" in call(flow, "validate", "--connect", code=2)
+
+
+def test_validate_prints_the_schema(flow: Flow) -> None:
+    assert json.loads(call(flow, "validate", "--schema"))["type"] == "object"
+
+
+def test_an_unknown_rule_is_refused_with_the_nearest_name(flow: Flow) -> None:
+    flow.write_rule()
+    for words in (["plan", "conted"], ["run", "conted"], ["epochs", "conted"], ["reset", "conted", "--yes"]):
+        assert "did you mean 'counted'" in call(flow, *words, code=2)
+
+
+def test_a_bad_file_is_an_error_only_for_who_names_it(flow: Flow) -> None:
+    ledger = begun(flow)
+    folded(flow, ledger, 1, START, None)
+    (flow.root / "rules" / "bad.yaml").write_text("rule: bad\n")
+    assert "nothing new since epoch 1" in call(flow, "run", "counted")
+    assert "nothing new since epoch 1" in call(flow, "run", "--all", code=2)
+    call(flow, "run", "counted", "bad", code=2)
+    call(flow, "status")
+    call(flow, "status", "bad", code=2)
+    assert "bad rule file" in call(flow, "list")
+
+
+def test_run_wants_exactly_one_way_of_naming_rules(flow: Flow) -> None:
+    flow.write_rule()
+    call(flow, "run", code=2)
+    call(flow, "run", "counted", "--all", code=2)
+    assert "tags found: none" in call(flow, "run", "--tag", "x", code=2)
+
+
+def test_an_idle_run_starts_no_spark(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    found = facts(flow, "run", "counted")
+    assert found["rules"]["counted"]["result"] == "idle"
+    assert found["exit_code"] == 0
+
+
+def test_a_missing_table_is_told_before_spark_and_leaves_other_rules_alone(flow: Flow) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    Flow(flow.root, "other").write_rule()
+    found = facts(flow, "run", "--all", code=1)["rules"]
+    assert found["counted"]["result"] == "idle"
+    assert found["other"]["error"]["type"] == "NotThereYet"
+
+
+def test_plan_says_delivery_settings_and_the_next_run(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow.sinks, flow.settings = 1, {"epoch": {"max_files": 7}}
+    flow.arrive([event(1)])
+    path = flow.write_rule()
+    path.write_text(path.read_text().replace(flow.source, "${EVENTS}").replace("30 seconds", "${LATE:-30 seconds}"))
+    monkeypatch.setenv("EVENTS", flow.source)
+    found = facts(flow, "plan", "counted")
+    assert found["delivery"][0]["delivery"] == "exactly once"
+    settings = {setting["name"]: (setting["value"], setting["origin"]) for setting in found["settings"]}
+    assert settings["epoch.max_files"] == (7, "file")
+    assert settings["qos"] == (2, "default")
+    assert found["environment"] == {"EVENTS": "from the environment", "LATE": "its default"}
+    assert "has not run yet" in found["next_run"]
+    assert "windows of 1 minute" in call(flow, "plan", "counted")
+
+
+def test_open_windows_are_those_of_committed_rows_that_end_after_the_watermark(flow: Flow) -> None:
+    ledger = begun(flow)
+    keep(flow, 1, 10, 70, 130)
+    keep(flow, 2, 600)  # an epoch that is not committed
+    folded(flow, ledger, 1, START + 150_000_000, START + 2 * MINUTE)
+    assert ledger.head is not None
+    found = open_windows(flow.rule(), ledger.head, flow.home)
+    assert found is not None
+    assert found.count == 1  # those of second 10 and 70 ended at or before the watermark
+    assert found.oldest == (START + 2 * MINUTE, START + 3 * MINUTE)
+    assert found.holds == "events"
+    assert found.needs == START + 3 * MINUTE + 30_000_000
+
+
+def test_hopping_windows_are_each_counted_once(flow: Flow) -> None:
+    flow.sql = HOPPING
+    ledger = begun(flow)
+    keep(flow, 1, 0, 5, 59)
+    folded(flow, ledger, 1, START, None)
+    assert ledger.head is not None
+    found = open_windows(flow.rule(), ledger.head, flow.home)
+    assert found is not None
+    assert found.count == 5  # they start at -40, -20, 0, 20 and 40 seconds
+    assert found.oldest == (START - 40_000_000, START + 20_000_000)
+
+
+def test_status_tells_lag_totals_state_and_what_is_open(flow: Flow) -> None:
+    ledger = begun(flow)
+    keep(flow, 1, 130)
+    folded(flow, ledger, 1, START + 150_000_000, START + 2 * MINUTE)
+    flow.arrive([event(200)])
+    flow.arrive([event(201)])
+    ledger.intend(intent(flow, 2, START + 2 * MINUTE, START + 150_000_000, Counts(read=1, folded=1)))
+    found = facts(flow, "status", "counted")["rules"]["counted"]
+    assert found["lag"]["events"]["commits"] == 2
+    assert found["totals"] == {"read": 3, "filtered": 0, "folded": 2, "late": 1, "dead": 0, "lost": 0, "output": 1}
+    assert found["state"]["events"]["rows"] == 1
+    assert found["open"] == {"epoch": 2, "attempts": 1}
+    assert found["watermark"] == "2001-01-01T00:02:00Z"
+    assert found["open_windows"]["count"] == 1
+    assert "the next run finishes it" in call(flow, "status")
+
+
+def test_status_of_a_rule_without_runs(flow: Flow) -> None:
+    flow.write_rule()
+    assert "has not run yet" in call(flow, "status")
+
+
+def test_epochs_lists_committed_lost_and_open_ones(flow: Flow) -> None:
+    ledger = begun(flow)
+    folded(flow, ledger, 1, START, None)
+    flow.settings = {"qos": 0}
+    lost = intent(flow, 1, None, START, Counts(read=4, filtered=1, folded=3))
+    ledger.intend(lost)
+    body = {"intent": lost.digest, "entry": lost.entry, "watermark": None, "maxima": lost.maxima, "counts": lost.counts}
+    ledger.lose(Lost(**body, lost=3, lost_epochs=(2,), due=(None, None)))  # type: ignore[arg-type]
+    ledger.intend(intent(flow, 1, None, START, Counts(read=9, folded=9)))
+    ledger.intend(intent(flow, 1, None, START, Counts(read=9, folded=9)))
+    found = facts(flow, "epochs", "counted")["epochs"]
+    assert [epoch["result"] for epoch in found] == ["begun", "committed", "lost", "open"]
+    assert (found[2]["read"], found[2]["filtered"], found[2]["folded"], found[2]["lost"]) == (4, 1, 0, 3)
+    assert found[3]["attempts"] == 2
+    assert len(facts(flow, "epochs", "counted", "--last", "2")["epochs"]) == 2
+
+
+def test_late_and_dead_leave_out_what_is_not_committed(flow: Flow) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    set_apart(flow.place.late, 1, 1, 2)
+    set_apart(flow.place.dead, 1, 2)
+    assert facts(flow, "late", "counted", "--limit", "1")["rows"] == 2
+    assert facts(flow, "dead", "list", "counted")["rows"] == 1
+    assert facts(flow, "dead", "counted", "list")["shown"][0]["_reason"] == "r"
+
+
+def test_state_shows_what_a_window_still_needs(flow: Flow) -> None:
+    ledger = begun(flow)
+    keep(flow, 1, 10, 130)
+    folded(flow, ledger, 1, START + 150_000_000, START + 2 * MINUTE)
+    found = facts(flow, "state", "counted")["streams"]["events"]
+    assert found["rows"] == 1
+    assert found["shown"][0]["at"] == "2001-01-01T00:02:10Z"
+
+
+def test_commands_about_a_rule_that_has_not_run_are_refused(flow: Flow) -> None:
+    flow.write_rule()
+    for words in (["state", "counted"], ["epochs", "counted"], ["late", "counted"], ["reset", "counted", "--yes"]):
+        assert "has not run yet" in call(flow, *words, code=2)
+
+
+def test_reset_asks_and_refuses_without_anybody_to_ask(flow: Flow) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    assert "--yes" in call(flow, "reset", "counted", code=2)
+    said = facts(flow, "reset", "counted", "--dry-run")
+    assert (said["done"], said["ended_generation"], said["emptied"][-1]) == (False, 1, flow.sink(1))
+    assert flow.sink(0) not in facts(flow, "reset", "counted", "--dry-run", "--keep-output")["emptied"]
+
+
+def test_a_rule_that_another_run_holds_is_refused_before_spark_and_names_it(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    flow.arrive([event(2)])
+    flow.place.lock.with_name("lock.owner").write_text(
+        '{"run": "other", "host": "h", "since": "s", "driver_pid": 1, "jvm_pid": 2}'
+    )
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, str(flow.place.lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert other.stdout
+        other.stdout.readline()
+        monkeypatch.setitem(sys.modules, "pyspark", None)
+        assert "run other holds the rule" in call(flow, "run", "counted", code=1)
+        assert "run other holds" in facts(flow, "status", "counted")["rules"]["counted"]["holder"]
+    finally:
+        other.communicate()
+
+
+def test_a_signal_cancels_what_spark_does_and_is_seen_between_epochs() -> None:
+    context = SimpleNamespace(cancelled=threading.Event())
+    context.cancelAllJobs = context.cancelled.set
+    with Stopping() as stopping:
+        stopping.check()
+        stopping.application(SimpleNamespace(sparkContext=context))  # type: ignore[arg-type]
+        signal.raise_signal(signal.SIGTERM)
+        assert context.cancelled.wait(5)
+        with pytest.raises(RunFailed, match="the next run finishes"):
+            stopping.check()
+    assert stopping.signal == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_init_writes_a_rule_that_is_valid_and_overwrites_nothing(flow: Flow) -> None:
+    said = call(flow, "init", str(flow.root / "mine"))
+    assert "floodmark run hello" in said
+    assert "OK" in call(flow, "validate", str(flow.root / "mine" / "rules"))
+    before = (flow.root / "mine" / "rules" / "hello.yaml").read_text()
+    assert "not overwritten" in call(flow, "init", str(flow.root / "mine"), code=2)
+    assert (flow.root / "mine" / "rules" / "hello.yaml").read_text() == before
+
+
+def test_an_unexpected_error_is_told_in_one_line(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    flow.write_rule()
+    monkeypatch.setattr("floodmark.cli.selection.load", broken)
+    assert call(flow, "list", code=1).strip() == "error: ZeroDivisionError: by nothing"
