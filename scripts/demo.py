@@ -42,6 +42,7 @@ RETRY = {"retries": 3, "retry_delay": "3 seconds"}
 # Runs of seconds end before the JVM's second compiler would pay.
 FAST_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 LIMIT = 600.0  # seconds for the whole demo; about 200 on two quiet cores
+ENDED = "ended"
 LOOK_EVERY = 0.005  # an epoch goes on for more than a second after its intent
 
 
@@ -166,12 +167,10 @@ def counts(row: Row) -> Counts:
 def kill_run(processes: list[psutil.Process], run: str) -> list[str]:
     """Kill the spark-submit tree of one run, and nothing of Airflow's. Returns names and ids, parents first."""
     ours = {process.pid: process for process in processes if names_run(process, run)}
-    killed = []
-    for process in ours.values():
-        if process.ppid() not in ours:
-            named = {one.pid: f"{kind(one)} {one.pid}" for one in (process, *process.children(recursive=True))}
-            killed += [named.get(pid, f"process {pid}") for pid in kill_tree(process.pid)]
-    return killed
+    roots = [process for process in ours.values() if parent_of(process) not in ours]
+    named = {one.pid: kind(one) for root in roots for one in tree(root)}
+    killed = [pid for root in roots for pid in kill_tree(root.pid)]
+    return [f"{named.get(pid, 'process')} {pid}" for pid in killed if named.get(pid) != ENDED]
 
 
 def names_run(process: psutil.Process, run: str) -> bool:
@@ -183,10 +182,29 @@ def names_run(process: psutil.Process, run: str) -> bool:
     return run in words and any(word.endswith("run_rule.py") for word in words)
 
 
+def parent_of(process: psutil.Process) -> int | None:
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return None
+
+
+def tree(root: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
 def kind(process: psutil.Process) -> str:
-    if process.name().startswith("java"):
+    """What a process of a run is; ENDED for one that only waits to be reaped, as spark-submit's own shell does."""
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return ENDED
+    if Path(words[0]).name == "java":
         return "JVM"
-    return "Python worker" if "pyspark.daemon" in process.cmdline() else "driver's Python"
+    return "Python worker" if "pyspark.daemon" in words else "driver's Python"
 
 
 def write_rule(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from support.flow import STATELESS, Flow, event
+from support.flow import STATELESS, Flow, event, rows_of
 from support.running import crash, reset, run
 
 from floodmark.errors import HistoryGone, NotOwned, NotThereYet, ReplayDiffers, RuleChanged, SqlRefused, WrongColumn
@@ -161,17 +161,17 @@ def _replace_content(other: str, flow: Flow) -> None:
 def test_reset_begins_anew_and_empties_the_sinks(spark: SparkSession, ran: Flow) -> None:
     ran.sql = ran.sql.replace("1 minute", "2 minutes").replace("count(*) AS c", "count(*) AS c, min(n) AS least")
     reset(spark, ran)
-    assert DeltaTable(ran.sink()).to_pyarrow_table().num_rows == 0
+    assert len(rows_of(ran.sink())) == 0
     run(spark, ran)
-    rows = DeltaTable(ran.sink()).to_pyarrow_table().to_pylist()
+    rows = rows_of(ran.sink())
     assert [(row["c"], row["least"]) for row in rows] == [(2, 0)]
 
 
 def test_reset_can_keep_the_output(spark: SparkSession, ran: Flow) -> None:
-    rows = DeltaTable(ran.sink()).to_pyarrow_table().num_rows
+    rows = len(rows_of(ran.sink()))
     reset(spark, ran, keep_output=True)
     run(spark, ran)
-    assert DeltaTable(ran.sink()).to_pyarrow_table().num_rows == 2 * rows
+    assert len(rows_of(ran.sink())) == 2 * rows
     head = ran.ledger().head
     assert head is not None
     assert head.kept_output

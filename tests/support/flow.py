@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import yaml
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
@@ -106,4 +106,6 @@ class Flow:
 
 
 def rows_of(address: str) -> list[dict[str, Any]]:
-    return DeltaTable(address).to_pyarrow_table().to_pylist()
+    """Every row; by Rust, for pyarrow's data sets leave threads behind that may abort the process as it ends."""
+    found = QueryBuilder().register("t", DeltaTable(address)).execute("SELECT * FROM t").read_all()
+    return pa.table(found).to_pylist()

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.cli.output import iso
-from floodmark.cli.tablerows import committed, query, quoted
+from floodmark.cli.tablerows import committed, quoted
 from floodmark.cli.zones import zoned
 from floodmark.connectors.registry import sources
 from floodmark.core.durations import format_duration
 from floodmark.core.windows import live_from
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
+from floodmark.ledger.tables import query
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -113,7 +113,7 @@ def _nothing_kept(rule: Rule, as_json: bool) -> None:
 
 def _first(table: DeltaTable, condition: str, limit: int, order: str = "ASC") -> tuple[int, Found]:
     """How many rows there are, and the first of them in the order of their epochs."""
-    from floodmark.cli.tablerows import query
+    from floodmark.ledger.tables import query
 
     count = query(table, f"SELECT count(*) AS rows FROM t WHERE {condition}")[0]["rows"]  # noqa: S608 - it is ours
     rows = query(table, f"SELECT * FROM t WHERE {condition} ORDER BY _epoch {order} LIMIT {limit}")  # noqa: S608

@@ -10,7 +10,6 @@ from deltalake import DeltaTable
 
 from floodmark.cli.openwindows import OpenWindows, open_windows, state_table, timed
 from floodmark.cli.output import iso, size
-from floodmark.cli.tablerows import values_of
 from floodmark.cli.zones import zoned
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
@@ -21,6 +20,7 @@ from floodmark.errors import FloodmarkError
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
+from floodmark.ledger.tables import values_of
 
 TOTALS = ("read", "filtered", "folded", "late", "dead", "lost", "output")
 

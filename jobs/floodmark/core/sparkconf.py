@@ -40,6 +40,8 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         # INT96, the default, cannot be read back as microseconds by others beyond the year 2262.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        # Unused, but Spark makes it; by default wherever the command was called.
+        "spark.sql.warehouse.dir": str(jars_folder().parent / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),

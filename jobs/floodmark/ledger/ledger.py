@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.records import Commit, Head, Intent, Kind, Lost, Row, Seal, follow, read_head
 from floodmark.errors import Fenced
-from floodmark.ledger.tables import open_table, table_id
+from floodmark.ledger.tables import open_table, query, table_id
 
 APP = "floodmark.ledger"
 COMPACT_ABOVE = 100  # files: loading 200 one-row files takes 0.2 s, 600 take 0.6 s
@@ -135,5 +135,4 @@ class Ledger(LedgerReader):
 
 
 def _read(table: DeltaTable) -> list[Row]:
-    found = table.to_pyarrow_table(columns=SCHEMA.names).sort_by("seq").to_pylist()
-    return [Row(**row) for row in found]
+    return [Row(**row) for row in query(table, "SELECT * FROM t ORDER BY seq")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, RunFailed
@@ -29,6 +29,8 @@ def explained(rule: str) -> Iterator[None]:
         raise
     except PySparkException as fault:
         raise _of_spark(rule, fault) from fault
+    except Py4JJavaError as fault:
+        raise RunFailed(f"rule {rule}: Spark failed: {str(fault.java_exception).splitlines()[0]}") from fault
     except (Py4JNetworkError, Py4JError, ConnectionError) as fault:
         raise RunFailed(f"rule {rule}: the connection to Spark's JVM broke ({type(fault).__name__}); retry") from fault
     except OSError as fault:
