@@ -187,7 +187,12 @@ def wait_for(file: Path, lines: int) -> list[int]:
 
 
 def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    """Whether the process ends within seconds; SIGKILL is not instant."""
+    for _ in range(500):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        threading.Event().wait(0.02)
+    return False
 
 
 def test_a_kill_ends_the_whole_tree_even_those_that_left_the_group(rule: Rule, fake_path: Path) -> None:

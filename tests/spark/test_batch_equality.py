@@ -158,7 +158,7 @@ def _duckdb(folded: list[dict[str, Any]], watermark: int | None) -> list[tuple[A
     connection.register("events", events)
     return connection.execute(
         """
-        SELECT time_bucket(INTERVAL 1 minute, at) AS start, k, count(*), sum(v), max(n)
+        SELECT time_bucket(INTERVAL 1 minute, "at") AS start, k, count(*), sum(v), max(n)
         FROM events GROUP BY ALL HAVING epoch_us(start) + 60000000 <= ?
         """,
         [watermark],

@@ -24,7 +24,7 @@ SELECT window.start AS start, k, count(*) AS c, sum(v) AS total, max(n) AS top
 FROM events GROUP BY window(at, '1 minute'), k
 """
 HOPPING = """
-SELECT window.start AS start, window.end AS stop, k, count(*) AS c, avg(v) AS mean
+SELECT window.start AS start, window.end AS stop, k, count(*) AS c, avg(v) AS mean, max(n) AS top
 FROM events GROUP BY window(at, '1 minute', '20 seconds'), k
 """
 STATELESS = "SELECT at, k, v, n FROM events WHERE n IS NOT NULL"
