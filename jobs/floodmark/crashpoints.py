@@ -44,7 +44,6 @@ RESET_POINTS = (
 )
 LOST_POINTS = ("lost.before", "lost.after")
 COMPACT_POINTS = ("compact.before", "compact.after")
-POINTS = EPOCH_POINTS + BEGIN_POINTS + RESET_POINTS + LOST_POINTS + COMPACT_POINTS
 
 
 def reach(rule: str, point: str, epoch: int | None = None) -> None:

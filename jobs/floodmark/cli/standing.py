@@ -110,7 +110,7 @@ class Standing:
             return f"a {self.head.seal.why} has not finished; the next run goes on with it"
         if self.head.open is None:
             return None
-        return f"epoch {self.head.epoch + 1} has been tried {self.head.attempt} times; the next run finishes it"
+        return f"epoch {self.head.epoch + 1} is open (attempt {self.head.attempt}); the next run finishes it"
 
     def _totals(self) -> str | None:
         found = [f"{self.totals[name]} {name}" for name in TOTALS if self.totals.get(name)]

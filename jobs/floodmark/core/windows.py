@@ -24,10 +24,3 @@ def any_becomes_final(spec: WindowSpec, before: int | None, after: int | None) -
     if after is None:
         return False
     return before is None or newest_final_end(spec, after) > before
-
-
-def windows_of(spec: WindowSpec, at: int) -> list[tuple[int, int]]:
-    """Every [start, end) that holds the event time `at`, the oldest first."""
-    last = spec.offset_us + (at - spec.offset_us) // spec.slide_us * spec.slide_us
-    starts = range(last, at - spec.size_us, -spec.slide_us)
-    return [(start, start + spec.size_us) for start in reversed(starts)]

@@ -215,7 +215,7 @@ class Batch:
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
     def _reason(self) -> str:
-        late = f"event time below the watermark ({self._limits.watermark} microseconds)"
+        late = "event time below the watermark of the epoch before"
         cases = " ".join(f"WHEN '{kind}' THEN \"{why}\"" for kind, why in {**REASONS, "late": late}.items())
         return f"CASE _kind {cases} END"
 
