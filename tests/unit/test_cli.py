@@ -315,7 +315,10 @@ def test_a_rule_that_another_run_holds_is_refused_before_spark_and_names_it(
     flow.place.lock.with_name("lock.owner").write_text(
         '{"run": "other", "host": "h", "since": "s", "driver_pid": 1, "jvm_pid": 2}'
     )
-    hold = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(); sys.stdin.read()"
+    hold = (
+        "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print(flush=True); sys.stdin.read()"
+    )
     other = subprocess.Popen(
         [sys.executable, "-c", hold, str(flow.place.lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
