@@ -57,7 +57,7 @@ def version_of(epoch: int, attempt: int, writes_again: bool) -> int:
     return epoch * ATTEMPTS + (attempt if writes_again else 0)
 
 
-def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: bool, rows: int) -> Step:
+def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: bool, any_rows: bool) -> Step:
     """What a site does, given the version its table has recorded.
 
     Raises Sealed, Fenced or LedgerBroken where a newer writer has been there.
@@ -68,7 +68,7 @@ def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: b
     if recorded is not None and recorded >= (epoch + 1) * ATTEMPTS:
         raise LedgerBroken(f"a table has recorded epoch {recorded // ATTEMPTS}, while epoch {epoch} is being written")
     if recorded is None or recorded < epoch * ATTEMPTS or (writes_again and recorded < mine):
-        return Step.WRITE if rows else Step.NOTHING
+        return Step.WRITE if any_rows else Step.NOTHING
     if recorded > mine:
         raise Fenced(f"attempt {recorded % ATTEMPTS} of epoch {epoch} has written after attempt {attempt} began")
     return Step.COMPARE

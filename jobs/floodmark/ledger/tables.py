@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import TableNotFoundError
@@ -61,6 +64,35 @@ def columns_of(table: DeltaTable) -> dict[str, str]:
     return {
         field["name"]: field["type"] if isinstance(field["type"], str) else field["type"]["type"] for field in fields
     }
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One live file of a table: where it is, its rows, and a time that none of them is after (None: not known)."""
+
+    path: str
+    rows: int
+    newest: int | None
+
+
+def files_of(table: DeltaTable, time: str | None = None) -> list[DataFile]:
+    """The table's live files. `time`: the column whose largest value, in microseconds, is wanted."""
+    actions = table.get_add_actions(flatten=True)
+    names = actions.column_names
+    newest = values_of(actions[f"max.{time}"]) if f"max.{time}" in names else [None] * actions.num_rows
+    paths, rows = values_of(actions["path"]), values_of(actions["num_records"])
+    root = table.table_uri.rstrip("/")
+    return [
+        DataFile(f"{root}/{unquote(path)}", int(count), _not_after(moment))
+        for path, count, moment in zip(paths, rows, newest, strict=True)
+    ]
+
+
+def _not_after(moment: datetime | None) -> int | None:
+    """Delta's statistics cut a time to whole milliseconds."""
+    if moment is None:
+        return None
+    return (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) + 999
 
 
 def recorded_version(address: str, app: str) -> int | None:

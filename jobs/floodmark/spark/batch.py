@@ -2,12 +2,12 @@
 
 The streaming query carries the union of the rule's streams: `_s` says which stream a row is of, `_k` whether the
 stream's `where` keeps it, `_t` its event time in microseconds; the columns of stream i follow as `s<i>_<column>`.
-Nothing is pushed through foreachBatch, so only the columns that the rule reads go in.
+An epoch reads the same union over the relations that Spark planned for its batch, where they can be had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -20,9 +20,15 @@ from floodmark.connectors.registry import sources
 from floodmark.core.records import Counts
 from floodmark.core.rules import Rule, Stream
 from floodmark.errors import Refused, WrongColumn
+from floodmark.spark.planned import relations
 
-KINDS = ("filtered", "no_time", "ahead", "late", "folded")
-REASONS = {"no_time": "no event time", "ahead": "event time further ahead of the epoch's clock than max_ahead allows"}
+KINDS = ("filtered", "no_time", "ahead", "late", "folded")  # a row's `_kind` is the place of one of them
+EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED = range(len(KINDS))
+REASONS = {
+    NO_TIME: "no event time",
+    AHEAD: "event time further ahead of the epoch's clock than max_ahead allows",
+    LATE: "event time below the watermark of the epoch before",
+}
 NO_LIMIT = (1 << 63) - 1
 
 
@@ -100,20 +106,32 @@ def instant(at: int, kind: str) -> str:
 
 def union(spark: SparkSession, rule: Rule, shape: Shape) -> DataFrame:
     """The rule's streams as one streaming frame."""
-    frames = [
-        _tagged(source.read_stream(spark, rule.epoch), rule.streams[name], name, shape)
-        for name, source in sources(rule).items()
-    ]
-    return reduce(DataFrame.unionAll, frames)
+    return _united([source.read_stream(spark, rule.epoch) for source in sources(rule).values()], rule, shape)
+
+
+def planned_union(spark: SparkSession, rule: Rule, shape: Shape, query: str) -> DataFrame | None:
+    """The same frame over what Spark planned for the running query's batch; None where that cannot be had."""
+    found = relations(spark, query, len(rule.streams))
+    if found is None:
+        return None
+    if any(frame is not None for frame in found):
+        return _united(found, rule, shape)
+    empty = [spark.createDataFrame([], source.read_batch(spark).schema) for source in sources(rule).values()]
+    return _united(empty, rule, shape)
 
 
 def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFrame:
     """The same frame in batch, over at most so many rows of each stream."""
-    frames = [
-        _tagged(source.read_batch(spark).limit(rows), rule.streams[name], name, shape)
-        for name, source in sources(rule).items()
+    return _united([source.read_batch(spark).limit(rows) for source in sources(rule).values()], rule, shape)
+
+
+def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape) -> DataFrame:
+    tagged = [
+        _tagged(frame, stream, name, shape)
+        for frame, (name, stream) in zip(frames, rule.streams.items(), strict=True)
+        if frame is not None
     ]
-    return reduce(DataFrame.unionAll, frames)
+    return reduce(DataFrame.unionAll, tagged)
 
 
 def _tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape) -> DataFrame:
@@ -168,22 +186,22 @@ class Batch:
         """One CASE for all streams: what becomes of a row."""
         watermark = self._limits.watermark
         timed = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.event_time]
-        cases = ["WHEN NOT _k THEN 'filtered'"]
+        cases = [f"WHEN NOT _k THEN {FILTERED}"]
         if timed:
-            cases.append(f"WHEN _t IS NULL AND _s IN ({', '.join(timed)}) THEN 'no_time'")
+            cases.append(f"WHEN _t IS NULL AND _s IN ({', '.join(timed)}) THEN {NO_TIME}")
         for i, latest in enumerate(self._limits.latest.values()):
             if latest != NO_LIMIT:
-                cases.append(f"WHEN _s = {i} AND _t > {latest} THEN 'ahead'")
+                cases.append(f"WHEN _s = {i} AND _t > {latest} THEN {AHEAD}")
         marked = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.lateness_us is not None]
         if watermark is not None and marked:
-            cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {watermark} THEN 'late'")
-        return f"CASE {' '.join(cases)} ELSE 'folded' END"
+            cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {watermark} THEN {LATE}")
+        return f"CASE {' '.join(cases)} ELSE {FOLDED} END"
 
     def _measures(self) -> list[Column]:
         found: list[Column] = []
         for i in range(len(self._shape.streams)):
-            found += [F.expr(f"count_if(_s = {i} AND _kind = '{kind}')").alias(f"{kind}{i}") for kind in KINDS]
-            found.append(F.expr(f"max(CASE WHEN _s = {i} AND _kind = 'folded' THEN _t END)").alias(f"max{i}"))
+            found += [F.expr(f"count_if(_s = {i} AND _kind = {kind})").alias(f"{KINDS[kind]}{i}") for kind in EVERY]
+            found.append(F.expr(f"max(CASE WHEN _s = {i} AND _kind = {FOLDED} THEN _t END)").alias(f"max{i}"))
         return found
 
     def _take(self, found: Row | None) -> None:
@@ -198,9 +216,9 @@ class Batch:
     def folded(self, name: str) -> DataFrame:
         """Rows of stream `name` for the rule's SQL, with the stream's own column names."""
         place = list(self._shape.streams).index(name)
-        return self._frame.where(f"_s = {place} AND _kind = 'folded'").select(*self._own(name))
+        return self._frame.where(f"_s = {place} AND _kind = {FOLDED}").select(*self._own(name))
 
-    def set_apart(self, kinds: tuple[str, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
+    def set_apart(self, kinds: tuple[int, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
         """Late or dead rows of all streams: their columns and `_epoch`, `_stream`, `_reason`, `_source`."""
         frames = [
             self._frame.where(F.expr(f"_s = {i}") & F.col("_kind").isin(*kinds)).select(
@@ -215,8 +233,7 @@ class Batch:
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
     def _reason(self) -> str:
-        late = "event time below the watermark of the epoch before"
-        cases = " ".join(f"WHEN '{kind}' THEN \"{why}\"" for kind, why in {**REASONS, "late": late}.items())
+        cases = " ".join(f'WHEN {kind} THEN "{why}"' for kind, why in REASONS.items())
         return f"CASE _kind {cases} END"
 
     def _own(self, name: str) -> list[Column]:

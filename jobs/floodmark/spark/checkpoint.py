@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from uuid import uuid4
@@ -18,6 +19,11 @@ def make(parent: Path, head: Entry, open_entry: Entry | None, shuffle_partitions
     if open_entry is not None:
         _put(directory / "offsets" / "1", open_entry.text(shuffle_partitions))
     return directory
+
+
+def query(directory: Path) -> str:
+    """Id of the streaming query that runs on the directory."""
+    return str(json.loads((directory / "metadata").read_text())["id"])
 
 
 def _put(path: Path, text: str) -> None:

@@ -33,12 +33,14 @@ from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark import checkpoint, sites
-from floodmark.spark.batch import Batch, Limits, latest_times
+from floodmark.spark.batch import AHEAD, LATE, NO_TIME, Batch, Limits, latest_times, planned_union
 from floodmark.spark.compaction import compact
 from floodmark.spark.folds import Folded, Moment
 from floodmark.spark.generation import Plan, Sites
 from floodmark.spark.parallel import side_by_side
-from floodmark.spark.sites import Attempt, Work
+from floodmark.spark.planned import materialised
+from floodmark.spark.sites import Attempt, Work, files_for
+from floodmark.spark.state import state_rows
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,16 @@ class EpochFolder:
     """Folds the batches of one streaming query. `gate` is the epoch at which the query's batch 0 stands."""
 
     def __init__(
-        self, plan: Plan, sites: Sites, ledger: Ledger, directory: Path, report: Callable[[EpochReport], None]
+        self,
+        session: SparkSession,
+        plan: Plan,
+        sites: Sites,
+        ledger: Ledger,
+        directory: Path,
+        report: Callable[[EpochReport], None],
     ):
         assert ledger.head is not None
+        self._session = session
         self._plan, self._sites, self._ledger = plan, sites, ledger
         self._directory, self._report = directory, report
         self._gate = ledger.head.epoch
@@ -86,18 +95,15 @@ class EpochFolder:
             self._reach("sparkcommit.after", self.head.epoch)
         self._reach("offsets.after")
         entry = self._planned(batch_id)
-        held = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            commit = self._effects(held, entry)
-        finally:
-            held.unpersist()
+        with self._rows(frame) as rows:
+            commit = self._effects(rows, entry)
         self._reach("commit.before")
         with self._timed("commit"):
             attempt = self.head.attempt
             self._ledger.commit(commit)
         self._reach("commit.after", self.head.epoch)
         self._tell(commit, attempt, time.monotonic() - begun)
-        self._compact(frame.sparkSession)
+        self._compact()
         self._reach("sparkcommit.before", self.head.epoch)
 
     def _planned(self, batch_id: int) -> Entry:
@@ -109,6 +115,20 @@ class EpochFolder:
                 f"{self.head.epoch} ended at {self.head.entry.offsets}"
             )
         return checkpoint.planned(self._directory, batch_id)
+
+    @contextmanager
+    def _rows(self, frame: DataFrame) -> Iterator[DataFrame]:
+        """The batch's rows: over the relations that Spark planned for it; else `frame`, held for several actions."""
+        query = checkpoint.query(self._directory)
+        planned = planned_union(self._session, self._plan.rule, self._plan.fold.shape, query)
+        if planned is not None:
+            yield planned
+            return
+        held = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            yield held
+        finally:
+            held.unpersist()
 
     def _effects(self, frame: DataFrame, entry: Entry) -> Commit:
         reopened = self.head.open
@@ -122,15 +142,13 @@ class EpochFolder:
         else:
             same_reading(self.rule, self.head.epoch + 1, reopened, intent)
         with self._timed("fold"):
-            folded = self._fold(batch, frame.sparkSession, intent)
-            works, output = self._works(batch, folded, entry)
-        try:
-            with self._timed("write"):
-                written = self._write(works, output, intent)
-        finally:
-            if output is not None:
-                output.frame.unpersist()
-        return self._commit(intent, written, output)
+            folded = self._fold(batch, intent)
+            output = None if folded.output is None else self._output(folded.output, batch)
+        with self._timed("write"):
+            written = self._write([*self._own_works(batch, folded, entry), *self._for_sinks(output)], intent)
+            rows = self._output_rows(written, output)
+            self._show(output, rows)
+        return self._commit(intent, written, rows)
 
     def _read(self, frame: DataFrame, entry: Entry) -> Batch:
         rule, shape = self._plan.rule, self._plan.fold.shape
@@ -161,48 +179,63 @@ class EpochFolder:
             self._ledger.intend(intent)
         self._reach("intent.after")
 
-    def _fold(self, batch: Batch, session: SparkSession, intent: Intent) -> Folded:
+    def _fold(self, batch: Batch, intent: Intent) -> Folded:
         moment = Moment(self.head.epoch + 1, intent.watermark_before, intent.watermark, self.head.lost)
-        state = {name: session.read.format("delta").load(site.address) for name, site in self._sites.state.items()}
-        return self._plan.fold.fold(batch, state, session, moment)
+        schemas = self._plan.fold.tables
+        state = {
+            name: partial(state_rows, self._session, site.address, schemas[name], self._plan.fold.time_of(name))
+            for name, site in self._sites.state.items()
+        }
+        return self._plan.fold.fold(batch, state, self._session, moment)
 
-    def _works(self, batch: Batch, folded: Folded, entry: Entry) -> tuple[list[Work], Work | None]:
-        """What goes to the rule's own tables, and the output; counted, so that empty writes are not made."""
+    def _output(self, frame: DataFrame, batch: Batch) -> DataFrame | None:
+        """The results, ready to be written to several sinks; None where there are none: nothing is to be written."""
+        ready = materialised(frame)
+        if not self._plan.fold.tables:  # no shuffle has gathered the rows
+            ready = ready.coalesce(files_for(total(batch.counts).folded))
+        return None if ready.isEmpty() else ready
+
+    def _own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
+        """What goes to the rule's own tables."""
         counts, epoch = total(batch.counts), self.head.epoch + 1
         offsets = dict(zip(self._plan.rule.streams, entry.offsets, strict=True))
-        late = batch.set_apart(("late",), epoch, offsets)
-        dead = batch.set_apart(("no_time", "ahead"), epoch, offsets)
-        works = [Work(self._sites.late, late, counts.late), Work(self._sites.dead, dead, counts.dead)]
-        works += [_counted(Work(self._sites.state[name], rows, 0)) for name, rows in folded.changes.items()]
-        if folded.output is None:
-            return works, None
-        output = _counted(Work(self._sites.late, folded.output.persist(StorageLevel.MEMORY_AND_DISK), 0))
-        return works, output
+        late, dead = batch.set_apart((LATE,), epoch, offsets), batch.set_apart((NO_TIME, AHEAD), epoch, offsets)
+        return [
+            Work(self._sites.late, late.coalesce(files_for(counts.late)), counts.late),
+            Work(self._sites.dead, dead.coalesce(files_for(counts.dead)), counts.dead),
+            *(Work.of(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()),
+        ]
 
-    def _write(self, works: list[Work], output: Work | None, intent: Intent) -> dict[str, Written]:
-        """WRITE and VERIFY, every table in a thread of its own; returns, or raises, when all of them have ended."""
-        attempt = Attempt(self.head.epoch + 1, self.head.attempt, intent.digest)
-        if output is not None:
-            works = works + self._for_sinks(output)
-            self._show(output, attempt)
-        results = side_by_side(partial(self._write_one, work, attempt) for work in works)
-        named = zip((work.site.name for work in works), results, strict=True)
-        return {name: written for name, written in named if written is not None}
+    def _kept(self, name: str, batch: Batch, folded: Folded) -> DataFrame | None:
+        kept = folded.changes.get(name)
+        return None if kept is None else kept.coalesce(files_for(batch.counts[name].folded))
 
-    def _for_sinks(self, output: Work) -> list[Work]:
+    def _for_sinks(self, output: DataFrame | None) -> list[Work]:
         """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first."""
         by_address = self._plan.delta_sinks
         first = self.head.attempt == 1
         return [
-            Work(site, output.frame, output.rows)
-            for address, site in self._sites.sinks.items()
-            if first or by_address[address].qos > 0
+            Work.of(site, output) for address, site in self._sites.sinks.items() if first or by_address[address].qos > 0
         ]
 
-    def _show(self, output: Work, attempt: Attempt) -> None:
+    def _write(self, works: list[Work], intent: Intent) -> dict[str, Written]:
+        """WRITE and VERIFY, every table in a thread of its own; returns, or raises, when all of them have ended."""
+        attempt = Attempt(self.head.epoch + 1, self.head.attempt, intent.digest)
+        results = side_by_side(partial(self._write_one, work, attempt) for work in works)
+        named = zip((work.site.name for work in works), results, strict=True)
+        return {name: written for name, written in named if written is not None}
+
+    def _output_rows(self, written: dict[str, Written], output: DataFrame | None) -> int:
+        """How many results the epoch has: what any sink got, or else (no Delta sink was written) a count."""
+        if output is None:
+            return 0
+        got = [written[site.name].rows for site in self._sites.sinks.values() if site.name in written]
+        return got[0] if got else output.count()
+
+    def _show(self, output: DataFrame | None, rows: int) -> None:
         for sink in self._plan.rule.sinks:
-            if sink.kind == "console" and (attempt.number == 1 or sink.qos > 0):
-                console.show(output.frame, output.rows, attempt.epoch)
+            if output is not None and sink.kind == "console" and (self.head.attempt == 1 or sink.qos > 0):
+                console.show(output, rows, self.head.epoch + 1)
 
     def _write_one(self, work: Work, attempt: Attempt) -> Written | None:
         self._reach(f"{work.site.role}.before")
@@ -210,7 +243,7 @@ class EpochFolder:
         self._reach(f"{work.site.role}.after")
         return written
 
-    def _commit(self, intent: Intent, written: dict[str, Written], output: Work | None) -> Commit:
+    def _commit(self, intent: Intent, written: dict[str, Written], output_rows: int) -> Commit:
         known = self.head.table_ids
         added = {site.name: site.address for site in self._sites.all() if site.name not in known}
         opened = {name: tables.open_table(address) for name, address in added.items()}
@@ -223,7 +256,7 @@ class EpochFolder:
             tables=written,
             table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},
             lost_epochs=self.head.lost,
-            output_rows=output.rows if output else 0,
+            output_rows=output_rows,
             seconds={step: round(seconds, 3) for step, seconds in self._seconds.items()},
         )
 
@@ -244,9 +277,9 @@ class EpochFolder:
             )
         )
 
-    def _compact(self, session: SparkSession) -> None:
+    def _compact(self) -> None:
         for name, site in self._sites.state.items():
-            compact(session, self.rule, self._plan.fold, name, site, self.head)
+            compact(self._session, self.rule, self._plan.fold, name, site, self.head)
 
     def _reach(self, point: str, epoch: int | None = None) -> None:
         reach(self.rule, point, self.head.epoch + 1 if epoch is None else epoch)
@@ -256,10 +289,6 @@ class EpochFolder:
         begun = time.monotonic()
         yield
         self._seconds[step] = self._seconds.get(step, 0.0) + time.monotonic() - begun
-
-
-def _counted(work: Work) -> Work:
-    return Work(work.site, work.frame, work.frame.count())
 
 
 def same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -> None:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +19,9 @@ from floodmark.core.sql import WindowSpec
 from floodmark.core.windows import any_becomes_final, live_from
 from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape, instant, time_type
+
+# Rows of a state table, given an event time (None: any) before which none is needed; None where it holds none.
+StateReader = Callable[[int | None], DataFrame | None]
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Folded:
-    """Output rows (None: no result is due) and, for each state table, the rows to append."""
+    """Output rows (None: no result is due) and, for each state table that gets rows, those to append."""
 
     output: DataFrame | None
     changes: dict[str, DataFrame] = field(default_factory=dict)
@@ -50,15 +53,25 @@ class Fold(ABC):
     def tables(self) -> dict[str, StructType]: ...
 
     @abstractmethod
-    def fold(self, batch: Batch, state: Mapping[str, DataFrame], session: SparkSession, at: Moment) -> Folded: ...
+    def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded: ...
 
     @abstractmethod
+    def needed_from(self, watermark: int | None) -> int | None:
+        """Event time in microseconds before which no state row is needed at `watermark`; None: all rows are."""
+
+    @abstractmethod
+    def time_of(self, table: str) -> str:
+        """The column of a state table that holds its rows' event time."""
+
     def live(self, table: str, watermark: int | None) -> str | None:
         """SQL condition that holds for state rows still needed at `watermark`; None: all of them."""
+        since = self.needed_from(watermark)
+        return None if since is None else f"`{self.time_of(table)}` >= {self.instant(since)}"
 
-    def statistics(self, table: str) -> str:
-        """Columns of a state table worth file statistics."""
-        return "_epoch"
+    def instant(self, at: int) -> str:
+        """SQL for a time in microseconds, as the event times of this rule's streams have it."""
+        kinds = {time_type(self.rule.streams[name], schema) for name, schema in self.shape.streams.items()}
+        return instant(at, next(kind for kind in kinds if kind))
 
     def output_schema(self, session: SparkSession) -> StructType:
         """Columns that the rule's SQL gives, from empty inputs."""
@@ -72,13 +85,16 @@ class Stateless(Fold):
     def tables(self) -> dict[str, StructType]:
         return {}
 
-    def fold(self, batch: Batch, state: Mapping[str, DataFrame], session: SparkSession, at: Moment) -> Folded:
+    def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         for name in self.shape.streams:
             batch.folded(name).createOrReplaceTempView(name)
         return Folded(session.sql(self.rule.sql))
 
-    def live(self, table: str, watermark: int | None) -> str | None:
+    def needed_from(self, watermark: int | None) -> int | None:
         return None
+
+    def time_of(self, table: str) -> str:
+        raise LookupError(table)
 
 
 class WindowRows(Fold):
@@ -96,11 +112,14 @@ class WindowRows(Fold):
     def _copies(self) -> dict[str, StructType]:
         return {name: StructType(list(schema.fields)) for name, schema in self.shape.streams.items()}
 
-    def statistics(self, table: str) -> str:
-        return f"_epoch,`{self._time(table)}`"
+    def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
+        kept = {name: self._kept(batch, name, at) for name in state if self._keeps_any(batch, name, at)}
+        return Folded(self._due(batch, state, session, at), kept)
 
-    def fold(self, batch: Batch, state: Mapping[str, DataFrame], session: SparkSession, at: Moment) -> Folded:
-        return Folded(self._due(batch, state, session, at), {name: self._kept(batch, name, at) for name in state})
+    def _keeps_any(self, batch: Batch, name: str, at: Moment) -> bool:
+        """Whether a window not yet final needs a row of this batch: if any, then the newest."""
+        newest, since = batch.maxima[name], self.needed_from(at.after)
+        return newest is not None and (since is None or newest >= since)
 
     def _kept(self, batch: Batch, name: str, at: Moment) -> DataFrame:
         condition = self.live(name, at.after)
@@ -108,16 +127,20 @@ class WindowRows(Fold):
         kept = rows.where(condition) if condition else rows
         return kept.selectExpr("*", f"CAST({at.epoch} AS BIGINT) AS _epoch")
 
-    def _due(self, batch: Batch, state: Mapping[str, DataFrame], session: SparkSession, at: Moment) -> DataFrame | None:
+    def _due(
+        self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment
+    ) -> DataFrame | None:
         if at.after is None or not any_becomes_final(self.window, at.before, at.after):
             return None
-        for name, kept in state.items():
-            rows = batch.folded(name).unionByName(self._needed(kept, name, at))
-            rows.where(f"`{self._time(name)}` < {self._instant(at.after)}").createOrReplaceTempView(name)
-        low = None if at.before is None else self._instant(at.before)
-        return session.sql(self.rule.query.bounded(low, self._instant(at.after)))
+        for name, reader in state.items():
+            rows, kept = batch.folded(name), reader(self.needed_from(at.before))
+            if kept is not None:
+                rows = rows.unionByName(self._committed(kept, name, at))
+            rows.where(f"`{self.time_of(name)}` < {self.instant(at.after)}").createOrReplaceTempView(name)
+        low = None if at.before is None else self.instant(at.before)
+        return session.sql(self.rule.query.bounded(low, self.instant(at.after)))
 
-    def _needed(self, kept: DataFrame, name: str, at: Moment) -> DataFrame:
+    def _committed(self, kept: DataFrame, name: str, at: Moment) -> DataFrame:
         """State rows of committed epochs that a window after the previous watermark holds."""
         conditions = [f"_epoch < {at.epoch}"]
         if at.lost:
@@ -127,20 +150,14 @@ class WindowRows(Fold):
             conditions.append(live)
         return kept.where(" AND ".join(conditions)).drop("_epoch")
 
-    def live(self, table: str, watermark: int | None) -> str | None:
-        if watermark is None:
-            return None
-        return f"`{self._time(table)}` >= {self._instant(live_from(self.window, watermark))}"
+    def needed_from(self, watermark: int | None) -> int | None:
+        return None if watermark is None else live_from(self.window, watermark)
 
-    def _time(self, name: str) -> str:
-        time = self.rule.streams[name].event_time
+    def time_of(self, table: str) -> str:
+        time = self.rule.streams[table].event_time
         assert time is not None
         wanted = time.name.lower()
-        return next(column for column in self.shape.streams[name].names if column.lower() == wanted)
-
-    def _instant(self, at: int) -> str:
-        kinds = {time_type(self.rule.streams[name], schema) for name, schema in self.shape.streams.items()}
-        return instant(at, next(kind for kind in kinds if kind))
+        return next(column for column in self.shape.streams[table].names if column.lower() == wanted)
 
 
 def fold_of(rule: Rule, shape: Shape) -> Fold:

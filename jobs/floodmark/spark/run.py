@@ -197,7 +197,7 @@ class RuleRun:
         open_entry = Entry.parse(head.open.entry) if head.open else None
         directory = checkpoint.make(self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions)
         reach(self._rule.rule, "offsets.before", head.epoch + 1)
-        folder = EpochFolder(plan, found, ledger, directory, self._told)
+        folder = EpochFolder(session, plan, found, ledger, directory, self._told)
         _Query(folder, only_open).run(union(session, plan.rule, plan.fold.shape), directory)
         if self._report.epochs:
             reach(self._rule.rule, "sparkcommit.after", self._report.epochs[-1].epoch)

@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
 from floodmark.core.records import Written
@@ -19,7 +20,12 @@ from floodmark.errors import Fenced, ReplayDiffers, WrongColumn
 from floodmark.ledger import tables
 from floodmark.spark.session import refuse_leaked_transaction
 
-ROWS_IN_A_FILE = 2_000_000
+ROWS_IN_A_FILE = 500_000
+
+
+def files_for(rows: int) -> int:
+    """How many files to write at most so many rows to: few for readers, enough for the cores."""
+    return 1 + rows // ROWS_IN_A_FILE
 
 
 def app_id(ledger: str, generation: int, token: str, role: str) -> str:
@@ -40,11 +46,24 @@ class Site:
 
 @dataclass(frozen=True)
 class Work:
-    """What an attempt at an epoch wants written at one site."""
+    """What an attempt at an epoch wants written at one site. `rows`: how many; None: some, counted as they are written.
+
+    A site without rows is asked all the same: it must not have recorded this epoch.
+    """
 
     site: Site
-    frame: DataFrame
-    rows: int
+    frame: DataFrame | None
+    rows: int | None = None
+
+    @classmethod
+    def of(cls, site: Site, frame: DataFrame | None) -> Work:
+        """`frame`: rows, at least one; None: there are none."""
+        return cls(site, frame, 0 if frame is None else None)
+
+    @property
+    def given(self) -> DataFrame:
+        assert self.frame is not None
+        return self.frame
 
 
 @dataclass(frozen=True)
@@ -60,23 +79,32 @@ def write(work: Work, attempt: Attempt) -> Written | None:
     """Write the rows unless they are there; None where there are none. Raises what `before_write` raises."""
     site, version = work.site, version_of(attempt.epoch, attempt.number, work.site.writes_again)
     recorded = tables.recorded_version(site.address, site.app)
-    step = before_write(recorded, attempt.epoch, attempt.number, site.writes_again, work.rows)
+    step = before_write(recorded, attempt.epoch, attempt.number, site.writes_again, work.rows != 0)
     if step is Step.NOTHING:
         return None
+    counted = None
     if step is Step.WRITE:
-        files = 1 + work.rows // ROWS_IN_A_FILE
-        append(work.frame.coalesce(files), site, version, attempt)
-    return verify(work, version, attempt)
+        counted = Observation()
+        append(work.given.observe(counted, F.count(F.lit(1)).alias("rows")), site, version, attempt)
+    return verify(work, version, attempt, counted)
 
 
-def verify(work: Work, version: int, attempt: Attempt) -> Written:
+def verify(work: Work, version: int, attempt: Attempt, counted: Observation | None) -> Written:
     """What the table says was written is what this attempt computed: intent and number of rows."""
     site = work.site
     if tables.recorded_version(site.address, site.app) != version:
         raise Fenced(f"{site.name}: another writer came between; this attempt's write had no effect")
     found = tables.our_commit(site.address, site.app, version)
-    tables.same_effect(site.name, found, attempt.intent, work.rows)
+    mine = found.metadata["attempt"] == attempt.number
+    tables.same_effect(site.name, found, attempt.intent, _computed(work, counted if mine else None))
     return Written(version=version, commit=found.commit, rows=found.rows)
+
+
+def _computed(work: Work, counted: Observation | None) -> int:
+    """How many rows this attempt has. A write that its table skipped counted none: then they are computed again."""
+    if work.rows is not None:
+        return work.rows
+    return int(counted.get["rows"]) if counted is not None else work.given.count()
 
 
 def append(frame: DataFrame, site: Site, version: int, attempt: Attempt, mode: str = "append") -> None:
