@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_FILES = 24  # a scan opens every file; at some 5 ms each this bounds the overhead to about a tenth of a second
-WORTH_ROWS = 100_000  # below this a dead row costs less than the commit that removes it
+WORTH_ROWS = 1_000_000  # files of dead rows are never opened: only the room that they take is worth a rewrite
 
 
 def is_due(files: int, rows: int, dead: int) -> bool:

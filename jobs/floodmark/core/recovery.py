@@ -30,9 +30,8 @@ class Gate(Enum):
 class Step(Enum):
     """What a write site does for an epoch."""
 
-    WRITE = "write"
+    WRITE = "write, unless there are no rows"
     COMPARE = "already written: compare, do not write"
-    NOTHING = "no rows: no commit"
 
 
 def at_the_gate(head: Head | None) -> Gate:
@@ -57,7 +56,7 @@ def version_of(epoch: int, attempt: int, writes_again: bool) -> int:
     return epoch * ATTEMPTS + (attempt if writes_again else 0)
 
 
-def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: bool, any_rows: bool) -> Step:
+def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: bool) -> Step:
     """What a site does, given the version its table has recorded.
 
     Raises Sealed, Fenced or LedgerBroken where a newer writer has been there.
@@ -68,7 +67,7 @@ def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: b
     if recorded is not None and recorded >= (epoch + 1) * ATTEMPTS:
         raise LedgerBroken(f"a table has recorded epoch {recorded // ATTEMPTS}, while epoch {epoch} is being written")
     if recorded is None or recorded < epoch * ATTEMPTS or (writes_again and recorded < mine):
-        return Step.WRITE if any_rows else Step.NOTHING
+        return Step.WRITE
     if recorded > mine:
         raise Fenced(f"attempt {recorded % ATTEMPTS} of epoch {epoch} has written after attempt {attempt} began")
     return Step.COMPARE

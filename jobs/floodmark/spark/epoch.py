@@ -188,12 +188,11 @@ class EpochFolder:
         }
         return self._plan.fold.fold(batch, state, self._session, moment)
 
-    def _output(self, frame: DataFrame, batch: Batch) -> DataFrame | None:
-        """The results, ready to be written to several sinks; None where there are none: nothing is to be written."""
-        ready = materialised(frame)
-        if not self._plan.fold.tables:  # no shuffle has gathered the rows
-            ready = ready.coalesce(files_for(total(batch.counts).folded))
-        return None if ready.isEmpty() else ready
+    def _output(self, frame: DataFrame, batch: Batch) -> DataFrame:
+        """The results; where more than one sink takes them, the work up to the last shuffle is done once."""
+        if not self._plan.fold.tables:  # no shuffle will gather the rows into few files
+            frame = frame.coalesce(files_for(total(batch.counts).folded))
+        return frame if len(self._plan.rule.sinks) == 1 else materialised(frame)
 
     def _own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
         """What goes to the rule's own tables."""
@@ -201,9 +200,9 @@ class EpochFolder:
         offsets = dict(zip(self._plan.rule.streams, entry.offsets, strict=True))
         late, dead = batch.set_apart((LATE,), epoch, offsets), batch.set_apart((NO_TIME, AHEAD), epoch, offsets)
         return [
-            Work(self._sites.late, late.coalesce(files_for(counts.late)), counts.late),
-            Work(self._sites.dead, dead.coalesce(files_for(counts.dead)), counts.dead),
-            *(Work.of(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()),
+            Work(self._sites.late, late.coalesce(files_for(counts.late)) if counts.late else None),
+            Work(self._sites.dead, dead.coalesce(files_for(counts.dead)) if counts.dead else None),
+            *(Work(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()),
         ]
 
     def _kept(self, name: str, batch: Batch, folded: Folded) -> DataFrame | None:
@@ -215,7 +214,7 @@ class EpochFolder:
         by_address = self._plan.delta_sinks
         first = self.head.attempt == 1
         return [
-            Work.of(site, output) for address, site in self._sites.sinks.items() if first or by_address[address].qos > 0
+            Work(site, output) for address, site in self._sites.sinks.items() if first or by_address[address].qos > 0
         ]
 
     def _write(self, works: list[Work], intent: Intent) -> dict[str, Written]:
@@ -226,11 +225,12 @@ class EpochFolder:
         return {name: written for name, written in named if written is not None}
 
     def _output_rows(self, written: dict[str, Written], output: DataFrame | None) -> int:
-        """How many results the epoch has: what any sink got, or else (no Delta sink was written) a count."""
-        if output is None:
-            return 0
-        got = [written[site.name].rows for site in self._sites.sinks.values() if site.name in written]
-        return got[0] if got else output.count()
+        """How many results the epoch has: what its Delta sinks got; where there is none, a count."""
+        if self._sites.sinks:
+            return max(
+                (written[site.name].rows for site in self._sites.sinks.values() if site.name in written), default=0
+            )
+        return output.count() if output else 0
 
     def _show(self, output: DataFrame | None, rows: int) -> None:
         for sink in self._plan.rule.sinks:

@@ -112,7 +112,6 @@ def _state_properties(plan: Plan, name: str) -> dict[str, str]:
     """State is rewritten often and read by its own rule only, so what a rewrite replaced need not stay for long."""
     return {
         "delta.dataSkippingStatsColumns": f"_epoch,`{plan.fold.time_of(name)}`",
-        "delta.checkpointInterval": "50",
         "delta.deletedFileRetentionDuration": "interval 1 hour",
         "delta.logRetentionDuration": "interval 1 day",
     }

@@ -10,14 +10,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from floodmark.core.records import Written
 from floodmark.core.recovery import SEAL, Step, before_write, version_of
 from floodmark.errors import Fenced, ReplayDiffers, WrongColumn
 from floodmark.ledger import tables
+from floodmark.ledger.tables import OurCommit
+from floodmark.spark.appending import Appending
 from floodmark.spark.session import refuse_leaked_transaction
 
 ROWS_IN_A_FILE = 500_000
@@ -46,24 +47,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Work:
-    """What an attempt at an epoch wants written at one site. `rows`: how many; None: some, counted as they are written.
+    """What an attempt at an epoch wants written at one site; `frame` None: nothing.
 
-    A site without rows is asked all the same: it must not have recorded this epoch.
+    A site that gets nothing is asked all the same: it must not have recorded this epoch.
     """
 
     site: Site
     frame: DataFrame | None
-    rows: int | None = None
-
-    @classmethod
-    def of(cls, site: Site, frame: DataFrame | None) -> Work:
-        """`frame`: rows, at least one; None: there are none."""
-        return cls(site, frame, 0 if frame is None else None)
-
-    @property
-    def given(self) -> DataFrame:
-        assert self.frame is not None
-        return self.frame
 
 
 @dataclass(frozen=True)
@@ -77,66 +67,78 @@ class Attempt:
 
 def write(work: Work, attempt: Attempt) -> Written | None:
     """Write the rows unless they are there; None where there are none. Raises what `before_write` raises."""
-    site, version = work.site, version_of(attempt.epoch, attempt.number, work.site.writes_again)
+    site, frame = work.site, work.frame
+    if frame is None:
+        return _compared(site, attempt, 0) if _step(site, attempt) is Step.COMPARE else None
+    # Begun before the table is asked what it has recorded: so no commit can slip in between unseen.
+    begun = Appending(frame.sparkSession, site.address, site.app)
+    if _step(site, attempt) is Step.COMPARE:
+        return _compared(site, attempt, frame.count())
+    rows = begun.write(frame)
+    return _committed(begun, site, attempt, rows) if rows else None
+
+
+def _step(site: Site, attempt: Attempt) -> Step:
     recorded = tables.recorded_version(site.address, site.app)
-    step = before_write(recorded, attempt.epoch, attempt.number, site.writes_again, work.rows != 0)
-    if step is Step.NOTHING:
-        return None
-    counted = None
-    if step is Step.WRITE:
-        counted = Observation()
-        append(work.given.observe(counted, F.count(F.lit(1)).alias("rows")), site, version, attempt)
-    return verify(work, version, attempt, counted)
+    return before_write(recorded, attempt.epoch, attempt.number, site.writes_again)
 
 
-def verify(work: Work, version: int, attempt: Attempt, counted: Observation | None) -> Written:
-    """What the table says was written is what this attempt computed: intent and number of rows."""
-    site = work.site
-    if tables.recorded_version(site.address, site.app) != version:
-        raise Fenced(f"{site.name}: another writer came between; this attempt's write had no effect")
-    found = tables.our_commit(site.address, site.app, version)
-    mine = found.metadata["attempt"] == attempt.number
-    tables.same_effect(site.name, found, attempt.intent, _computed(work, counted if mine else None))
-    return Written(version=version, commit=found.commit, rows=found.rows)
+def _version(site: Site, attempt: Attempt) -> int:
+    return version_of(attempt.epoch, attempt.number, site.writes_again)
 
 
-def _computed(work: Work, counted: Observation | None) -> int:
-    """How many rows this attempt has. A write that its table skipped counted none: then they are computed again."""
-    if work.rows is not None:
-        return work.rows
-    return int(counted.get["rows"]) if counted is not None else work.given.count()
+def _committed(begun: Appending, site: Site, attempt: Attempt, rows: int) -> Written:
+    """Commit what was written, and VERIFY what the log says of it."""
+    version = _version(site, attempt)
+    commit = begun.commit(version, _said(site, version, attempt))
+    if commit is not None:
+        found, recorded = tables.commit_at(site.address, commit, site.app)
+        if recorded == version:
+            return _verified(site, found, attempt, rows)
+    elif tables.recorded_version(site.address, site.app) == version:  # a twin of this attempt's epoch was faster
+        return _compared(site, attempt, rows)
+    raise Fenced(f"{site.name}: another writer came between; this attempt's write had no effect")
 
 
-def append(frame: DataFrame, site: Site, version: int, attempt: Attempt, mode: str = "append") -> None:
-    """One Delta commit under (app, version); nothing where the table has recorded that version already."""
-    refuse_leaked_transaction(frame.sparkSession)
+def _compared(site: Site, attempt: Attempt, rows: int) -> Written:
+    """What an earlier attempt wrote, if it is what this one computed."""
+    found = tables.our_commit(site.address, site.app, _version(site, attempt))
+    return _verified(site, found, attempt, rows)
+
+
+def _verified(site: Site, found: OurCommit, attempt: Attempt, rows: int) -> Written:
+    """VERIFY: the commit that the table holds is of this intent, and has as many rows as this attempt computed."""
+    tables.same_effect(site.name, found, attempt.intent, rows)
+    return Written(version=found.metadata["version"], commit=found.commit, rows=found.rows)
+
+
+def _said(site: Site, version: int, attempt: Attempt) -> str:
+    """The metadata that every commit of ours carries."""
     said = {"app": site.app, "version": version, "epoch": attempt.epoch, "attempt": attempt.number}
-    writer = (
-        frame.write.format("delta")
-        .mode(mode)
-        .option("txnAppId", site.app)
-        .option("txnVersion", str(version))
-        .option("userMetadata", json.dumps({**said, "intent": attempt.intent}, separators=(",", ":")))
-    )
-    if mode == "overwrite":
-        writer = writer.option("overwriteSchema", "true")
-    writer.save(site.address)
+    return json.dumps({**said, "intent": attempt.intent}, separators=(",", ":"))
 
 
 def seal(spark: SparkSession, site: Site) -> None:
     """Turn every later write under the site's app id into nothing, for good."""
     if tables.recorded_version(site.address, site.app) == SEAL:
         return
-    schema = spark.read.format("delta").load(site.address).schema
-    append(spark.createDataFrame([], schema), site, SEAL, Attempt(-1, 0, "seal"))
+    Appending(spark, site.address, site.app).commit(SEAL, _said(site, SEAL, Attempt(-1, 0, "seal")))
     if tables.recorded_version(site.address, site.app) != SEAL:
         raise Fenced(f"{site.name}: the seal of the old generation did not take")
+
+
+def _overwrite(frame: DataFrame, site: Site, attempt: Attempt) -> None:
+    """The rows as all of the table, with their columns, in one commit as version 0; nothing where that is recorded."""
+    refuse_leaked_transaction(frame.sparkSession)
+    writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer = writer.option("txnAppId", site.app).option("txnVersion", "0")
+    writer.option("userMetadata", _said(site, 0, attempt)).save(site.address)
 
 
 def empty(spark: SparkSession, site: Site, schema: StructType) -> Written:
     """A new generation's first commit: the table without rows, with the columns the rule gives now."""
     if tables.recorded_version(site.address, site.app) is None:
-        append(spark.createDataFrame([], schema), site, 0, Attempt(0, 0, "empty"), mode="overwrite")
+        _overwrite(spark.createDataFrame([], schema), site, Attempt(0, 0, "empty"))
     found = tables.our_commit(site.address, site.app, 0)
     if found.metadata["intent"] != "empty":
         raise ReplayDiffers(f"{site.name}: expected the commit that empties the table, found {found.metadata}")
