@@ -20,6 +20,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.records import Counts
 from floodmark.core.rules import Rule, Stream
 from floodmark.errors import Refused, WrongColumn
+from floodmark.spark.constants import aside
 from floodmark.spark.planned import relations
 
 KINDS = ("filtered", "no_time", "ahead", "late", "folded")  # a row's `_kind` is the place of one of them
@@ -191,10 +192,10 @@ class Batch:
             cases.append(f"WHEN _t IS NULL AND _s IN ({', '.join(timed)}) THEN {NO_TIME}")
         for i, latest in enumerate(self._limits.latest.values()):
             if latest != NO_LIMIT:
-                cases.append(f"WHEN _s = {i} AND _t > {latest} THEN {AHEAD}")
+                cases.append(f"WHEN _s = {i} AND _t > {aside(f'{latest}L', '_t')} THEN {AHEAD}")
         marked = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.lateness_us is not None]
         if watermark is not None and marked:
-            cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {watermark} THEN {LATE}")
+            cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {aside(f'{watermark}L', '_t')} THEN {LATE}")
         return f"CASE {' '.join(cases)} ELSE {FOLDED} END"
 
     def _measures(self) -> list[Column]:
@@ -216,7 +217,11 @@ class Batch:
     def folded(self, name: str) -> DataFrame:
         """Rows of stream `name` for the rule's SQL, with the stream's own column names."""
         place = list(self._shape.streams).index(name)
-        return self._frame.where(f"_s = {place} AND _kind = {FOLDED}").select(*self._own(name))
+        counts = self.counts[name]
+        rows = self._frame.where(f"_s = {place}")
+        if counts.folded < counts.read:  # else there is nothing to look for again
+            rows = rows.where(f"_kind = {FOLDED}")
+        return rows.select(*self._own(name))
 
     def set_apart(self, kinds: tuple[int, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
         """Late or dead rows of all streams: their columns and `_epoch`, `_stream`, `_reason`, `_source`."""

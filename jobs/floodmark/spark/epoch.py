@@ -196,14 +196,17 @@ class EpochFolder:
 
     def _own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
         """What goes to the rule's own tables."""
-        counts, epoch = total(batch.counts), self.head.epoch + 1
+        counts = total(batch.counts)
+        late = self._set_apart(batch, (LATE,), counts.late, entry)
+        dead = self._set_apart(batch, (NO_TIME, AHEAD), counts.dead, entry)
+        state = [Work(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()]
+        return [Work(self._sites.late, late), Work(self._sites.dead, dead), *state]
+
+    def _set_apart(self, batch: Batch, kinds: tuple[int, ...], rows: int, entry: Entry) -> DataFrame | None:
+        if not rows:
+            return None
         offsets = dict(zip(self._plan.rule.streams, entry.offsets, strict=True))
-        late, dead = batch.set_apart((LATE,), epoch, offsets), batch.set_apart((NO_TIME, AHEAD), epoch, offsets)
-        return [
-            Work(self._sites.late, late.coalesce(files_for(counts.late)) if counts.late else None),
-            Work(self._sites.dead, dead.coalesce(files_for(counts.dead)) if counts.dead else None),
-            *(Work(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()),
-        ]
+        return batch.set_apart(kinds, self.head.epoch + 1, offsets).coalesce(files_for(rows))
 
     def _kept(self, name: str, batch: Batch, folded: Folded) -> DataFrame | None:
         kept = folded.changes.get(name)

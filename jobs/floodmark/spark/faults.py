@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -30,7 +31,7 @@ def explained(rule: str) -> Iterator[None]:
     except PySparkException as fault:
         raise _of_spark(rule, fault) from fault
     except Py4JJavaError as fault:
-        raise RunFailed(f"rule {rule}: Spark failed: {str(fault.java_exception).splitlines()[0]}") from fault
+        raise _sorted(rule, "", "\n".join(_messages(fault.java_exception))) from fault
     except (Py4JNetworkError, Py4JError, ConnectionError) as fault:
         raise RunFailed(f"rule {rule}: the connection to Spark's JVM broke ({type(fault).__name__}); retry") from fault
     except OSError as fault:
@@ -38,7 +39,18 @@ def explained(rule: str) -> Iterator[None]:
 
 
 def _of_spark(rule: str, fault: PySparkException) -> FloodmarkError:
-    condition, text = fault.getCondition() or "", str(fault).strip()
+    return _sorted(rule, fault.getCondition() or "", str(fault).strip())
+
+
+def _messages(fault: Any) -> Iterator[str]:
+    """What a Java exception and its causes say, the innermost first: that is where the reason stands."""
+    cause = fault.getCause()
+    if cause is not None:
+        yield from _messages(cause)
+    yield str(fault.getMessage())
+
+
+def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
     line = text.split("\n", 1)[0]
     if any(name in condition or name in text for name in REWRITTEN):
         return HistoryGone(

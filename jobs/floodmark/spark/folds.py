@@ -19,6 +19,7 @@ from floodmark.core.sql import WindowSpec
 from floodmark.core.windows import any_becomes_final, live_from
 from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape, instant, time_type
+from floodmark.spark.constants import aside
 
 # Rows of a state table, given an event time (None: any) before which none is needed; None where it holds none.
 StateReader = Callable[[int | None], DataFrame | None]
@@ -125,7 +126,7 @@ class WindowRows(Fold):
         condition = self.live(name, at.after)
         rows = batch.folded(name)
         kept = rows.where(condition) if condition else rows
-        return kept.selectExpr("*", f"CAST({at.epoch} AS BIGINT) AS _epoch")
+        return kept.selectExpr("*", f"{aside(f'{at.epoch}L', self._column(name))} AS _epoch")
 
     def _due(
         self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment
@@ -136,19 +137,38 @@ class WindowRows(Fold):
             rows, kept = batch.folded(name), reader(self.needed_from(at.before))
             if kept is not None:
                 rows = rows.unionByName(self._committed(kept, name, at))
-            rows.where(f"`{self.time_of(name)}` < {self.instant(at.after)}").createOrReplaceTempView(name)
-        low = None if at.before is None else self.instant(at.before)
-        return session.sql(self.rule.query.bounded(low, self.instant(at.after)))
+            rows.where(self._before(name, self._cut(at.after))).createOrReplaceTempView(name)
+        return session.sql(self._sql(at.before, at.after))
+
+    def _cut(self, after: int) -> int:
+        """Rows at or after this event time are in no window that is final at `after`."""
+        return live_from(self.window, after) if self.window.tumbles else after
+
+    def _sql(self, before: int | None, after: int) -> str:
+        """The rule's SQL over the windows that become final.
+
+        A row is in one tumbling window only: then the rows are those of these windows, and the text stays as it is.
+        """
+        if self.window.tumbles:
+            return self.rule.query.sql
+        low = None if before is None else aside(self.instant(before), "window.end")
+        return self.rule.query.bounded(low, aside(self.instant(after), "window.end"))
+
+    def _before(self, name: str, moment: int) -> str:
+        return f"{self._column(name)} < {aside(self.instant(moment), self._column(name))}"
 
     def _committed(self, kept: DataFrame, name: str, at: Moment) -> DataFrame:
         """State rows of committed epochs that a window after the previous watermark holds."""
-        conditions = [f"_epoch < {at.epoch}"]
+        rows = kept.where(f"_epoch < {aside(f'{at.epoch}L', '_epoch')}")
         if at.lost:
-            conditions.append(f"_epoch NOT IN ({', '.join(map(str, at.lost))})")
-        live = self.live(name, at.before)
-        if live:
-            conditions.append(live)
-        return kept.where(" AND ".join(conditions)).drop("_epoch")
+            rows = rows.where(f"_epoch NOT IN ({', '.join(map(str, at.lost))})")
+        since = self.needed_from(at.before)
+        if since is not None:
+            rows = rows.where(f"NOT ({self._before(name, since)})")
+        return rows.drop("_epoch")
+
+    def _column(self, name: str) -> str:
+        return f"`{self.time_of(name)}`"
 
     def needed_from(self, watermark: int | None) -> int | None:
         return None if watermark is None else live_from(self.window, watermark)

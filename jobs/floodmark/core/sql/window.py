@@ -23,6 +23,11 @@ class WindowSpec:
     slide_us: int
     offset_us: int
 
+    @property
+    def tumbles(self) -> bool:
+        """Whether every moment lies in one window only."""
+        return self.size_us == self.slide_us
+
 
 @dataclass(frozen=True)
 class _Named:
