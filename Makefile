@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup airflow-db test test-unit check lint types imports demo up prove lock clean
+.PHONY: help setup airflow-db test test-unit check lint types imports demo up prove bench lock clean
 
 PY := .venv/bin/python
 
@@ -37,6 +37,9 @@ test-unit: setup ## the unit tests alone: seconds, without Spark or Airflow
 
 prove: setup ## all tests and the full crash matrix, which takes long
 	FLOODMARK_PROVE=1 $(PY) -m pytest -m "prove or not prove"
+
+bench: setup ## measure it beside plain Spark batch and Spark's own stateful streaming; takes some 20 minutes
+	$(PY) -m bench.run
 
 check: lint types imports ## ruff, mypy and the import contracts
 

@@ -21,12 +21,10 @@ SQL = f"{SELECT} GROUP BY window(ts, '1 minute'), k"
 
 
 def rule_file(folder: Path, table: Path, sink: Path, qos: int = 2, epochs: int = 1) -> Path:
-    """A rule over the events. `epochs`: 1 for everything at once, else one for each commit of two files."""
+    """A rule over the events. `epochs`: 1 for everything at once."""
     rule = {
         "rule": "bench",
-        "streams": {
-            "events": {"delta": str(table), "event_time": "ts", "lateness": LATENESS, "start": {"version": 1}}
-        },
+        "streams": {"events": {"delta": str(table), "event_time": "ts", "lateness": LATENESS, "start": {"version": 1}}},
         "sql": SQL,
         "qos": qos,
         "sinks": [{"delta": str(sink)}],
@@ -34,14 +32,21 @@ def rule_file(folder: Path, table: Path, sink: Path, qos: int = 2, epochs: int =
         "spark": {"driver_memory": "3g", "shuffle_partitions": PARTITIONS},
     }
     if epochs > 1:
-        rule["epoch"] = {"max_files": 2 * COMMITS // epochs}
+        rule["epoch"] = {"max_files": _files(epochs)}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "bench.yaml"
     path.write_text(yaml.safe_dump(rule))
     return path
 
 
-def floodmark(spark: SparkSession, table: Path, work: Path, epochs: int, qos: int = 2) -> tuple[float, list[EpochReport]]:
+def _files(epochs: int) -> int:
+    """Files of an epoch: a commit has two, and as many epochs as commits are asked for, or fewer."""
+    return max(2, 2 * COMMITS // epochs)
+
+
+def floodmark(
+    spark: SparkSession, table: Path, work: Path, epochs: int, qos: int = 2
+) -> tuple[float, list[EpochReport]]:
     """Seconds of a whole run, gate and lock included, and its epochs."""
     rule = load_rule(rule_file(work / "rules", table, work / "sink", qos, epochs), os.environ)
     done: list[EpochReport] = []
@@ -62,7 +67,7 @@ def stateful(spark: SparkSession, table: Path, work: Path, epochs: int) -> float
     """Spark's own stateful streaming: RocksDB with changelog, the same partitions, trigger and epochs."""
     begun = time.monotonic()
     reader = spark.readStream.format("delta").option("startingVersion", "1")
-    limit = 2 * COMMITS // epochs if epochs > 1 else 2**31 - 1
+    limit = _files(epochs) if epochs > 1 else 2**31 - 1
     events = reader.option("maxFilesPerTrigger", str(limit)).load(str(table)).withWatermark("ts", LATENESS)
     results = (
         events.groupBy(F.window("ts", "1 minute"), "k")

@@ -39,8 +39,6 @@ FIRST, SECOND = 2, 4  # how many portions are there before the first run, and be
 # Below a minute beside the schedule: one portion is one file, so it becomes one epoch.
 SETTINGS = {"schedule": "* * * * *", "epoch": {"max_files": 1}}
 RETRY = {"retries": 3, "retry_delay": "3 seconds"}
-# Runs of seconds end before the JVM's second compiler would pay.
-FAST_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 LIMIT = 600.0  # seconds for the whole demo; about 200 on two quiet cores
 ENDED = "ended"
 LOOK_EVERY = 0.005  # an epoch goes on for more than a second after its intent
@@ -211,8 +209,7 @@ def write_rule(folder: Path) -> None:
     """The example rule, run every minute and retried after seconds."""
     text = yaml.safe_load((CHECKOUT / "rules" / f"{RULE}.yaml").read_text())
     folder.mkdir(parents=True)
-    spark = {**text["spark"], "conf": FAST_START}
-    changed = {**text, **SETTINGS, "airflow": {**text["airflow"], **RETRY}, "spark": spark}
+    changed = {**text, **SETTINGS, "airflow": {**text["airflow"], **RETRY}}
     (folder / f"{RULE}.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
 
 

@@ -223,6 +223,24 @@ ensure_jars() (
   while read -r _ name; do mv "$work/$name" ".cache/jars/$name"; done <scripts/jars.sha256
 )
 
+# --- The class-data archive: a JVM that starts with it need not load and verify Spark's classes one by one
+
+ensure_archive() (
+  local stamp=.cache/classes/stamp work=$root/.cache/classes.$$ key
+  # It fits one Java, and jars of one age: a .venv made anew needs another.
+  key=$("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1; cat .venv/.floodmark-setup scripts/archive.py; ls -ldn .venv/bin)
+  [ -f .cache/classes/floodmark.jsa ] && is_current "$stamp" "$key" && return
+  say "making the archive of Spark's classes, for quick starts"
+  mkdir -p "$work" .cache/classes
+  trap 'rm -rf "$work"' EXIT
+  if ! PYTHONPATH=$root/jobs PYSPARK_PYTHON=$root/.venv/bin/python .venv/bin/python scripts/archive.py "$work" >"$work/log" 2>&1; then
+    tail -n 20 "$work/log" >&2
+    say 'there is none now; runs start slower, no more. The next set-up tries again.'
+    return
+  fi
+  printf '%s' "$key" >"$stamp"
+)
+
 # --- The embedded Airflow's database
 
 ensure_airflow_db() (
@@ -243,6 +261,7 @@ unset PYTHONPATH PYTHONHOME
 check_java
 ensure_venv
 ensure_jars
+ensure_archive
 case ${1:-} in
   '') ;;
   airflow-db) ensure_airflow_db ;;

@@ -51,6 +51,7 @@ class RuleRunOperator(SparkSubmitOperator):
             self._nothing_to_do(news, context)
             return
         self.log.info("rule %s: %s", self.rule.rule, news.why)
+        self.conf = spark_options(self.rule.spark, news.backlog)["conf"]
         super().execute(context)
         with _translated():
             self._check(news)

@@ -51,9 +51,9 @@ class RuleSubmitHook(SparkSubmitHook):
         super().on_kill()
 
 
-def spark_options(spark: SparkSettings) -> dict[str, Any]:
-    """The operator's arguments for the static settings of a rule's application."""
-    conf = {**sparkconf.static_conf(spark.driver_memory, spark.shuffle_partitions), **spark.conf}
+def spark_options(spark: SparkSettings, backlog: int | None = None) -> dict[str, Any]:
+    """The operator's arguments for the static settings of a rule's application; `backlog`: bytes of input that wait."""
+    conf = sparkconf.application_conf(spark.driver_memory, spark.shuffle_partitions, spark.conf, backlog)
     return {
         "jars": conf["spark.jars"],
         "driver_memory": conf["spark.driver.memory"],

@@ -14,7 +14,7 @@ from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, check_tables
 from floodmark.core.rules import Rule, Sink, Stream
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
 from floodmark.ledger import ledger as module
-from floodmark.ledger.ledger import SCHEMA, Ledger, LedgerReader
+from floodmark.ledger.ledger import Ledger, LedgerReader, schema
 
 RULE = Rule(
     rule="r",
@@ -140,7 +140,7 @@ def test_a_forged_row_is_found(ledger: Ledger) -> None:
     head = ledger.head
     assert head is not None
     forged = Row(2, "commit", 1, "token", 1, 1, "x", "now", commit(intent(1)).model_dump_json(), head.hash).sealed()
-    write_deltalake(ledger.address, pa.Table.from_pylist([forged.__dict__], schema=SCHEMA), mode="append")
+    write_deltalake(ledger.address, pa.Table.from_pylist([forged.__dict__], schema=schema()), mode="append")
     with pytest.raises(LedgerBroken, match="without its intent"):
         LedgerReader.load(ledger.address)
 

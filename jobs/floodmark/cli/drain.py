@@ -13,9 +13,8 @@ from floodmark.cli.boundary import exit_code, message
 from floodmark.cli.output import iso
 from floodmark.cli.selection import Selection
 from floodmark.cli.stopping import STOPPED, Stopping
-from floodmark.cli.working import Working, working
 from floodmark.cli.zones import zoned
-from floodmark.connectors.news import look
+from floodmark.connectors.news import News, look
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.rules import Rule
 from floodmark.errors import Busy, FloodmarkError, RunFailed, worst
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from floodmark.cli.openwindows import OpenWindows
+    from floodmark.cli.working import Working
     from floodmark.core.records import Head
     from floodmark.spark.epoch import EpochReport
     from floodmark.spark.run import RunReport
@@ -108,33 +108,53 @@ def _epochs(count: int) -> str:
     return "1 epoch" if count == 1 else f"{count} epochs"
 
 
+def has_run(root: Path, rule: Rule) -> bool:
+    """Whether the ledger's head holds this very text: then it has passed its checks, which take the SQL parser."""
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    return bool(ledger and ledger.head and ledger.head.rule.to_json() == rule.to_json())
+
+
+def idle(selection: Selection, root: Path) -> Drained | None:
+    """The outcomes where no rule has anything to do; None where one has, or has a fault."""
+    outcomes = {rule.rule: Outcome(rule.rule) for rule in selection.rules}
+    for rule in selection.rules:
+        _look(rule, root, outcomes[rule.rule])
+        _look_back(rule, root, outcomes[rule.rule])
+    found = list(outcomes.values())
+    return Drained(found) if not selection.faults and all(outcome.idle for outcome in found) else None
+
+
 def drain(selection: Selection, root: Path, master: str, run: str, parallel: int | None, quiet: bool) -> Drained:
     """Run the selected rules. `quiet`: keep standard output for a document."""
+    from floodmark.cli.working import working
+
     outcomes = {name: Outcome(name, fault=fault) for name, fault in selection.faults.items()}
     outcomes |= {rule.rule: Outcome(rule.rule) for rule in selection.rules}
-    reasons = {rule.rule: _why(rule, root, outcomes[rule.rule]) for rule in selection.rules}
-    due = [rule for rule in selection.rules if reasons[rule.rule] is not None]
+    news = {rule.rule: _look(rule, root, outcomes[rule.rule]) for rule in selection.rules}
+    reasons = {name: found.why for name, found in news.items() if found and found.why is not None}
+    due = [rule for rule in selection.rules if rule.rule in reasons]
     stopped = None
     if due:
         with working(_zones(due, root), quiet) as progress:
-            progress.starting_spark({rule.rule: str(reasons[rule.rule]) for rule in due})
-            stopped = _Application(root, run, outcomes, progress).work(due, master, parallel)
+            progress.starting_spark(reasons)
+            backlog = sum(found.backlog for found in news.values() if found)
+            stopped = _Application(root, run, outcomes, progress).work(due, master, parallel, backlog)
     for rule in selection.rules:
         _look_back(rule, root, outcomes[rule.rule])
     return Drained(list(outcomes.values()), stopped)
 
 
-def _why(rule: Rule, root: Path, outcome: Outcome) -> str | None:
-    """Why the rule needs a run; None: it does not, or cannot have one (its outcome says which)."""
+def _look(rule: Rule, root: Path, outcome: Outcome) -> News | None:
+    """What there is to do for the rule; None: it cannot have a run (its outcome says why)."""
     try:
         check_without_jvm(rule, root)
-        why = look(rule, root).why
-        _refuse_held(Home(root, rule.rule), why)
+        news = look(rule, root)
+        _refuse_held(Home(root, rule.rule), news.why)
     except Exception as fault:
         outcome.fault = fault
         return None
-    outcome.idle = why is None
-    return why
+    outcome.idle = news.why is None
+    return news
 
 
 def _refuse_held(home: Home, why: str | None) -> None:
@@ -178,12 +198,12 @@ class _Application:
     def __init__(self, root: Path, run: str, outcomes: dict[str, Outcome], progress: Working):
         self._root, self._run, self._outcomes, self._progress = root, run, outcomes, progress
 
-    def work(self, rules: list[Rule], master: str, parallel: int | None) -> int | None:
+    def work(self, rules: list[Rule], master: str, parallel: int | None, backlog: int) -> int | None:
         """Run the rules; the signal that ended this early, if any."""
         from floodmark.spark.session import root_session
 
         with Stopping() as stopping:
-            session = root_session(master, rules)
+            session = root_session(master, rules, backlog)
             stopping.application(session)
             try:
                 self._in_threads(session, rules, min(parallel or MOST_AT_A_TIME, len(rules)), stopping.check)

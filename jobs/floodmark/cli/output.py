@@ -6,11 +6,10 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FORMAT = 1  # of every JSON document that is printed; docs/reference/json.md says what it holds
 WIDE = 400  # columns of a table that goes into a file or a pipe: never folded
@@ -19,6 +18,8 @@ EPOCH_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
 
 def console(*, err: bool = False) -> Console:
     """A console on the stream as it is now; wide where nobody looks at it."""
+    from rich.console import Console  # a tenth of a second, which a run with nothing to do can spare
+
     stream = sys.stderr if err else sys.stdout
     width = None if stream.isatty() else WIDE
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
@@ -26,7 +27,7 @@ def console(*, err: bool = False) -> Console:
 
 def say(text: str = "", *, err: bool = False) -> None:
     """One line (or several) as it is, never folded."""
-    console(err=err).print(Text(text), soft_wrap=True)
+    print(text, file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def complain(text: str) -> None:
@@ -40,6 +41,9 @@ def document(facts: Mapping[str, Any]) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
     """A plain table; numbers stand to the right."""
+    from rich.table import Table
+    from rich.text import Text
+
     rows = list(rows)
     found = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for at, name in enumerate(columns):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from floodmark.errors import Refused
 if TYPE_CHECKING:
     from floodmark.cli.drain import Outcome
     from floodmark.cli.selection import Selection
+    from floodmark.core.rules import Checked
 
 
 def run(
@@ -41,9 +43,11 @@ def run(
     """
     from floodmark.cli import drain
 
-    selection = _selection(rules, names or [], everything, tag)
-    name = run_id or made_up_id()
-    drained = drain.drain(selection, home.absolute(), master, name, parallel, as_json)
+    root, name = home.absolute(), run_id or made_up_id()
+    drained = drain.idle(_selection(rules, names or [], everything, tag, partial(drain.has_run, root)), root)
+    if drained is None:
+        selection = _selection(rules, names or [], everything, tag)
+        drained = drain.drain(selection, root, master, name, parallel, as_json)
     if as_json:
         found = {outcome.rule: outcome.facts() for outcome in drained.outcomes}
         output.document({"run": name, "exit_code": drained.exit_code, "rules": found})
@@ -56,14 +60,16 @@ def made_up_id() -> str:
     return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
-def _selection(folder: Path, names: list[str], everything: bool, tag: str | None) -> Selection:
+def _selection(
+    folder: Path, names: list[str], everything: bool, tag: str | None, checked: Checked | None = None
+) -> Selection:
     from floodmark.cli import selection
 
     if [bool(names), everything, tag is not None].count(True) != 1:
         raise Refused("expected either names of rules, or --all, or --tag T")
     if everything:
-        return selection.every(folder)
-    return selection.tagged(folder, tag) if tag is not None else selection.named(folder, names)
+        return selection.every(folder, checked)
+    return selection.tagged(folder, tag, checked) if tag is not None else selection.named(folder, names, checked)
 
 
 def _tell(outcomes: list[Outcome]) -> None:

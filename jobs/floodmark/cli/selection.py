@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from floodmark.errors import FloodmarkError, Refused, RuleInvalid
 
 if TYPE_CHECKING:
-    from floodmark.core.rules import Rule
+    from floodmark.core.rules import Checked, Rule
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class Selection:
     faults: dict[str, FloodmarkError] = field(default_factory=dict)
 
 
-def load(folder: Path) -> Rules:
+def load(folder: Path, checked: Checked | None = None) -> Rules:
     """Read every rule file of a folder. A missing folder is refused; a bad file is not."""
-    from floodmark.core.rules import load_rules
+    from floodmark.core.rules import load_rules, unknown
 
     if not folder.is_dir():
         raise Refused(f"expected a folder of rule files at {folder}: name it with --rules or FLOODMARK_RULES")
-    good, bad = load_rules(folder, os.environ)
+    good, bad = load_rules(folder, os.environ, checked or unknown)
     return Rules(folder, good, {str(file): as_fault(fault) for file, fault in bad.items()})
 
 
@@ -67,9 +67,9 @@ def one(folder: Path, name: str) -> Rule:
     return rules.good[name]
 
 
-def named(folder: Path, names: list[str]) -> Selection:
+def named(folder: Path, names: list[str], checked: Checked | None = None) -> Selection:
     """Rules by name, each once; what is wrong with one leaves the others alone."""
-    rules = load(folder)
+    rules = load(folder, checked)
     wanted = list(dict.fromkeys(names))
     return Selection(
         [rules.good[name] for name in wanted if name in rules.good],
@@ -77,15 +77,15 @@ def named(folder: Path, names: list[str]) -> Selection:
     )
 
 
-def every(folder: Path) -> Selection:
+def every(folder: Path, checked: Checked | None = None) -> Selection:
     """All rules of the folder; a bad file is a fault."""
-    rules = load(folder)
+    rules = load(folder, checked)
     return Selection([rules.good[name] for name in sorted(rules.good)], {Path(f).stem: e for f, e in rules.bad.items()})
 
 
-def tagged(folder: Path, tag: str) -> Selection:
+def tagged(folder: Path, tag: str, checked: Checked | None = None) -> Selection:
     """Rules that carry a tag. A bad file's tags are unknown, so it is not a fault here."""
-    found = every(folder)
+    found = every(folder, checked)
     rules = [rule for rule in found.rules if tag in rule.airflow.tags]
     if not rules:
         tags = sorted({tag for rule in found.rules for tag in rule.airflow.tags})

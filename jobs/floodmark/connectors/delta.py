@@ -75,7 +75,20 @@ class DeltaSource:
             return True
         taken = {at.version: at.index + 1}  # files of a version that is half read
         commits = tables.data_commits(self.address, at.version + at.snapshot, newest)
-        return any(adds > taken.get(version, 0) or removes for version, adds, removes in commits)
+        return any(commit.adds > taken.get(commit.version, 0) or commit.removes for commit in commits)
+
+    def waiting(self, line: str | None) -> int:
+        """Bytes of the files beyond the offset `line` (None: of all files); what has been read of a version counts."""
+        table = self.table()
+        at = None if line is None else DeltaOffset.parse(line)
+        if at is None:
+            return tables.size_of(table)
+        fresh = tables.data_commits(self.address, at.version + at.snapshot, table.version())
+        size = sum(commit.size for commit in fresh)
+        if at.snapshot:
+            table.load_as_version(at.version)
+            size += tables.size_of(table)
+        return size
 
     def _has_files(self, version: int) -> bool:
         table = self.table()

@@ -24,5 +24,5 @@ def lag_of(source: DeltaSource, line: str) -> Lag:
     at, newest = DeltaOffset.parse(line), source.newest()
     taken = {at.version: at.index + 1}  # files of a version that is half read
     later = tables.data_commits(source.address, at.version + at.snapshot, newest)
-    waiting = sum(1 for version, adds, removes in later if adds > taken.get(version, 0) or removes)
+    waiting = sum(1 for commit in later if commit.adds > taken.get(commit.version, 0) or commit.removes)
     return Lag(at.version, newest, waiting + int(at.snapshot and source.news(line, at.version)), at.snapshot)

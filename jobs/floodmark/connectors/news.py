@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class News:
-    """Why a run is needed (None: it is not), the last committed epoch, and each source's newest version as seen now."""
+    """Why a run is needed (None: it is not), the last committed epoch, and each source's newest version as seen now.
+
+    `backlog`: bytes of input that wait.
+    """
 
     why: str | None
     epoch: int
     seen: dict[str, int]
+    backlog: int
 
 
 def look(rule: Rule, root: Path) -> News:
@@ -32,7 +36,14 @@ def look(rule: Rule, root: Path) -> News:
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
     seen = {name: source.newest() for name, source in sources(rule).items()}
-    return News(_why(rule, head), head.epoch if head else 0, seen)
+    why = _why(rule, head)
+    return News(why, head.epoch if head else 0, seen, _backlog(rule, head) if why else 0)
+
+
+def _backlog(rule: Rule, head: Head | None) -> int:
+    """Bytes to read. A generation that has yet to begin may read all of its sources."""
+    lines = [None] * len(rule.streams) if head is None or head.seal is not None else head.entry.offsets
+    return sum(source.waiting(line) for source, line in zip(sources(rule).values(), lines, strict=True))
 
 
 def _why(rule: Rule, head: Head | None) -> str | None:

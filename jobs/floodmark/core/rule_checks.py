@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlparse
 
 from floodmark.core.delivery import delivery
 from floodmark.core.rule_model import Rule
-from floodmark.core.sql import SqlAt, analyse_expression
+from floodmark.core.sql import SqlAt
 from floodmark.core.yamltree import Path as Field
 
 Problem = tuple[Field, str]
@@ -34,6 +34,8 @@ def _streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 
 
 def _expression(path: Field, expression: str) -> Iterator[tuple[Field, SqlAt]]:
+    from floodmark.core.sql import analyse_expression
+
     try:
         analyse_expression(expression)
     except SqlAt as error:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from floodmark.core.sql import Query, analyse
+if TYPE_CHECKING:
+    from floodmark.core.sql import Query
 
 Qos: TypeAlias = Literal[0, 1, 2]
 
@@ -111,6 +112,8 @@ class Rule(Model):
     @cached_property
     def query(self) -> Query:
         """What the SQL is and needs. Raises SqlRefused (never for a rule that `load_rule` gave)."""
+        from floodmark.core.sql import analyse
+
         times = {name: stream.event_time.name if stream.event_time else None for name, stream in self.streams.items()}
         return analyse(self.sql, times, self.qos)
 

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,14 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[^}:]*)(?P<default>:-(?P<value>[^}]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def load_rule(path: Path, env: Mapping[str, str]) -> Rule:
+Checked = Callable[[Rule], bool]  # whether a rule of this very text has passed the checks before
+
+
+def unknown(_: Rule) -> bool:
+    return False
+
+
+def load_rule(path: Path, env: Mapping[str, str], checked: Checked = unknown) -> Rule:
     """The rule in the file at `path`, with `${NAME}` taken from `env`.
 
     Raises RuleInvalid with one line for each problem, `FILE:LINE: field: expected ..., found ...`.
@@ -68,13 +75,15 @@ def load_rule(path: Path, env: Mapping[str, str]) -> Rule:
     problems.raise_any()
     written = _written(value, path, problems)
     rule = written.resolved(digest)
-    for field, problem in check(rule):
+    for field, problem in () if checked(rule) else check(rule):
         problems.add(field, problem)
     problems.raise_any()
     return rule
 
 
-def load_rules(folder: Path, env: Mapping[str, str]) -> tuple[dict[str, Rule], dict[str, FloodmarkError]]:
+def load_rules(
+    folder: Path, env: Mapping[str, str], checked: Checked = unknown
+) -> tuple[dict[str, Rule], dict[str, FloodmarkError]]:
     """All rules in a folder by name, and by file name what is wrong with the others.
 
     Of several rules with one sink all are refused: which of them owns it is not for us to guess.
@@ -84,7 +93,7 @@ def load_rules(folder: Path, env: Mapping[str, str]) -> tuple[dict[str, Rule], d
     files: dict[str, str] = {}
     for path in sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")):
         try:
-            rule = load_rule(path, env)
+            rule = load_rule(path, env, checked)
         except FloodmarkError as error:
             errors[path.name] = error
             continue

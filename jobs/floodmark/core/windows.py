@@ -5,7 +5,10 @@ A window of size S and slide D starts at every `offset + k * D` and holds [start
 
 from __future__ import annotations
 
-from floodmark.core.sql import WindowSpec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from floodmark.core.sql import WindowSpec
 
 
 def live_from(spec: WindowSpec, watermark: int) -> int:

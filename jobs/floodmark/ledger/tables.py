@@ -12,7 +12,6 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 
 from floodmark.errors import HistoryGone, ReplayDiffers
 
@@ -53,7 +52,7 @@ def _write_checksum(address: str) -> None:
 
     Spark writes those that follow from it. Where a kill leaves it out, the first commit is slower, no more.
     """
-    actions = {kind: action for found in _actions(DeltaStorageHandler(address), 0) for kind, action in found.items()}
+    actions = {kind: action for found in _actions(address, 0) for kind, action in found.items()}
     checksum = {
         "tableSizeBytes": 0,
         "numFiles": 0,
@@ -135,7 +134,7 @@ class OurCommit:
 
 def commit_at(address: str, commit: int, app: str) -> tuple[OurCommit, int | None]:
     """What the table's log holds as version `commit`: a commit of ours, and the version that it records for `app`."""
-    actions = _actions(DeltaStorageHandler(address), commit)
+    actions = _actions(address, commit)
     entry = next(action["commitInfo"] for action in actions if "commitInfo" in action)
     recorded = [action["txn"]["version"] for action in actions if action.get("txn", {}).get("appId") == app]
     return OurCommit({**entry, "version": commit}), next(iter(recorded), None)
@@ -191,27 +190,42 @@ def values_of(column: Any) -> list[Any]:
     return [value.as_py() for value in column]
 
 
-def data_commits(address: str, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
-    """(version, files added, removes) of each commit in [first, last] that changes data.
+def size_of(table: DeltaTable) -> int:
+    """Bytes of the table's live files."""
+    return sum(values_of(table.get_add_actions()["size_bytes"]))
 
-    A version whose log entry is gone counts as one that does: it cannot be told.
-    """
-    store = DeltaStorageHandler(address)
+
+@dataclass(frozen=True)
+class DataCommit:
+    """A commit that changes data: files added, their bytes, and whether any is removed."""
+
+    version: int
+    adds: int
+    size: int
+    removes: bool
+
+
+def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
+    """The commits in [first, last] that change data. A version whose log entry is gone counts: it cannot be told."""
     for version in range(first, last + 1):
-        adds, removes = _data_changes(store, version)
-        if adds or removes:
-            yield version, adds, removes
+        found = _data_changes(address, version)
+        if found.adds or found.removes:
+            yield found
 
 
-def _data_changes(store: DeltaStorageHandler, version: int) -> tuple[int, bool]:
+def _data_changes(address: str, version: int) -> DataCommit:
     try:
-        actions = _actions(store, version)
+        actions = _actions(address, version)
     except (FileNotFoundError, OSError):
-        return 1, True
-    adds = sum(1 for action in actions if action.get("add", {}).get("dataChange"))
-    return adds, any(action.get("remove", {}).get("dataChange") for action in actions)
+        return DataCommit(version, 1, 0, True)
+    added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
+    removes = any(action.get("remove", {}).get("dataChange") for action in actions)
+    return DataCommit(version, len(added), sum(add["size"] for add in added), removes)
 
 
-def _actions(store: DeltaStorageHandler, version: int) -> list[dict[str, Any]]:
-    text = store.open_input_file(f"_delta_log/{version:020}.json").read()
+def _actions(address: str, version: int) -> list[dict[str, Any]]:
+    """One log entry of the table, as it stands there."""
+    from deltalake.fs import DeltaStorageHandler  # brings pyarrow, which a run with nothing to do can spare
+
+    text = DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read()
     return [json.loads(line) for line in bytes(text).decode().splitlines() if line]

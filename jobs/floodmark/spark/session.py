@@ -8,20 +8,23 @@ import sys
 from pyspark.sql import SparkSession
 
 from floodmark.core.rules import Rule
-from floodmark.core.sparkconf import static_conf
+from floodmark.core.sparkconf import application_conf
 from floodmark.errors import RunFailed
 
 TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 
 
-def root_session(master: str, rules: list[Rule]) -> SparkSession:
-    """The application's session. Rules that share it get the most generous of their static settings."""
+def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> SparkSession:
+    """The application's session. Rules that share it get the most generous of their static settings.
+
+    `backlog`: bytes of input that wait for them all; None: not known.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     memory = max((rule.spark.driver_memory for rule in rules), key=_bytes, default="1g")
     partitions = max((rule.spark.shuffle_partitions for rule in rules), default=4)
     conf = {key: value for rule in rules for key, value in rule.spark.conf.items()}
     builder = SparkSession.builder.master(master).appName("floodmark")
-    for key, value in {**static_conf(memory, partitions), **conf}.items():
+    for key, value in application_conf(memory, partitions, conf, backlog).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

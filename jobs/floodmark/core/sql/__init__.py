@@ -1,7 +1,22 @@
-"""A rule's SQL: an allow-list of what can be folded exactly, decided without Spark."""
+"""A rule's SQL: an allow-list of what can be folded exactly, decided without Spark.
+
+The parser takes half a second to import, so it is imported when a query is analysed, and not before.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from floodmark.core.sql.lexis import SqlAt
-from floodmark.core.sql.query import Query, analyse, analyse_expression
-from floodmark.core.sql.window import WindowSpec
+
+if TYPE_CHECKING:
+    from floodmark.core.sql.query import Query, analyse, analyse_expression
+    from floodmark.core.sql.window import WindowSpec
 
 __all__ = ["Query", "SqlAt", "WindowSpec", "analyse", "analyse_expression"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(name)
+    from floodmark.core.sql import query
+
+    return getattr(query, name)

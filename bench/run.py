@@ -1,0 +1,132 @@
+"""`make bench`: one table from one run. Both sides of every ratio are measured here, in turn, on the same input.
+
+    python -m bench.run [--rows N] [--repeats N] [--only throughput,small,cold]
+
+The contenders share one JVM (driver memory 3 g), each warmed up on a smaller input; cells are medians, with the
+smallest and largest of the repeats beside them. Short of an aim, the table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from bench import contenders, small
+from bench.events import write_events
+from bench.table import Line, Measured, show
+from floodmark.core.rules import load_rule
+from floodmark.spark.session import root_session
+
+KEYS = {"1 k": 1_000, "1 M": 1_000_000}
+EPOCHS = (1, 10)
+WARM_ROWS = 200_000
+PARTS = ("throughput", "small", "cold")
+
+
+class Bench:
+    """The folder that all of it happens in, and the session that the contenders share."""
+
+    def __init__(self, folder: Path, rows: int, repeats: int):
+        self.folder, self.rows, self.repeats = folder, rows, repeats
+        rule = load_rule(contenders.rule_file(self.work() / "rules", Path("events"), Path("sink")), os.environ)
+        self.spark = root_session("local[*]", [rule])
+        self.spark.conf.set("spark.sql.session.timeZone", "UTC")
+        self.stateful = self.spark.newSession()
+        for key, value in {"spark.sql.session.timeZone": "UTC", **contenders.STATEFUL_CONF}.items():
+            self.stateful.conf.set(key, value)
+
+    def work(self) -> Path:
+        """A fresh folder; the one before is removed, for a full page cache serves nobody."""
+        shutil.rmtree(self.folder / "work", ignore_errors=True)
+        place = self.folder / "work" / uuid4().hex
+        place.mkdir(parents=True)
+        return place
+
+    def events(self, rows: int, keys: int) -> Path:
+        table = self.folder / f"events-{rows}-{keys}"
+        if not table.exists():
+            write_events(self.spark, table, rows, keys)
+        return table
+
+    def throughput(self) -> list[Line]:
+        self._warm_up()
+        lines: list[Line] = []
+        for name, keys in KEYS.items():
+            table, batch = self.events(self.rows, keys), Measured()
+            for epochs in EPOCHS:
+                lines += self._cell(f"{name} keys, {epochs} epoch{'s' if epochs > 1 else ''}", table, epochs, batch)
+        return lines + self._by_qos(self.events(self.rows, KEYS["1 k"]))
+
+    def _warm_up(self) -> None:
+        table = self.events(WARM_ROWS, KEYS["1 k"])
+        for _ in range(2):
+            contenders.floodmark(self.spark, table, self.work(), 10)
+            contenders.batch(self.spark, table, self.work())
+            contenders.stateful(self.stateful, table, self.work(), 2)
+
+    def _cell(self, name: str, table: Path, epochs: int, batch: Measured) -> list[Line]:
+        ours, theirs = Measured(), Measured()
+        for _ in range(self.repeats):
+            ours.add(contenders.floodmark(self.spark, table, self.work(), epochs)[0])
+            if epochs == 1:
+                batch.add(contenders.batch(self.spark, table, self.work()))
+            theirs.add(contenders.stateful(self.stateful, table, self.work(), epochs))
+        own_aim = 2.5 if "1 M" in name else 1.0
+        return [
+            Line.rate_of(f"Floodmark, {name}", ours, self.rows),
+            Line.rate_of(f"  plain Spark batch, {name.split(',')[0]}", batch, self.rows).against(
+                ours, 0.75 if epochs == 1 else None
+            ),
+            Line.rate_of(f"  Spark's own stateful, {name}", theirs, self.rows).against(ours, own_aim),
+        ]
+
+    def _by_qos(self, table: Path) -> list[Line]:
+        found = {qos: Measured() for qos in (2, 1, 0)}
+        for _ in range(self.repeats):
+            for qos, times in found.items():
+                times.add(contenders.floodmark(self.spark, table, self.work(), 10, qos)[0])
+        exact = found.pop(2)
+        lines = [Line.rate_of("Floodmark, 1 k keys, 10 epochs, qos 2", exact, self.rows)]
+        return lines + [
+            Line.rate_of(f"  the same at qos {q}", times, self.rows).against(exact) for q, times in found.items()
+        ]
+
+
+def main() -> None:
+    given = _arguments()
+    checkout = Path(__file__).parents[1]
+    bench = Bench(checkout / ".cache" / "bench", given.rows, given.repeats)
+    lines: list[Line] = []
+    if "throughput" in given.only:
+        lines += bench.throughput()
+    if "small" in given.only:
+        lines += small.warm_epoch(bench.spark, bench.work()) + small.ledger_rows(bench.work())
+    _stop(bench.spark)
+    if "cold" in given.only:  # with no other JVM beside it
+        lines += small.idle_run(bench.work(), 5) + small.cold_start(bench.work(), given.repeats)
+    shutil.rmtree(bench.folder / "work", ignore_errors=True)
+    show(lines, f"{given.rows:,} events, {given.repeats} repeats, {os.cpu_count()} cores, driver memory 3 g")
+
+
+def _stop(spark: SparkSession) -> None:
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="events for the throughput cells")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS), help=", ".join(PARTS))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

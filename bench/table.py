@@ -1,0 +1,68 @@
+"""Medians with their spread, ratios, and the one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from floodmark.cli import output
+
+
+@dataclass
+class Measured:
+    """Seconds, one for each repeat."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+    @property
+    def median(self) -> float:
+        return median(self.seconds)
+
+    def text(self) -> str:
+        low, high = min(self.seconds), max(self.seconds)
+        return f"{_short(self.median)} ({_short(low)} to {_short(high)})"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row: what was measured, how long it took, rows a second, and how the other side compares with it."""
+
+    what: str
+    time: str
+    rate: str = ""
+    ratio: str = ""
+    aim: str = ""
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, what: str, times: Measured, below: float | None = None) -> Line:
+        """`below`: the aim, in seconds."""
+        return cls(what, times.text(), aim=_aim(times.median < below, f"< {_short(below)}") if below else "",
+                   seconds=times.median)  # fmt: skip
+
+    @classmethod
+    def rate_of(cls, what: str, times: Measured, rows: int) -> Line:
+        return cls(what, times.text(), f"{rows / times.median:,.0f}", seconds=times.median)
+
+    def against(self, ours: Measured, at_least: float | None = None) -> Line:
+        """Put beside `ours`: how many times as fast ours is; `at_least`: the aim."""
+        ratio = self.seconds / ours.median
+        aim = _aim(ratio >= at_least, f">= {at_least}") if at_least is not None else ""
+        return replace(self, ratio=f"{ratio:.2f}", aim=aim)
+
+
+def _aim(met: bool, text: str) -> str:
+    return f"{text} {'met' if met else 'MISSED'}"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def show(lines: list[Line], title: str) -> None:
+    print(f"\n{title}; median (smallest to largest); ratio: Floodmark's speed over this line's\n", flush=True)
+    columns = ("what", "time", "rows/s", "ratio", "aim")
+    output.table(columns, [(line.what, line.time, line.rate, line.ratio, line.aim) for line in lines])
