@@ -28,7 +28,10 @@ def call(flow: Flow, *words: str) -> tuple[int, Any]:
 
 
 def test_two_rules_share_an_application_a_failing_one_leaves_the_other_alone_and_reset_begins_anew(place: Path) -> None:
-    good, bad = Flow(place), Flow(place, "failing", "SELECT at, CAST(k AS INT) AS number FROM events")
+    loaded = place / "loaded.log"
+    log = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={loaded}"}
+    good = Flow(place, settings={"spark": {"shuffle_partitions": 2, "conf": log}})
+    bad = Flow(place, "failing", "SELECT at, CAST(k AS INT) AS number FROM events")
     for flow in (good, bad):
         flow.arrive([event(1), event(70), event(200)])
         flow.write_rule()
@@ -36,6 +39,7 @@ def test_two_rules_share_an_application_a_failing_one_leaves_the_other_alone_and
     code, found = call(good, "run", "--all", "--run-id", "mine")
 
     assert (code, found["run"], found["exit_code"]) == (3, "mine", 3)
+    assert "spark.sql.delta.DeltaLog source: shared objects file" in loaded.read_text(), "set-up's archive is not used"
     assert found["rules"]["failing"]["error"]["type"] == "InputFault"
     done = found["rules"]["counted"]
     assert (done["result"], done["epoch"], done["open_windows"]["count"]) == ("done", 1, 1)

@@ -186,6 +186,27 @@ def test_an_idle_run_starts_no_spark(flow: Flow, monkeypatch: pytest.MonkeyPatch
     assert found["exit_code"] == 0
 
 
+def test_an_idle_run_imports_neither_the_sql_parser_nor_what_it_would_write_with(flow: Flow) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    heavy = "pyspark pandas numpy pyarrow sqlglot rich.console".split()
+    text = (
+        "import atexit, sys\n"
+        f"atexit.register(lambda: print([name for name in {heavy} if name in sys.modules]))\n"
+        "from floodmark.cli import main\nmain(['run', 'counted'])"
+    )
+    paths = {**os.environ, **_places(flow), "PYTHONPATH": str(CHECKOUT / "jobs")}
+    found = subprocess.run([sys.executable, "-c", text], env=paths, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["counted: nothing new since epoch 1", "[]"]
+
+
+@pytest.mark.parametrize(("sql", "said"), [("SELECT FROM", "sql"), (HOPPING, "reset")])
+def test_an_edited_rule_is_checked_even_where_nothing_is_new(flow: Flow, sql: str, said: str) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    flow.sql = sql
+    flow.write_rule()
+    assert said in call(flow, "run", "counted", code=2)
+
+
 def test_a_missing_table_is_told_before_spark_and_leaves_other_rules_alone(flow: Flow) -> None:
     folded(flow, begun(flow), 1, START, None)
     Flow(flow.root, "other").write_rule()

@@ -1,0 +1,118 @@
+"""Appends under an app transaction: each has its effect once, and nobody comes between unseen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support.flow import rows_of
+
+from floodmark.core.recovery import ATTEMPTS, SEAL
+from floodmark.errors import Fenced, ReplayDiffers, Sealed
+from floodmark.ledger import tables
+from floodmark.spark import sites
+from floodmark.spark.appending import Appending
+from floodmark.spark.sites import Attempt, Site, Work
+
+APP = "floodmark/test"
+FIRST = Attempt(1, 1, "the intent")
+
+
+@pytest.fixture
+def site(spark: SparkSession, place: Path) -> Site:
+    address = str(place / "table")
+    tables.create(address, spark.range(0).schema.json(), {})
+    return Site("table", "sink0", address, APP)
+
+
+def numbers(spark: SparkSession, *values: int) -> DataFrame:
+    return spark.createDataFrame([(value,) for value in values], "id long")
+
+
+def ids(site: Site) -> list[int]:
+    return sorted(row["id"] for row in rows_of(site.address))
+
+
+def version(site: Site) -> int:
+    found = tables.open_table(site.address)
+    assert found is not None
+    return found.version()
+
+
+def test_rows_and_their_record_are_one_commit(spark: SparkSession, site: Site) -> None:
+    written = sites.write(Work(site, numbers(spark, 1, 2, 3)), FIRST)
+
+    assert written is not None and (written.rows, written.commit, written.version) == (3, 1, ATTEMPTS)
+    assert (ids(site), version(site)) == ([1, 2, 3], 1)
+    assert tables.recorded_version(site.address, APP) == ATTEMPTS
+
+
+def test_what_is_there_is_compared_and_not_written_again(spark: SparkSession, site: Site) -> None:
+    first = sites.write(Work(site, numbers(spark, 1, 2)), FIRST)
+
+    assert sites.write(Work(site, numbers(spark, 1, 2)), Attempt(1, 2, "the intent")) == first
+    for other, intent in ((numbers(spark, 1), "the intent"), (None, "the intent"), (numbers(spark, 1, 2), "another")):
+        with pytest.raises(ReplayDiffers):
+            sites.write(Work(site, other), Attempt(1, 2, intent))
+    assert (ids(site), version(site)) == ([1, 2], 1)
+
+
+@pytest.mark.parametrize("nothing", [True, False])
+def test_without_rows_there_is_no_commit(spark: SparkSession, site: Site, nothing: bool) -> None:
+    frame = None if nothing else numbers(spark, 1).where("id > 1")
+
+    assert sites.write(Work(site, frame), FIRST) is None
+    assert version(site) == 0
+    assert tables.recorded_version(site.address, APP) is None
+
+
+def test_of_two_transactions_that_began_together_one_commits(spark: SparkSession, site: Site) -> None:
+    one, other = Appending(spark, site.address, APP), Appending(spark, site.address, APP)
+    assert one.write(numbers(spark, 1)) == 1
+    assert other.write(numbers(spark, 1)) == 1
+
+    assert one.commit(ATTEMPTS, "{}") == 1
+    assert other.commit(ATTEMPTS, "{}") is None
+    assert ids(site) == [1]
+
+
+def test_other_writers_of_the_table_are_no_hindrance(spark: SparkSession, site: Site) -> None:
+    mine, other = Appending(spark, site.address, APP), Appending(spark, site.address, "somebody else")
+    for appending, value in ((other, 5), (mine, 6)):
+        appending.write(numbers(spark, value))
+        assert appending.commit(ATTEMPTS, "{}") is not None
+
+    assert ids(site) == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "rows", "wanted"), [(1, 1, None), (1, 2, ReplayDiffers), (2, 1, Fenced)], ids=["twin", "differs", "newer"]
+)
+def test_a_twin_that_commits_between_the_look_and_the_commit(
+    spark: SparkSession, site: Site, epoch: int, rows: int, wanted: type[Exception] | None
+) -> None:
+    begun = Appending(spark, site.address, APP)
+    begun.write(numbers(spark, 1))
+    twin = sites.write(Work(site, numbers(spark, *range(rows))), Attempt(epoch, 2, "the intent"))
+
+    if wanted is None:
+        assert sites._committed(begun, site, FIRST, 1) == twin
+    else:
+        with pytest.raises(wanted):
+            sites._committed(begun, site, FIRST, 1)
+    assert len(ids(site)) == rows
+
+
+def test_a_seal_stops_a_write_that_had_begun_and_every_later_one(spark: SparkSession, site: Site) -> None:
+    begun = Appending(spark, site.address, APP)
+    begun.write(numbers(spark, 1))
+    sites.seal(spark, site)
+    sites.seal(spark, site)
+
+    with pytest.raises(Fenced):
+        sites._committed(begun, site, FIRST, 1)
+    with pytest.raises(Sealed):
+        sites.write(Work(site, numbers(spark, 1)), FIRST)
+    assert (ids(site), version(site)) == ([], 1)
+    assert tables.recorded_version(site.address, APP) == SEAL

@@ -1,0 +1,65 @@
+"""The settings of an application, and what makes it start quickly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from floodmark.core import sparkconf
+from floodmark.core.sparkconf import JAVA_OPTIONS, SMALL_BACKLOG, application_conf, archive
+from floodmark.errors import RunFailed
+
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+
+
+@pytest.fixture(autouse=True)
+def jars(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand-ins: only their names go into the settings."""
+    folder = place / "jars"
+    folder.mkdir(parents=True)
+    for name in sparkconf.JARS:
+        (folder / name).touch()
+    monkeypatch.setenv("FLOODMARK_JARS", str(folder))
+    monkeypatch.delenv("FLOODMARK_FAST_START", raising=False)
+    return folder
+
+
+def options(backlog: int | None, **own: str) -> list[str]:
+    return application_conf("1g", 4, own, backlog).get(JAVA_OPTIONS, "").split()
+
+
+@pytest.mark.parametrize(
+    ("backlog", "little"), [(0, True), (SMALL_BACKLOG, True), (SMALL_BACKLOG + 1, False), (None, False)]
+)
+def test_the_first_compiler_alone_is_for_little_input(backlog: int | None, little: bool) -> None:
+    assert (FIRST_COMPILER in options(backlog)) is little
+
+
+def test_the_archive_is_named_where_there_is_one() -> None:
+    assert not any("SharedArchiveFile" in option for option in options(None))
+
+    archive().parent.mkdir()
+    archive().touch()
+
+    assert f"-XX:SharedArchiveFile={archive()}" in options(None)
+    assert "-Xshare:auto" in options(None), "one that does not fit must not stop the JVM"
+
+
+def test_fast_start_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOODMARK_FAST_START", "0")
+    assert options(0) == []
+
+
+def test_a_rules_own_settings_win_and_its_java_options_come_last() -> None:
+    found = application_conf("1g", 4, {JAVA_OPTIONS: "-Dmine=1", "spark.ui.enabled": "true"}, 0)
+
+    assert found["spark.ui.enabled"] == "true"
+    assert found[JAVA_OPTIONS].split() == [FIRST_COMPILER, "-Dmine=1"]
+
+
+def test_without_jars_set_up_is_named(jars: Path) -> None:
+    (jars / sparkconf.JARS[0]).unlink()
+
+    with pytest.raises(RunFailed, match="make setup"):
+        application_conf("1g", 4, {}, None)
