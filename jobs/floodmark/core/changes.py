@@ -5,8 +5,6 @@ from __future__ import annotations
 from floodmark.core.rules import Rule
 from floodmark.errors import RuleChanged
 
-ANSI = "spark.sql.ansi.enabled"  # the one Spark setting that changes what the SQL says
-
 
 def check_edit(old: Rule, new: Rule) -> None:
     """Raise RuleChanged, naming each field, where `new` does not fit the progress made with `old`.
@@ -30,7 +28,7 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ("sql", not same_sql),
         ("qos", old.qos != new.qos or _sink_qos(old) != _sink_qos(new, only=old)),
         ("timezone", old.timezone != new.timezone),
-        (f"spark.conf {ANSI}", old.spark.conf.get(ANSI) != new.spark.conf.get(ANSI)),
+        ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),
         ("sinks (one was removed)", not kept),
     ]
 

@@ -109,6 +109,11 @@ class Rule(Model):
     airflow: AirflowSettings = AirflowSettings()
     hash: str
 
+    @property
+    def ansi(self) -> bool:
+        """Whether its SQL runs in ANSI mode: the one Spark setting that changes what SQL says."""
+        return self.spark.conf.get("spark.sql.ansi.enabled", "true").lower() == "true"
+
     @cached_property
     def query(self) -> Query:
         """What the SQL is and needs. Raises SqlRefused (never for a rule that `load_rule` gave)."""

@@ -124,7 +124,7 @@ class EpochFolder:
         if planned is not None:
             yield planned
             return
-        held = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        held = materialised(frame, self._session).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             yield held
         finally:
@@ -170,7 +170,7 @@ class EpochFolder:
             rule=rule.to_json(),
             rule_hash=rule.hash,
             zone=rule.timezone,
-            ansi=rule.spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
+            ansi=rule.ansi,
         )
 
     def _intend(self, intent: Intent) -> None:
@@ -192,7 +192,7 @@ class EpochFolder:
         """The results; where more than one sink takes them, the work up to the last shuffle is done once."""
         if not self._plan.fold.tables:  # no shuffle will gather the rows into few files
             frame = frame.coalesce(files_for(total(batch.counts).folded))
-        return frame if len(self._plan.rule.sinks) == 1 else materialised(frame)
+        return frame if len(self._plan.rule.sinks) == 1 else materialised(frame, self._session)
 
     def _own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
         """What goes to the rule's own tables."""

@@ -78,7 +78,10 @@ class Fold(ABC):
         """Columns that the rule's SQL gives, from empty inputs."""
         for name, schema in self.shape.streams.items():
             session.createDataFrame([], schema).createOrReplaceTempView(name)
-        return session.sql(self.rule.sql).schema
+        found = session.sql(self.rule.sql).schema
+        for name in self.shape.streams:  # left there, they would answer where an epoch's own are missing
+            session.catalog.dropTempView(name)
+        return found
 
 
 class Stateless(Fold):

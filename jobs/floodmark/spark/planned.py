@@ -42,12 +42,11 @@ def _leaves(session: SparkSession, query: str) -> list[Any]:
     return [leaves.apply(i) for i in range(leaves.size())]
 
 
-def materialised(frame: DataFrame) -> DataFrame:
-    """The same rows, computed as far as the last shuffle: every action on them goes on from there.
+def materialised(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """The same rows in `session`, computed as far as the last shuffle: every action on them goes on from there.
 
     foreachBatch makes its frame in this way. Unlike a cache it copies no rows, so it costs no memory.
     """
-    session = frame.sparkSession
     execution = frame._jdf.queryExecution()
     rows = _jvm(session).internalCreateDataFrame(execution.toRdd(), execution.analyzed().schema(), False)
     return DataFrame(rows, session)

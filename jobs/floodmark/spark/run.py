@@ -52,7 +52,7 @@ def analyse(
     root: SparkSession, rule: Rule, head: Head | None, intent: Intent | None = None
 ) -> tuple[SparkSession, Plan]:
     """The rule's session and plan. Raises SqlRefused or WrongColumn where Spark finds fault with SQL or columns."""
-    ansi = intent.ansi if intent else rule.spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
+    ansi = intent.ansi if intent else rule.ansi
     session = rule_session(root, rule, intent.zone if intent else rule.timezone, ansi)
     frozen = _frozen_columns(rule, head)
     try:
