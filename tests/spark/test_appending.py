@@ -116,3 +116,24 @@ def test_a_seal_stops_a_write_that_had_begun_and_every_later_one(spark: SparkSes
         sites.write(Work(site, numbers(spark, 1)), FIRST)
     assert (ids(site), version(site)) == ([], 1)
     assert tables.recorded_version(site.address, APP) == SEAL
+
+
+def test_a_commit_that_another_process_has_replaced_is_no_commit_of_ours(spark: SparkSession, site: Site) -> None:
+    sites.write(Work(site, numbers(spark, 1)), FIRST)
+    entry = Path(site.address) / "_delta_log" / f"{1:020}.json"
+    assert tables.commit_at(site.address, 1, APP, ATTEMPTS) is not None
+
+    entry.write_text('{"commitInfo":{"timestamp":0,"operation":"WRITE"}}\n')
+
+    assert tables.commit_at(site.address, 1, APP, ATTEMPTS) is None
+
+
+def test_an_empty_tables_checksum_spares_the_first_commit_a_reconstruction(spark: SparkSession, site: Site) -> None:
+    jobs = spark.sparkContext.statusTracker()
+    spark.sparkContext.setJobGroup("first", "first")
+    sites.write(Work(site, numbers(spark, 1).coalesce(1)), FIRST)
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+    assert len(jobs.getJobIdsForGroup("first")) == 1
+    checksum = Path(site.address) / "_delta_log" / f"{1:020}.crc"
+    assert '"numFiles":1' in checksum.read_text()

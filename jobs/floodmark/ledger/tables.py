@@ -53,6 +53,8 @@ def _write_checksum(address: str) -> None:
     Spark writes those that follow from it. Where a kill leaves it out, the first commit is slower, no more.
     """
     actions = {kind: action for found in _actions(address, 0) for kind, action in found.items()}
+    if not actions.keys() <= {"commitInfo", "metaData", "protocol"}:
+        return  # somebody else was faster, and has written rows
     checksum = {
         "tableSizeBytes": 0,
         "numFiles": 0,
@@ -132,12 +134,14 @@ class OurCommit:
         self.metadata: dict[str, Any] = json.loads(entry["userMetadata"])
 
 
-def commit_at(address: str, commit: int, app: str) -> tuple[OurCommit, int | None]:
-    """What the table's log holds as version `commit`: a commit of ours, and the version that it records for `app`."""
+def commit_at(address: str, commit: int, app: str, version: int) -> OurCommit | None:
+    """What the table's log holds as its version `commit`; None where that does not record (app, version)."""
     actions = _actions(address, commit)
+    recorded = [action["txn"] for action in actions if "txn" in action]
+    if not any((said["appId"], said["version"]) == (app, version) for said in recorded):
+        return None
     entry = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-    recorded = [action["txn"]["version"] for action in actions if action.get("txn", {}).get("appId") == app]
-    return OurCommit({**entry, "version": commit}), next(iter(recorded), None)
+    return OurCommit({**entry, "version": commit})
 
 
 def our_commit(address: str, app: str, version: int) -> OurCommit:

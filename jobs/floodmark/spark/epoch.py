@@ -228,12 +228,11 @@ class EpochFolder:
         return {name: written for name, written in named if written is not None}
 
     def _output_rows(self, written: dict[str, Written], output: DataFrame | None) -> int:
-        """How many results the epoch has: what its Delta sinks got; where there is none, a count."""
-        if self._sites.sinks:
-            return max(
-                (written[site.name].rows for site in self._sites.sinks.values() if site.name in written), default=0
-            )
-        return output.count() if output else 0
+        """How many results the epoch has: what its Delta sinks got; where none was to get them, a count."""
+        asked = [work.site.name for work in self._for_sinks(output)]
+        if asked or output is None:
+            return max((written[name].rows for name in asked if name in written), default=0)
+        return output.count()
 
     def _show(self, output: DataFrame | None, rows: int) -> None:
         for sink in self._plan.rule.sinks:

@@ -92,8 +92,8 @@ def _committed(begun: Appending, site: Site, attempt: Attempt, rows: int) -> Wri
     version = _version(site, attempt)
     commit = begun.commit(version, _said(site, version, attempt))
     if commit is not None:
-        found, recorded = tables.commit_at(site.address, commit, site.app)
-        if recorded == version:
+        found = tables.commit_at(site.address, commit, site.app, version)
+        if found is not None:  # else another process has put its own commit in the place of ours
             return _verified(site, found, attempt, rows)
     elif tables.recorded_version(site.address, site.app) == version:  # a twin of this attempt's epoch was faster
         return _compared(site, attempt, rows)
