@@ -31,8 +31,9 @@ def main(work: Path) -> None:
     places = {"FLOODMARK_RULES": str(work / "rules"), "FLOODMARK_HOME": str(work / "home"), "FLOODMARK_FAST_START": "0"}
     environment = {**os.environ, **places, "FLOODMARK_MASTER": "local[*]"}
     # The JVM outlives the command, for it writes the archive as it ends; its end of the pipe tells when it has.
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     sys.stdout.buffer.write(done.stdout)
+    done.check_returncode()
     archive().parent.mkdir(parents=True, exist_ok=True)
     shutil.move(fresh, archive())
 
