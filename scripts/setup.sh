@@ -233,7 +233,9 @@ ensure_archive() (
   say "making the archive of Spark's classes, for quick starts"
   mkdir -p "$work" .cache/classes
   trap 'rm -rf "$work"' EXIT
-  if ! PYTHONPATH=$root/jobs PYSPARK_PYTHON=$root/.venv/bin/python .venv/bin/python scripts/archive.py "$work" >"$work/log" 2>&1; then
+  unset SPARK_HOME # another Spark's classes are of no use, and an empty name is taken for one
+  export PYTHONPATH=$root/jobs PYSPARK_PYTHON=$root/.venv/bin/python PYSPARK_DRIVER_PYTHON=$root/.venv/bin/python
+  if ! .venv/bin/python scripts/archive.py "$work" >"$work/log" 2>&1; then
     tail -n 20 "$work/log" >&2
     say 'there is none now; runs start slower, no more. The next set-up tries again.'
     return
