@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import sys
 from pathlib import Path
 from uuid import uuid4
 
@@ -77,13 +78,13 @@ class Bench:
                 batch.add(contenders.batch(self.spark, table, self.work()))
             theirs.add(contenders.stateful(self.stateful, table, self.work(), epochs))
         own_aim = 2.5 if "1 M" in name else 1.0
-        return [
+        return told(
             Line.rate_of(f"Floodmark, {name}", ours, self.rows),
             Line.rate_of(f"  plain Spark batch, {name.split(',')[0]}", batch, self.rows).against(
                 ours, 0.75 if epochs == 1 else None
             ),
             Line.rate_of(f"  Spark's own stateful, {name}", theirs, self.rows).against(ours, own_aim),
-        ]
+        )
 
     def _by_qos(self, table: Path) -> list[Line]:
         found = {qos: Measured() for qos in (2, 1, 0)}
@@ -95,6 +96,13 @@ class Bench:
         return lines + [
             Line.rate_of(f"  the same at qos {q}", times, self.rows).against(exact) for q, times in found.items()
         ]
+
+
+def told(*lines: Line) -> list[Line]:
+    """The lines, said as soon as they are known: the whole takes long."""
+    for line in lines:
+        print("measured:", line.what.strip(), line.time, line.ratio, line.aim, file=sys.stderr, flush=True)
+    return list(lines)
 
 
 def main() -> None:
