@@ -47,11 +47,11 @@ class Selection:
 
 def load(folder: Path, checked: Checked | None = None) -> Rules:
     """Read every rule file of a folder. A missing folder is refused; a bad file is not."""
-    from floodmark.core.rules import load_rules, unknown
+    from floodmark.core.rules import load_rules
 
     if not folder.is_dir():
         raise Refused(f"expected a folder of rule files at {folder}: name it with --rules or FLOODMARK_RULES")
-    good, bad = load_rules(folder, os.environ, checked or unknown)
+    good, bad = load_rules(folder, os.environ, checked)
     return Rules(folder, good, {str(file): as_fault(fault) for file, fault in bad.items()})
 
 

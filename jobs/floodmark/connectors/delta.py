@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -73,18 +74,21 @@ class DeltaSource:
         newest = self.table().version() if upto is None else upto
         if at.snapshot and self._has_files(at.version):
             return True
+        return any(True for _ in self.fresh(at, newest))
+
+    def fresh(self, at: DeltaOffset, newest: int) -> Iterator[tables.DataCommit]:
+        """The commits up to version `newest` that have data beyond the offset; a first snapshot is none of them."""
         taken = {at.version: at.index + 1}  # files of a version that is half read
         commits = tables.data_commits(self.address, at.version + at.snapshot, newest)
-        return any(commit.adds > taken.get(commit.version, 0) or commit.removes for commit in commits)
+        return (commit for commit in commits if commit.adds > taken.get(commit.version, 0) or commit.removes)
 
     def waiting(self, line: str | None) -> int:
-        """Bytes of the files beyond the offset `line` (None: of all files); what has been read of a version counts."""
+        """Bytes of the files beyond the offset `line` (None: of all files); a half-read version counts whole."""
         table = self.table()
         at = None if line is None else DeltaOffset.parse(line)
         if at is None:
             return tables.size_of(table)
-        fresh = tables.data_commits(self.address, at.version + at.snapshot, table.version())
-        size = sum(commit.size for commit in fresh)
+        size = sum(commit.size for commit in self.fresh(at, table.version()))
         if at.snapshot:
             table.load_as_version(at.version)
             size += tables.size_of(table)

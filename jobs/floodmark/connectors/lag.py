@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from floodmark.connectors.delta import DeltaSource
 from floodmark.core.entry import DeltaOffset
-from floodmark.ledger import tables
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,5 @@ class Lag:
 def lag_of(source: DeltaSource, line: str) -> Lag:
     """The lag of a source whose offset-log line is `line`."""
     at, newest = DeltaOffset.parse(line), source.newest()
-    taken = {at.version: at.index + 1}  # files of a version that is half read
-    later = tables.data_commits(source.address, at.version + at.snapshot, newest)
-    waiting = sum(1 for commit in later if commit.adds > taken.get(commit.version, 0) or commit.removes)
+    waiting = sum(1 for _ in source.fresh(at, newest))
     return Lag(at.version, newest, waiting + int(at.snapshot and source.news(line, at.version)), at.snapshot)

@@ -59,11 +59,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Checked = Callable[[Rule], bool]  # whether a rule of this very text has passed the checks before
 
 
-def unknown(_: Rule) -> bool:
-    return False
-
-
-def load_rule(path: Path, env: Mapping[str, str], checked: Checked = unknown) -> Rule:
+def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None) -> Rule:
     """The rule in the file at `path`, with `${NAME}` taken from `env`.
 
     Raises RuleInvalid with one line for each problem, `FILE:LINE: field: expected ..., found ...`.
@@ -75,14 +71,14 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked = unknown) ->
     problems.raise_any()
     written = _written(value, path, problems)
     rule = written.resolved(digest)
-    for field, problem in () if checked(rule) else check(rule):
+    for field, problem in () if checked and checked(rule) else check(rule):
         problems.add(field, problem)
     problems.raise_any()
     return rule
 
 
 def load_rules(
-    folder: Path, env: Mapping[str, str], checked: Checked = unknown
+    folder: Path, env: Mapping[str, str], checked: Checked | None = None
 ) -> tuple[dict[str, Rule], dict[str, FloodmarkError]]:
     """All rules in a folder by name, and by file name what is wrong with the others.
 
