@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from floodmark.core import rule_file, rules
-from floodmark.core.rules import AssetSchedule, EventTime, Rule, StartAt, load_rule, load_rules, same_address
+from floodmark.core.addresses import same_address
+from floodmark.core.rules import AssetSchedule, EventTime, Rule, StartAt, load_rule, load_rules
 from floodmark.errors import RuleInvalid, SqlRefused
 
 GOOD = """\

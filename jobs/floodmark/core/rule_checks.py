@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from urllib.parse import unquote, urlparse
 
+from floodmark.core.addresses import same_address
 from floodmark.core.delivery import delivery
 from floodmark.core.rule_model import Rule
 from floodmark.core.sql import SqlAt
@@ -89,24 +88,3 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
                 "expected `lateness` (a duration such as 30 minutes; 0 seconds where rows come in order): "
                 "a window can only close when it is known how late rows may come",
             )
-
-
-def same_address(one: str, other: str) -> bool:
-    """Whether two addresses name one place, as far as their spelling tells (tables are compared by id later)."""
-    return _normal(one) == _normal(other)
-
-
-def _normal(address: str) -> str:
-    parsed = urlparse(address)
-    if parsed.scheme == "file":
-        return _local(unquote(parsed.path))
-    if parsed.scheme and "://" in address:
-        scheme = {"s3a": "s3", "s3n": "s3"}.get(parsed.scheme, parsed.scheme)
-        path = "/".join(part for part in parsed.path.split("/") if part not in ("", "."))
-        return f"{scheme}://{parsed.netloc}/{path}"
-    return _local(address)
-
-
-def _local(path: str) -> str:
-    # resolve() follows links: two spellings of one folder are one sink.
-    return str(Path(path).resolve())

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from floodmark.core import rule_file
-from floodmark.core.rule_checks import check, same_address
+from floodmark.core.addresses import same_address
+from floodmark.core.rule_checks import check
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rule_model import (
     AirflowSettings,
@@ -47,7 +48,6 @@ __all__ = [
     "json_schema",
     "load_rule",
     "load_rules",
-    "same_address",
     "schema_text",
 ]
 
