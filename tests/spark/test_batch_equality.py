@@ -159,7 +159,7 @@ def _duckdb(folded: list[dict[str, Any]], watermark: int | None) -> list[tuple[A
     return connection.execute(
         """
         SELECT time_bucket(INTERVAL 1 minute, "at") AS start, k, count(*), sum(v), max(n)
-        FROM events GROUP BY ALL HAVING epoch_us(start) + 60000000 <= ?
+        FROM events GROUP BY 1, 2 HAVING max(epoch_us(time_bucket(INTERVAL 1 minute, "at"))) + 60000000 <= ?
         """,
         [watermark],
     ).fetchall()

@@ -63,14 +63,15 @@ def test_a_timestamp_begins_with_the_first_commit_not_before_it(spark: SparkSess
     flow = Flow(place)
     for second in (0, 100, 200):
         flow.arrive([event(second)])
-    at = DeltaTable(flow.source).history()[0]["timestamp"]
+    stamps = [commit["timestamp"] for commit in DeltaTable(flow.source).history()]  # two may share a millisecond
+    at = stamps[0]
     flow.stream["start"] = {"timestamp": datetime.fromtimestamp(at / 1000, START.tzinfo).isoformat()}
     run(spark, flow)
-    assert flow.counts()["read"] == 1
+    assert flow.counts()["read"] == stamps.count(at)
 
 
 def test_rows_that_where_leaves_out_are_counted_as_filtered(spark: SparkSession, place: Path) -> None:
-    flow = Flow(place, stream={"where": "k = 'a'"})
+    flow = Flow(place, stream={"where": "k = 'a' -- only these"})
     flow.arrive([event(0, "a"), event(0, "b"), event(0, None), event(None, "b")])
     run(spark, flow)
     assert flow.counts() == {"read": 4, "filtered": 3, "dead": 0, "late": 0, "folded": 1}

@@ -139,6 +139,27 @@ def test_validate_tells_good_files_and_every_error_of_bad_ones(flow: Flow) -> No
     call(flow, "validate", str(flow.root / "rules" / "counted.yaml"))
 
 
+def test_validate_goes_on_past_what_is_not_there(flow: Flow) -> None:
+    flow.write_rule()
+    missing, empty = flow.root / "missing.yaml", flow.root / "empty"
+    empty.mkdir()
+    rules = flow.root / "rules"
+    files = facts(flow, "validate", str(missing), str(empty), str(rules), code=2)["files"]
+    assert [file["ok"] for file in files] == [False, False, True]
+    assert "found nothing" in files[0]["error"]["message"]
+    assert "no rule file" in files[1]["error"]["message"]
+
+
+def test_validate_compares_files_of_several_places(flow: Flow) -> None:
+    flow.write_rule()
+    one = flow.root / "rules" / "counted.yaml"
+    other = flow.root / "other" / "again.yaml"
+    other.parent.mkdir()
+    other.write_text(one.read_text().replace("rule: counted", "rule: again"))
+    assert "a sink belongs to one rule" in call(flow, "validate", str(one), str(other), code=2)
+    call(flow, "validate", str(one), str(one.parent))
+
+
 def test_validate_connect_wants_the_tables(flow: Flow) -> None:
     flow.write_rule()
     assert "no Delta table" in call(flow, "validate", "--connect", code=1)

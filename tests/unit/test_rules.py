@@ -337,7 +337,39 @@ def with_line(text: str, old: str, new: str) -> str:
             "4: streams.flights.delta: expected ${NAME} or ${NAME:-default}, found ${1x}",
         ),
         ("${LAKE}/flights", "${LAKE", "4: streams.flights.delta: expected ${NAME} or ${NAME:-default}, found ${"),
+        ("${LAKE}/flights", "${NO_SUCH:-${LAKE}}/flights", "expected a default without variables of its own"),
+        # addresses
+        ("${LAKE}/flights", '"s3://[x/y"', "4: streams.flights.delta: expected a path or a URI"),
+        ("${LAKE}/flights", '"/lake/\\0x"', "4: column 12: the character"),
+        ("${LAKE}/flights", "http://x/y", "of a store out of file, s3"),
+        ("${LAKE}/flights", "s3:/x", "s3:// and a bucket"),
+        ("${LAKE}/flights", "s3://b/../x", "without .."),
+        ("${LAKE}/flights", "file://lake/x", "three slashes"),
+        ("${LAKE}/flights", "~/lake", "~ is not expanded"),
+        ("${LAKE}/flights", '" /lake/x "', "without space around it"),
+        ("  - delta: ${LAKE}/delays", "  - delta: /lake/flights/out", "lose its files to the other's clean-up"),
+        ("  - delta: ${LAKE}/delays", "  - delta: /lake", "lose its files to the other's clean-up"),
+        # numbers and settings out of bounds
+        ("sinks:", "schedule: '99 * * * *'\nsinks:", "11: schedule: expected cron with five fields"),
+        (
+            "sinks:",
+            f"epoch: {{max_files: {10**23}}}\nsinks:",
+            "expected a whole number of at most 9223372",
+        ),
+        ("sinks:", "spark: {shuffle_partitions: 10001}\nsinks:", "expected a whole number of at most 10000"),
+        ("sinks:", "airflow: {retries: 1001}\nsinks:", "expected a whole number of at most 1000"),
+        ("sinks:", "airflow: {retry_delay: 8 days}\nsinks:", "expected a pause of at most 7 days"),
+        ("sinks:", "timezone: localtime\nsinks:", "11: timezone: expected an IANA time zone"),
+        ("sinks:", "spark: {conf: {spark.sql.files.ignoreMissingFiles: true}}\nsinks:", "is not a rule's to set"),
+        ("sinks:", "spark: {conf: {spark.delta.logStore.class: x}}\nsinks:", "is not a rule's to set"),
+        ("sinks:", "spark: {conf: {spark.sql.ansi.enabled: maybe}}\nsinks:", "expected true or false"),
+        (
+            "    event_time: date",
+            "    event_time: date\n    start: {timestamp: '0001-01-01T00:00:00+05:00'}",
+            "of the years 2 to 9998",
+        ),
         # yaml
+        ("rule: delays", 'rule: delays\ndescription: "\\ud800"', "2: column 14: the character"),
         ("rule: delays", "rule: delays\nrule: delays", "2: column 1: duplicate key 'rule'"),
         ("rule: delays", "rule: &a delays", "1: column 7: anchors"),
     ],
@@ -395,10 +427,11 @@ def test_a_folder_of_rules(tmp_path: Path) -> None:
     write("notes.txt", "no rule")
     write(".hidden.yaml", "no rule")
     good, bad = load_rules(tmp_path, {})
-    assert sorted(good) == ["delays", "other", "twice"]
-    assert sorted(bad) == ["broken.yaml", "same.yaml", "same_sink.yaml", "twice.yml"]
+    assert sorted(good) == ["delays", "other"]
+    assert sorted(bad) == ["broken.yaml", "same.yaml", "same_sink.yaml", "twice.yaml", "twice.yml"]
     assert "is a sink of rule same_sink, too" in str(bad["same.yaml"])
-    assert "a rule named twice stands in twice.yaml already" in str(bad["twice.yml"])
+    assert "a rule named twice stands in twice.yaml, too" in str(bad["twice.yml"])
+    assert "a rule named twice stands in twice.yml, too" in str(bad["twice.yaml"])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.core.sql import SqlAt, analyse, analyse_expression
+from floodmark.core.sql import SqlAt, analyse, analyse_expression, function_names
 from floodmark.errors import SqlRefused
 
 STREAMS = {"flights": "date", "others": "ts", "plain": None}
@@ -128,6 +128,12 @@ NEVER = {
     "open backquote": ("SELECT §`a FROM flights", "a ` is not closed"),
     "dollar string": ("SELECT §$$a$$ FROM flights", "found the character '$'"),
     "collate": ("SELECT k §COLLATE utf8_lcase FROM flights", "COLLATE"),
+    "collate in a type": ("SELECT CAST(k AS string §COLLATE utf8_lcase) FROM flights", "COLLATE"),
+    "cte called window": (f"WITH §window AS (SELECT date FROM flights) SELECT 1 FROM window GROUP BY {W}", "name of a"),
+    "window below the group": (
+        f"SELECT 1 FROM (SELECT date, k AS §window FROM flights) GROUP BY {W}",
+        "a column named window below",
+    ),
     "unused cte": ("WITH §a AS (SELECT k FROM flights) SELECT * FROM others", "WITH a: it is never read"),
     "cte with a stream's name": (
         "WITH §Others AS (SELECT k FROM flights) SELECT * FROM others",
@@ -179,10 +185,24 @@ REPLAY = {
     "cast of a special text": ("SELECT CAST(§' Tomorrow ' AS date) FROM flights", "Spark may read the clock"),
     "comparison with a special text": ('SELECT date > §"yesterday" FROM flights', "Spark may read the clock"),
     "special text with a zone": ("SELECT to_date(§'today UTC') FROM flights", "Spark may read the clock"),
+    "special text with an escape": ("SELECT to_date(§'t\\oday') FROM flights", "Spark may read the clock"),
+    "special text in unicode": ("SELECT CAST(§'\\u006eow' AS date) FROM flights", "Spark may read the clock"),
+    "special text in octal": ("SELECT CAST(§'\\156ow' AS date) FROM flights", "Spark may read the clock"),
+    "special text and a tab": ("SELECT CAST(§'now\\t' AS date) FROM flights", "Spark may read the clock"),
+    "special text of parts": ("SELECT CAST(§concat('n', 'ow') AS date) FROM flights", "computed from constants"),
+    "special text by an operator": ("SELECT k FROM flights WHERE date < 'no' §|| 'w'", "computed from constants"),
+    "special text backwards": ("SELECT to_date(§reverse('yadot')) FROM flights", "computed from constants"),
+    "special text of bytes": ("SELECT date(§CAST(X'6E6F77' AS string)) FROM flights", "computed from constants"),
+    "special text by a format": ("SELECT §date_format(DATE'2001-01-01', \"'now'\") FROM flights", "from con"),
+    "special text in a lambda": (
+        "SELECT §transform(array('wo'), x -> concat('n', reverse(x)))[0] FROM flights",
+        "computed from constants",
+    ),
     "special text in two parts": ("SELECT to_date(§'to' 'day') FROM flights", "Spark may read the clock"),
     "own function": ("SELECT §my_udf(k) FROM flights", "function my_udf: it is not among the built-in"),
     "misspelt function": ("SELECT §cuont(k) FROM flights", "did you mean count?"),
     "first": (f"SELECT §first(k) FROM flights GROUP BY {W}", "function first: its answer hangs on row order"),
+    "try_sum": (f"SELECT §try_sum(k) FROM flights GROUP BY {W}", "row order"),
     "last_value": (f"SELECT §last_value(k) FROM flights GROUP BY {W}", "row order"),
     "any_value": (f"SELECT §any_value(k) FROM flights GROUP BY {W}", "row order"),
     "max_by": (f"SELECT §max_by(k, v) FROM flights GROUP BY {W}", "row order"),
@@ -219,6 +239,16 @@ WINDOW = {
     ),
     "another column of its name": (f"SELECT 1 FROM (SELECT k AS date FROM flights) GROUP BY §{W}", "expected date"),
     "two columns of its name": (f"SELECT 1 FROM (SELECT *, k AS date FROM flights) GROUP BY §{W}", "expected date"),
+    "a field of its name": (f"SELECT 1 FROM (SELECT s.* FROM flights) GROUP BY §{W}", "expected date"),
+    "fields before it in a branch": (
+        f"SELECT 1 FROM (SELECT s.*, date FROM flights UNION ALL SELECT s.*, ts FROM others) GROUP BY §{W}",
+        "expected date of stream flights and ts of stream others",
+    ),
+    "too many windows": (
+        "SELECT 1 FROM flights GROUP BY §window(date, '1 day', '1 microsecond')",
+        "at most 100000 wind",
+    ),
+    "no space before the unit": ("SELECT 1 FROM flights GROUP BY §window(date, '1hour')", "a space between"),
     "left out": (f"SELECT 1 FROM (SELECT * EXCEPT (date) FROM flights) GROUP BY §{W}", "expected date"),
     "a field below": (f"SELECT 1 FROM (SELECT s.date FROM flights) GROUP BY §{W}", "expected date"),
     "another column in a branch": (
@@ -278,6 +308,23 @@ def test_a_replay_would_differ(name: str) -> None:
     check(*REPLAY[name])
 
 
+NO_RULE_MAY_CALL = set().union(
+    function_names.CLOCKS,
+    function_names.RANDOM,
+    function_names.SURROUNDINGS,
+    function_names.OUTSIDE,
+    function_names.GENERATORS,
+    function_names.STATEFUL,
+    function_names.ORDER_DEPENDENT,
+)
+
+
+@pytest.mark.parametrize("function", sorted(NO_RULE_MAY_CALL))
+def test_functions_that_no_rule_may_call(function: str) -> None:
+    error = refusal(f"SELECT {function}(k) FROM flights GROUP BY {W}")
+    assert f"function {function}: " in error.problem
+
+
 @pytest.mark.parametrize("name", WINDOW)
 def test_windows_that_cannot_close(name: str) -> None:
     check(*WINDOW[name])
@@ -297,6 +344,7 @@ def test_the_place_counts_lines_from_one() -> None:
         ("a FROM flights", "expected one expression"),
         ("a) OR (b", "cannot be parsed"),
         ("a; DROP TABLE x", "expected one"),
+        ("a > 1;", "a semicolon"),
         ("a > (SELECT 1 FROM flights)", "a subquery in an expression"),
         ("max(a) > 1", "aggregate max"),
         ("rand() > 1", "function rand"),

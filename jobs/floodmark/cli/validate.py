@@ -35,7 +35,7 @@ def validate(
     """
     if schema:
         return _print_schema()
-    found = [result for path in paths or [rules] for result in _check(path)]
+    found = _side_by_side([result for path in paths or [rules] for result in _check(path)])
     if connect:
         found = [_connected(result, home.absolute()) for result in found]
     code = worst([result.fault.exit_code for result in found if result.fault])
@@ -71,7 +71,7 @@ def _print_schema() -> None:
 
 def _check(path: Path) -> list[Result]:
     if not path.exists():
-        raise Refused(f"expected a rule file or a folder of them at {path}, found nothing")
+        return [Result(str(path), None, Refused(f"expected a rule file or a folder of them at {path}, found nothing"))]
     return _folder(path) if path.is_dir() else [_file(path)]
 
 
@@ -79,11 +79,18 @@ def _folder(folder: Path) -> list[Result]:
     from floodmark.cli.selection import load
 
     found = load(folder)
-    good = [Result(str(folder / f"{name}.yaml"), rule) for name, rule in found.good.items()]
+    good = [Result(_file_of(folder, name), rule) for name, rule in found.good.items()]
     bad = [Result(str(folder / file), None, fault) for file, fault in found.bad.items()]
     if not good and not bad:
-        raise Refused(f"no rule file (*.yaml) in {folder}: `floodmark init` writes a first one")
+        none = Refused(f"no rule file (*.yaml) in {folder}: `floodmark init` writes a first one")
+        return [Result(str(folder), None, none)]
     return sorted(good + bad, key=lambda result: result.file)
+
+
+def _file_of(folder: Path, name: str) -> str:
+    from floodmark.core.rules import SUFFIXES
+
+    return str(next(path for path in (folder / f"{name}{suffix}" for suffix in SUFFIXES) if path.exists()))
 
 
 def _file(path: Path) -> Result:
@@ -93,6 +100,18 @@ def _file(path: Path) -> Result:
         return Result(str(path), load_rule(path, os.environ))
     except FloodmarkError as fault:
         return Result(str(path), None, fault)
+
+
+def _side_by_side(results: list[Result]) -> list[Result]:
+    """The same, where two of the files cannot both be used."""
+    from floodmark.core.rules import clashing
+
+    places = [Path(result.file).resolve() for result in results]
+    faults = clashing({place: found.rule for place, found in zip(places, results, strict=True) if found.rule})
+    return [
+        Result(found.file, None, faults[place]) if place in faults else found
+        for place, found in zip(places, results, strict=True)
+    ]
 
 
 def _connected(result: Result, root: Path) -> Result:

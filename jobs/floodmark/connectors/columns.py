@@ -33,7 +33,8 @@ def needed(rule: Rule, name: str, found: Mapping[str, str]) -> list[str]:
 
 
 def _words(text: str | None) -> set[str]:
-    return {word.lower() for word in re.findall(r"\w+", text or "")}
+    quoted = (name.replace("``", "`") for name in re.findall(r"`((?:[^`]|``)+)`", text or ""))
+    return {word.lower() for word in (*re.findall(r"\w+", text or ""), *quoted)}
 
 
 def check_event_time(name: str, stream: Stream, found: Mapping[str, str]) -> None:

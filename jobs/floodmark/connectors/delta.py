@@ -56,10 +56,7 @@ class DeltaSource:
                     f"stream {self.name}: expected version {start.version} (`start`), newest found is {table.version()}"
                 )
             return int(start.version)
-        newest = table.version()
-        moment = datetime.fromisoformat(start.timestamp)
-        table.load_as_version(moment)
-        return min(table.version() + (1 if _committed(table) < moment else 0), newest + 1)
+        return first_not_before(table, datetime.fromisoformat(start.timestamp))
 
     def _at(self, table: DeltaTable, version: int, snapshot: bool = False) -> str:
         # Delta refuses (0, -1, false) as an offset that was committed; the snapshot of version 0 is the same rows.
@@ -122,8 +119,25 @@ class DeltaSource:
         return spark.read.format("delta").load(self.address)
 
 
-def _committed(table: DeltaTable) -> datetime:
-    return datetime.fromtimestamp(table.history(1)[0]["timestamp"] / 1000, UTC)
+def first_not_before(table: DeltaTable, moment: datetime) -> int:
+    """The first version committed at or after `moment`; the next one to come where all are older.
+
+    By the timestamps that the newest table's history shows (of an older, loaded version delta-rs shows wrong ones).
+    """
+    commits = table.history()
+    unknown = [commit["version"] for commit in commits if "timestamp" not in commit]
+    if unknown:
+        version = unknown[-1]
+        raise Refused(f"{table.table_uri}: version {version} has no timestamp; name a version: `start: {{version: N}}`")
+    stamps: dict[int, int] = {commit["version"]: commit["timestamp"] for commit in commits}
+    due = [version for version, stamp in stamps.items() if stamp >= moment.timestamp() * 1000]
+    oldest = min(stamps)
+    if oldest in due and oldest > 0:
+        raise HistoryGone(
+            f"{table.table_uri}: expected the log back to {moment.isoformat()} (`start`), found it from version "
+            f"{oldest} on, of {datetime.fromtimestamp(stamps[oldest] / 1000, UTC).isoformat()}: name a later time"
+        )
+    return min(due, default=table.version() + 1)
 
 
 class DeltaSink:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlparse
+
+# Stores that both Delta's log store and delta-rs can write.
+SCHEMES = ("file", "s3", "s3a", "s3n", "abfs", "abfss", "gs", "hdfs", "wasb", "wasbs", "adl")
 
 
 def location(address: str) -> str:
@@ -17,6 +21,32 @@ def location(address: str) -> str:
     return str(Path(address).resolve())
 
 
+def unfit(address: str) -> str | None:
+    """Why no table can have this address; None where one can."""
+    if address != address.strip() or re.search(r"[\r\n\t]", address):
+        return "without space around it or line breaks"
+    if address[:1] in ("~", "$"):
+        return f"{address[0]} is not expanded; ${{HOME}} would be"
+    scheme, mark, _ = address.partition(":")
+    if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        return None
+    return _unfit_uri(address, scheme)
+
+
+def _unfit_uri(address: str, scheme: str) -> str | None:
+    if scheme not in SCHEMES:
+        return f"of a store out of {', '.join(SCHEMES)}"
+    try:
+        parsed = urlparse(address)
+    except ValueError as fault:
+        return str(fault)
+    if scheme == "file":
+        return "a file URI has three slashes, for it names no host" if parsed.netloc else None
+    if not address.startswith(f"{scheme}://") or not parsed.netloc:
+        return f"{scheme}:// and a bucket or container"
+    return "without .." if ".." in parsed.path.split("/") else None
+
+
 def same_address(one: str, other: str) -> bool:
     """Whether two addresses name one place, as far as their spelling tells (tables are compared by id later)."""
     return _same_scheme(location(one)) == _same_scheme(location(other))
@@ -26,3 +56,8 @@ def _same_scheme(place: str) -> str:
     """The three schemes of S3 clients name the same objects."""
     scheme, mark, rest = place.partition("://")
     return "s3://" + rest if mark and scheme in ("s3a", "s3n") else place
+
+
+def within(one: str, other: str) -> bool:
+    """Whether the first lies below the second: the outer table's clean-up would take the inner one's files."""
+    return _same_scheme(location(one)).startswith(_same_scheme(location(other)).rstrip("/") + "/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floodmark.core.addresses import same_address
+from floodmark.core.addresses import same_address, within
 from floodmark.core.delivery import delivery
 from floodmark.core.rule_model import Rule
 from floodmark.core.sql import SqlAt
@@ -18,6 +18,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from _streams(rule)
     yield from _sinks(rule)
     yield from _epoch(rule)
+    yield from _schedule(rule)
     yield from _sql(rule)
 
 
@@ -57,6 +58,12 @@ def _sinks(rule: Rule) -> Iterator[Problem]:
                     ("sinks", i, sink.kind),
                     f"expected another address than that of stream {name}, found {sink.address}",
                 )
+            elif sink.address and (within(sink.address, stream.address) or within(stream.address, sink.address)):
+                yield (
+                    ("sinks", i, sink.kind),
+                    f"expected an address beside that of stream {name}, found {sink.address}: a table inside another "
+                    "would lose its files to the other's clean-up",
+                )
     for i, one in enumerate(delivery(rule)):
         if one.fix is not None and rule.sinks[i].qos <= rule.qos and one.refused:
             yield (
@@ -68,6 +75,13 @@ def _sinks(rule: Rule) -> Iterator[Problem]:
 def _epoch(rule: Rule) -> Iterator[Problem]:
     if rule.epoch.max_rows is not None and any(stream.kind == "delta" for stream in rule.streams.values()):
         yield ("epoch", "max_rows"), "Delta streams cannot count rows before they read them: use max_files or max_bytes"
+
+
+def _schedule(rule: Rule) -> Iterator[Problem]:
+    from croniter import croniter  # type: ignore[import-untyped]  # what Airflow reads schedules with
+
+    if isinstance(rule.schedule, str) and not rule.schedule.startswith("@") and not croniter.is_valid(rule.schedule):
+        yield ("schedule",), f"expected cron with five fields (quoted), such as '*/5 * * * *', found {rule.schedule!r}"
 
 
 def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:

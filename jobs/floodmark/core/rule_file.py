@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from floodmark.core.addresses import unfit
 from floodmark.core.durations import parse_duration
 from floodmark.core.rule_model import (
     AirflowSettings,
@@ -44,10 +45,19 @@ _OWN_CONF = {
     "spark.sql.shuffle.partitions": "`spark: {shuffle_partitions: ...}`",
     "spark.sql.session.timeZone": "`timezone: ...`",
 }
-_FIXED_CONF = (
-    "spark.jars", "spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.caseSensitive",
-    "spark.sql.groupBy", "spark.sql.parser.", "spark.sql.variable.", "spark.sql.ansi.", "spark.sql.streaming.",
-    "spark.databricks.delta.write.txn", "spark.sql.legacy.", "spark.speculation",
+# Settings of size, place and speed. Others could change what the SQL says, what is read or how a table is written.
+_FREE_CONF = (
+    "spark.app.", "spark.blockManager.", "spark.broadcast.", "spark.cleaner.", "spark.cores.max", "spark.default.",
+    "spark.driver.bindAddress", "spark.driver.cores", "spark.driver.host", "spark.driver.maxResultSize",
+    "spark.driver.memoryOverhead", "spark.driver.port", "spark.dynamicAllocation.", "spark.eventLog.",
+    "spark.executor.", "spark.hadoop.fs.", "spark.io.", "spark.kryo", "spark.kubernetes.", "spark.local.",
+    "spark.locality.", "spark.memory.", "spark.metrics.", "spark.network.", "spark.port.", "spark.python.worker.",
+    "spark.rpc.", "spark.scheduler.", "spark.serializer", "spark.shuffle.", "spark.sql.adaptive.",
+    "spark.sql.ansi.enabled", "spark.sql.autoBroadcastJoinThreshold", "spark.sql.broadcastTimeout",
+    "spark.sql.codegen.", "spark.sql.execution.arrow.", "spark.sql.files.max", "spark.sql.files.min",
+    "spark.sql.files.openCostInBytes", "spark.sql.inMemoryColumnarStorage.", "spark.sql.join.",
+    "spark.sql.parquet.compression.", "spark.sql.parquet.enableVectorizedReader", "spark.sql.shuffle.",
+    "spark.stage.", "spark.storage.", "spark.task.", "spark.ui.", "spark.yarn.", "spark.driver.extraJavaOptions",
 )  # fmt: skip
 
 
@@ -70,6 +80,13 @@ def _filled(value: str) -> str:
     return value
 
 
+def _address(value: str) -> str:
+    problem = unfit(value)
+    if problem:
+        raise ValueError(f"expected a path or a URI such as s3://bucket/table ({problem})")
+    return value
+
+
 def _whole(value: object) -> object:
     """A whole number; also as text, since what comes from the environment is text."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value.strip()):
@@ -79,10 +96,12 @@ def _whole(value: object) -> object:
     return value
 
 
-def _at_least(least: int) -> AfterValidator:
+def _between(least: int, most: int) -> AfterValidator:
     def check(value: int) -> int:
         if value < least:
             raise ValueError(f"expected a whole number of at least {least}")
+        if value > most:
+            raise ValueError(f"expected a whole number of at most {most}")
         return value
 
     return AfterValidator(check)
@@ -102,15 +121,26 @@ def _listed(value: object) -> object:
 
 Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
 Filled: TypeAlias = Annotated[str, AfterValidator(_filled), BeforeValidator(_text), Field(min_length=1)]
+Address: TypeAlias = Annotated[
+    str, AfterValidator(_address), AfterValidator(_filled), BeforeValidator(_text), Field(min_length=1)
+]
 Duration: TypeAlias = Annotated[
     int, BeforeValidator(duration), WithJsonSchema({"type": "string", "examples": ["30 minutes", "1 hour 30 minutes"]})
 ]
 _WHOLE = BeforeValidator(_whole)
+_LONG = (1 << 63) - 1
 Positive: TypeAlias = Annotated[
-    int, _at_least(1), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 1})
+    int, _between(1, _LONG), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 1})
 ]
 NotNegative: TypeAlias = Annotated[
-    int, _at_least(0), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 0})
+    int, _between(0, _LONG), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 0})
+]
+# Every task has a cost of its own: beyond this a rule would do nothing else.
+Partitions: TypeAlias = Annotated[
+    int, _between(1, 10_000), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 1, "maximum": 10_000})
+]
+Retries: TypeAlias = Annotated[
+    int, _between(0, 1_000), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 0, "maximum": 1_000})
 ]
 QosLevel: TypeAlias = Annotated[
     int,
@@ -127,7 +157,7 @@ class Written(BaseModel):
 
 
 def _column(value: str) -> str:
-    if not re.match(_IDENTIFIER, value):
+    if not re.fullmatch(_IDENTIFIER[1:-1], value):
         raise ValueError("expected a column name of letters, digits and _")
     return value
 
@@ -152,9 +182,12 @@ class WrittenStart(Written):
 
 def _instant(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError("expected an ISO 8601 timestamp such as 2001-01-31T12:00:00Z") from None
+    if not 1 < found.year < 9999:  # one that no zone can move out of the calendar
+        raise ValueError("expected a timestamp of the years 2 to 9998")
+    return found
 
 
 def _event_time(value: object) -> object:
@@ -174,7 +207,7 @@ def _start(value: object) -> object:
 class WrittenStream(Written):
     """One source kind with its address, and how the stream is read."""
 
-    delta: Filled
+    delta: Address
     event_time: Annotated[str | WrittenEventTime, BeforeValidator(_event_time)] | None = None
     lateness: Duration | None = None
     max_ahead: Duration | None = None
@@ -197,7 +230,7 @@ def _console(value: object) -> object:
 class WrittenSink(Written):
     """One sink kind with its address; `qos`: the sink's own, at most the rule's."""
 
-    delta: Filled | None = None
+    delta: Address | None = None
     console: Annotated[bool, BeforeValidator(_console)] | None = None
     qos: QosLevel | None = None
 
@@ -211,7 +244,7 @@ class WrittenSink(Written):
 
 
 class WrittenAssets(Written):
-    assets: Annotated[list[Filled], BeforeValidator(_listed), Field(min_length=1)]
+    assets: Annotated[list[Address], BeforeValidator(_listed), Field(min_length=1)]
 
 
 def _schedule(value: object) -> object:
@@ -227,7 +260,11 @@ def _timezone(value: str) -> str:
     try:
         ZoneInfo(value)
     except (KeyError, ValueError, OSError):
-        raise ValueError("expected an IANA time zone such as UTC or Europe/Berlin") from None
+        known = False
+    else:  # the others are the machine's own (localtime), or count leap seconds (right/...), which Java does not know
+        known = value[:1].isupper() and value != "Factory"
+    if not known:
+        raise ValueError("expected an IANA time zone such as UTC or Europe/Berlin")
     return value
 
 
@@ -243,9 +280,13 @@ def _conf(value: object) -> object:
     for key in value:
         if key in _OWN_CONF:
             raise ValueError(f"setting {key}: use {_OWN_CONF[key]}")
-        fixed = key.startswith(_FIXED_CONF) and key != "spark.sql.ansi.enabled"  # each intent records the ANSI mode
-        if fixed or not key.startswith("spark."):
-            raise ValueError(f"setting {key} is not a rule's to set")
+        if not key.startswith(_FREE_CONF):
+            raise ValueError(
+                f"setting {key} is not a rule's to set: expected one of size, place or speed, such as "
+                "spark.executor.memory or spark.sql.adaptive.enabled"
+            )
+    if str(value.get("spark.sql.ansi.enabled", "true")).lower() not in ("true", "false"):
+        raise ValueError("expected true or false for spark.sql.ansi.enabled")
     return {key: _conf_text(key, text) for key, text in value.items()}
 
 
@@ -259,13 +300,21 @@ def _conf_text(key: str, value: object) -> str:
 
 class WrittenSpark(Written):
     driver_memory: Annotated[str, AfterValidator(_memory), BeforeValidator(_text)] = "3g"
-    shuffle_partitions: Positive = 4
+    shuffle_partitions: Partitions = 4
     conf: Annotated[dict[str, str], BeforeValidator(_conf), WithJsonSchema({"type": "object"})] = {}
 
 
+def _pause(us: int) -> int:
+    if us > parse_duration("7 days"):
+        raise ValueError("expected a pause of at most 7 days")
+    return us
+
+
 class WrittenAirflow(Written):
-    retries: NotNegative = 3
-    retry_delay: Annotated[Duration, Field(json_schema_extra={"default": "30 seconds"})] = 30_000_000
+    retries: Retries = 3
+    retry_delay: Annotated[Duration, AfterValidator(_pause), Field(json_schema_extra={"default": "30 seconds"})] = (
+        30_000_000
+    )
     tags: Annotated[list[Filled], BeforeValidator(_listed)] = []
     owner: Filled = "data"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -82,25 +83,20 @@ def load_rules(
 ) -> tuple[dict[str, Rule], dict[str, FloodmarkError]]:
     """All rules in a folder by name, and by file name what is wrong with the others.
 
-    Of several rules with one sink all are refused: which of them owns it is not for us to guess.
+    Of several rules with one name or one sink all are refused: which of them owns it is not for us to guess.
     """
-    rules: dict[str, Rule] = {}
+    found: dict[Path, Rule] = {}
     errors: dict[str, FloodmarkError] = {}
-    files: dict[str, str] = {}
     for path in sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")):
         try:
-            rule = load_rule(path, env, checked)
+            found[path] = load_rule(path, env, checked)
         except FloodmarkError as error:
             errors[path.name] = error
-            continue
-        if rule.rule in rules:
-            text = f"{path}: a rule named {rule.rule} stands in {files[rule.rule]} already"
-            errors[path.name] = RuleInvalid(text)
-            continue
-        rules[rule.rule], files[rule.rule] = rule, path.name
-    shared = _shared_sinks(rules)
-    errors.update({files[name]: RuleInvalid(f"{folder / files[name]}: {problem}") for name, problem in shared.items()})
-    return {name: rule for name, rule in rules.items() if name not in shared}, errors
+        except Exception as fault:  # whatever no check foresaw: the other rules go on, and this one says why not
+            errors[path.name] = RuleInvalid(f"{path}: cannot be read: {type(fault).__name__}: {fault}")
+    clashes = clashing(found)
+    errors.update({path.name: fault for path, fault in clashes.items()})
+    return {rule.rule: rule for path, rule in found.items() if path not in clashes}, errors
 
 
 def json_schema() -> dict[str, Any]:
@@ -114,16 +110,21 @@ def schema_text() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
-def _shared_sinks(rules: Mapping[str, Rule]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, rule in rules.items():
-        for other_name, other in rules.items():
-            for sink in rule.sinks:
-                if other_name != name and sink.address and _writes(other, sink.address):
-                    found[name] = (
-                        f"sinks: {sink.address} is a sink of rule {other_name}, too; a sink belongs to one rule"
-                    )
-    return found
+def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
+    """The files whose rules cannot stand side by side: one name, or one sink, in two of them."""
+    faults: dict[Path, FloodmarkError] = {}
+    for (path, rule), (other_path, other) in itertools.permutations(found.items(), 2):
+        problem = _clash(rule, other, other_path)
+        if problem:
+            faults[path] = RuleInvalid(f"{path}: {problem}")
+    return faults
+
+
+def _clash(rule: Rule, other: Rule, other_path: Path) -> str | None:
+    if rule.rule == other.rule:
+        return f"rule: a rule named {rule.rule} stands in {other_path.name}, too; give each a name of its own"
+    shared = next((sink.address for sink in rule.sinks if sink.address and _writes(other, sink.address)), None)
+    return shared and f"sinks: {shared} is a sink of rule {other.rule}, too; a sink belongs to one rule"
 
 
 def _writes(rule: Rule, address: str) -> bool:
@@ -200,6 +201,8 @@ def _filled_in(text: str, env: Mapping[str, str], field: Field, problems: _Probl
             problems.add(
                 field, f"expected ${{NAME}} or ${{NAME:-default}}, found {match.group()}; $${{ is a literal ${{"
             )
+        elif "${" in (match["value"] or ""):
+            problems.add(field, f"expected a default without variables of its own, found {match.group()}")
         elif name in env:
             return env[name]
         elif match["default"] is None:

@@ -73,6 +73,8 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        # Rules are checked as they stand; Spark would put settings and environment variables into the text.
+        "spark.sql.variable.substitute": "false",
         # Delta's own defaults (50 tasks for one small snapshot) cost seconds on every write.
         "spark.databricks.delta.snapshotPartitions": "1",
         # INT96, the default, cannot be read back as microseconds by others beyond the year 2262.

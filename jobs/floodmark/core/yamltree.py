@@ -16,6 +16,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
 _YAML = "tag:yaml.org,2002:"
+_ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -154,14 +155,21 @@ class _Builder:
     def _key(self, node: Node) -> str:
         if not isinstance(node, ScalarNode):
             raise _refused("expected a name as a key, found a list or mapping", node.start_mark)
+        return self._checked(node)
+
+    def _checked(self, node: Any) -> str:
+        """Its text. Escapes can spell characters that neither a path nor a log can hold."""
+        odd = _ODD.search(node.value)
+        if odd:
+            raise _refused(f"the character {odd.group()!r} is not allowed", node.start_mark)
         return str(node.value)
 
     def _scalar(self, node: Any, path: Path) -> Any:
         if node.style == "|":
             self.tree.blocks[path] = self._block(node)
-        kind = node.tag.removeprefix(_YAML)
+        kind, text = node.tag.removeprefix(_YAML), self._checked(node)
         try:
-            return _SCALARS[kind](node.value)
+            return _SCALARS[kind](text)
         except (KeyError, ValueError):  # `!!int x`, `!!map x`
             raise _refused(f"expected a value of type {kind}, found {node.value[:40]!r}", node.start_mark) from None
 

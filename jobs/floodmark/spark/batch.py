@@ -140,7 +140,7 @@ def _tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape) -> DataFr
     if stream.event_time and stream.event_time.expr:
         frame = frame.withColumn(stream.event_time.name, F.expr(stream.event_time.expr))
     time = micros(stream.event_time.name, time_type(stream, mine)) if stream.event_time else micros("", None)
-    keep = f"coalesce({stream.where}, false)" if stream.where else "true"
+    keep = f"coalesce({stream.where}\n, false)" if stream.where else "true"
     place = list(shape.streams).index(name)
     tags = [F.lit(place).alias("_s"), F.expr(keep).alias("_k"), F.expr(time).alias("_t")]
     return frame.select(*tags, *_columns(name, shape))

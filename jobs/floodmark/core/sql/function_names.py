@@ -51,6 +51,28 @@ st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid
 """.split()
 )
 
+# Those of them that make no text of constants: what Spark would fold to 'now' it would read as the clock.
+NO_TEXT_OF_CONSTANTS = frozenset(
+    """
+array array_contains array_distinct array_position array_size arrays_overlap cardinality element_at get map named_struct
+size struct
+bigint boolean date decimal double float int smallint time timestamp tinyint
+coalesce if ifnull nanvl nullif nullifzero nvl nvl2 zeroifnull greatest least equal_null isnan isnotnull isnull not
+add_months convert_timezone date_add date_diff date_from_unix_date date_part date_sub date_trunc dateadd datediff
+datepart day dayofmonth dayofweek dayofyear extract from_utc_timestamp hour last_day make_date make_dt_interval
+make_interval make_time make_timestamp make_timestamp_ltz make_timestamp_ntz make_ym_interval minute month
+months_between next_day quarter second time_bucket time_diff time_from_micros time_from_millis time_from_seconds
+time_to_micros time_to_millis time_to_seconds time_trunc timestamp_micros timestamp_millis timestamp_seconds
+timestampadd timestampdiff to_date to_time to_timestamp to_timestamp_ltz to_timestamp_ntz to_unix_timestamp
+to_utc_timestamp trunc try_make_interval try_make_timestamp try_make_timestamp_ltz try_make_timestamp_ntz try_to_date
+try_to_time try_to_timestamp unix_date unix_micros unix_millis unix_seconds unix_timestamp weekday weekofyear year
+ascii bit_length char_length character_length crc32 hash instr length levenshtein locate octet_length to_number
+try_to_number xxhash64
+abs acos acosh asin asinh atan atan2 atanh bround cbrt ceil ceiling cos cosh cot csc degrees div e exp expm1 factorial
+floor hypot ln log log10 log1p log2 mod negative pi pmod positive pow power radians rint round sec sign signum sin sinh
+sqrt tan tanh try_add try_divide try_mod try_multiply try_subtract unhex width_bucket
+""".split()
+)
 # Type names that may stand before a parenthesis: CAST(x AS varchar(10)).
 TYPES = frozenset("varchar character numeric dec".split())
 
@@ -60,7 +82,7 @@ AGGREGATES = frozenset(
 any approx_count_distinct avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or
 corr count count_if covar_pop covar_samp every kurtosis max mean median min percentile percentile_cont percentile_disc
 regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy skewness some std stddev
-stddev_pop stddev_samp sum try_avg try_sum var_pop var_samp variance
+stddev_pop stddev_samp sum try_avg var_pop var_samp variance
 """.split()
 )
 
@@ -73,7 +95,7 @@ ORDER_DEPENDENT = SORTABLE | frozenset(
 any_value approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine count_min_sketch first
 first_value histogram_numeric hll_sketch_agg hll_union_agg kll_merge_agg_bigint kll_merge_agg_double
 kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float last last_value listagg max_by
-min_by mode percentile_approx string_agg theta_intersection_agg theta_sketch_agg theta_union_agg
+min_by mode percentile_approx string_agg theta_intersection_agg theta_sketch_agg theta_union_agg try_sum
 tuple_intersection_agg_double tuple_intersection_agg_integer tuple_sketch_agg_double tuple_sketch_agg_integer
 tuple_union_agg_double tuple_union_agg_integer
 """.split()

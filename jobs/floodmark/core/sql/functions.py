@@ -36,7 +36,10 @@ _REASONS = (
     ),
 )
 # Spark turns these strings into the clock wherever a date or timestamp is wanted, in a cast as in a comparison.
-_CLOCK_TEXT = re.compile(r"\s*(?:now|(?:today|tomorrow|yesterday)(?:\s+\S+|[^a-z\s]\S*)?)\s*", re.IGNORECASE)
+_CLOCK_TEXT = re.compile(r"(?:now|(?:today|tomorrow|yesterday)(?:\s+\S+|[^a-z\s]\S*)?)", re.IGNORECASE)
+_ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+_BLANK = "".join(map(chr, (*range(33), *range(127, 161))))  # what Spark trims off before it reads a date
 
 
 def check_functions(sql: str, words: Sequence[Word], grouped: int | None) -> None:
@@ -45,7 +48,7 @@ def check_functions(sql: str, words: Sequence[Word], grouped: int | None) -> Non
     `grouped`: the number of the SELECT that has the GROUP BY, if any (None: no aggregate may appear).
     """
     for i, word in enumerate(words):
-        if word.kind in _TEXTS:
+        if word.kind in _TEXTS and not (i and words[i - 1].kind in _TEXTS):
             _check_text(sql, words, i)
         elif is_call(words, i):
             _check_call(sql, words, i, grouped)
@@ -66,9 +69,26 @@ def is_call(words: Sequence[Word], i: int) -> bool:
 
 def _check_text(sql: str, words: Sequence[Word], i: int) -> None:
     # Spark joins texts that stand side by side: 'no' 'w' is 'now'.
-    side_by_side = itertools.takewhile(lambda word: word.kind in _TEXTS, words[i:])
-    if _CLOCK_TEXT.fullmatch("".join(word.text.lstrip("rR")[1:-1] for word in side_by_side)):
-        raise words[i].refuse(sql, f"the text {words[i].text}: Spark may read the clock for it; a replay would differ")
+    side_by_side = itertools.takewhile(lambda word: word.kind in _TEXTS, itertools.islice(words, i, None))
+    if _CLOCK_TEXT.fullmatch("".join(map(_spelt, side_by_side)).strip(_BLANK)):
+        problem = f"the text {words[i].text}: Spark may read the clock for it; a replay would differ"
+        raise words[i].refuse(sql, f"{problem}. To compare a text column with it write `column RLIKE '^...$'`")
+
+
+def _spelt(word: Word) -> str:
+    """The text that a literal stands for. A doubled quote is left out: what is around it may be joined."""
+    if word.kind == "raw":
+        return word.text[2:-1]
+    inside = word.text[1:-1].replace(word.text[0] * 2, "")
+    return _ESCAPES.sub(_unescaped, inside)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    short, long, octal, plain = match.groups()
+    if plain is not None:
+        return _CONTROLS.get(plain, plain)
+    code = int(octal, 8) if octal else int(short or long, 16)
+    return chr(code) if code <= 0x10FFFF else ""
 
 
 def _check_call(sql: str, words: Sequence[Word], i: int, grouped: int | None) -> None:

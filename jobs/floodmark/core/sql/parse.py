@@ -65,6 +65,8 @@ def _check_words(sql: str, words: Sequence[Word]) -> None:
         if word.name == "where" and word.clause == "where" and _is_name_list(words, i + 1):
             # Spark reads `FROM t WHERE (a)` as the table t under the name WHERE with the column a.
             raise word.refuse(sql, "WHERE (name): Spark reads it as an alias; leave the parentheses out")
+        if word.name == "collate" and word.kind == "word" and not (i and words[i - 1].text == "."):
+            raise word.refuse(sql, "COLLATE: which of several equal texts is shown would hang on row order")
         if word.name == "interval" and word.kind == "word" and not _is_interval_or_name(words, i):
             raise word.refuse(sql, "INTERVAL: expected a number or text after it; put a column's name in backquotes")
 
@@ -78,7 +80,8 @@ def _is_name_list(words: Sequence[Word], i: int) -> bool:
     if i >= len(words) or words[i].text != "(":
         return False
     inside = words[i + 1 : closing(words, i)]
-    return all(word.text == "," or word.kind in ("word", "quoted") for word in inside)
+    names, commas = inside[::2], inside[1::2]
+    return all(word.kind in ("word", "quoted") for word in names) and all(word.text == "," for word in commas)
 
 
 def _is_interval_or_name(words: Sequence[Word], i: int) -> bool:

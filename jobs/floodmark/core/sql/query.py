@@ -74,6 +74,8 @@ def analyse_expression(sql: str) -> frozenset[str]:
     tree = parse_expression(sql, words)
     Shape(sql, words, {}).expression(tree)
     check_functions(sql, words, None)
+    if words[-1].text == ";":  # it would end the statement that the expression becomes a part of
+        raise words[-1].refuse(sql, "a semicolon in an expression; leave it out")
     calls = [word for i, word in enumerate(words[:-1]) if word.name == "window" and words[i + 1].text == "("]
     if calls:
         raise calls[0].refuse(sql, "window(...) belongs in the GROUP BY of the rule's SQL")

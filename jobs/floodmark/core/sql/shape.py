@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from floodmark.core.sql.function_names import BARE
+from floodmark.core.sql.function_names import BARE, NO_TEXT_OF_CONSTANTS, SCALARS
 from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.sql.lexis import SqlAt, Word
 
@@ -162,6 +162,8 @@ class Shape:
             raise self.at((name,), f"WITH {cte.alias}: a stream has this name; choose another")
         if name in self._ctes:
             raise self.at((name,), f"WITH {cte.alias}: it stands there twice; choose another name")
+        if name in _NO_ALIASES:
+            raise self.at((name,), f"{cte.alias} as the name of a relation is not allowed")
         self._ctes[name] = self._query(cte.this)
         self._uses[name] = 0
 
@@ -298,6 +300,13 @@ class Shape:
                 raise self.at(refused[0], refused[1], number)
             if not isinstance(node, _EXPRESSIONS):
                 raise self.at(("select",), f"this form of expression ({node.key.upper()}) is not allowed", number)
+            if _makes_text_of_constants(node):
+                raise self.at(
+                    _names_of(node),
+                    "a text computed from constants: Spark may read the clock for what it spells, and a replay would "
+                    "differ; write the text itself",
+                    number,
+                )
             self._bare(node, number)
 
     def _subquery(self, node: exp.Query, number: int) -> SqlAt:
@@ -319,6 +328,29 @@ class Shape:
         if any(word.name == name and word.select == number for word in self.words):
             problem = f"{name}: a replay would give another answer; if it is a column, write STREAM.{name}"
             raise self.at((name,), problem, number)
+
+
+def _makes_text_of_constants(node: exp.Expr) -> bool:
+    """Whether Spark could fold it to a text that stands nowhere in the SQL."""
+    if isinstance(node, exp.Anonymous):
+        makes = node.name.lower() in SCALARS - NO_TEXT_OF_CONSTANTS
+    elif isinstance(node, exp.Cast):
+        makes = node.to.this in exp.DataType.TEXT_TYPES and not isinstance(node.this, exp.Literal)
+    else:
+        makes = isinstance(node, (exp.DPipe, exp.Substring, exp.Trim, exp.Overlay, exp.Transform))
+    return makes and _is_constant(node)
+
+
+def _is_constant(node: exp.Expr) -> bool:
+    # A lambda's variables are identifiers, too: inside of it they vary, the call around it may not.
+    varying = (exp.Column, exp.Star) if node.find(exp.Lambda) else (exp.Column, exp.Star, exp.Identifier)
+    return node.find(*varying) is None
+
+
+def _names_of(node: exp.Expr) -> tuple[str, ...]:
+    if isinstance(node, exp.DPipe):
+        return ("||",)
+    return (node.name.lower(),) if isinstance(node, exp.Anonymous) else (node.key, "cast", "substr", "::")
 
 
 def _roots(node: exp.Select) -> Iterator[exp.Expr]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -12,6 +13,7 @@ from floodmark.core.sql.functions import NOT_THERE_YET, is_call
 from floodmark.core.sql.lexis import SqlAt, Word
 from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
 
+_MOST_WINDOWS = 100_000  # Spark makes a copy of each row for each of its windows
 _HINT = "write GROUP BY window(event_time_column, 'size'[, 'slide'[, 'start']]), ..."
 
 
@@ -46,7 +48,12 @@ class _Rest:
     hidden: frozenset[str] = frozenset()
 
 
-_Columns = list[_Named | _Rest]
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of a struct (`s.*`): not known here how many, nor their names; a name given twice Spark refuses."""
+
+
+_Columns = list[_Named | _Rest | _Fields]
 
 
 def check_window(shape: Shape) -> WindowSpec | None:
@@ -137,12 +144,20 @@ def _spec(shape: Shape, grouped: Select, call: exp.Anonymous) -> WindowSpec:
         raise _at_window(
             shape, grouped, "window(...): expected 0 < slide <= size and a start nearer to 0 than the slide"
         )
+    if size // slide > _MOST_WINDOWS:
+        raise _at_window(
+            shape,
+            grouped,
+            f"window(...): expected a row to be in at most {_MOST_WINDOWS} windows, found {size // slide}",
+        )
     return WindowSpec(size, slide, offset)
 
 
 def _length(shape: Shape, grouped: Select, arg: exp.Expr, negative: bool) -> int:
     if not (isinstance(arg, exp.Literal) and arg.is_string):
         raise _at_window(shape, grouped, f"window(...): expected a duration in quotes, found {arg.sql('spark')}")
+    if re.search(r"\d[a-z]", arg.name, re.IGNORECASE):
+        raise _at_window(shape, grouped, f"window(...): Spark wants a space between number and unit in {arg.name!r}")
     try:
         return parse_duration(arg.name, negative=negative)
     except ValueError as error:
@@ -166,6 +181,15 @@ def _check_event_time(shape: Shape, grouped: Select, column: exp.Expr) -> None:
         f"window(...) must be over the event time: expected {expected}, as it is or only renamed on the way "
         f"(and no `*` before it in a UNION ALL), found {column.sql('spark')}",
     )
+
+
+def _selects(source: Source) -> Iterator[Select]:
+    if isinstance(source, Union):
+        for branch in source.branches:
+            yield from _selects(branch)
+    elif isinstance(source, Select):
+        yield source
+        yield from _selects(source.source)
 
 
 def _names_column(node: exp.Expr, alias: str) -> bool:
@@ -203,7 +227,7 @@ def _united(left: _Columns, right: _Columns) -> _Columns:
     for a, b in zip(left, right, strict=False):
         if isinstance(a, _Named) and isinstance(b, _Named):
             columns.append(_Named(a.name, a.is_time and b.is_time))
-        elif a == b:
+        elif isinstance(a, _Rest) and a == b:
             columns.append(a)
         else:
             break
@@ -213,7 +237,8 @@ def _united(left: _Columns, right: _Columns) -> _Columns:
 def _item(item: exp.Expr, alias: str, below: _Columns) -> _Columns:
     inner = item.unalias()
     if item.is_star:
-        return _starred(inner, below)
+        qualifier = inner.table.lower() if isinstance(inner, exp.Column) else ""
+        return _starred(inner, below) if qualifier in ("", alias) and not inner.args.get("db") else [_Fields()]
     name = item.alias_or_name.lower() if isinstance(item, (exp.Alias, exp.Column, exp.Dot)) else None
     passed = _names_column(inner, alias) and _lookup(below, inner.name.lower())
     return [_Named(name, bool(passed))]
@@ -226,7 +251,7 @@ def _starred(star: exp.Expr, below: _Columns) -> _Columns:
     for column in below:
         if isinstance(column, _Rest):
             kept.append(_Rest(column.stream, column.time, column.hidden | hidden))
-        elif column.name not in hidden:
+        elif isinstance(column, _Fields) or column.name not in hidden:
             kept.append(column)
     return kept
 
@@ -241,6 +266,9 @@ def _lookup(columns: _Columns, name: str) -> bool:
 
 def _check_names(shape: Shape, grouped: Select) -> None:
     """Nothing else may be called `window`: the closing condition speaks of window.end."""
+    for select in _selects(grouped.source):
+        if any(item.alias_or_name.lower() == "window" for item in select.node.expressions):
+            raise shape.at(("window",), "a column named window below the GROUP BY; rename it", select.number)
     for item in grouped.node.expressions:
         plain = _is_window(item.unalias()) or (
             isinstance(item.unalias(), exp.Column) and item.unalias().name == "window"
