@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from support.flow import HOPPING, SCHEMA, STATELESS, TUMBLING, Flow, event, rows_of
+from support.flow import HOPPING, SCHEMA, STATELESS, TUMBLING, TWO_WINDOWS, Flow, event, rows_of
 from support.running import crash, run
 
 from floodmark.core.entry import DeltaOffset
@@ -46,7 +46,7 @@ STEPS = st.lists(
 )
 CASES = given(
     steps=STEPS,
-    sql=st.sampled_from([TUMBLING, HOPPING, STATELESS]),
+    sql=st.sampled_from([TUMBLING, HOPPING, TWO_WINDOWS, STATELESS]),
     max_files=st.sampled_from([None, 1, 2]),
     where=st.sampled_from([None, "n <> 3"]),
     start=st.sampled_from(["earliest", {"version": 0}]),
@@ -143,7 +143,7 @@ def _batch(
     ).createOrReplaceTempView("events")
     if flow.sql == STATELESS:
         return [tuple(row) for row in spark.sql(flow.sql).collect()]
-    wide = flow.sql.replace("SELECT ", "SELECT unix_micros(window.end) AS _end, ", 1)
+    wide = flow.sql.replace("SELECT ", "SELECT unix_micros(window.end) AS _end, ")
     if watermark is None:
         return []
     return [tuple(row) for row in spark.sql(wide).where(f"_end <= {watermark}").drop("_end").collect()]

@@ -30,6 +30,13 @@ QUERIES = {
     "union all": """SELECT window.end AS e, k, count(*) FROM
                     (SELECT date AS t, k FROM flights UNION ALL SELECT ts, k FROM others) AS u
                     GROUP BY window(u.t, '1 hour'), k""",
+    "two windows": """SELECT window.end AS e, k, count(*) FROM flights GROUP BY window(date, '1 hour'), k
+                      UNION ALL
+                      SELECT window.end, upper(k), max(v) FROM flights
+                      GROUP BY window(date, '3 hours', '1 hour'), upper(k) HAVING max(v) > 5""",
+    "a cte read twice": """WITH a AS (SELECT window.end AS e, k, sum(v) AS s FROM flights
+                                     GROUP BY window(date, '1 hour'), k)
+                           SELECT e, k, s FROM a UNION ALL SELECT e, 'all', s FROM a WHERE s > 3""",
     "comments": """SELECT window.end AS e, count(*) -- GROUP BY
                    FROM flights /* HAVING /* nested */ */
                    GROUP BY window(date, '1 hour'), k -- the end of it

@@ -72,7 +72,7 @@ def test_defaults_are_filled_in(load: Load) -> None:
     assert rule.epoch.model_dump() == {"max_files": None, "max_bytes": None, "max_rows": None}
     assert (rule.spark.driver_memory, rule.spark.shuffle_partitions, rule.spark.conf) == ("3g", 4, {})
     assert (rule.airflow.retries, rule.airflow.retry_delay_us, rule.airflow.owner) == (3, 30_000_000, "data")
-    assert rule.query.window is not None
+    assert rule.query.windows
 
 
 FULL = """\
@@ -264,6 +264,9 @@ def with_line(text: str, old: str, new: str) -> str:
         # sql
         ("count(*) AS", "rand() AS", "8: sql: column 40: function rand: a replay would give another answer"),
         ("  GROUP BY window(date, '1 hour'), origin\n", "", "aggregate count without GROUP BY"),
+        ("count(*) AS flights", "count(*)", "8: sql: column 40: a column of the result without a name: write"),
+        ("AS flights", "AS hour", "two columns of the result are named hour"),
+        ("AS flights", "AS `all flights`", "a column named 'all flights'"),
         ("sql: |\n", "sql: 5\nx: |\n", "7: sql: expected text, found 5"),
         ("  - delta: ${LAKE}/delays", "  - delta:", "12: sinks[0]: expected an address"),
         # numbers

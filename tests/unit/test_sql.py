@@ -20,7 +20,7 @@ def test_the_example_of_the_design() -> None:
         "FROM flights\nGROUP BY window(date, '1 hour'), origin\n"
     )
     assert found.streams == ("flights",)
-    assert found.window == WindowSpec(HOUR, HOUR, 0)
+    assert found.windows == (WindowSpec(HOUR, HOUR, 0),)
     assert found.star is False
     assert {"date", "origin", "delay"} <= found.identifiers
     assert "distance" not in found.identifiers
@@ -37,10 +37,10 @@ def test_the_example_of_the_design() -> None:
     ],
 )
 def test_windows(call: str, spec: WindowSpec) -> None:
-    assert query(f"SELECT count(*) FROM flights GROUP BY {call}").window == spec
-    assert query(f"SELECT {call} AS w, count(*) FROM flights GROUP BY w").window == spec
-    assert query(f"SELECT {call}, count(*) FROM flights GROUP BY 1").window == spec
-    assert query(f"SELECT {call}.end, k FROM flights GROUP BY k, {call}").window == spec
+    assert query(f"SELECT count(*) FROM flights GROUP BY {call}").windows == (spec,)
+    assert query(f"SELECT {call} AS w, count(*) FROM flights GROUP BY w").windows == (spec,)
+    assert query(f"SELECT {call}, count(*) FROM flights GROUP BY 1").windows == (spec,)
+    assert query(f"SELECT {call}.end, k FROM flights GROUP BY k, {call}").windows == (spec,)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_windows(call: str, spec: WindowSpec) -> None:
     ],
 )
 def test_the_event_time_may_be_passed_on_and_renamed(below: str) -> None:
-    assert query(f"SELECT count(*) FROM {below} GROUP BY window(date, '1 hour')").window is not None
+    assert query(f"SELECT count(*) FROM {below} GROUP BY window(date, '1 hour')").windows
 
 
 def test_ctes_are_followed() -> None:
@@ -105,7 +105,7 @@ def test_star(sql: str, star: bool) -> None:
     """.split("|"),
 )
 def test_expressions_that_are_allowed(item: str) -> None:
-    assert query(f"SELECT {item} FROM flights").window is None
+    assert query(f"SELECT {item} FROM flights").windows == ()
 
 
 def test_a_bit_or_and_a_concatenation_are_allowed() -> None:
@@ -122,7 +122,7 @@ def test_a_bit_or_and_a_concatenation_are_allowed() -> None:
     | max(struct(v, k)).k""".split("|"),
 )
 def test_aggregates_that_are_allowed(call: str) -> None:
-    assert query(f"SELECT {call} FROM flights GROUP BY window(date, '1 hour')").window is not None
+    assert query(f"SELECT {call} FROM flights GROUP BY window(date, '1 hour')").windows
 
 
 def bounded(sql: str) -> str:
@@ -168,3 +168,20 @@ def test_only_a_window_can_be_bounded() -> None:
 
 def test_names_in_an_expression() -> None:
     assert analyse_expression("origin <> '' AND `Delay` > 0 -- ok") >= {"origin", "delay"}
+
+
+TWO = """WITH a AS (SELECT window.end AS e, count(*) AS n FROM flights GROUP BY window(date, '1 hour') HAVING n > 1)
+SELECT e, n FROM a UNION ALL SELECT e, -n FROM a
+UNION ALL SELECT window.end, max(v) FROM others GROUP BY window(ts, '1 day', '1 hour')"""
+
+
+def test_every_group_by_has_its_window() -> None:
+    assert query(TWO).windows == (WindowSpec(HOUR, HOUR, 0), WindowSpec(DAY, HOUR, 0))
+
+
+def test_every_group_by_is_bounded() -> None:
+    first, second = (
+        f"HAVING ({CONDITION}) AND ( n > 1)",
+        f"GROUP BY window(ts, '1 day', '1 hour')\nHAVING {CONDITION}\n",
+    )
+    assert bounded(TWO) == TWO.replace("HAVING n > 1", first).replace("GROUP BY window(ts, '1 day', '1 hour')", second)

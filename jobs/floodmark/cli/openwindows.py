@@ -11,7 +11,7 @@ from floodmark.cli.tablerows import committed, quoted
 from floodmark.cli.zones import zoned
 from floodmark.connectors.registry import sources
 from floodmark.core.durations import format_duration
-from floodmark.core.windows import live_from
+from floodmark.core.windows import needed_from
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.tables import query
@@ -71,16 +71,15 @@ class OpenWindows:
 
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     """What is open at the ledger's head; None for a rule without windows."""
-    window = rule.query.window
-    if window is None:
+    if not rule.query.windows:
         return None
-    starts = {start for name in timed(rule) for start in _starts(rule, head, root, name, window)}
-    ends = [start + window.size_us for start in starts]
-    if head.watermark is not None:
-        ends = [end for end in ends if end > head.watermark]
-    oldest = (min(ends) - window.size_us, min(ends)) if ends else None
+    spans = {
+        span for name in timed(rule) for window in rule.query.windows for span in _spans(rule, head, root, name, window)
+    }
+    open_ones = [span for span in spans if head.watermark is None or span[1] > head.watermark]
+    oldest = min(open_ones, key=lambda span: span[1], default=None)
     holds, needs, why = _held_by(rule, head, oldest)
-    return OpenWindows(len(ends), oldest, head.watermark, holds, needs, why, zoned(rule, head))
+    return OpenWindows(len(open_ones), oldest, head.watermark, holds, needs, why, zoned(rule, head))
 
 
 def timed(rule: Rule) -> dict[str, Stream]:
@@ -95,10 +94,10 @@ def state_table(rule: Rule, head: Head, root: Path, name: str) -> DeltaTable | N
 
 def still_needed(rule: Rule, head: Head, name: str, table: DeltaTable) -> str:
     """The condition for state rows of committed epochs that a window not yet final needs."""
-    window = rule.query.window
-    if head.watermark is None or window is None:
+    windows = rule.query.windows
+    if head.watermark is None or not windows:
         return committed(head)
-    return f"{committed(head)} AND {_micros(rule, name, table)} >= {live_from(window, head.watermark)}"
+    return f"{committed(head)} AND {_micros(rule, name, table)} >= {needed_from(windows, head.watermark)}"
 
 
 def _micros(rule: Rule, name: str, table: DeltaTable) -> str:
@@ -109,8 +108,8 @@ def _micros(rule: Rule, name: str, table: DeltaTable) -> str:
     return f"CAST({quoted(column)} AS BIGINT)"
 
 
-def _starts(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -> set[int]:
-    """Starts of all windows that hold a kept row of the stream, in microseconds."""
+def _spans(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -> set[tuple[int, int]]:
+    """Start and end, in microseconds, of all windows of one kind that hold a kept row of the stream."""
     table = state_table(rule, head, root, name)
     if table is None:
         return set()
@@ -123,7 +122,8 @@ def _starts(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -
         f"({size} - {into} + {slide} - 1) / {slide} AS held FROM t WHERE {still_needed(rule, head, name, table)}) "
         "GROUP BY newest",
     )
-    return {row["newest"] - step * slide for row in found for step in range(row["held"])}
+    starts = {row["newest"] - step * slide for row in found for step in range(row["held"])}
+    return {(start, start + size) for start in starts}
 
 
 def _held_by(rule: Rule, head: Head, oldest: tuple[int, int] | None) -> tuple[str | None, int | None, str | None]:

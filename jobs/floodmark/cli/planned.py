@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from floodmark.cli import output
 from floodmark.connectors.news import look
@@ -18,6 +18,9 @@ from floodmark.core.yamltree import Tree, read_yaml
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
+
+if TYPE_CHECKING:
+    from floodmark.core.sql import WindowSpec
 
 VARIABLE = re.compile(r"(?<!\$)\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}")
 
@@ -126,18 +129,22 @@ def _start(start: str | StartAt) -> str:
 
 
 def _state(rule: Rule) -> Iterator[str]:
-    window = rule.query.window
-    if window is None:
+    if not rule.query.windows:
         yield "stateless: each epoch's rows go through the SQL, nothing is kept"
         return
-    size, slide = format_duration(window.size_us), format_duration(window.slide_us)
-    yield f"windows of {size}, a new one every {slide}" + (", side by side" if size == slide else ", overlapping")
-    if window.offset_us:
-        yield f"they begin {format_duration(window.offset_us)} after 1970-01-01T00:00:00Z and from there on"
+    for window in dict.fromkeys(rule.query.windows):
+        yield from _window(window)
     yield "kept: the input rows that a window not yet final needs"
     yield "emitted: each window's result, once, when it is final"
     if rule.query.star:
         yield "all columns of the input are kept, for the SQL selects *"
+
+
+def _window(window: WindowSpec) -> Iterator[str]:
+    size, slide = format_duration(window.size_us), format_duration(window.slide_us)
+    yield f"windows of {size}, a new one every {slide}" + (", side by side" if size == slide else ", overlapping")
+    if window.offset_us:
+        yield f"they begin {format_duration(window.offset_us)} after 1970-01-01T00:00:00Z and from there on"
 
 
 def _settings(rule: Rule, tree: Tree) -> Iterator[Setting]:

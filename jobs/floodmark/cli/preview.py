@@ -63,7 +63,7 @@ def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
 
 
 def _tell(rule: Rule, found: Preview) -> None:
-    windowed = rule.query.window is not None
+    windowed = bool(rule.query.windows)
     for name, counts in found.counts.items():
         output.say(f"stream {name}: {counts.read} rows sampled, {counts.filtered} filtered, {counts.dead} dead")
     if windowed:

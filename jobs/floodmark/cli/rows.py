@@ -32,7 +32,7 @@ def state(
     Example: `floodmark state departure_delays --limit 5`
     """
     rule, head = _begun(rules, home.absolute(), name)
-    if rule.query.window is None:
+    if not rule.query.windows:
         return _nothing_kept(rule, as_json)
     from floodmark.cli.openwindows import state_table, still_needed, timed
 

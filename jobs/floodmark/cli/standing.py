@@ -177,7 +177,7 @@ def _counts(row: Row) -> dict[str, int]:
 
 
 def _state(rule: Rule, head: Head | None, root: Path) -> dict[str, StateSize]:
-    if head is None or rule.query.window is None:
+    if head is None or not rule.query.windows:
         return {}
     found = {name: state_table(rule, head, root, name) for name in timed(rule)}
     return {name: _size(table) for name, table in found.items() if table}

@@ -90,10 +90,12 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     except SqlAt as error:
         yield ("sql",), error
         return
+    if query.fault is not None:
+        yield ("sql",), query.fault
     for name in rule.streams:
         if name not in query.streams:
             yield ("streams", name), f"expected a stream that the SQL reads, found {name}: read it or remove it"
-    if query.window is None:
+    if not query.windows:
         return
     for name in query.streams:
         if rule.streams[name].lateness_us is None:

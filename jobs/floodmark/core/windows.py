@@ -5,10 +5,16 @@ A window of size S and slide D starts at every `offset + k * D` and holds [start
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from floodmark.core.sql import WindowSpec
+
+
+def needed_from(specs: Iterable[WindowSpec], watermark: int) -> int:
+    """Rows before this event time belong to no window that ends after `watermark`."""
+    return min(live_from(spec, watermark) for spec in specs)
 
 
 def live_from(spec: WindowSpec, watermark: int) -> int:

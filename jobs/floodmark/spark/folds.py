@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructType
 
 from floodmark.core.rules import Rule
 from floodmark.core.sql import WindowSpec
-from floodmark.core.windows import any_becomes_final, live_from
+from floodmark.core.windows import any_becomes_final, needed_from
 from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape, instant, time_type
 from floodmark.spark.constants import aside
@@ -102,9 +102,9 @@ class Stateless(Fold):
 
 
 class WindowRows(Fold):
-    def __init__(self, rule: Rule, shape: Shape, window: WindowSpec):
+    def __init__(self, rule: Rule, shape: Shape, windows: tuple[WindowSpec, ...]):
         super().__init__(rule, shape)
-        self.window = window
+        self.windows = windows
         clash = [name for name, schema in shape.streams.items() if "window" in (n.lower() for n in schema.names)]
         if clash:
             raise Refused(f"stream {clash[0]}: a column named `window` cannot be told from the window; rename it")
@@ -134,7 +134,7 @@ class WindowRows(Fold):
     def _due(
         self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment
     ) -> DataFrame | None:
-        if at.after is None or not any_becomes_final(self.window, at.before, at.after):
+        if at.after is None or not any(any_becomes_final(window, at.before, at.after) for window in self.windows):
             return None
         for name, reader in state.items():
             rows, kept = batch.folded(name), reader(self.needed_from(at.before))
@@ -145,14 +145,19 @@ class WindowRows(Fold):
 
     def _cut(self, after: int) -> int:
         """Rows at or after this event time are in no window that is final at `after`."""
-        return live_from(self.window, after) if self.window.tumbles else after
+        return needed_from(self.windows, after) if self._tumbles else after
+
+    @property
+    def _tumbles(self) -> bool:
+        """Whether a row is in one window only, whichever GROUP BY of the SQL it is for."""
+        return len(set(self.windows)) == 1 and self.windows[0].tumbles
 
     def _sql(self, before: int | None, after: int) -> str:
         """The rule's SQL over the windows that become final.
 
-        A row is in one tumbling window only: then the rows are those of these windows, and the text stays as it is.
+        Where a row is in one window only the rows are those of these windows, and the text stays as it is.
         """
-        if self.window.tumbles:
+        if self._tumbles:
             return self.rule.query.sql
         low = None if before is None else aside(self.instant(before), "window.end")
         return self.rule.query.bounded(low, aside(self.instant(after), "window.end"))
@@ -174,7 +179,7 @@ class WindowRows(Fold):
         return f"`{self.time_of(name)}`"
 
     def needed_from(self, watermark: int | None) -> int | None:
-        return None if watermark is None else live_from(self.window, watermark)
+        return None if watermark is None else needed_from(self.windows, watermark)
 
     def time_of(self, table: str) -> str:
         time = self.rule.streams[table].event_time
@@ -185,5 +190,5 @@ class WindowRows(Fold):
 
 def fold_of(rule: Rule, shape: Shape) -> Fold:
     """The planner: which kind of state a rule's SQL needs."""
-    window = rule.query.window
-    return Stateless(rule, shape) if window is None else WindowRows(rule, shape, window)
+    windows = rule.query.windows
+    return WindowRows(rule, shape, windows) if windows else Stateless(rule, shape)

@@ -68,8 +68,8 @@ def _watermark(rule: Rule, batch: Batch) -> int | None:
 
 def _results(session: SparkSession, rule: Rule, shape: Shape, mark: int | None) -> list[tuple[DataFrame, bool]]:
     """The result in parts: what would be final, and what would not. A stateless result is final."""
-    if rule.query.window is None or mark is None:
-        return [(session.sql(rule.query.sql), rule.query.window is None)]
+    if not rule.query.windows or mark is None:
+        return [(session.sql(rule.query.sql), not rule.query.windows)]
     kind = _time(rule, shape)
     low, end = instant(mark, kind), instant(_END, kind)
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from floodmark.core.sql import function_names as names
 from floodmark.core.sql.lexis import Word
@@ -42,10 +42,10 @@ _CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _BLANK = "".join(map(chr, (*range(33), *range(127, 161))))  # what Spark trims off before it reads a date
 
 
-def check_functions(sql: str, words: Sequence[Word], grouped: int | None) -> None:
+def check_functions(sql: str, words: Sequence[Word], grouped: Set[int]) -> None:
     """Raise SqlAt for the first function that is not allowed where it stands.
 
-    `grouped`: the number of the SELECT that has the GROUP BY, if any (None: no aggregate may appear).
+    `grouped`: the numbers of the SELECTs that have a GROUP BY (none: no aggregate may appear).
     """
     for i, word in enumerate(words):
         if word.kind in _TEXTS and not (i and words[i - 1].kind in _TEXTS):
@@ -91,7 +91,7 @@ def _unescaped(match: re.Match[str]) -> str:
     return chr(code) if code <= 0x10FFFF else ""
 
 
-def _check_call(sql: str, words: Sequence[Word], i: int, grouped: int | None) -> None:
+def _check_call(sql: str, words: Sequence[Word], i: int, grouped: Set[int]) -> None:
     word = words[i]
     if i and words[i - 1].text == ".":
         raise word.refuse(sql, f"function {word.text}: a qualified function name is not allowed")
@@ -115,8 +115,8 @@ def _unknown(name: str) -> str:
     return f"it is not among the built-in functions that are known to give the same answer in a replay{hint}"
 
 
-def _check_aggregate(sql: str, word: Word, grouped: int | None) -> None:
-    if word.select != grouped or grouped is None:
+def _check_aggregate(sql: str, word: Word, grouped: Set[int]) -> None:
+    if word.select not in grouped:
         raise word.refuse(sql, f"aggregate {word.text} without GROUP BY window(...): that {NOT_THERE_YET}")
     if word.clause not in ("select", "having"):
         raise word.refuse(sql, f"aggregate {word.text} in {word.clause.upper()}: use it in SELECT or HAVING")

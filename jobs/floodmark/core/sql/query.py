@@ -9,9 +9,10 @@ from sqlglot import exp
 
 from floodmark.core.sql.functions import check_functions
 from floodmark.core.sql.lexis import SqlAt, Word, words_of
+from floodmark.core.sql.naming import naming_fault
 from floodmark.core.sql.parse import parse, parse_expression
 from floodmark.core.sql.shape import Shape
-from floodmark.core.sql.window import WindowSpec, check_window
+from floodmark.core.sql.window import WindowSpec, check_windows
 
 
 @dataclass(frozen=True)
@@ -20,30 +21,45 @@ class Query:
 
     sql: the text, without a closing semicolon. streams: those it reads, as declared. identifiers: every name in it,
     lower case (a column that is not among them is not read). star: it selects `*`, so every column is read.
-    window: how it groups by time; None for a stateless query.
+    fault: what keeps the result's columns from being a table's, if anything does (a SELECT inside may have any).
+    windows: how each GROUP BY of it groups by time; none for a stateless query.
     """
 
     sql: str
     streams: tuple[str, ...]
     identifiers: frozenset[str]
     star: bool
-    window: WindowSpec | None
-    _having: tuple[int, int] | None = field(default=None, repr=False)
-    _end: int = field(default=0, repr=False)
+    windows: tuple[WindowSpec, ...]
+    fault: SqlAt | None
+    _groups: tuple[_Group, ...] = field(default=(), repr=False)
 
     def bounded(self, low: str | None, high: str) -> str:
         """The SQL with only the windows whose end lies in (low, high], both SQL expressions; low None: no lower bound.
 
-        The text stays as the rule has it; the condition goes into the HAVING of the SELECT with the GROUP BY, where
+        The text stays as the rule has it; the condition goes into the HAVING of each SELECT with a GROUP BY, where
         Spark pushes it below the aggregation. Raises ValueError for a query without a window.
         """
-        if self.window is None:
+        if not self.windows:
             raise ValueError("only a windowed query can be bounded")
         condition = f"window.end <= {high}" if low is None else f"window.end > {low} AND window.end <= {high}"
-        if self._having is None:
-            return f"{self.sql[: self._end]}\nHAVING {condition}\n{self.sql[self._end :]}"
-        start, end = self._having
-        return f"{self.sql[:start]} ({condition}) AND ({self.sql[start:end]}){self.sql[end:]}"
+        text = self.sql
+        for group in sorted(self._groups, key=lambda group: -group.end):  # from the last on: the places before it stay
+            text = group.with_having(text, condition)
+        return text
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Where a GROUP BY ends in the text, and where the condition of its HAVING begins and ends (None without one)."""
+
+    end: int
+    having: tuple[int, int] | None
+
+    def with_having(self, sql: str, condition: str) -> str:
+        if self.having is None:
+            return f"{sql[: self.end]}\nHAVING {condition}\n{sql[self.end :]}"
+        start, end = self.having
+        return f"{sql[:start]} ({condition}) AND ({sql[start:end]}){sql[end:]}"
 
 
 def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
@@ -56,16 +72,15 @@ def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
     shape = Shape(sql, words, streams)
     try:
         tree = parse(sql, words)
-        shape.root(tree)
+        source = shape.root(tree)
     except RecursionError:
         raise SqlAt("cannot be parsed: it is nested too deeply", 1, 1) from None
-    grouped = shape.grouped
-    check_functions(sql, words, grouped.number if grouped else None)
-    window = check_window(shape)
+    check_functions(sql, words, {grouped.number for grouped in shape.groups})
+    windows = check_windows(shape)
     text = sql[: words[-1].start] + sql[words[-1].end :] if words[-1].text == ";" else sql
-    having, end = _spots(words, grouped.number) if grouped else (None, 0)
+    groups = tuple(_group(words, grouped.number) for grouped in shape.groups)
     read = tuple(name for name in streams if name in shape.read)
-    return Query(text, read, names_in(words), _has_star(tree), window, having, end)
+    return Query(text, read, names_in(words), _has_star(tree), windows, naming_fault(shape, source), groups)
 
 
 def analyse_expression(sql: str) -> frozenset[str]:
@@ -73,7 +88,7 @@ def analyse_expression(sql: str) -> frozenset[str]:
     words = words_of(sql)
     tree = parse_expression(sql, words)
     Shape(sql, words, {}).expression(tree)
-    check_functions(sql, words, None)
+    check_functions(sql, words, frozenset())
     if words[-1].text == ";":  # it would end the statement that the expression becomes a part of
         raise words[-1].refuse(sql, "a semicolon in an expression; leave it out")
     calls = [word for i, word in enumerate(words[:-1]) if word.name == "window" and words[i + 1].text == "("]
@@ -95,8 +110,7 @@ def _has_star(tree: exp.Expr) -> bool:
     return False
 
 
-def _spots(words: Sequence[Word], number: int) -> tuple[tuple[int, int] | None, int]:
-    """Where the condition of HAVING begins and ends (None without one), and where the GROUP BY ends."""
+def _group(words: Sequence[Word], number: int) -> _Group:
     having = [word for word in words if word.select == number and word.clause == "having"]
     group = [word for word in words if word.select == number and word.clause == "group"]
-    return ((having[0].end, having[-1].end) if having else None), group[-1].end
+    return _Group(group[-1].end, (having[0].end, having[-1].end) if having else None)

@@ -117,7 +117,7 @@ class Shape:
     words: Sequence[Word]
     declared: Mapping[str, str | None]
     read: set[str] = field(default_factory=set)
-    grouped: Select | None = None
+    groups: list[Select] = field(default_factory=list)
     _ctes: dict[str, Source] = field(default_factory=dict)
     _uses: dict[str, int] = field(default_factory=dict)
     _count: int = 0
@@ -184,10 +184,10 @@ class Shape:
         self._only(node, {"with_", "this", "expression", "distinct"}, None)
         if not isinstance(node, exp.Union) or node.args.get("distinct") is not False:
             raise self.at(names, problem)
-        before = self.grouped
         branches = (self._query(node.left), self._query(node.right))
-        if before is not self.grouped or any(self._has_aggregate(branch) for branch in branches):
-            raise self.at(("union",), f"UNION ALL of aggregates {NOT_THERE_YET}; unite the streams below the GROUP BY")
+        if len({self._has_aggregate(branch) for branch in branches}) > 1:
+            # One branch's rows are those of the epoch, the other's those of all windows that become final in it.
+            raise self.at(("union",), f"UNION ALL of a GROUP BY and of single rows {NOT_THERE_YET}; make two rules")
         return Union(branches)
 
     def _has_aggregate(self, source: Source) -> bool:
@@ -214,12 +214,12 @@ class Shape:
             if having is not None:
                 raise self.at(("having",), f"HAVING without GROUP BY {NOT_THERE_YET}", select.number)
             return
-        if self.grouped is not None or self._has_aggregate(select.source):
+        if self._has_aggregate(select.source):
             raise self.at(("group",), f"a second GROUP BY {NOT_THERE_YET}", select.number)
         for arg in sorted(set(_set_args(group)) - {"expressions"}):
             name = "GROUPING SETS" if arg == "grouping_sets" else "GROUP BY ALL" if arg == "all" else arg.upper()
             raise self.at((arg.partition("_")[0],), f"{name} {NOT_THERE_YET}", select.number)
-        self.grouped = select
+        self.groups.append(select)
 
     def _from(self, node: exp.Expr | None, number: int) -> tuple[Source, str]:
         if node is None:
@@ -248,10 +248,6 @@ class Shape:
         name = table.name.lower()
         if name in self._ctes:
             self._uses[name] += 1
-            if self._uses[name] > 1 and self._has_aggregate(self._ctes[name]):
-                raise self.at(
-                    (name,), f"{table.name} holds the GROUP BY and is read twice; that {NOT_THERE_YET}", number
-                )
             return self._ctes[name]
         declared = self._declared(name)
         if declared is None:

@@ -1,4 +1,4 @@
-"""The one `window(...)` of a rule: its size, slide and offset, and that it is over the event time."""
+"""The `window(...)` of each GROUP BY: its size, slide and offset, and that it is over the event time."""
 
 from __future__ import annotations
 
@@ -56,16 +56,18 @@ class _Fields:
 _Columns = list[_Named | _Rest | _Fields]
 
 
-def check_window(shape: Shape) -> WindowSpec | None:
-    """The rule's window; None where there is no GROUP BY. Raises SqlAt for what cannot be folded."""
-    grouped = shape.grouped
+def check_windows(shape: Shape) -> tuple[WindowSpec, ...]:
+    """The window of each GROUP BY, in the order of `shape.groups`. Raises SqlAt for what cannot be folded."""
     calls = [w for i, w in enumerate(shape.words) if w.name == "window" and is_call(shape.words, i)]
-    if grouped is None:
-        if calls:
-            raise calls[0].refuse(shape.sql, f"window(...) without GROUP BY: {_HINT}")
-        return None
+    if calls and not shape.groups:
+        raise calls[0].refuse(shape.sql, f"window(...) without GROUP BY: {_HINT}")
+    specs = tuple(_window_of(shape, grouped) for grouped in shape.groups)
+    _check_places(shape, calls)
+    return specs
+
+
+def _window_of(shape: Shape, grouped: Select) -> WindowSpec:
     call = _grouping_window(shape, grouped)
-    _check_places(shape, grouped, calls)
     spec, column = _spec(shape, grouped, call), call.expressions[0]
     for other in grouped.node.find_all(exp.Anonymous):
         if _is_window(other) and _meaning(shape, grouped, other) != _meaning(shape, grouped, call):
@@ -75,9 +77,10 @@ def check_window(shape: Shape) -> WindowSpec | None:
     return spec
 
 
-def _check_places(shape: Shape, grouped: Select, calls: Sequence[Word]) -> None:
+def _check_places(shape: Shape, calls: Sequence[Word]) -> None:
+    numbers = {grouped.number for grouped in shape.groups}
     for word in calls:
-        if word.select != grouped.number or word.clause not in ("select", "group"):
+        if word.select not in numbers or word.clause not in ("select", "group"):
             raise word.refuse(shape.sql, "window(...) belongs in GROUP BY; elsewhere write window.start or window.end")
 
 
