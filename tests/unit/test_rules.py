@@ -437,6 +437,24 @@ def test_a_folder_of_rules(tmp_path: Path) -> None:
     assert "a rule named twice stands in twice.yml, too" in str(bad["twice.yaml"])
 
 
+def test_a_fault_that_no_check_foresaw_is_its_own_file_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "delays.yaml").write_text(PLAIN)
+    (tmp_path / "other.yaml").write_text(
+        with_line(with_line(PLAIN, "rule: delays", "rule: other"), "/lake/delays", "/x")
+    )
+    real = rules.load_rule
+
+    def load_rule(path: Path, *rest: Any) -> Rule:
+        if path.name == "other.yaml":
+            raise RuntimeError("unforeseen")
+        return real(path, *rest)
+
+    monkeypatch.setattr(rules, "load_rule", load_rule)
+    good, bad = load_rules(tmp_path, {})
+    assert list(good) == ["delays"]
+    assert "RuntimeError: unforeseen" in str(bad["other.yaml"])
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [

@@ -73,9 +73,8 @@ def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     """What is open at the ledger's head; None for a rule without windows."""
     if not rule.query.windows:
         return None
-    spans = {
-        span for name in timed(rule) for window in rule.query.windows for span in _spans(rule, head, root, name, window)
-    }
+    kinds = set(rule.query.windows)
+    spans = {span for name in timed(rule) for window in kinds for span in _spans(rule, head, root, name, window)}
     open_ones = [span for span in spans if head.watermark is None or span[1] > head.watermark]
     oldest = min(open_ones, key=lambda span: span[1], default=None)
     holds, needs, why = _held_by(rule, head, oldest)

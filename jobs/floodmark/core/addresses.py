@@ -49,15 +49,16 @@ def _unfit_uri(address: str, scheme: str) -> str | None:
 
 def same_address(one: str, other: str) -> bool:
     """Whether two addresses name one place, as far as their spelling tells (tables are compared by id later)."""
-    return _same_scheme(location(one)) == _same_scheme(location(other))
-
-
-def _same_scheme(place: str) -> str:
-    """The three schemes of S3 clients name the same objects."""
-    scheme, mark, rest = place.partition("://")
-    return "s3://" + rest if mark and scheme in ("s3a", "s3n") else place
+    return identity(one) == identity(other)
 
 
 def within(one: str, other: str) -> bool:
     """Whether the first lies below the second: the outer table's clean-up would take the inner one's files."""
-    return _same_scheme(location(one)).startswith(_same_scheme(location(other)).rstrip("/") + "/")
+    return identity(one).startswith(identity(other).rstrip("/") + "/")
+
+
+def identity(address: str) -> str:
+    """What all addresses of one place have in common: the three schemes of S3 clients name the same objects."""
+    place = location(address)
+    scheme, mark, rest = place.partition("://")
+    return "s3://" + rest if mark and scheme in ("s3a", "s3n") else place

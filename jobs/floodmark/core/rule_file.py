@@ -244,7 +244,7 @@ class WrittenSink(Written):
 
 
 class WrittenAssets(Written):
-    assets: Annotated[list[Address], BeforeValidator(_listed), Field(min_length=1)]
+    assets: Annotated[list[Filled], BeforeValidator(_listed), Field(min_length=1)]
 
 
 def _schedule(value: object) -> object:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from floodmark.core import rule_file
-from floodmark.core.addresses import same_address
+from floodmark.core.addresses import identity
 from floodmark.core.rule_checks import check
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rule_model import (
@@ -112,23 +111,22 @@ def schema_text() -> str:
 
 def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
     """The files whose rules cannot stand side by side: one name, or one sink, in two of them."""
+    claims: dict[tuple[str, str], list[Path]] = {}
+    for path, rule in found.items():
+        sinks = {("sink", identity(sink.address)) for sink in rule.sinks if sink.address}
+        for claim in {("rule", rule.rule), *sinks}:
+            claims.setdefault(claim, []).append(path)
     faults: dict[Path, FloodmarkError] = {}
-    for (path, rule), (other_path, other) in itertools.permutations(found.items(), 2):
-        problem = _clash(rule, other, other_path)
-        if problem:
-            faults[path] = RuleInvalid(f"{path}: {problem}")
+    for (kind, what), paths in claims.items():
+        for path, other in ((path, other) for path in paths for other in paths if path != other):
+            faults[path] = RuleInvalid(f"{path}: {_clash(kind, what, other, found[other])}")
     return faults
 
 
-def _clash(rule: Rule, other: Rule, other_path: Path) -> str | None:
-    if rule.rule == other.rule:
-        return f"rule: a rule named {rule.rule} stands in {other_path.name}, too; give each a name of its own"
-    shared = next((sink.address for sink in rule.sinks if sink.address and _writes(other, sink.address)), None)
-    return shared and f"sinks: {shared} is a sink of rule {other.rule}, too; a sink belongs to one rule"
-
-
-def _writes(rule: Rule, address: str) -> bool:
-    return any(sink.address is not None and same_address(sink.address, address) for sink in rule.sinks)
+def _clash(kind: str, what: str, other: Path, rule: Rule) -> str:
+    if kind == "rule":
+        return f"rule: a rule named {what} stands in {other.name}, too; give each a name of its own"
+    return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule"
 
 
 class _Problems:
