@@ -170,6 +170,13 @@ def test_validate_connect_wants_the_tables(flow: Flow) -> None:
     assert "timestamp_millis(n)" in call(flow, "validate", "--connect", code=2)
 
 
+def test_a_column_named_window_is_refused_without_spark(flow: Flow) -> None:
+    flow.arrive([event(1)])
+    write_deltalake(flow.source, pa.table({"Window": ["x"]}), mode="append", schema_mode="merge")
+    flow.write_rule()
+    assert "expected no column named `window`" in call(flow, "validate", "--connect", code=2)
+
+
 def test_validate_prints_the_schema(flow: Flow) -> None:
     assert json.loads(call(flow, "validate", "--schema"))["type"] == "object"
 

@@ -37,7 +37,17 @@ def _words(text: str | None) -> set[str]:
     return {word.lower() for word in (*re.findall(r"\w+", text or ""), *quoted)}
 
 
-def check_event_time(name: str, stream: Stream, found: Mapping[str, str]) -> None:
+def check_columns(rule: Rule, name: str, found: Mapping[str, str]) -> None:
+    """Raise WrongColumn where stream `name` lacks its event time, or has a column that hides the SQL's window."""
+    _check_event_time(name, rule.streams[name], found)
+    if "window" in map(str.lower, found) and rule.query.windows:  # in this order: analysing the SQL takes long
+        raise WrongColumn(
+            f"stream {name}: expected no column named `window`, for it cannot be told from the window; found "
+            f"{', '.join(found)}: rename it in the table"
+        )
+
+
+def _check_event_time(name: str, stream: Stream, found: Mapping[str, str]) -> None:
     """Raise WrongColumn where the event time is missing or no time, with the `expr` to write."""
     time = stream.event_time
     if time is None or time.expr is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from floodmark.connectors.columns import check_event_time
+from floodmark.connectors.columns import check_columns
 from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.registry import sources
 from floodmark.core.rules import Rule
@@ -27,6 +27,6 @@ def check_tables(rule: Rule, owner: str | None) -> None:
 
 
 def check_streams(rule: Rule) -> None:
-    """Streams are there and have their event time."""
+    """Streams are there and have columns that fit the rule."""
     for name, source in sources(rule).items():
-        check_event_time(name, rule.streams[name], source.columns())
+        check_columns(rule, name, source.columns())

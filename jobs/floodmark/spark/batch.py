@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
 
-from floodmark.connectors.columns import check_event_time, needed
+from floodmark.connectors.columns import check_columns, needed
 from floodmark.connectors.registry import sources
 from floodmark.core.records import Counts
 from floodmark.core.rules import Rule, Stream
@@ -48,7 +48,7 @@ def shape_of(spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]]) -
     found = {}
     for name, source in sources(rule).items():
         columns = source.columns()
-        check_event_time(name, rule.streams[name], columns)
+        check_columns(rule, name, columns)
         wanted = frozen.get(name) or needed(rule, name, columns)
         _refuse_unknown(name, wanted, columns)
         found[name] = _with_event_time(source.read_batch(spark).select(*wanted), rule.streams[name], name).schema

@@ -17,7 +17,6 @@ from pyspark.sql.types import LongType, StructType
 from floodmark.core.rules import Rule
 from floodmark.core.sql import WindowSpec
 from floodmark.core.windows import any_becomes_final, needed_from
-from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape, instant, time_type
 from floodmark.spark.constants import aside
 
@@ -105,9 +104,6 @@ class WindowRows(Fold):
     def __init__(self, rule: Rule, shape: Shape, windows: tuple[WindowSpec, ...]):
         super().__init__(rule, shape)
         self.windows = windows
-        clash = [name for name, schema in shape.streams.items() if "window" in (n.lower() for n in schema.names)]
-        if clash:
-            raise Refused(f"stream {clash[0]}: a column named `window` cannot be told from the window; rename it")
 
     @property
     def tables(self) -> dict[str, StructType]:
