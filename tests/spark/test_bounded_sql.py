@@ -37,6 +37,10 @@ QUERIES = {
     "a cte read twice": """WITH a AS (SELECT window.end AS e, k, sum(v) AS s FROM flights
                                      GROUP BY window(date, '1 hour'), k)
                            SELECT e, k, s FROM a UNION ALL SELECT e, 'all', s FROM a WHERE s > 3""",
+    "rollup": """SELECT window.end AS e, k, grouping(k), count(*) FROM flights
+                 GROUP BY window(date, '1 hour'), ROLLUP(k)""",
+    "hopping grouping sets": """SELECT window.end AS e, k, grouping_id(), sum(v) FROM flights
+                                GROUP BY window(date, '2 hours', '1 hour'), GROUPING SETS ((k, v), (k), ())""",
     "comments": """SELECT window.end AS e, count(*) -- GROUP BY
                    FROM flights /* HAVING /* nested */ */
                    GROUP BY window(date, '1 hour'), k -- the end of it

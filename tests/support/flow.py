@@ -30,7 +30,8 @@ FROM events GROUP BY window(at, '1 minute', '20 seconds'), k
 TWO_WINDOWS = """
 SELECT window.start AS start, k, count(*) AS c, sum(v) AS total FROM events GROUP BY window(at, '1 minute'), k
 UNION ALL
-SELECT window.start, upper(k), count(n), max(v) FROM events GROUP BY window(at, '90 seconds', '30 seconds'), upper(k)
+SELECT window.start, upper(k), count(n), max(v) FROM events
+GROUP BY window(at, '90 seconds', '30 seconds'), ROLLUP(upper(k))
 """
 STATELESS = "SELECT at, k, v, n FROM events WHERE n IS NOT NULL"
 

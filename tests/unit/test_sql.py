@@ -125,6 +125,15 @@ def test_aggregates_that_are_allowed(call: str) -> None:
     assert query(f"SELECT {call} FROM flights GROUP BY window(date, '1 hour')").windows
 
 
+@pytest.mark.parametrize("sets", ["ROLLUP (k, v)", "CUBE(k, (v, a))", "GROUPING SETS ((k), ())", "ROLLUP(k), CUBE(v)"])
+def test_grouping_sets_beside_the_window_are_allowed(sets: str) -> None:
+    text = (
+        f"SELECT window.end, grouping(k), grouping_id(), count(*) FROM flights GROUP BY window(date, '1 hour'), {sets}"
+    )
+    assert query(text).windows
+    assert bounded(text) == f"{text}\nHAVING {CONDITION}\n"
+
+
 def bounded(sql: str) -> str:
     return query(sql).bounded("LO", "HI")
 

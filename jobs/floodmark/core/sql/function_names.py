@@ -141,7 +141,9 @@ cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number sessi
 """.split()
 )
 
-GROUPING = frozenset({"grouping", "grouping_id", "cube", "rollup", "grouping__id"})
+# Which of a GROUP BY's sets a result is of; and the calls in the GROUP BY itself that make such sets.
+GROUPING = frozenset({"grouping", "grouping_id"})
+SETS = frozenset({"cube", "rollup", "sets"})
 
 # Names that Spark takes for functions even without parentheses, where no column has the name.
 BARE = frozenset(
@@ -151,4 +153,4 @@ session_user user
 """.split()
 )
 
-ALLOWED = SCALARS | TYPES | AGGREGATES | {"window"}
+ALLOWED = SCALARS | TYPES | AGGREGATES | GROUPING | {"window"}

@@ -29,7 +29,6 @@ _REASONS = (
     (names.OUTSIDE, "it does more than compute a value of the row"),
     (names.GENERATORS, "functions that make rows are not allowed yet"),
     (names.STATEFUL, f"it {NOT_THERE_YET}"),
-    (names.GROUPING, f"GROUPING SETS, CUBE and ROLLUP are not allowed: that {NOT_THERE_YET}"),
     (
         names.ORDER_DEPENDENT,
         "its answer hangs on row order; use max, min or count, or sort_array(collect_list(...)) for a list",
@@ -97,6 +96,8 @@ def _check_call(sql: str, words: Sequence[Word], i: int, grouped: Set[int]) -> N
         raise word.refuse(sql, f"function {word.text}: a qualified function name is not allowed")
     if word.name in names.SORTABLE and _is_sorted(words, i):
         return _check_aggregate(sql, word, grouped)
+    if word.name in names.SETS and word.clause == "group":
+        return None
     for group, reason in _REASONS:
         if word.name in group:
             raise word.refuse(sql, f"function {word.text}: {reason}")
@@ -104,7 +105,7 @@ def _check_call(sql: str, words: Sequence[Word], i: int, grouped: Set[int]) -> N
         raise word.refuse(sql, f"function {word.text}: {_unknown(word.name)}")
     if word.name == "unix_timestamp" and words[i + 2].text == ")":
         raise word.refuse(sql, f"function {word.text}: without an argument it reads the clock; a replay would differ")
-    if word.name in names.AGGREGATES:
+    if word.name in names.AGGREGATES | names.GROUPING:
         _check_aggregate(sql, word, grouped)
     return None
 

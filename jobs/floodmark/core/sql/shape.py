@@ -39,10 +39,11 @@ _SET_OPERATIONS = {
 }
 # Expressions that are not functions (functions are checked by their names, see `functions`).
 _EXPRESSIONS: tuple[type[exp.Expr], ...] = (
-    exp.Alias, exp.Between, exp.Binary, exp.Boolean, exp.Bracket, exp.Column, exp.DataType, exp.DataTypeParam,
-    exp.Distinct, exp.Escape, exp.Filter, exp.Func, exp.HexString, exp.Identifier, exp.In, exp.Interval,
-    exp.IntervalSpan, exp.Kwarg, exp.Lambda, exp.Literal, exp.Null, exp.Order, exp.Ordered, exp.Paren, exp.RawString,
-    exp.Star, exp.Tuple, exp.Unary, exp.Var, exp.Where, exp.WithinGroup, exp.Any, exp.All,
+    exp.Alias, exp.Between, exp.Binary, exp.Boolean, exp.Bracket, exp.Column, exp.Cube, exp.DataType,
+    exp.DataTypeParam, exp.Distinct, exp.Escape, exp.Filter, exp.Func, exp.GroupingSets, exp.HexString,
+    exp.Identifier, exp.In, exp.Interval, exp.IntervalSpan, exp.Kwarg, exp.Lambda, exp.Literal, exp.Null, exp.Order,
+    exp.Ordered, exp.Paren, exp.RawString, exp.Rollup, exp.Star, exp.Tuple, exp.Unary, exp.Var, exp.Where,
+    exp.WithinGroup, exp.Any, exp.All,
 )  # fmt: skip
 _REFUSED_EXPRESSIONS: dict[type[exp.Expr], tuple[tuple[str, ...], str]] = {
     exp.QueryTransform: (("transform",), "TRANSFORM ... USING runs a program of its own; that is not allowed"),
@@ -52,9 +53,6 @@ _REFUSED_EXPRESSIONS: dict[type[exp.Expr], tuple[tuple[str, ...], str]] = {
     exp.Collate: (("collate",), "COLLATE: which of several equal texts is shown would hang on row order"),
     exp.Placeholder: (("?",), "a parameter is not allowed; use ${NAME} of the rule file"),
     exp.Parameter: (("@",), "a parameter is not allowed; use ${NAME} of the rule file"),
-    exp.Cube: (("cube",), f"CUBE {NOT_THERE_YET}"),
-    exp.Rollup: (("rollup",), f"ROLLUP {NOT_THERE_YET}"),
-    exp.GroupingSets: (("grouping",), f"GROUPING SETS {NOT_THERE_YET}"),
 }
 # sqlglot reads these as an alias where Spark may read the beginning of a clause.
 _NO_ALIASES = frozenset(
