@@ -9,7 +9,7 @@ from floodmark.core.records import Head
 from floodmark.crashpoints import reach
 from floodmark.ledger import tables
 from floodmark.ledger.tables import DataFile
-from floodmark.spark.folds import Fold
+from floodmark.spark.fold import Fold, Moment
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.sites import Site, files_for
 
@@ -27,10 +27,7 @@ def compact(session: SparkSession, rule: str, fold: Fold, name: str, site: Site,
     reach(rule, "compact.before", head.epoch)
     refuse_leaked_transaction(session)
     frame = session.read.format("delta").load(site.address)
-    condition = fold.live(name, head.watermark)
-    live = frame.where(condition) if condition else frame
-    if head.lost:
-        live = live.where(f"_epoch NOT IN ({', '.join(map(str, head.lost))})")
+    live = fold.live(name, _next(head).committed(frame), head.watermark)
     live.coalesce(files_for(rows - dead)).write.format("delta").mode("overwrite").save(site.address)
     session.sql(f"VACUUM delta.`{site.address}`")
     reach(rule, "compact.after", head.epoch)
@@ -41,3 +38,8 @@ def _dead(files: list[DataFile], since: int | None) -> int:
     if since is None:
         return 0
     return sum(file.rows for file in files if file.newest is not None and file.newest < since)
+
+
+def _next(head: Head) -> Moment:
+    """The epoch that will read what is left."""
+    return Moment(head.epoch + 1, head.watermark, head.watermark, head.lost)

@@ -35,7 +35,7 @@ from floodmark.ledger.ledger import Ledger
 from floodmark.spark import checkpoint, sites
 from floodmark.spark.batch import AHEAD, LATE, NO_TIME, Batch, Limits, latest_times, planned_union
 from floodmark.spark.compaction import compact
-from floodmark.spark.folds import Folded, Moment
+from floodmark.spark.fold import Folded, Moment
 from floodmark.spark.generation import Plan, Sites
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.planned import materialised
@@ -210,7 +210,7 @@ class EpochFolder:
 
     def _kept(self, name: str, batch: Batch, folded: Folded) -> DataFrame | None:
         kept = folded.changes.get(name)
-        return None if kept is None else kept.coalesce(files_for(batch.counts[name].folded))
+        return None if kept is None else kept.coalesce(files_for(total(batch.counts).folded))
 
     def _for_sinks(self, output: DataFrame | None) -> list[Work]:
         """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first."""

@@ -30,7 +30,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark import sites
 from floodmark.spark.batch import set_apart_schema
-from floodmark.spark.folds import Fold
+from floodmark.spark.fold import Fold
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.sites import Site
 
@@ -110,8 +110,9 @@ def make_tables(session: SparkSession, plan: Plan, home: Home, ledger: str, gene
 
 def _state_properties(plan: Plan, name: str) -> dict[str, str]:
     """State is rewritten often and read by its own rule only, so what a rewrite replaced need not stay for long."""
+    time = plan.fold.time_of(name)
     return {
-        "delta.dataSkippingStatsColumns": f"_epoch,`{plan.fold.time_of(name)}`",
+        "delta.dataSkippingStatsColumns": f"_epoch,`{time}`" if time else "_epoch",
         "delta.deletedFileRetentionDuration": "interval 1 hour",
         "delta.logRetentionDuration": "interval 1 day",
     }

@@ -14,7 +14,7 @@ from floodmark.ledger import tables
 
 
 def state_rows(
-    session: SparkSession, address: str, schema: StructType, time: str, needed_from: int | None
+    session: SparkSession, address: str, schema: StructType, time: str | None, needed_from: int | None
 ) -> DataFrame | None:
     """Rows of the files that hold any row at or after `needed_from` (microseconds; None: all); None for no file."""
     table = tables.open_table(address)

@@ -1,0 +1,80 @@
+"""What every kind of state has in common: the small interface through which an epoch folds it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from floodmark.core.rules import Rule
+from floodmark.spark.batch import Batch, Shape, instant, time_type
+from floodmark.spark.constants import aside
+
+# Rows of a state table, given an event time (None: any) before which none is needed; None where it holds none.
+StateReader = Callable[[int | None], DataFrame | None]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where an epoch stands: watermarks in microseconds, and the epochs whose state must not be seen."""
+
+    epoch: int
+    before: int | None
+    after: int | None
+    lost: tuple[int, ...]
+
+    def committed(self, rows: DataFrame) -> DataFrame:
+        """Of the rows of a state table those of epochs that are committed; another attempt at this one left others."""
+        found = rows.where(f"_epoch < {aside(f'{self.epoch}L', '_epoch')}")
+        return found.where(f"_epoch NOT IN ({', '.join(map(str, self.lost))})") if self.lost else found
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Output rows (None: no result is due) and, for each state table that gets rows, those to append."""
+
+    output: DataFrame | None
+    changes: dict[str, DataFrame] = field(default_factory=dict)
+
+
+class Fold(ABC):
+    """One kind of state. `tables` names its state tables and their schemas, `_epoch` included."""
+
+    def __init__(self, rule: Rule, shape: Shape):
+        self.rule, self.shape = rule, shape
+
+    @property
+    @abstractmethod
+    def tables(self) -> dict[str, StructType]: ...
+
+    @abstractmethod
+    def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded: ...
+
+    @abstractmethod
+    def live(self, table: str, rows: DataFrame, watermark: int | None) -> DataFrame:
+        """Of `rows`, all of a state table's committed ones, those that an epoch after `watermark` can still need."""
+
+    def time_of(self, table: str) -> str | None:
+        """The column with the event time before which `needed_from` needs none of a state table's rows."""
+        return None
+
+    def needed_from(self, watermark: int | None) -> int | None:
+        """Event time in microseconds before which no state row is needed at `watermark`; None: not known by time."""
+        return None
+
+    def instant(self, at: int) -> str:
+        """SQL for a time in microseconds, as the event times of this rule's streams have it."""
+        kinds = {time_type(self.rule.streams[name], schema) for name, schema in self.shape.streams.items()}
+        return instant(at, next(kind for kind in kinds if kind))
+
+    def output_schema(self, session: SparkSession) -> StructType:
+        """Columns that the rule's SQL gives, from empty inputs."""
+        for name, schema in self.shape.streams.items():
+            session.createDataFrame([], schema).createOrReplaceTempView(name)
+        found = session.sql(self.rule.sql).schema
+        for name in self.shape.streams:  # left there, they would answer where an epoch's own are missing
+            session.catalog.dropTempView(name)
+        return found
