@@ -66,6 +66,14 @@ def tables(spark: Any) -> Any:
     return spark
 
 
+def micros(at: datetime) -> int:
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def instant(at: int, column: str) -> str:
+    return f"timestamp_micros({at})"
+
+
 def ended(row: Any) -> datetime:
     return row["e"].astimezone(UTC)  # pyspark gives times without a zone, in this process's local time
 
@@ -74,16 +82,42 @@ def ended(row: Any) -> datetime:
 def test_the_bounded_query_is_the_whole_one_cut_by_the_end_of_the_window(tables: Any, name: str) -> None:
     query = analyse(QUERIES[name], {"flights": "date", "others": "ts"})
     whole = tables.sql(query.sql).collect()
-    high = f"timestamp'{HIGH:%Y-%m-%d %H:%M:%S}'"
-    low = f"timestamp'{LOW:%Y-%m-%d %H:%M:%S}'"
     cut = sorted(map(str, (row for row in whole if LOW < ended(row) <= HIGH)))
     assert 0 < len(cut) < len(whole)
-    assert sorted(map(str, tables.sql(query.bounded(low, high)).collect())) == cut
+    assert sorted(map(str, tables.sql(query.bounded(micros(LOW), micros(HIGH), instant)).collect())) == cut
     until = sorted(map(str, (row for row in whole if ended(row) <= HIGH)))
-    assert sorted(map(str, tables.sql(query.bounded(None, high)).collect())) == until
+    assert sorted(map(str, tables.sql(query.bounded(None, micros(HIGH), instant)).collect())) == until
+
+
+SESSIONS = {
+    "one gap": """SELECT session_window.end AS e, k, count(*) AS n FROM flights
+                  GROUP BY session_window(date, '25 minutes'), k""",
+    "named": """SELECT e, w.start FROM (SELECT session_window(date, '25 minutes') AS w, session_window.end AS e
+                FROM flights GROUP BY w HAVING sum(v) > 3)""",
+    "a gap by row": """SELECT e, m FROM (SELECT session_window.end AS e, max(v) AS m FROM flights GROUP BY k,
+                       session_window(date, CASE WHEN v % 2 = 0 THEN '25 minutes' ELSE '5 minutes' END))""",
+    "cte": """WITH a AS (SELECT date AS t, upper(k) AS u FROM flights WHERE v > 3)
+              SELECT session_window.end AS e, u, sort_array(collect_set(u)) AS s FROM a
+              GROUP BY 2, session_window(t, '25 minutes')""",
+}
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_sessions_are_cut_by_their_end(tables: Any, name: str) -> None:
+    query = analyse(SESSIONS[name].replace("flights", "bursts"), {"bursts": "date"})
+    tables.sql("SELECT * FROM flights WHERE v % 20 < 7").createOrReplaceTempView("bursts")
+    whole = tables.sql(query.sql).collect()
+    high = max(map(ended, whole))
+    low = min(map(ended, whole))
+    cut = sorted(map(str, (row for row in whole if low <= ended(row) < high)))
+    assert 0 < len(cut) < len(whole)
+    assert sorted(map(str, tables.sql(query.bounded(micros(low), micros(high), instant)).collect())) == cut
+    (session,) = query.sessions
+    still = tables.sql(session.open_since(query.sql, micros(high), instant)).collect()
+    assert len(still) >= len(whole) - len(cut)
 
 
 def test_the_bound_is_pushed_below_the_aggregation(tables: Any) -> None:
-    text = analyse(QUERIES["tumbling"], {"flights": "date"}).bounded(None, "timestamp'2001-01-01 03:00:00'")
+    text = analyse(QUERIES["tumbling"], {"flights": "date"}).bounded(None, micros(HIGH), instant)
     plan = tables.sql(text)._jdf.queryExecution().optimizedPlan().toString()
     assert plan.index("Aggregate") < plan.index("Filter")

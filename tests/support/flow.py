@@ -33,6 +33,22 @@ UNION ALL
 SELECT window.start, upper(k), count(n), max(v) FROM events
 GROUP BY window(at, '90 seconds', '30 seconds'), ROLLUP(upper(k))
 """
+SESSIONS = """
+SELECT session_window.start AS start, session_window.end AS stop, k, count(*) AS c, sum(v) AS total FROM events
+GROUP BY session_window(at, CASE WHEN n < 0 THEN '20 seconds' ELSE '40 seconds' END), k
+"""
+CTE_SESSIONS = """
+WITH a AS (SELECT at AS t, upper(k) AS u, n, v FROM events WHERE n IS NOT NULL)
+SELECT session_window.start AS start, u, max(n) AS top, sum(v) AS total FROM a
+GROUP BY session_window(t, '20 seconds'), u
+"""
+OVER = """
+SELECT at, k, v, n, count(*) OVER (PARTITION BY k ORDER BY at RANGE BETWEEN INTERVAL '40' SECONDS PRECEDING
+       AND CURRENT ROW) AS c,
+       max(n) FILTER (WHERE v > 0) OVER (ORDER BY at RANGE BETWEEN INTERVAL '1 minute' PRECEDING AND INTERVAL '1' SECOND
+       FOLLOWING) AS top
+FROM events
+"""
 STATELESS = "SELECT at, k, v, n FROM events WHERE n IS NOT NULL"
 
 

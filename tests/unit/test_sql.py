@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from floodmark.core.durations import DAY, HOUR, MINUTE
-from floodmark.core.sql import Query, WindowSpec, analyse, analyse_expression
+from floodmark.core.sql import Query, analyse, analyse_expression
+from floodmark.core.windows import OverSpec, SessionSpec, WindowSpec
 
 STREAMS = {"flights": "date", "others": "ts", "plain": None}
 
@@ -135,7 +136,11 @@ def test_grouping_sets_beside_the_window_are_allowed(sets: str) -> None:
 
 
 def bounded(sql: str) -> str:
-    return query(sql).bounded("LO", "HI")
+    return query(sql).bounded(1, 2, marks)
+
+
+def marks(moment: int, column: str) -> str:
+    return {1: "LO", 2: "HI"}[moment]
 
 
 CONDITION = "window.end > LO AND window.end <= HI"
@@ -162,12 +167,61 @@ def test_the_condition_goes_into_the_select_that_groups() -> None:
 
 
 def test_without_a_lower_bound() -> None:
-    assert query(GROUPED).bounded(None, "HI") == f"{GROUPED}\nHAVING window.end <= HI\n"
+    assert query(GROUPED).bounded(None, 2, marks) == f"{GROUPED}\nHAVING window.end <= HI\n"
 
 
 def test_a_closing_semicolon_is_dropped() -> None:
     assert query(f"{GROUPED} ; -- done").sql == f"{GROUPED}  -- done"
     assert bounded(f"{GROUPED};") == f"{GROUPED}\nHAVING {CONDITION}\n"
+
+
+def test_a_session_that_ends_at_the_watermark_is_open() -> None:
+    grouped = "SELECT count(*) FROM flights GROUP BY session_window(date, '5 minutes'), k"
+    condition = "CASE WHEN count(*) > 0 THEN session_window.end >= LO AND session_window.end < HI END"
+    assert bounded(grouped) == f"{grouped}\nHAVING {condition}\n"
+
+
+@pytest.mark.parametrize(
+    "gap",
+    ["'5 minutes'", "CASE WHEN k = 'a' THEN '5 minutes' ELSE '1 hour' END", "IF(v > 3, '1 minute', '1 day')", "k"],
+)
+def test_sessions(gap: str) -> None:
+    assert query(f"SELECT count(*) FROM flights GROUP BY k, session_window(date, {gap})").windows == (SessionSpec(gap),)
+    named = query(f"SELECT session_window(date, {gap}) AS w, count(*) FROM flights GROUP BY w")
+    assert [session.keys for session in named.sessions] == [()]
+
+
+def test_what_a_session_has_in_its_own() -> None:
+    cte = "WITH a AS (SELECT date AS t, k FROM flights), b AS (SELECT * FROM a)"
+    text = f"{cte} SELECT k, count(*) FROM b GROUP BY session_window(t, '1 hour'), 1 HAVING count(*) > 1"
+    (session,) = query(text).sessions
+    assert session.keys is None
+    assert session.open_since(text, 1, marks) == (
+        f"{cte} SELECT _floodmark_since FROM (SELECT k, count(*), session_window.start AS _floodmark_since  "
+        "FROM b GROUP BY session_window(t, '1 hour'), 1\n"
+        "HAVING CASE WHEN count(*) > 0 THEN session_window.end >= LO END\n)"
+    )
+    (direct,) = query("SELECT f.k FROM flights f GROUP BY session_window(f.date, '1 hour'), f.k, v").sessions
+    assert direct.keys == ("f.k", "v")
+    (hidden,) = query("SELECT upper(k) AS k FROM flights GROUP BY session_window(date, '1 hour'), k").sessions
+    assert hidden.keys is None
+
+
+def test_a_window_that_follows_each_row() -> None:
+    frame = "RANGE BETWEEN INTERVAL '90' MINUTES PRECEDING AND INTERVAL '1 hour' FOLLOWING"
+    inner = (
+        f"SELECT f.k, sum(v) OVER (PARTITION BY f.k ORDER BY f.date {frame}) AS s -- so far\nFROM flights f WHERE v > 1"
+    )
+    text = f"WITH a AS ({inner}) SELECT k FROM a WHERE s > 3"
+    found = query(text)
+    assert found.windows == (OverSpec(90 * MINUTE, HOUR),)
+    listed, rest = inner.split(" -- ")
+    assert found.bounded(HOUR, 2 * HOUR, lambda at, _: str(at)) == text.replace(
+        inner,
+        f"SELECT * EXCEPT (_floodmark_at) FROM ({listed}, f.date AS _floodmark_at  -- {rest}\n) "
+        f"WHERE _floodmark_at >= 0 AND _floodmark_at < {HOUR}\n",
+    )
+    assert found.windows[0].needed_from(0) == -150 * MINUTE
 
 
 def test_only_a_window_can_be_bounded() -> None:

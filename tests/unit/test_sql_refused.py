@@ -38,7 +38,25 @@ STATE = {
         "aggregate sum",
     ),
     "over": ("SELECT sum(k) §OVER (PARTITION BY k) FROM flights", "OVER"),
-    "over in an expression": ("SELECT 1 + row_number() §OVER (ORDER BY k) FROM flights", "OVER"),
+    "over in an expression": ("SELECT 1 + §row_number() OVER (ORDER BY k) FROM flights", "row_number"),
+    "over without a frame": ("SELECT sum(k) §OVER (PARTITION BY k ORDER BY date) FROM flights", "without a frame"),
+    "over rows": (
+        "SELECT sum(k) §OVER (ORDER BY date ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS s FROM flights",
+        "with ROWS",
+    ),
+    "over all that went before": (
+        "SELECT sum(k) §OVER (ORDER BY date RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS s FROM flights",
+        "reaches UNBOUNDED",
+    ),
+    "over in a select with group by": (
+        f"SELECT sum(count(*)) §OVER (ORDER BY window.start RANGE 1 PRECEDING) FROM flights GROUP BY {W}",
+        "in or above a SELECT with GROUP BY",
+    ),
+    "group by above over": (
+        "SELECT count(*) FROM (SELECT date, sum(k) OVER (ORDER BY date RANGE INTERVAL '1' HOUR PRECEDING) FROM flights)"
+        f" §GROUP BY {W}",
+        "above OVER",
+    ),
     "named window": ("SELECT sum(k) OVER w FROM flights §WINDOW w AS (PARTITION BY k)", ""),
     "analytic function": ("SELECT §lag(k) FROM flights", "function lag"),
     "in (select)": ("SELECT k FROM flights WHERE k IN (§SELECT k FROM others)", "IN (SELECT ...)"),
@@ -65,7 +83,6 @@ STATE = {
     "minus": ("SELECT k FROM flights §MINUS SELECT k FROM others", "EXCEPT"),
     "except all": ("SELECT k FROM flights §EXCEPT ALL SELECT k FROM others", "EXCEPT"),
     "qualify": ("SELECT k FROM flights §QUALIFY k > 1", "QUALIFY"),
-    "session window": ("SELECT count(*) FROM flights GROUP BY §session_window(date, '1 hour')", "session_window"),
     "window_time": (f"SELECT §window_time(window) FROM flights GROUP BY {W}", "window_time"),
     "two windows": (f"SELECT 1 FROM flights GROUP BY {W}, §window(date, '2 hours')", "a second window"),
     "the window twice": (f"SELECT 1 FROM flights GROUP BY {W}, §{W}", "a second window"),
@@ -76,16 +93,16 @@ STATE = {
     "having without group by": ("SELECT k FROM flights §HAVING k > 1", "HAVING without GROUP BY"),
     "a second group by": (
         f"SELECT count(*) FROM (SELECT window.end AS e FROM flights GROUP BY {W}) §GROUP BY window(e, '1 day')",
-        "a second GROUP BY",
+        "GROUP BY above another",
     ),
     "union all above the group by": (
         f"SELECT window.end FROM flights GROUP BY {W} §UNION ALL SELECT ts FROM others",
-        "UNION ALL of a GROUP BY and of single rows",
+        "UNION ALL of windows and of single rows",
     ),
     "union all of a cte with group by": (
         f"WITH a AS (SELECT window.end AS e FROM flights GROUP BY {W})\n"
         "SELECT ts FROM others §UNION ALL SELECT e FROM a",
-        "UNION ALL of a GROUP BY and of single rows",
+        "UNION ALL of windows and of single rows",
     ),
     "recursive": ("WITH §RECURSIVE r AS (SELECT k FROM flights) SELECT * FROM r", "WITH RECURSIVE"),
 }
@@ -260,6 +277,45 @@ WINDOW = {
         "no `*` before it in a UNION ALL",
     ),
     "no event time": ("SELECT 1 FROM plain GROUP BY §window(date, '1 hour')", "declare `event_time`"),
+    "over another column": (
+        "SELECT sum(k) §OVER (ORDER BY k RANGE 5 PRECEDING) AS s FROM flights",
+        "by the event time",
+    ),
+    "over two columns": ("SELECT sum(k) §OVER (ORDER BY date, k RANGE 5 PRECEDING) AS s FROM flights", "alone"),
+    "over, newest first": (
+        "SELECT sum(k) §OVER (ORDER BY date DESC RANGE INTERVAL '1' HOUR PRECEDING) AS s FROM flights",
+        "oldest first",
+    ),
+    "over a month": (
+        "SELECT sum(k) §OVER (ORDER BY date RANGE INTERVAL '1' MONTH PRECEDING) AS s FROM flights",
+        "a month is not a fixed length",
+    ),
+    "over a number": ("SELECT sum(k) §OVER (ORDER BY date RANGE 5 PRECEDING) AS s FROM flights", "reaches 5"),
+    "over in where": (
+        "SELECT k FROM flights WHERE sum(k) §OVER (ORDER BY date RANGE INTERVAL '1' HOUR PRECEDING) > 1",
+        "outside of the select list",
+    ),
+    "a scalar over": ("SELECT §upper(k) OVER (ORDER BY date) AS s FROM flights", "OVER is for aggregates"),
+    "a session over another column": (
+        "SELECT 1 FROM flights GROUP BY §session_window(k, '1 hour')",
+        "expected date of",
+    ),
+    "a session of three": ("SELECT 1 FROM flights GROUP BY §session_window(date, '1 hour', '1 hour')", "with 3 arg"),
+    "a gap that is no interval": (
+        "SELECT 1 FROM flights GROUP BY §session_window(date, 'soon')",
+        "session_window(...): exp",
+    ),
+    "a gap that is a number": ("SELECT 1 FROM flights GROUP BY §session_window(date, 5)", "a duration in quotes"),
+    "a gap of nothing": ("SELECT 1 FROM flights GROUP BY §session_window(date, '0 seconds')", "longer than nothing"),
+    "a gap in a branch": (
+        "SELECT 1 FROM flights GROUP BY k, §session_window(date, CASE k WHEN 'a' THEN '1 hour' ELSE 'never' END)",
+        "session_window(...): exp",
+    ),
+    "a session and a window": (f"SELECT 1 FROM flights GROUP BY {W}, §session_window(date, '1 hour')", "a second"),
+    "a session in the list": (
+        "SELECT §session_window(date, '1 hour') FROM flights",
+        "session_window(...) without GROUP",
+    ),
     "a month": ("SELECT 1 FROM flights GROUP BY §window(date, '1 month')", "a month is not a fixed length"),
     "a slide beyond the size": (
         "SELECT 1 FROM flights GROUP BY §window(date, '1 hour', '2 hours')",
@@ -397,5 +453,5 @@ def test_whatever_may_follow_a_window_it_can_be_bounded(text: str) -> None:
         query = analyse(f"SELECT count(*) FROM flights GROUP BY window(date, '1 hour') {text}", STREAMS)
     except SqlRefused:
         return
-    again = analyse(query.bounded("1", "2"), STREAMS)
+    again = analyse(query.bounded(1, 2, lambda at, _: str(at)), STREAMS)
     assert again.windows == query.windows

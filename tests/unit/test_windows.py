@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.core.sql import WindowSpec
-from floodmark.core.windows import any_becomes_final, live_from, newest_final_end
+from floodmark.core.windows import SessionSpec, WindowSpec, live_from, needed_from, newest_final_end
 
 SPECS = st.builds(
     lambda slide, times, offset: WindowSpec(size_us=slide * times, slide_us=slide, offset_us=offset % slide),
@@ -34,9 +33,9 @@ def test_windows_become_final_exactly_when_an_end_is_passed(spec: WindowSpec, be
     after = (0 if before is None else before) + step
     ends = [spec.offset_us + k * spec.slide_us + spec.size_us for k in range(-500, 500)]
     due = [end for end in ends if (before is None or end > before) and end <= after]
-    assert any_becomes_final(spec, before, after) == bool(due)
+    assert spec.any_becomes_final(before, after) == bool(due)
     assert newest_final_end(spec, after) == max(end for end in ends if end <= after)
 
 
-def test_nothing_is_final_without_a_watermark() -> None:
-    assert not any_becomes_final(WindowSpec(size_us=10, slide_us=10, offset_us=0), None, None)
+def test_how_far_back_a_session_is_needed_cannot_be_told_by_time() -> None:
+    assert needed_from([WindowSpec(size_us=10, slide_us=10, offset_us=0), SessionSpec("'1 minute'")], 5) is None

@@ -11,7 +11,7 @@ from floodmark.cli.tablerows import committed, quoted
 from floodmark.cli.zones import zoned
 from floodmark.connectors.registry import sources
 from floodmark.core.durations import format_duration
-from floodmark.core.windows import needed_from
+from floodmark.core.windows import WindowSpec, needed_from
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.tables import query
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule, Stream
-    from floodmark.core.sql import WindowSpec
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,10 @@ class OpenWindows:
 
 
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
-    """What is open at the ledger's head; None for a rule without windows."""
-    if not rule.query.windows:
+    """What is open at the ledger's head; None for a rule without windows of a fixed size."""
+    kinds = {spec for spec in rule.query.windows if isinstance(spec, WindowSpec)}
+    if not kinds:
         return None
-    kinds = set(rule.query.windows)
     spans = {span for name in timed(rule) for window in kinds for span in _spans(rule, head, root, name, window)}
     open_ones = [span for span in spans if head.watermark is None or span[1] > head.watermark]
     oldest = min(open_ones, key=lambda span: span[1], default=None)
@@ -93,10 +92,10 @@ def state_table(rule: Rule, head: Head, root: Path, name: str) -> DeltaTable | N
 
 def still_needed(rule: Rule, head: Head, name: str, table: DeltaTable) -> str:
     """The condition for state rows of committed epochs that a window not yet final needs."""
-    windows = rule.query.windows
-    if head.watermark is None or not windows:
+    since = None if head.watermark is None else needed_from(rule.query.windows, head.watermark)
+    if since is None:
         return committed(head)
-    return f"{committed(head)} AND {_micros(rule, name, table)} >= {needed_from(windows, head.watermark)}"
+    return f"{committed(head)} AND {_micros(rule, name, table)} >= {since}"
 
 
 def _micros(rule: Rule, name: str, table: DeltaTable) -> str:

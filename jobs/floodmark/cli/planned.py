@@ -14,13 +14,14 @@ from floodmark.connectors.news import look
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
 from floodmark.core.rules import Rule, StartAt, Stream
+from floodmark.core.windows import OverSpec, SessionSpec
 from floodmark.core.yamltree import Tree, read_yaml
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
 if TYPE_CHECKING:
-    from floodmark.core.sql import WindowSpec
+    from floodmark.core.windows import Spec
 
 VARIABLE = re.compile(r"(?<!\$)\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}")
 
@@ -140,7 +141,15 @@ def _state(rule: Rule) -> Iterator[str]:
         yield "all columns of the input are kept, for the SQL selects *"
 
 
-def _window(window: WindowSpec) -> Iterator[str]:
+def _window(window: Spec) -> Iterator[str]:
+    if isinstance(window, OverSpec):
+        before, after = format_duration(window.preceding_us), format_duration(window.following_us)
+        also = f", {after} after it" if window.following_us else ""
+        yield f"a window that follows each row: {before} before it{also}"
+        return
+    if isinstance(window, SessionSpec):
+        yield f"sessions that end after a gap of {window.gap}; sessions that touch are one"
+        return
     size, slide = format_duration(window.size_us), format_duration(window.slide_us)
     yield f"windows of {size}, a new one every {slide}" + (", side by side" if size == slide else ", overlapping")
     if window.offset_us:

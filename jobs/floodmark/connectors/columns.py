@@ -40,9 +40,10 @@ def _words(text: str | None) -> set[str]:
 def check_columns(rule: Rule, name: str, found: Mapping[str, str]) -> None:
     """Raise WrongColumn where stream `name` lacks its event time, or has a column that hides the SQL's window."""
     _check_event_time(name, rule.streams[name], found)
-    if "window" in map(str.lower, found) and rule.query.windows:  # in this order: analysing the SQL takes long
+    hidden = {"window", "session_window"} & set(map(str.lower, found))
+    if hidden and rule.query.windows:  # in this order: analysing the SQL takes long
         raise WrongColumn(
-            f"stream {name}: expected no column named `window`, for it cannot be told from the window; found "
+            f"stream {name}: expected no column named `{min(hidden)}`, for it cannot be told from the window; found "
             f"{', '.join(found)}: rename it in the table"
         )
 

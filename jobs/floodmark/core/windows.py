@@ -1,20 +1,109 @@
-"""Which windows are final, and which rows a window not yet final still needs. Times are microseconds since 1970.
+"""Which results are final, and which rows one that is not still needs. Times are microseconds since 1970.
 
-A window of size S and slide D starts at every `offset + k * D` and holds [start, start + S).
+A window of size S and slide D starts at every `offset + k * D` and holds [start, start + S). A session starts with a
+row and ends one gap after its last row; sessions that touch are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from floodmark.core.sql import WindowSpec
+Instant = Callable[[int, str], str]  # SQL for a time, to be compared with the column named
 
 
-def needed_from(specs: Iterable[WindowSpec], watermark: int) -> int:
-    """Rows before this event time belong to no window that ends after `watermark`."""
-    return min(live_from(spec, watermark) for spec in specs)
+@dataclass(frozen=True)
+class WindowSpec:
+    """A window of `size_us` starts every `slide_us`, at `offset_us` after 1970-01-01 00:00 UTC; microseconds."""
+
+    size_us: int
+    slide_us: int
+    offset_us: int
+    column: ClassVar[str] = "window.end"
+
+    @property
+    def tumbles(self) -> bool:
+        """Whether every moment lies in one window only."""
+        return self.size_us == self.slide_us
+
+    def becoming_final(self, low: int | None, high: int, instant: Instant) -> str:
+        """SQL for the windows that become final between two watermarks (None: before any); end = watermark is final."""
+        upper = f"{self.column} <= {instant(high, self.column)}"
+        return upper if low is None else f"{self.column} > {instant(low, self.column)} AND {upper}"
+
+    def any_becomes_final(self, before: int | None, after: int) -> bool:
+        """Whether a window ends in (before, after]."""
+        return before is None or newest_final_end(self, after) > before
+
+    def needed_from(self, watermark: int) -> int | None:
+        """Rows before this event time belong to no window that ends after `watermark`."""
+        return live_from(self, watermark)
+
+
+@dataclass(frozen=True)
+class SessionSpec:
+    """Sessions that end after `gap`, SQL over the row (a text in quotes where it is the same for every row)."""
+
+    gap: str
+    column: ClassVar[str] = "session_window.end"
+    tumbles: ClassVar[bool] = False
+
+    def becoming_final(self, low: int | None, high: int, instant: Instant) -> str:
+        """As for a window; but a session that ends at the watermark is open: a row there would go on with it."""
+        upper = f"{self.column} < {instant(high, self.column)}"
+        both = upper if low is None else f"{self.column} >= {instant(low, self.column)} AND {upper}"
+        return _above_the_aggregation(both)
+
+    def still_open(self, watermark: int, instant: Instant) -> str:
+        """SQL for the sessions that are not final at `watermark`."""
+        return _above_the_aggregation(f"{self.column} >= {instant(watermark, self.column)}")
+
+    def any_becomes_final(self, before: int | None, after: int) -> bool:
+        """Whether a session may end between two watermarks: which do is known by their rows alone."""
+        return before is None or before < after
+
+    def needed_from(self, watermark: int) -> int | None:
+        """None: how far an open session reaches back is known by its rows alone."""
+        return None
+
+
+@dataclass(frozen=True)
+class OverSpec:
+    """A result for each row, from the rows that lie so many microseconds before and after it."""
+
+    preceding_us: int
+    following_us: int
+    column: ClassVar[str] = "_floodmark_at"
+    tumbles: ClassVar[bool] = False
+
+    def becoming_final(self, low: int | None, high: int, instant: Instant) -> str:
+        """SQL for the rows whose results become final: at the watermark itself more rows may come, its peers."""
+        upper = f"{self.column} < {instant(high - self.following_us, self.column)}"
+        return upper if low is None else f"{self.column} >= {instant(low - self.following_us, self.column)} AND {upper}"
+
+    def any_becomes_final(self, before: int | None, after: int) -> bool:
+        """Whether a row may lie between two watermarks."""
+        return before is None or before < after
+
+    def needed_from(self, watermark: int) -> int | None:
+        """Rows before this event time are not final themselves, nor in the window of one that is not."""
+        return watermark - self.following_us - self.preceding_us
+
+
+def _above_the_aggregation(condition: str) -> str:
+    """Spark 4.2 pushes a condition on a session below its aggregation, where it meets single rows, not yet merged to
+    sessions; one that needs a result of the aggregation stays where it is."""
+    return f"CASE WHEN count(*) > 0 THEN {condition} END"
+
+
+Spec = WindowSpec | SessionSpec | OverSpec
+
+
+def needed_from(specs: Iterable[Spec], watermark: int) -> int | None:
+    """Rows before this event time belong to nothing that is not final at `watermark`; None: time alone cannot tell."""
+    found = [spec.needed_from(watermark) for spec in specs]
+    return None if None in found else min(one for one in found if one is not None)
 
 
 def live_from(spec: WindowSpec, watermark: int) -> int:
@@ -26,10 +115,3 @@ def live_from(spec: WindowSpec, watermark: int) -> int:
 def newest_final_end(spec: WindowSpec, watermark: int) -> int:
     """End of the newest window that is final at `watermark`."""
     return live_from(spec, watermark) - spec.slide_us + spec.size_us
-
-
-def any_becomes_final(spec: WindowSpec, before: int | None, after: int | None) -> bool:
-    """Whether a window ends in (before, after]."""
-    if after is None:
-        return False
-    return before is None or newest_final_end(spec, after) > before

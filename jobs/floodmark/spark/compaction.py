@@ -1,8 +1,10 @@
-"""Rewrites a state table to what is live. Runs between epochs, in the driver that holds the rule."""
+"""Rewrites the state tables to what is live. Runs between epochs, in the driver that holds the rule."""
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.core.compaction import is_due
 from floodmark.core.records import Head
@@ -12,25 +14,37 @@ from floodmark.ledger.tables import DataFile
 from floodmark.spark.fold import Fold, Moment
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.sites import Site, files_for
+from floodmark.spark.state import state_rows
 
 
-def compact(session: SparkSession, rule: str, fold: Fold, name: str, site: Site, head: Head) -> None:
-    """Rewrite one state table if it is due. Content that any later epoch could see stays as it is."""
-    table = tables.open_table(site.address)
-    if table is None:
-        return
-    files = tables.files_of(table, fold.time_of(name))
-    dead = _dead(files, fold.needed_from(head.watermark))
-    rows = sum(file.rows for file in files)
-    if not is_due(len(files), rows, dead):
-        return
-    reach(rule, "compact.before", head.epoch)
+def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Site], head: Head) -> None:
+    """Rewrite the state tables that are due. Content that any later epoch could see stays as it is."""
+    for name, site in sites.items():
+        table = tables.open_table(site.address)
+        files = tables.files_of(table, fold.time_of(name)) if table else []
+        dead = _dead(files, fold.needed_from(head.watermark))
+        rows = sum(file.rows for file in files)
+        if is_due(len(files), rows, dead):
+            reach(rule, "compact.before", head.epoch)
+            live = fold.live(name, _committed(session, fold, sites, head), head.watermark)
+            _rewrite(session, site, live.coalesce(files_for(rows - dead)))
+            reach(rule, "compact.after", head.epoch)
+
+
+def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], head: Head) -> dict[str, DataFrame]:
+    """The rows of committed epochs in each state table, as the epoch to come will see them."""
+    coming = Moment(head.epoch + 1, head.watermark, head.watermark, head.lost)
+    found = {}
+    for name, site in sites.items():
+        rows = state_rows(session, site.address, fold.tables[name], None, None)
+        found[name] = coming.committed(session.createDataFrame([], fold.tables[name]) if rows is None else rows)
+    return found
+
+
+def _rewrite(session: SparkSession, site: Site, live: DataFrame) -> None:
     refuse_leaked_transaction(session)
-    frame = session.read.format("delta").load(site.address)
-    live = fold.live(name, _next(head).committed(frame), head.watermark)
-    live.coalesce(files_for(rows - dead)).write.format("delta").mode("overwrite").save(site.address)
+    live.write.format("delta").mode("overwrite").save(site.address)
     session.sql(f"VACUUM delta.`{site.address}`")
-    reach(rule, "compact.after", head.epoch)
 
 
 def _dead(files: list[DataFile], since: int | None) -> int:
@@ -38,8 +52,3 @@ def _dead(files: list[DataFile], since: int | None) -> int:
     if since is None:
         return 0
     return sum(file.rows for file in files if file.newest is not None and file.newest < since)
-
-
-def _next(head: Head) -> Moment:
-    """The epoch that will read what is left."""
-    return Moment(head.epoch + 1, head.watermark, head.watermark, head.lost)

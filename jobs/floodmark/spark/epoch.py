@@ -280,8 +280,7 @@ class EpochFolder:
         )
 
     def _compact(self) -> None:
-        for name, site in self._sites.state.items():
-            compact(self._session, self.rule, self._plan.fold, name, site, self.head)
+        compact(self._session, self.rule, self._plan.fold, self._sites.state, self.head)
 
     def _reach(self, point: str, epoch: int | None = None) -> None:
         reach(self.rule, point, self.head.epoch + 1 if epoch is None else epoch)

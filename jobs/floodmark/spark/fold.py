@@ -54,8 +54,8 @@ class Fold(ABC):
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded: ...
 
     @abstractmethod
-    def live(self, table: str, rows: DataFrame, watermark: int | None) -> DataFrame:
-        """Of `rows`, all of a state table's committed ones, those that an epoch after `watermark` can still need."""
+    def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
+        """Of `rows`, the committed ones of each state table, those of `table` that a later epoch can still need."""
 
     def time_of(self, table: str) -> str | None:
         """The column with the event time before which `needed_from` needs none of a state table's rows."""

@@ -31,5 +31,5 @@ class Stateless(Fold):
             batch.folded(name).createOrReplaceTempView(name)
         return Folded(session.sql(self.rule.sql))
 
-    def live(self, table: str, rows: DataFrame, watermark: int | None) -> DataFrame:
+    def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         raise LookupError(table)

@@ -71,10 +71,13 @@ def _results(session: SparkSession, rule: Rule, shape: Shape, mark: int | None) 
     if not rule.query.windows or mark is None:
         return [(session.sql(rule.query.sql), not rule.query.windows)]
     kind = _time(rule, shape)
-    low, end = instant(mark, kind), instant(_END, kind)
+
+    def at(moment: int, _: str) -> str:
+        return instant(moment, kind)
+
     return [
-        (session.sql(rule.query.bounded(None, low)), True),
-        (session.sql(rule.query.bounded(low, end)), False),
+        (session.sql(rule.query.bounded(None, mark, at)), True),
+        (session.sql(rule.query.bounded(mark, _END, at)), False),
     ]
 
 

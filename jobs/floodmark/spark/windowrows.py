@@ -12,15 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
 from floodmark.core.rules import Rule
-from floodmark.core.sql import WindowSpec
-from floodmark.core.windows import any_becomes_final, needed_from
+from floodmark.core.windows import Spec, needed_from
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
+from floodmark.spark.sessions import live_sessions
 
 
 class WindowRows(Fold):
-    def __init__(self, rule: Rule, shape: Shape, windows: tuple[WindowSpec, ...]):
+    def __init__(self, rule: Rule, shape: Shape, windows: tuple[Spec, ...]):
         super().__init__(rule, shape)
         self.windows = windows
 
@@ -41,13 +41,13 @@ class WindowRows(Fold):
         return newest is not None and (since is None or newest >= since)
 
     def _kept(self, batch: Batch, name: str, at: Moment) -> DataFrame:
-        kept = self.live(name, batch.folded(name), at.after)
+        kept = self._needed(name, batch.folded(name), at.after)
         return kept.selectExpr("*", f"{aside(f'{at.epoch}L', self._column(name))} AS _epoch")
 
     def _due(
         self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment
     ) -> DataFrame | None:
-        if at.after is None or not any(any_becomes_final(window, at.before, at.after) for window in self.windows):
+        if at.after is None or not any(window.any_becomes_final(at.before, at.after) for window in self.windows):
             return None
         for name, reader in state.items():
             rows, kept = batch.folded(name), reader(self.needed_from(at.before))
@@ -58,7 +58,8 @@ class WindowRows(Fold):
 
     def _cut(self, after: int) -> int:
         """Rows at or after this event time are in no window that is final at `after`."""
-        return needed_from(self.windows, after) if self._tumbles else after
+        since = self.needed_from(after) if self._tumbles else None
+        return after if since is None else since
 
     @property
     def _tumbles(self) -> bool:
@@ -72,19 +73,27 @@ class WindowRows(Fold):
         """
         if self._tumbles:
             return self.rule.query.sql
-        low = None if before is None else aside(self.instant(before), "window.end")
-        return self.rule.query.bounded(low, aside(self.instant(after), "window.end"))
+        return self.rule.query.bounded(before, after, self._instant)
+
+    def _instant(self, moment: int, column: str) -> str:
+        return aside(self.instant(moment), column)
 
     def _before(self, name: str, moment: int) -> str:
         return f"{self._column(name)} < {aside(self.instant(moment), self._column(name))}"
 
     def _committed(self, kept: DataFrame, name: str, at: Moment) -> DataFrame:
         """State rows of committed epochs that a window after the previous watermark holds."""
-        return self.live(name, at.committed(kept), at.before).drop("_epoch")
+        return self._needed(name, at.committed(kept), at.before).drop("_epoch")
 
-    def live(self, table: str, rows: DataFrame, watermark: int | None) -> DataFrame:
+    def _needed(self, name: str, rows: DataFrame, watermark: int | None) -> DataFrame:
+        """The rows that something not yet final may need, as far as their event time tells."""
         since = self.needed_from(watermark)
-        return rows if since is None else rows.where(f"NOT ({self._before(table, since)})")
+        return rows if since is None else rows.where(f"NOT ({self._before(name, since)})")
+
+    def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
+        if watermark is None or not self.rule.query.sessions:
+            return self._needed(table, rows[table], watermark)
+        return live_sessions(self.rule.query, table, self._column(table), rows, watermark, self._instant)
 
     def _column(self, name: str) -> str:
         return f"`{self.time_of(name)}`"

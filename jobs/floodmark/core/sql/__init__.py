@@ -9,9 +9,8 @@ from floodmark.core.sql.lexis import SqlAt
 
 if TYPE_CHECKING:
     from floodmark.core.sql.query import Query, analyse, analyse_expression
-    from floodmark.core.sql.window import WindowSpec
 
-__all__ = ["Query", "SqlAt", "WindowSpec", "analyse", "analyse_expression"]
+__all__ = ["Query", "SqlAt", "analyse", "analyse_expression"]
 
 
 def __getattr__(name: str) -> Any:

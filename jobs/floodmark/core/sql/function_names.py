@@ -137,7 +137,7 @@ variant_explode variant_explode_outer
 # Analytic functions and the windows that come with later state.
 STATEFUL = frozenset(
     """
-cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number session_window window_time
+cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number window_time
 """.split()
 )
 
@@ -153,4 +153,4 @@ session_user user
 """.split()
 )
 
-ALLOWED = SCALARS | TYPES | AGGREGATES | GROUPING | {"window"}
+ALLOWED = SCALARS | TYPES | AGGREGATES | GROUPING | {"window", "session_window"}

@@ -44,7 +44,7 @@ _BLANK = "".join(map(chr, (*range(33), *range(127, 161))))  # what Spark trims o
 def check_functions(sql: str, words: Sequence[Word], grouped: Set[int]) -> None:
     """Raise SqlAt for the first function that is not allowed where it stands.
 
-    `grouped`: the numbers of the SELECTs that have a GROUP BY (none: no aggregate may appear).
+    `grouped`: the numbers of the SELECTs that have a GROUP BY. Elsewhere an aggregate needs an OVER.
     """
     for i, word in enumerate(words):
         if word.kind in _TEXTS and not (i and words[i - 1].kind in _TEXTS):
@@ -105,9 +105,19 @@ def _check_call(sql: str, words: Sequence[Word], i: int, grouped: Set[int]) -> N
         raise word.refuse(sql, f"function {word.text}: {_unknown(word.name)}")
     if word.name == "unix_timestamp" and words[i + 2].text == ")":
         raise word.refuse(sql, f"function {word.text}: without an argument it reads the clock; a replay would differ")
-    if word.name in names.AGGREGATES | names.GROUPING:
+    if word.name in names.AGGREGATES | names.GROUPING and not (word.name in names.AGGREGATES and _is_over(words, i)):
         _check_aggregate(sql, word, grouped)
+    elif word.name not in names.AGGREGATES and _is_over(words, i):
+        raise word.refuse(sql, f"function {word.text}: OVER is for aggregates")
     return None
+
+
+def _is_over(words: Sequence[Word], i: int) -> bool:
+    """Whether the call at `i` has an OVER."""
+    after = closing(words, i + 1) + 1
+    if after + 1 < len(words) and words[after].name == "filter" and words[after + 1].text == "(":
+        after = closing(words, after + 1) + 1
+    return after < len(words) and words[after].kind == "word" and words[after].name == "over"
 
 
 def _unknown(name: str) -> str:

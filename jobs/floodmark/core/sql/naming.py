@@ -11,7 +11,8 @@ from floodmark.core.sql.lexis import SqlAt
 from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
 
 # Spark names these by their own text, which has parentheses or spaces in it.
-_NAMED_BY_TEXT = (exp.Func, exp.Binary, exp.Not, exp.Neg, exp.Between, exp.In, exp.Interval)
+_NAMED_BY_TEXT = (exp.Func, exp.Binary, exp.Not, exp.Neg, exp.Between, exp.In, exp.Interval, exp.Window)
+_WINDOWS = ("window", "session_window")  # Spark names them so
 _ODD = re.compile(r"[ ,;{}()\n\t=]")
 
 
@@ -51,7 +52,7 @@ def _name(item: exp.Expr) -> str | None:
         return str(item.expression.name).lower()
     if isinstance(item, (exp.Alias, exp.Column)):
         return str(item.alias_or_name).lower()
-    return "window" if isinstance(item, exp.Anonymous) and item.name.lower() == "window" else None
+    return item.name.lower() if isinstance(item, exp.Anonymous) and item.name.lower() in _WINDOWS else None
 
 
 def _words(item: exp.Expr) -> tuple[str, ...]:

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from floodmark.core.sql.bounds import Group, Over, group_of, over_of
 from floodmark.core.sql.functions import check_functions
 from floodmark.core.sql.lexis import SqlAt, Word, words_of
 from floodmark.core.sql.naming import naming_fault
+from floodmark.core.sql.over import check_over
 from floodmark.core.sql.parse import parse, parse_expression
 from floodmark.core.sql.shape import Shape
-from floodmark.core.sql.window import WindowSpec, check_windows
+from floodmark.core.sql.window import check_windows
+from floodmark.core.windows import Instant, SessionSpec, Spec
 
 
 @dataclass(frozen=True)
@@ -22,44 +25,33 @@ class Query:
     sql: the text, without a closing semicolon. streams: those it reads, as declared. identifiers: every name in it,
     lower case (a column that is not among them is not read). star: it selects `*`, so every column is read.
     fault: what keeps the result's columns from being a table's, if anything does (a SELECT inside may have any).
-    windows: how each GROUP BY of it groups by time; none for a stateless query.
+    windows: how each GROUP BY of it groups by time, and how far each OVER reaches; none for a stateless query.
     """
 
     sql: str
     streams: tuple[str, ...]
     identifiers: frozenset[str]
     star: bool
-    windows: tuple[WindowSpec, ...]
+    windows: tuple[Spec, ...]
     fault: SqlAt | None
-    _groups: tuple[_Group, ...] = field(default=(), repr=False)
+    _parts: tuple[Group | Over, ...] = field(default=(), repr=False)
 
-    def bounded(self, low: str | None, high: str) -> str:
-        """The SQL with only the windows whose end lies in (low, high], both SQL expressions; low None: no lower bound.
+    def bounded(self, low: int | None, high: int, instant: Instant) -> str:
+        """The SQL with only the results that become final between two watermarks (low None: before any).
 
-        The text stays as the rule has it; the condition goes into the HAVING of each SELECT with a GROUP BY, where
-        Spark pushes it below the aggregation. Raises ValueError for a query without a window.
+        The text stays as the rule has it but for the conditions. Raises ValueError for a stateless query.
         """
         if not self.windows:
             raise ValueError("only a windowed query can be bounded")
-        condition = f"window.end <= {high}" if low is None else f"window.end > {low} AND window.end <= {high}"
         text = self.sql
-        for group in sorted(self._groups, key=lambda group: -group.end):  # from the last on: the places before it stay
-            text = group.with_having(text, condition)
+        for part in sorted(self._parts, key=lambda part: -part.start):  # from the last on: the places before it stay
+            text = part.bounded(text, low, high, instant)
         return text
 
-
-@dataclass(frozen=True)
-class _Group:
-    """Where a GROUP BY ends in the text, and where the condition of its HAVING begins and ends (None without one)."""
-
-    end: int
-    having: tuple[int, int] | None
-
-    def with_having(self, sql: str, condition: str) -> str:
-        if self.having is None:
-            return f"{sql[: self.end]}\nHAVING {condition}\n{sql[self.end :]}"
-        start, end = self.having
-        return f"{sql[:start]} ({condition}) AND ({sql[start:end]}){sql[end:]}"
+    @property
+    def sessions(self) -> tuple[Group, ...]:
+        """Where it groups by sessions."""
+        return tuple(part for part in self._parts if isinstance(part, Group) and isinstance(part.spec, SessionSpec))
 
 
 def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
@@ -77,10 +69,13 @@ def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
         raise SqlAt("cannot be parsed: it is nested too deeply", 1, 1) from None
     check_functions(sql, words, {grouped.number for grouped in shape.groups})
     windows = check_windows(shape)
+    follows = tuple(check_over(shape, select) for select in shape.overs)
     text = sql[: words[-1].start] + sql[words[-1].end :] if words[-1].text == ";" else sql
-    groups = tuple(_group(words, grouped.number) for grouped in shape.groups)
+    groups = (group_of(words, grouped, spec) for grouped, spec in zip(shape.groups, windows, strict=True))
+    overs = (over_of(words, select, spec) for select, spec in zip(shape.overs, follows, strict=True))
     read = tuple(name for name in streams if name in shape.read)
-    return Query(text, read, names_in(words), _has_star(tree), windows, naming_fault(shape, source), groups)
+    specs, fault = (*windows, *follows), naming_fault(shape, source)
+    return Query(text, read, names_in(words), _has_star(tree), specs, fault, (*groups, *overs))
 
 
 def analyse_expression(sql: str) -> frozenset[str]:
@@ -91,9 +86,9 @@ def analyse_expression(sql: str) -> frozenset[str]:
     check_functions(sql, words, frozenset())
     if words[-1].text == ";":  # it would end the statement that the expression becomes a part of
         raise words[-1].refuse(sql, "a semicolon in an expression; leave it out")
-    calls = [word for i, word in enumerate(words[:-1]) if word.name == "window" and words[i + 1].text == "("]
+    calls = [w for i, w in enumerate(words[:-1]) if w.name in ("window", "session_window") and words[i + 1].text == "("]
     if calls:
-        raise calls[0].refuse(sql, "window(...) belongs in the GROUP BY of the rule's SQL")
+        raise calls[0].refuse(sql, f"{calls[0].name}(...) belongs in the GROUP BY of the rule's SQL")
     return names_in(words)
 
 
@@ -108,9 +103,3 @@ def _has_star(tree: exp.Expr) -> bool:
         if not (isinstance(parent, exp.Anonymous) and parent.name.lower() == "count" and len(parent.expressions) == 1):
             return True
     return False
-
-
-def _group(words: Sequence[Word], number: int) -> _Group:
-    having = [word for word in words if word.select == number and word.clause == "having"]
-    group = [word for word in words if word.select == number and word.clause == "group"]
-    return _Group(group[-1].end, (having[0].end, having[-1].end) if having else None)

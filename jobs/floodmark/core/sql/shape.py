@@ -43,11 +43,10 @@ _EXPRESSIONS: tuple[type[exp.Expr], ...] = (
     exp.DataTypeParam, exp.Distinct, exp.Escape, exp.Filter, exp.Func, exp.GroupingSets, exp.HexString,
     exp.Identifier, exp.In, exp.Interval, exp.IntervalSpan, exp.Kwarg, exp.Lambda, exp.Literal, exp.Null, exp.Order,
     exp.Ordered, exp.Paren, exp.RawString, exp.Rollup, exp.Star, exp.Tuple, exp.Unary, exp.Var, exp.Where,
-    exp.WithinGroup, exp.Any, exp.All,
+    exp.WithinGroup, exp.Any, exp.All, exp.Window, exp.WindowSpec,
 )  # fmt: skip
 _REFUSED_EXPRESSIONS: dict[type[exp.Expr], tuple[tuple[str, ...], str]] = {
     exp.QueryTransform: (("transform",), "TRANSFORM ... USING runs a program of its own; that is not allowed"),
-    exp.Window: (("over",), f"OVER {NOT_THERE_YET}"),
     exp.IgnoreNulls: (("ignore",), "IGNORE NULLS hangs on row order"),
     exp.RespectNulls: (("respect",), "RESPECT NULLS hangs on row order"),
     exp.Collate: (("collate",), "COLLATE: which of several equal texts is shown would hang on row order"),
@@ -116,6 +115,7 @@ class Shape:
     declared: Mapping[str, str | None]
     read: set[str] = field(default_factory=set)
     groups: list[Select] = field(default_factory=list)
+    overs: list[Select] = field(default_factory=list)
     _ctes: dict[str, Source] = field(default_factory=dict)
     _uses: dict[str, int] = field(default_factory=dict)
     _count: int = 0
@@ -183,15 +183,16 @@ class Shape:
         if not isinstance(node, exp.Union) or node.args.get("distinct") is not False:
             raise self.at(names, problem)
         branches = (self._query(node.left), self._query(node.right))
-        if len({self._has_aggregate(branch) for branch in branches}) > 1:
+        if len({self._has_state(branch) for branch in branches}) > 1:
             # One branch's rows are those of the epoch, the other's those of all windows that become final in it.
-            raise self.at(("union",), f"UNION ALL of a GROUP BY and of single rows {NOT_THERE_YET}; make two rules")
+            raise self.at(("union",), f"UNION ALL of windows and of single rows {NOT_THERE_YET}; make two rules")
         return Union(branches)
 
-    def _has_aggregate(self, source: Source) -> bool:
+    def _has_state(self, source: Source) -> bool:
         if isinstance(source, Select):
-            return source.grouped or self._has_aggregate(source.source)
-        return isinstance(source, Union) and any(self._has_aggregate(branch) for branch in source.branches)
+            own = source.grouped or any(item.find(exp.Window) for item in source.node.expressions)
+            return own or self._has_state(source.source)
+        return isinstance(source, Union) and any(self._has_state(branch) for branch in source.branches)
 
     def _select(self, node: exp.Select) -> Select:
         number = self._count
@@ -204,7 +205,21 @@ class Shape:
         source, alias = self._from(node.args.get("from_"), number)
         select = Select(node, number, source, alias)
         self._group(select)
+        self._over(select)
         return select
+
+    def _over(self, select: Select) -> None:
+        """Windows that follow each row stand in the list of a SELECT over single rows."""
+        other = [clause for arg in ("where", "group", "having") if (clause := select.node.args.get(arg)) is not None]
+        if any(clause.find(exp.Window) for clause in other):
+            raise self.at(
+                ("over",), "OVER outside of the select list: name it there, and use its name in a SELECT above"
+            )
+        if not any(item.find(exp.Window) for item in select.node.expressions):
+            return
+        if select.grouped or self._has_state(select.source):
+            raise self.at(("over",), f"OVER in or above a SELECT with GROUP BY or OVER {NOT_THERE_YET}", select.number)
+        self.overs.append(select)
 
     def _group(self, select: Select) -> None:
         group, having = select.node.args.get("group"), select.node.args.get("having")
@@ -212,8 +227,8 @@ class Shape:
             if having is not None:
                 raise self.at(("having",), f"HAVING without GROUP BY {NOT_THERE_YET}", select.number)
             return
-        if self._has_aggregate(select.source):
-            raise self.at(("group",), f"a second GROUP BY {NOT_THERE_YET}", select.number)
+        if self._has_state(select.source):
+            raise self.at(("group",), f"GROUP BY above another, or above OVER, {NOT_THERE_YET}", select.number)
         for arg in sorted(set(_set_args(group)) - {"expressions"}):
             name = "GROUPING SETS" if arg == "grouping_sets" else "GROUP BY ALL" if arg == "all" else arg.upper()
             raise self.at((arg.partition("_")[0],), f"{name} {NOT_THERE_YET}", select.number)
@@ -292,6 +307,8 @@ class Shape:
             refused = _REFUSED_EXPRESSIONS.get(type(node))
             if refused is not None:
                 raise self.at(refused[0], refused[1], number)
+            if isinstance(node, exp.Window) and number < 0:
+                raise self.at(("over",), "OVER in an expression over one row", number)
             if not isinstance(node, _EXPRESSIONS):
                 raise self.at(("select",), f"this form of expression ({node.key.upper()}) is not allowed", number)
             if _makes_text_of_constants(node):

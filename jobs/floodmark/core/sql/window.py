@@ -1,10 +1,11 @@
-"""The `window(...)` of each GROUP BY: its size, slide and offset, and that it is over the event time."""
+"""The `window(...)` or `session_window(...)` of each GROUP BY: its lengths, and that it is over the event time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlglot import exp
 
@@ -12,23 +13,16 @@ from floodmark.core.durations import parse_duration
 from floodmark.core.sql.functions import NOT_THERE_YET, is_call
 from floodmark.core.sql.lexis import SqlAt, Word
 from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
+from floodmark.core.windows import SessionSpec, Spec, WindowSpec
 
+# Functions that give one of their arguments: from which on.
+_CHOOSING = {"if": 1, "iff": 1, "coalesce": 0, "ifnull": 0, "nvl": 0, "nvl2": 1, "nullif": 0}
 _MOST_WINDOWS = 100_000  # Spark makes a copy of each row for each of its windows
-_HINT = "write GROUP BY window(event_time_column, 'size'[, 'slide'[, 'start']]), ..."
-
-
-@dataclass(frozen=True)
-class WindowSpec:
-    """A window of `size_us` starts every `slide_us`, at `offset_us` after 1970-01-01 00:00 UTC; microseconds."""
-
-    size_us: int
-    slide_us: int
-    offset_us: int
-
-    @property
-    def tumbles(self) -> bool:
-        """Whether every moment lies in one window only."""
-        return self.size_us == self.slide_us
+_HINTS = {
+    "window": "write GROUP BY window(event_time_column, 'size'[, 'slide'[, 'start']]), ...",
+    "session_window": "write GROUP BY session_window(event_time_column, 'gap'), ...",
+}
+_HINT = f"{_HINTS['window']} (or session_window(event_time_column, 'gap'))"
 
 
 @dataclass(frozen=True)
@@ -56,24 +50,24 @@ class _Fields:
 _Columns = list[_Named | _Rest | _Fields]
 
 
-def check_windows(shape: Shape) -> tuple[WindowSpec, ...]:
+def check_windows(shape: Shape) -> tuple[Spec, ...]:
     """The window of each GROUP BY, in the order of `shape.groups`. Raises SqlAt for what cannot be folded."""
-    calls = [w for i, w in enumerate(shape.words) if w.name == "window" and is_call(shape.words, i)]
+    calls = [w for i, w in enumerate(shape.words) if w.name in _HINTS and is_call(shape.words, i)]
     if calls and not shape.groups:
-        raise calls[0].refuse(shape.sql, f"window(...) without GROUP BY: {_HINT}")
+        raise calls[0].refuse(shape.sql, f"{calls[0].name}(...) without GROUP BY: {_HINTS[calls[0].name]}")
     specs = tuple(_window_of(shape, grouped) for grouped in shape.groups)
     _check_places(shape, calls)
     return specs
 
 
-def _window_of(shape: Shape, grouped: Select) -> WindowSpec:
+def _window_of(shape: Shape, grouped: Select) -> Spec:
     call = _grouping_window(shape, grouped)
     spec, column = _spec(shape, grouped, call), call.expressions[0]
     for other in grouped.node.find_all(exp.Anonymous):
         if _is_window(other) and _meaning(shape, grouped, other) != _meaning(shape, grouped, call):
-            raise _again(shape, grouped, f"a second, different window(...) {NOT_THERE_YET}")
-    _check_event_time(shape, grouped, column)
-    _check_names(shape, grouped)
+            raise _again(shape, grouped, f"a second, different {other.name.lower()}(...) {NOT_THERE_YET}")
+    _check_event_time(shape, grouped, column, call.name.lower())
+    _check_names(shape, grouped, call.name.lower())
     return spec
 
 
@@ -81,16 +75,17 @@ def _check_places(shape: Shape, calls: Sequence[Word]) -> None:
     numbers = {grouped.number for grouped in shape.groups}
     for word in calls:
         if word.select not in numbers or word.clause not in ("select", "group"):
-            raise word.refuse(shape.sql, "window(...) belongs in GROUP BY; elsewhere write window.start or window.end")
+            elsewhere = f"elsewhere write {word.name}.start or {word.name}.end"
+            raise word.refuse(shape.sql, f"{word.name}(...) belongs in GROUP BY; {elsewhere}")
 
 
 def _is_window(node: exp.Expr | None) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
+    return isinstance(node, exp.Anonymous) and node.name.lower() in _HINTS
 
 
 def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
     """The window call by which the query groups: written there, or in the select list and named there."""
-    found = [call for item in grouped.node.args["group"].expressions if (call := _called(grouped, item))]
+    found = [call for item in grouped.node.args["group"].expressions if (call := window_called(grouped, item))]
     if not found:
         raise shape.at(("group",), f"GROUP BY without a window {NOT_THERE_YET}; {_HINT}", grouped.number)
     if len(found) > 1:
@@ -98,7 +93,8 @@ def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
     return found[0]
 
 
-def _called(grouped: Select, item: exp.Expr) -> exp.Anonymous | None:
+def window_called(grouped: Select, item: exp.Expr) -> exp.Anonymous | None:
+    """The window call that an item of a GROUP BY is, or that it names in the select list; None for another item."""
     node: exp.Expr | None = item
     items = grouped.node.expressions
     if isinstance(item, exp.Column) and not item.args.get("table"):
@@ -127,61 +123,92 @@ def _at_window(shape: Shape, grouped: Select, problem: str) -> SqlAt:
 
 def _calls(shape: Shape, grouped: Select) -> list[Word]:
     """Every `window(` of the SELECT with the GROUP BY."""
-    found = [w for i, w in enumerate(shape.words) if w.name == "window" and is_call(shape.words, i)]
+    found = [w for i, w in enumerate(shape.words) if w.name in _HINTS and is_call(shape.words, i)]
     return [w for w in found if w.select == grouped.number]
 
 
-def _meaning(shape: Shape, grouped: Select, call: exp.Anonymous) -> tuple[WindowSpec, str]:
+def _meaning(shape: Shape, grouped: Select, call: exp.Anonymous) -> tuple[Spec, str]:
     return _spec(shape, grouped, call), call.expressions[0].name.lower()
 
 
-def _spec(shape: Shape, grouped: Select, call: exp.Anonymous) -> WindowSpec:
-    args = call.expressions
-    if not 2 <= len(args) <= 4:
-        raise _at_window(shape, grouped, f"window(...) with {len(args)} arguments: {_HINT}")
-    lengths = [_length(shape, grouped, arg, i == 2) for i, arg in enumerate(args[1:])]
+def _spec(shape: Shape, grouped: Select, call: exp.Anonymous) -> Spec:
+    name, args = call.name.lower(), call.expressions
+    if not 2 <= len(args) <= (4 if name == "window" else 2):
+        raise _at_window(shape, grouped, f"{name}(...) with {len(args)} arguments: {_HINTS[name]}")
+    return _session(shape, grouped, args[1]) if name == "session_window" else _window(shape, grouped, args)
+
+
+def _window(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> WindowSpec:
+    refused = partial(_at_window, shape, grouped)
+    lengths = [_length(refused, "window", arg, i == 2) for i, arg in enumerate(args[1:])]
     size = lengths[0]
     slide = lengths[1] if len(lengths) > 1 else size
     offset = lengths[2] if len(lengths) > 2 else 0
     if not 0 < slide <= size or abs(offset) >= slide:
-        raise _at_window(
-            shape, grouped, "window(...): expected 0 < slide <= size and a start nearer to 0 than the slide"
-        )
+        raise refused("window(...): expected 0 < slide <= size and a start nearer to 0 than the slide")
     if size // slide > _MOST_WINDOWS:
-        raise _at_window(
-            shape,
-            grouped,
-            f"window(...): expected a row to be in at most {_MOST_WINDOWS} windows, found {size // slide}",
-        )
+        raise refused(f"window(...): expected a row to be in at most {_MOST_WINDOWS} windows, found {size // slide}")
     return WindowSpec(size, slide, offset)
 
 
-def _length(shape: Shape, grouped: Select, arg: exp.Expr, negative: bool) -> int:
+def _session(shape: Shape, grouped: Select, gap: exp.Expr) -> SessionSpec:
+    """The gap may be a text, or an expression over the row that chooses between texts or gives an interval."""
+    refused = partial(_at_window, shape, grouped)
+    for text in _choices(gap):
+        if _length(refused, "session_window", text, False) <= 0:
+            raise refused(f"session_window(...): expected a gap longer than nothing, found {text.sql('spark')}")
+    return SessionSpec(gap.sql("spark"))
+
+
+def _choices(gap: exp.Expr) -> Iterator[exp.Expr]:
+    """The constants that may become the gap; what a column or a function gives is known to Spark alone."""
+    if isinstance(gap, exp.Paren):
+        yield from _choices(gap.this)
+    elif isinstance(gap, exp.If):
+        for branch in (gap.args["true"], gap.args.get("false")):
+            yield from _choices(branch) if branch is not None else ()
+    elif isinstance(gap, exp.Case):
+        for branch in (*(when.args["true"] for when in gap.args["ifs"]), gap.args.get("default")):
+            yield from _choices(branch) if branch is not None else ()
+    elif isinstance(gap, exp.Anonymous) and gap.name.lower() in _CHOOSING:
+        for branch in gap.expressions[_CHOOSING[gap.name.lower()] :]:
+            yield from _choices(branch)
+    elif isinstance(gap, (exp.Literal, exp.Boolean, exp.Null, exp.Binary)):
+        yield gap
+
+
+def _length(refused: Callable[[str], SqlAt], window: str, arg: exp.Expr, negative: bool) -> int:
     if not (isinstance(arg, exp.Literal) and arg.is_string):
-        raise _at_window(shape, grouped, f"window(...): expected a duration in quotes, found {arg.sql('spark')}")
+        raise refused(f"{window}(...): expected a duration in quotes, found {arg.sql('spark')}")
     if re.search(r"\d[a-z]", arg.name, re.IGNORECASE):
-        raise _at_window(shape, grouped, f"window(...): Spark wants a space between number and unit in {arg.name!r}")
+        raise refused(f"{window}(...): Spark wants a space between number and unit in {arg.name!r}")
     try:
         return parse_duration(arg.name, negative=negative)
     except ValueError as error:
-        raise _at_window(shape, grouped, f"window(...): {error}") from None
+        raise refused(f"{window}(...): {error}") from None
 
 
-def _check_event_time(shape: Shape, grouped: Select, column: exp.Expr) -> None:
+def is_event_time(shape: Shape, select: Select, column: exp.Expr) -> bool:
+    """Whether it is the event time of every stream below the SELECT, passed on or renamed but not computed."""
+    below = _columns(select.source, shape.declared)
+    return _names_column(column, select.alias) and _lookup(below, column.name.lower())
+
+
+def _check_event_time(shape: Shape, grouped: Select, column: exp.Expr, window: str) -> None:
     """The window's column must be the event time of every stream below, passed on or renamed but not computed."""
-    if _names_column(column, grouped.alias) and _lookup(_columns(grouped.source, shape.declared), column.name.lower()):
+    if is_event_time(shape, grouped, column):
         return
-    below = sorted(_streams(grouped.source))
+    below = sorted(streams_of(grouped.source))
     without = [name for name in below if shape.declared[name] is None]
     if without:
         raise _at_window(
-            shape, grouped, f"window(...) needs the event time of stream {without[0]}: declare `event_time`"
+            shape, grouped, f"{window}(...) needs the event time of stream {without[0]}: declare `event_time`"
         )
     expected = " and ".join(f"{shape.declared[name]} of stream {name}" for name in below)
     raise _at_window(
         shape,
         grouped,
-        f"window(...) must be over the event time: expected {expected}, as it is or only renamed on the way "
+        f"{window}(...) must be over the event time: expected {expected}, as it is or only renamed on the way "
         f"(and no `*` before it in a UNION ALL), found {column.sql('spark')}",
     )
 
@@ -202,12 +229,13 @@ def _names_column(node: exp.Expr, alias: str) -> bool:
     return node.table.lower() in ("", alias)
 
 
-def _streams(source: Source) -> set[str]:
+def streams_of(source: Source) -> set[str]:
+    """The streams that `source` reads, as declared."""
     if isinstance(source, Stream):
         return {source.name}
     if isinstance(source, Union):
-        return set().union(*(_streams(branch) for branch in source.branches))
-    return _streams(source.source)
+        return set().union(*(streams_of(branch) for branch in source.branches))
+    return streams_of(source.source)
 
 
 def _columns(source: Source, times: Mapping[str, str | None]) -> _Columns:
@@ -267,14 +295,12 @@ def _lookup(columns: _Columns, name: str) -> bool:
     return found == [True]
 
 
-def _check_names(shape: Shape, grouped: Select) -> None:
-    """Nothing else may be called `window`: the closing condition speaks of window.end."""
+def _check_names(shape: Shape, grouped: Select, name: str) -> None:
+    """Nothing else may be called as the window is: the closing condition speaks of its end by that name."""
     for select in _selects(grouped.source):
-        if any(item.alias_or_name.lower() == "window" for item in select.node.expressions):
-            raise shape.at(("window",), "a column named window below the GROUP BY; rename it", select.number)
+        if any(item.alias_or_name.lower() == name for item in select.node.expressions):
+            raise shape.at((name,), f"a column named {name} below the GROUP BY; rename it", select.number)
     for item in grouped.node.expressions:
-        plain = _is_window(item.unalias()) or (
-            isinstance(item.unalias(), exp.Column) and item.unalias().name == "window"
-        )
-        if isinstance(item, exp.Alias) and item.alias.lower() == "window" and not plain:
-            raise shape.at(("window",), "AS window: only the window itself may have this name", grouped.number)
+        plain = _is_window(item.unalias()) or (isinstance(item.unalias(), exp.Column) and item.unalias().name == name)
+        if isinstance(item, exp.Alias) and item.alias.lower() == name and not plain:
+            raise shape.at((name,), f"AS {name}: only the window itself may have this name", grouped.number)

@@ -1,0 +1,128 @@
+"""The places of a rule's SQL at which it is cut to the results that become final. The text stays as the rule has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from floodmark.core.sql.lexis import Word
+from floodmark.core.sql.over import time_of
+from floodmark.core.sql.shape import Select, Stream
+from floodmark.core.sql.window import streams_of, window_called
+from floodmark.core.windows import Instant, SessionSpec, Spec
+
+HIDDEN = "_floodmark_"  # how the names of our own columns begin
+
+
+@dataclass(frozen=True)
+class Group:
+    """A SELECT with a GROUP BY: where it begins, where its list and the whole GROUP BY end, and its HAVING's condition.
+
+    Offsets into the text; `having` is None without one. `prefix` ends where what WITH defines for it ends.
+    streams: those that it reads. keys: what it groups by besides the window, columns of the one stream that it reads as
+    `alias`; None where it reads anything else, or groups by more than columns.
+    """
+
+    spec: Spec
+    prefix: int
+    start: int
+    listed: int
+    end: int
+    having: tuple[int, int] | None
+    streams: frozenset[str]
+    alias: str
+    keys: tuple[str, ...] | None
+
+    def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
+        """The whole text, with this SELECT giving only what becomes final between two watermarks (None: before any).
+
+        The condition goes into the HAVING, where Spark pushes it below the aggregation if it can.
+        """
+        condition = self.spec.becoming_final(low, high, instant)
+        if self.having is None:
+            return f"{sql[: self.end]}\nHAVING {condition}\n{sql[self.end :]}"
+        start, end = self.having
+        return f"{sql[:start]} ({condition}) AND ({sql[start:end]}){sql[end:]}"
+
+    def open_since(self, sql: str, watermark: int, instant: Instant) -> str:
+        """A query of its own: when each session that is not final at `watermark` began, as `since`, and its keys."""
+        ours = [f"session_window.start AS {HIDDEN}since"]
+        ours += [f"{key} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
+        names = ", ".join(one.rpartition(" ")[2] for one in ours)
+        assert isinstance(self.spec, SessionSpec)
+        having = f"HAVING {self.spec.still_open(watermark, instant)}"
+        # Our columns stand after the rule's own, for a GROUP BY may count those.
+        inner = f"{sql[self.start : self.listed]}, {', '.join(ours)} {sql[self.listed : self.end]}\n{having}\n"
+        return f"{sql[: self.prefix]} SELECT {names} FROM ({inner})"  # noqa: S608 - all of it is the rule's or ours
+
+
+@dataclass(frozen=True)
+class Over:
+    """A SELECT with windows that follow each row: where it begins, where its list and the whole of it end.
+
+    `time`: the event time as it is written there.
+    """
+
+    spec: Spec
+    start: int
+    listed: int
+    end: int
+    time: str
+
+    def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
+        """The whole text, with this SELECT giving only the rows that become final between two watermarks."""
+        inner = f"{sql[self.start : self.listed]}, {self.time} AS {self.spec.column} {sql[self.listed : self.end]}"
+        outer = f"SELECT * EXCEPT ({self.spec.column}) FROM ({inner}\n)"  # noqa: S608 - all of it is the rule's or ours
+        return f"{sql[: self.start]}{outer} WHERE {self.spec.becoming_final(low, high, instant)}\n{sql[self.end :]}"
+
+
+def over_of(words: Sequence[Word], select: Select, spec: Spec) -> Over:
+    """The places of a SELECT with windows that follow each row."""
+    mine = [word for word in words if word.select == select.number and word.text != ";"]
+    listed = [word for word in mine if word.clause == "select"]
+    return Over(spec, listed[0].start, listed[-1].end, mine[-1].end, time_of(select))
+
+
+def group_of(words: Sequence[Word], grouped: Select, spec: Spec) -> Group:
+    """The places of a SELECT with a GROUP BY."""
+    mine = [word for word in words if word.select == grouped.number]
+    listed = [word for word in mine if word.clause == "select"]
+    group = [word for word in mine if word.clause == "group"]
+    having = [word for word in mine if word.clause == "having"]
+    return Group(
+        spec,
+        _prefix(words),
+        listed[0].start,
+        listed[-1].end,
+        group[-1].end,
+        (having[0].end, having[-1].end) if having else None,
+        frozenset(streams_of(grouped.source)),
+        grouped.alias,
+        _keys(grouped) if isinstance(grouped.source, Stream) else None,
+    )
+
+
+def _keys(grouped: Select) -> tuple[str, ...] | None:
+    aliases = {item.alias.lower() for item in grouped.node.expressions if isinstance(item, exp.Alias)}
+    items = [item for item in grouped.node.args["group"].expressions if window_called(grouped, item) is None]
+    plain = all(_is_plain(item, aliases) for item in items)
+    return tuple(item.sql("spark") for item in items) if plain else None
+
+
+def _is_plain(item: exp.Expr, aliases: set[str]) -> bool:
+    """Whether it is a column, and no alias of the list that may stand for something else."""
+    return isinstance(item, exp.Column) and (bool(item.table) or item.name.lower() not in aliases)
+
+
+def _prefix(words: Sequence[Word]) -> int:
+    """Where the WITH clause ends: 0 without one."""
+    if words[0].name != "with":
+        return 0
+    depth = 0
+    for i, word in enumerate(words):
+        depth += {"(": 1, ")": -1}.get(word.text, 0)
+        if depth == 0 and word.text == ")" and words[i + 1].text != "," and words[i + 1].name != "as":
+            return word.end
+    return 0
