@@ -12,6 +12,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import uuid4
 
 import duckdb
@@ -35,6 +36,7 @@ from support.flow import (
 )
 from support.running import crash, run
 
+from floodmark.core import compaction
 from floodmark.core.entry import DeltaOffset
 
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
@@ -62,6 +64,7 @@ CASES = given(
     max_files=st.sampled_from([None, 1, 2]),
     where=st.sampled_from([None, "n <> 3"]),
     start=st.sampled_from(["earliest", {"version": 0}]),
+    compacts=st.booleans(),
 )
 
 
@@ -79,14 +82,21 @@ def test_sinks_equal_batch_many_times(spark: SparkSession, **drawn: Any) -> None
 
 
 def _check(
-    spark: SparkSession, steps: list[Any], sql: str, max_files: int | None, where: str | None, start: Any
+    spark: SparkSession,
+    steps: list[Any],
+    sql: str,
+    max_files: int | None,
+    where: str | None,
+    start: Any,
+    compacts: bool,
 ) -> None:
     root = CACHE / uuid4().hex
     root.mkdir(parents=True)
     limits = {"epoch": {"max_files": max_files}} if max_files else {}
     flow = Flow(root, sql=sql, stream={"where": where, "start": start}, settings=limits)
     try:
-        _play(spark, flow, steps)
+        with mock.patch.object(compaction, "MAX_FILES", 1 if compacts else compaction.MAX_FILES):
+            _play(spark, flow, steps)
         _compare(spark, flow, [one for events, _, _ in steps for one in events])
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -27,8 +27,17 @@ STATE = {
     "natural join": ("SELECT k FROM flights NATURAL §JOIN others", "JOIN"),
     "comma join": ("SELECT a, b FROM flights§, others", "a join (FROM a, b)"),
     "join of subqueries": ("SELECT 1 FROM (SELECT * FROM flights) a §JOIN (SELECT * FROM others) b", "JOIN"),
-    "group by without window": ("SELECT k, count(*) FROM flights §GROUP BY k", "GROUP BY without a window"),
-    "group by a truncated time": ("SELECT 1 FROM flights §GROUP BY date_trunc('hour', date)", "GROUP BY without a win"),
+    "group by below": (
+        "SELECT n FROM (SELECT count(*) AS n FROM flights §GROUP BY k)",
+        "below or beside another SELECT",
+    ),
+    "two group bys without a window": (
+        "SELECT k, count(*) FROM flights §GROUP BY k UNION ALL SELECT k, count(*) FROM others GROUP BY k",
+        "below or beside another SELECT",
+    ),
+    "a running list": ("SELECT k, sort_array(§collect_list(v)) FROM flights GROUP BY k", "needs all rows of its key"),
+    "a running percentile": ("SELECT k, §median(v) AS m FROM flights GROUP BY k", "needs all rows of its key"),
+    "a running distinct": ("SELECT k, §count(DISTINCT v) AS m FROM flights GROUP BY k", "(DISTINCT) needs all values"),
     "group by a part of the window": (f"SELECT 1 FROM flights §GROUP BY {W}.start", "GROUP BY without a window"),
     "group by an expression over the window": (f"SELECT 1 FROM flights §GROUP BY (k, {W})", "GROUP BY without a win"),
     "aggregate without group by": ("SELECT §count(*) FROM flights", "aggregate count without GROUP BY window"),
@@ -71,7 +80,6 @@ STATE = {
     "grouping sets after the list": (f"SELECT k FROM flights GROUP BY k, {W} §GROUPING SETS ((k))", "GROUPING SETS"),
     "with rollup": (f"SELECT k FROM flights GROUP BY {W}, k WITH §ROLLUP", "ROLLUP"),
     "rollup of the window": (f"SELECT k FROM flights §GROUP BY ROLLUP ({W}, k)", "GROUP BY without a window"),
-    "cube without a window": ("SELECT k FROM flights §GROUP BY CUBE (k)", "GROUP BY without a window"),
     "group by all": ("SELECT k, count(*) FROM flights GROUP BY §ALL", "GROUP BY ALL"),
     "grouping() without a group": ("SELECT §grouping(k) FROM flights", "aggregate grouping without GROUP BY"),
     "pivot": ("SELECT * FROM flights §PIVOT (sum(x) FOR y IN (1, 2))", "PIVOT"),
@@ -277,6 +285,13 @@ WINDOW = {
         "no `*` before it in a UNION ALL",
     ),
     "no event time": ("SELECT 1 FROM plain GROUP BY §window(date, '1 hour')", "declare `event_time`"),
+    "group by a truncated time": (
+        "SELECT 1 FROM flights §GROUP BY date_trunc('hour', date)",
+        "expected columns, found",
+    ),
+    "group by an alias": ("SELECT upper(k) AS u FROM flights §GROUP BY u", "expected columns, found u"),
+    "cube without a window": ("SELECT k FROM flights §GROUP BY CUBE (k)", "expected columns, found CUBE"),
+    "having without a window": ("SELECT k FROM flights GROUP BY k §HAVING count(*) > 1", "`delete: CONDITION`"),
     "over another column": (
         "SELECT sum(k) §OVER (ORDER BY k RANGE 5 PRECEDING) AS s FROM flights",
         "by the event time",
@@ -387,7 +402,7 @@ def test_windows_that_cannot_close(name: str) -> None:
 
 
 def test_the_place_counts_lines_from_one() -> None:
-    check("SELECT k,\n  count(*)\nFROM flights\n  §GROUP BY k", "GROUP BY without a window")
+    check("SELECT k,\n  count(*)\nFROM flights\n  §LIMIT 1", "LIMIT")
 
 
 @pytest.mark.parametrize(

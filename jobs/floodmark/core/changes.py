@@ -22,7 +22,7 @@ def check_edit(old: Rule, new: Rule) -> None:
 
 def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
     kept = {sink.address for sink in old.sinks} <= {sink.address for sink in new.sinks}
-    same_sql = old.sql == new.sql or not (old.query.windows or new.query.windows)
+    same_sql = old.sql == new.sql or not (old.query.stateful or new.query.stateful)
     return [
         ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
         ("sql", not same_sql),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from floodmark.core.addresses import same_address, within
 from floodmark.core.delivery import delivery
 from floodmark.core.rule_model import Rule
 from floodmark.core.sql import SqlAt
 from floodmark.core.yamltree import Path as Field
+
+if TYPE_CHECKING:
+    from floodmark.core.sql import Query
 
 Problem = tuple[Field, str]
 
@@ -95,6 +99,7 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     for name in rule.streams:
         if name not in query.streams:
             yield ("streams", name), f"expected a stream that the SQL reads, found {name}: read it or remove it"
+    yield from _unbounded(rule, query)
     if not query.windows:
         return
     for name in query.streams:
@@ -104,3 +109,17 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
                 "expected `lateness` (a duration such as 30 minutes; 0 seconds where rows come in order): "
                 "a window can only close when it is known how late rows may come",
             )
+
+
+def _unbounded(rule: Rule, query: Query) -> Iterator[Problem]:
+    """State that grows with every new key is what the rule's author has asked for, or it is not kept."""
+    if query.running is None:
+        if rule.unbounded:
+            yield ("unbounded",), "expected a GROUP BY without a window beside it: no other state grows without bound"
+        return
+    if not rule.unbounded:
+        yield (
+            ("sql",),
+            "GROUP BY without a window keeps a row for every key, for ever: add a window(...) over the event time, or "
+            "say that it may with `unbounded: true`",
+        )

@@ -32,7 +32,7 @@ SOURCE_KINDS = ("delta",)
 SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
-LATER_RULE_KEYS = ("process", "key", "close_idle_after", "unbounded", "group", "expect", "ttl", "timers")
+LATER_RULE_KEYS = ("process", "key", "close_idle_after", "group", "expect", "ttl", "timers")
 LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "lookup", "idle_after")
 LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode", "key")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
@@ -351,6 +351,7 @@ class WrittenRule(Written):
     description: Text = ""
     streams: Annotated[dict[str, WrittenStream], BeforeValidator(_streams), Field(min_length=1)]
     sql: Filled
+    unbounded: bool = False
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
@@ -366,6 +367,7 @@ class WrittenRule(Written):
             description=self.description,
             streams={name: _stream(written, self.timezone) for name, written in self.streams.items()},
             sql=self.sql,
+            unbounded=self.unbounded,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),

@@ -100,6 +100,7 @@ class Rule(Model):
     description: str = ""
     streams: Annotated[dict[str, Stream], AfterValidator(_by_name)]
     sql: str
+    unbounded: bool = False
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]

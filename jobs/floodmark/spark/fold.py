@@ -71,10 +71,14 @@ class Fold(ABC):
         return instant(at, next(kind for kind in kinds if kind))
 
     def output_schema(self, session: SparkSession) -> StructType:
-        """Columns that the rule's SQL gives, from empty inputs."""
+        """Columns that the rule's SQL gives."""
+        return self.schema_of(self.rule.sql, session)
+
+    def schema_of(self, sql: str, session: SparkSession) -> StructType:
+        """Columns that SQL over the streams gives, from empty inputs."""
         for name, schema in self.shape.streams.items():
             session.createDataFrame([], schema).createOrReplaceTempView(name)
-        found = session.sql(self.rule.sql).schema
+        found = session.sql(sql).schema
         for name in self.shape.streams:  # left there, they would answer where an epoch's own are missing
             session.catalog.dropTempView(name)
         return found

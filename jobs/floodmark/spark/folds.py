@@ -10,11 +10,14 @@ from pyspark.sql.types import StructType
 from floodmark.core.rules import Rule
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
+from floodmark.spark.totals import RunningTotals
 from floodmark.spark.windowrows import WindowRows
 
 
-def fold_of(rule: Rule, shape: Shape) -> Fold:
+def fold_of(rule: Rule, shape: Shape, session: SparkSession) -> Fold:
     """The fold of a rule over streams of this shape."""
+    if rule.query.running is not None:
+        return RunningTotals(rule, shape, rule.query.running, session)
     windows = rule.query.windows
     return WindowRows(rule, shape, windows) if windows else Stateless(rule, shape)
 

@@ -56,7 +56,7 @@ def analyse(
     session = rule_session(root, rule, intent.zone if intent else rule.timezone, ansi)
     frozen = _frozen_columns(rule, head)
     try:
-        fold = fold_of(rule, shape_of(session, rule, frozen))
+        fold = fold_of(rule, shape_of(session, rule, frozen), session)
         output = fold.output_schema(session)
     except AnalysisException as fault:
         raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault

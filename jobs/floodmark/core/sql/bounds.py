@@ -93,7 +93,7 @@ def group_of(words: Sequence[Word], grouped: Select, spec: Spec) -> Group:
     having = [word for word in mine if word.clause == "having"]
     return Group(
         spec,
-        _prefix(words),
+        prefix_of(words),
         listed[0].start,
         listed[-1].end,
         group[-1].end,
@@ -116,8 +116,8 @@ def _is_plain(item: exp.Expr, aliases: set[str]) -> bool:
     return isinstance(item, exp.Column) and (bool(item.table) or item.name.lower() not in aliases)
 
 
-def _prefix(words: Sequence[Word]) -> int:
-    """Where the WITH clause ends: 0 without one."""
+def prefix_of(words: Sequence[Word]) -> int:
+    """The offset at which the WITH clause ends: 0 without one."""
     if words[0].name != "with":
         return 0
     depth = 0

@@ -13,6 +13,7 @@ from floodmark.core.sql.lexis import SqlAt, Word, words_of
 from floodmark.core.sql.naming import naming_fault
 from floodmark.core.sql.over import check_over
 from floodmark.core.sql.parse import parse, parse_expression
+from floodmark.core.sql.running import Running, running_of
 from floodmark.core.sql.shape import Shape
 from floodmark.core.sql.window import check_windows
 from floodmark.core.windows import Instant, SessionSpec, Spec
@@ -25,7 +26,8 @@ class Query:
     sql: the text, without a closing semicolon. streams: those it reads, as declared. identifiers: every name in it,
     lower case (a column that is not among them is not read). star: it selects `*`, so every column is read.
     fault: what keeps the result's columns from being a table's, if anything does (a SELECT inside may have any).
-    windows: how each GROUP BY of it groups by time, and how far each OVER reaches; none for a stateless query.
+    windows: how each GROUP BY of it groups by time, and how far each OVER reaches. running: how it folds where a GROUP
+    BY has no window. A query with neither is stateless.
     """
 
     sql: str
@@ -34,7 +36,13 @@ class Query:
     star: bool
     windows: tuple[Spec, ...]
     fault: SqlAt | None
+    running: Running | None = None
     _parts: tuple[Group | Over, ...] = field(default=(), repr=False)
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a result may hang on rows of earlier epochs."""
+        return bool(self.windows) or self.running is not None
 
     def bounded(self, low: int | None, high: int, instant: Instant) -> str:
         """The SQL with only the results that become final between two watermarks (low None: before any).
@@ -68,14 +76,15 @@ def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
     except RecursionError:
         raise SqlAt("cannot be parsed: it is nested too deeply", 1, 1) from None
     check_functions(sql, words, {grouped.number for grouped in shape.groups})
-    windows = check_windows(shape)
+    running = running_of(shape, source)
+    windows = () if running else check_windows(shape)
     follows = tuple(check_over(shape, select) for select in shape.overs)
     text = sql[: words[-1].start] + sql[words[-1].end :] if words[-1].text == ";" else sql
-    groups = (group_of(words, grouped, spec) for grouped, spec in zip(shape.groups, windows, strict=True))
+    groups = (group_of(words, grouped, spec) for grouped, spec in zip(shape.groups, windows, strict=not running))
     overs = (over_of(words, select, spec) for select, spec in zip(shape.overs, follows, strict=True))
     read = tuple(name for name in streams if name in shape.read)
     specs, fault = (*windows, *follows), naming_fault(shape, source)
-    return Query(text, read, names_in(words), _has_star(tree), specs, fault, (*groups, *overs))
+    return Query(text, read, names_in(words), _has_star(tree), specs, fault, running, (*groups, *overs))
 
 
 def analyse_expression(sql: str) -> frozenset[str]:

@@ -22,7 +22,7 @@ _HINTS = {
     "window": "write GROUP BY window(event_time_column, 'size'[, 'slide'[, 'start']]), ...",
     "session_window": "write GROUP BY session_window(event_time_column, 'gap'), ...",
 }
-_HINT = f"{_HINTS['window']} (or session_window(event_time_column, 'gap'))"
+HINT = f"{_HINTS['window']} (or session_window(event_time_column, 'gap'))"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
     """The window call by which the query groups: written there, or in the select list and named there."""
     found = [call for item in grouped.node.args["group"].expressions if (call := window_called(grouped, item))]
     if not found:
-        raise shape.at(("group",), f"GROUP BY without a window {NOT_THERE_YET}; {_HINT}", grouped.number)
+        raise shape.at(("group",), f"GROUP BY without a window {NOT_THERE_YET}; {HINT}", grouped.number)
     if len(found) > 1:
         raise _again(shape, grouped, f"a second window(...) in GROUP BY {NOT_THERE_YET}")
     return found[0]

@@ -1,0 +1,71 @@
+"""Running aggregates: what an epoch's rows add to each key is appended, and a key's total is the sum of all of that.
+
+An epoch so writes what it has computed without a look at the state, and reads of the state only the keys that it
+touches: their results are emitted anew. A rewrite of the table leaves one row for each key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import DecimalType, LongType, StructType
+
+from floodmark.core.records import total
+from floodmark.core.rules import Rule
+from floodmark.core.sql.running import TOTALS, Running
+from floodmark.errors import Refused
+from floodmark.spark.batch import Batch, Shape
+from floodmark.spark.fold import Fold, Folded, Moment, StateReader
+from floodmark.spark.planned import materialised
+
+TABLE = "totals"
+
+
+class RunningTotals(Fold):
+    def __init__(self, rule: Rule, shape: Shape, running: Running, session: SparkSession):
+        super().__init__(rule, shape)
+        self._running = running
+        self._output = self.output_schema(session)
+        self._partials = self.schema_of(running.partial, session)
+        _refuse_decimal_means(rule, self.schema_of(running.means, session) if running.means else StructType())
+
+    @property
+    def tables(self) -> dict[str, StructType]:
+        return {TABLE: StructType(list(self._partials.fields)).add("_epoch", LongType())}
+
+    def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
+        if not total(batch.counts).folded:
+            return Folded(None)
+        for name in self.shape.streams:
+            batch.folded(name).createOrReplaceTempView(name)
+        added = materialised(session.sql(self._running.partial), session)
+        new = added.withColumn("_epoch", F.lit(at.epoch).cast("long"))
+        kept = state[TABLE](None)
+        both = new if kept is None else new.unionByName(self._touched(at.committed(kept), added))
+        both.createOrReplaceTempView(TOTALS)
+        return Folded(_typed(session.sql(self._running.final), self._output), {TABLE: new})
+
+    def _touched(self, kept: DataFrame, added: DataFrame) -> DataFrame:
+        """The rows of keys that the epoch adds to; null is a key like others."""
+        same = [kept[f"`{key}`"].eqNullSafe(added[f"`{key}`"]) for key in self._running.keys]
+        return kept.join(added, same, "left_semi")
+
+    def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
+        rows[table].createOrReplaceTempView(TOTALS)
+        return _typed(rows[table].sparkSession.sql(self._running.merged), self.tables[table])
+
+
+def _typed(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The same columns in the types that they have in batch: a sum of decimal sums would grow in every step."""
+    columns = zip(frame.columns, schema, strict=True)
+    return frame.select(*(F.col(f"`{name}`").cast(field.dataType).alias(field.name) for name, field in columns))
+
+
+def _refuse_decimal_means(rule: Rule, means: StructType) -> None:
+    if any(isinstance(field.dataType, DecimalType) for field in means):
+        raise Refused(
+            f"rule {rule.rule}: avg over decimals cannot be merged to the last digit: write sum(x) and count(x), or "
+            "avg(CAST(x AS DOUBLE))"
+        )

@@ -1,0 +1,42 @@
+"""A state table that is rewritten holds what is live, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.flow import Flow, event, rows_of
+from support.running import run
+
+from floodmark.core import compaction
+
+DIRECT = """
+SELECT session_window.start AS start, k, count(*) AS c, sum(n) AS s, sum(v) AS v FROM events
+GROUP BY session_window(at, '20 seconds'), k
+"""
+ALIASED = """
+SELECT session_window.start AS start, u, count(*) AS c, sum(n) AS s, sum(v) AS v
+FROM (SELECT at, upper(k) AS u, n, v FROM events) GROUP BY session_window(at, '20 seconds'), u
+"""
+
+
+@pytest.mark.parametrize(
+    ("sql", "live"), [(DIRECT, {("busy", 4), ("b", 1)}), (ALIASED, {("busy", 4), ("a", 2), ("b", 1)})]
+)
+def test_of_sessions_only_those_that_are_open(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, sql: str, live: Any
+) -> None:
+    """Where the keys are columns, a session without end holds back its own rows and no others."""
+    monkeypatch.setattr(compaction, "MAX_FILES", 1)
+    flow = Flow(place, sql=sql, stream={"lateness": "0 seconds"})
+    flow.arrive([event(at, "busy") for at in (0, 15, 30)])
+    flow.arrive([event(5, "a"), event(6, "a"), event(45, "b"), event(45, "busy")])
+    run(spark, flow)
+    kept = rows_of(flow.place.state(1, "events"))
+    assert {(k, sum(row["k"] == k for row in kept)) for k in {row["k"] for row in kept}} == live
+    flow.arrive([event(200, "z")])
+    run(spark, flow)
+    found = sorted((row.get("k") or row["u"], row["c"]) for row in rows_of(flow.sink()))
+    assert [(k.lower(), count) for k, count in found] == [("a", 2), ("b", 1), ("busy", 4)]
