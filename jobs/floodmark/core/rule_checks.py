@@ -17,6 +17,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     """Every problem of a rule whose fields are valid one by one: the field it concerns, and what is wrong."""
     yield from _streams(rule)
     yield from _sinks(rule)
+    yield from _upserts(rule)
     yield from _epoch(rule)
     yield from _schedule(rule)
     yield from _sql(rule)
@@ -40,6 +41,23 @@ def _expression(path: Field, expression: str) -> Iterator[tuple[Field, SqlAt]]:
         analyse_expression(expression)
     except SqlAt as error:
         yield path, error
+
+
+def _upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    for i, sink in enumerate(rule.sinks):
+        for key, value in (("newest", sink.newest), ("delete", sink.delete)):
+            if value is not None and not sink.key:
+                yield ("sinks", i, key), f"expected `key` beside it: {key} is about the rows of one key"
+        if sink.key and sink.kind != "delta":
+            yield ("sinks", i, "key"), f"expected a delta sink, for only a table can be merged into; found {sink.kind}"
+        if sink.newest is not None and sink.delete is not None:
+            yield (
+                ("sinks", i, "delete"),
+                "expected `newest` or `delete`, found both: a row that was taken away would leave nothing to tell how "
+                "new it was",
+            )
+        if sink.delete:
+            yield from _expression(("sinks", i, "delete"), sink.delete)
 
 
 def _sinks(rule: Rule) -> Iterator[Problem]:

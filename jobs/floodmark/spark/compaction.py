@@ -9,9 +9,10 @@ from floodmark.core.records import Head
 from floodmark.crashpoints import reach
 from floodmark.ledger import tables
 from floodmark.ledger.tables import DataFile
+from floodmark.spark.appending import files_for
 from floodmark.spark.folds import Fold
 from floodmark.spark.session import refuse_leaked_transaction
-from floodmark.spark.sites import Site, files_for
+from floodmark.spark.sites import Site
 
 
 def compact(session: SparkSession, rule: str, fold: Fold, name: str, site: Site, head: Head) -> None:
