@@ -17,7 +17,7 @@ FloodmarkError
     ├── ReplayDiffers       an epoch computed again is not what was recorded
     ├── Sealed              this generation was ended by a newer one
     ├── HistoryGone         what recovery needs is no longer there
-    ├── InputFault          the SQL fails on a row of the input
+    ├── InputFault          the SQL fails on a row of the input, or gives two results for one key
     └── LedgerBroken        the ledger contradicts itself or its tables
 """
 
@@ -99,7 +99,7 @@ class HistoryGone(Final):
 
 
 class InputFault(Final):
-    """The SQL fails on a row of the input."""
+    """The SQL fails on a row of the input, or gives two results for one key of a sink."""
 
 
 class LedgerBroken(Final):

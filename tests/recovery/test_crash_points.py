@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from support.flow import START, Flow, event, rows_of
-from support.oracle import ordered, tumbling
+from support.oracle import latest_but_gone, newest_by_key, ordered, tumbling
 from support.processes import kill_all, started, wait_until
 
 from floodmark.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
@@ -29,6 +29,12 @@ SECOND = [event(105), event(110, "b", 2.5, 4), event(200, "a", None, 9), event(2
 APART = [event(20), event(None), {**event(0), "at": START.replace(year=2999)}]
 THIRD = [event(260), event(300, "b"), event(390)]
 FINAL = START + timedelta(seconds=360)
+# Rows for upserts: keys that come again, older than before, changed, and marked as gone (n = 9).
+KEYED = [
+    [event(0, "a", 1.0, 1), event(10, "a", 2.0, 1), event(0, "b", 1.0, 1), event(0, None, 1.0, 1)],
+    [event(5, "a", 3.0, 2), event(0, "b", 2.0, 9), event(20, None, 2.0, 2), event(0, "c", 1.0, 1)],
+    [event(0, "b", 3.0, 3), event(10, "a", 4.0, 9), event(30, "c", 2.0, 1)],
+]
 LIMIT = 900.0  # seconds for one phase of the script; some forty rules share two cores
 
 
@@ -40,11 +46,17 @@ class Case:
     qos: int = 2
     how: str = "run"
     also: str | None = None
+    upserts: bool = False
 
     @property
     def rule(self) -> str:
         again = f"_{self.also}" if self.also else ""
-        return f"q{self.qos}_{self.how}_{self.point}{again}".replace(".", "_")
+        kind = "_upsert" if self.upserts else ""
+        return f"q{self.qos}_{self.how}_{self.point}{again}{kind}".replace(".", "_")
+
+    @property
+    def portions(self) -> list[list[dict[str, Any]]]:
+        return KEYED if self.upserts else [FIRST, SECOND + APART, THIRD]
 
     def __str__(self) -> str:
         return self.rule
@@ -62,6 +74,12 @@ CASES = [
     Case("sink0.after", qos=0),
     *(Case("intent.after", qos=0, also=point) for point in LOST_POINTS),
 ]
+UPSERTS = [
+    *(Case(f"sink{number}.{when}", upserts=True) for number in (0, 1) for when in ("before", "after")),
+    Case("sink0.after", also="commit.before", upserts=True),
+    Case("commit.before", qos=1, upserts=True),
+]
+CASES += UPSERTS
 if FULL:
     CASES += [Case("state.after", also="commit.before"), Case("commit.before", qos=1), Case("commit.after", qos=1)]
 
@@ -70,9 +88,15 @@ if FULL:
 RECOVERED_TOGETHER = [[case] for case in CASES] if FULL else [CASES]
 
 
-def _settings(case: Case) -> dict[str, Any]:
+def _flow(root: Path, case: Case) -> Flow:
     """One file an epoch, so that the epochs are the portions whatever the crash did."""
-    return {"qos": case.qos, "epoch": {"max_files": 1}}
+    flow = Flow(root, case.rule, stream={"start": {"version": 0}})
+    flow.settings = {"qos": case.qos, "epoch": {"max_files": 1}}
+    if case.upserts:
+        flow.sql, flow.stream["lateness"] = "SELECT k, at, v, n FROM events", None
+        newest, gone = {"key": ["k"], "newest": "at"}, {"key": ["k", "at"], "delete": "n = 9"}
+        flow.settings["sinks"] = [{"delta": flow.sink(i), **how} for i, how in enumerate((newest, gone))]
+    return flow
 
 
 def _planned(case: Case) -> str:
@@ -92,23 +116,21 @@ class Crashed:
         self.root = root
         self.marks = root / "marks"
         self.marks.mkdir()
-        self.flows = {
-            case: Flow(root, case.rule, settings=_settings(case), stream={"start": {"version": 0}}) for case in CASES
-        }
+        self.flows = {case: _flow(root, case) for case in CASES}
         self.fired: set[tuple[Case, str]] = set()
         self.recovered: list[int] = []
 
     def play(self) -> None:
-        for flow in self.flows.values():
-            flow.arrive(FIRST)
-            flow.arrive(SECOND + APART)
+        for case, flow in self.flows.items():
+            for portion in case.portions[:2]:
+                flow.arrive(portion)
             flow.write_rule()
         self._crash("run", CASES, {case: _planned(case) for case in CASES if case.how != "reset"})
         self._crash("reset", *_with_points(case for case in CASES if case.how == "reset"))
         again = [case for case in CASES if case.also]
         self._crash("run", again, {case: str(case.also) for case in again})
-        for flow in self.flows.values():
-            flow.arrive(THIRD)
+        for case, flow in self.flows.items():
+            flow.arrive(case.portions[2])
         self.recovered = [self._recover(cases) for cases in RECOVERED_TOGETHER]
 
     def _recover(self, cases: list[Case]) -> int:
@@ -166,7 +188,7 @@ def test_the_planned_crash_fired(crashed: Crashed, case: Case) -> None:
     assert planned <= crashed.fired, crashed.log()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.qos == 2], ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.qos == 2 and not case.upserts], ids=str)
 def test_at_qos_2_nothing_is_lost_or_doubled(crashed: Crashed, case: Case) -> None:
     flow = crashed.flows[case]
     expected = tumbling(FIRST + SECOND + THIRD, FINAL)
@@ -179,12 +201,19 @@ def test_at_qos_2_nothing_is_lost_or_doubled(crashed: Crashed, case: Case) -> No
     assert len(rows_of(flow.place.dead)) == 2
 
 
+@pytest.mark.parametrize("case", UPSERTS, ids=str)
+def test_an_upserted_table_holds_one_row_for_each_key(crashed: Crashed, case: Case) -> None:
+    flow = crashed.flows[case]
+    found = [[tuple(row[name] for name in ("k", "at", "v", "n")) for row in rows_of(flow.sink(i))] for i in (0, 1)]
+    assert [ordered(rows) for rows in found] == [newest_by_key(KEYED), latest_but_gone(KEYED)]
+
+
 def test_at_qos_1_a_retry_writes_again(crashed: Crashed) -> None:
     expected = tumbling(FIRST + SECOND + THIRD, FINAL)
     again = sink(crashed.flows[Case("sink0.after", qos=1)], 0)
     assert set(again) == set(expected)
     assert len(again) > len(expected)
-    for case in (case for case in CASES if case.qos == 1):
+    for case in (case for case in CASES if case.qos == 1 and not case.upserts):
         assert len(rows_of(crashed.flows[case].place.late)) == 1
 
 

@@ -25,6 +25,7 @@ from support.flow import (
     CTE_SESSIONS,
     HOPPING,
     OVER,
+    RUNNING,
     SCHEMA,
     SESSIONS,
     STATELESS,
@@ -60,7 +61,7 @@ STEPS = st.lists(
 )
 CASES = given(
     steps=STEPS,
-    sql=st.sampled_from([TUMBLING, HOPPING, TWO_WINDOWS, STATELESS, SESSIONS, CTE_SESSIONS, OVER]),
+    sql=st.sampled_from([TUMBLING, HOPPING, TWO_WINDOWS, STATELESS, SESSIONS, CTE_SESSIONS, OVER, RUNNING]),
     max_files=st.sampled_from([None, 1, 2]),
     where=st.sampled_from([None, "n <> 3"]),
     start=st.sampled_from(["earliest", {"version": 0}]),
@@ -94,6 +95,8 @@ def _check(
     root.mkdir(parents=True)
     limits = {"epoch": {"max_files": max_files}} if max_files else {}
     flow = Flow(root, sql=sql, stream={"where": where, "start": start}, settings=limits)
+    if sql == RUNNING:
+        flow.settings |= {"unbounded": True, "sinks": [{"delta": flow.sink(i), "key": ["k"]} for i in (0, 1)]}
     try:
         with mock.patch.object(compaction, "MAX_FILES", 1 if compacts else compaction.MAX_FILES):
             _play(spark, flow, steps)
@@ -163,7 +166,7 @@ def _batch(
     spark.createDataFrame(
         [tuple(row.values()) for row in folded], "at timestamp, k string, v double, n bigint"
     ).createOrReplaceTempView("events")
-    if flow.sql == STATELESS:
+    if flow.sql in (STATELESS, RUNNING):
         return [tuple(row) for row in spark.sql(flow.sql).collect()]
     if watermark is None:
         return []

@@ -49,6 +49,11 @@ SELECT at, k, v, n, count(*) OVER (PARTITION BY k ORDER BY at RANGE BETWEEN INTE
          OVER (ORDER BY at RANGE BETWEEN INTERVAL '60' SECOND PRECEDING AND INTERVAL '1' SECOND FOLLOWING) AS top
 FROM events
 """
+RUNNING = """
+SELECT k, count(*) AS c, sum(v) AS total, avg(n) AS mean, max(at) FILTER (WHERE n > 0) AS last, min(n) + 1 AS low,
+       bool_or(v > 0) AS any_positive
+FROM (SELECT at, upper(k) AS k, v, n FROM events WHERE n IS NULL OR n <> 5) GROUP BY k
+"""
 STATELESS = "SELECT at, k, v, n FROM events WHERE n IS NOT NULL"
 
 

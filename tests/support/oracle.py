@@ -21,6 +21,24 @@ def tumbling(events: Iterable[Mapping[str, Any]], watermark: datetime, minutes: 
     return ordered((start, k, len(rows), _sum(rows, "v"), _max(rows, "n")) for (start, k), rows in groups.items())
 
 
+def newest_by_key(portions: Iterable[Iterable[Mapping[str, Any]]]) -> list[tuple[Any, ...]]:
+    """(k, at, v, n) of each k's event with the largest `at`, of several that with the largest n, then v; sorted."""
+    best: dict[Any, tuple[Any, ...]] = {}
+    for k, *rest in (_event(one) for portion in portions for one in portion):
+        best[k] = max(best.get(k, (k, *rest)), (k, *rest), key=lambda row: (row[1], row[3], row[2]))
+    return ordered(best.values())
+
+
+def latest_but_gone(portions: Iterable[Iterable[Mapping[str, Any]]]) -> list[tuple[Any, ...]]:
+    """(k, at, v, n) of the last event that came for each (k, at), unless its n is 9, sorted."""
+    last = {(one["k"], one["at"]): one for portion in portions for one in portion}
+    return ordered(_event(one) for one in last.values() if one["n"] != 9)
+
+
+def _event(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    return one["k"], one["at"], one["v"], one["n"]
+
+
 def ordered(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 

@@ -259,6 +259,21 @@ def test_plan_says_delivery_settings_and_the_next_run(flow: Flow, monkeypatch: p
     assert "windows of 1 minute" in call(flow, "plan", "counted")
 
 
+def test_plan_says_how_a_sink_is_merged_into(flow: Flow) -> None:
+    flow.arrive([event(1)])
+    flow.settings = {"sinks": [{"delta": flow.sink(0)}, {"delta": flow.sink(1), "key": ["k"], "delete": "c = 0"}]}
+    flow.write_rule()
+    added, merged = facts(flow, "plan", "counted")["sinks"]
+    assert (added["key"], added["rows"]) == ([], "added")
+    assert (merged["address"], merged["key"], merged["newest"], merged["delete"]) == (
+        flow.sink(1),
+        ["k"],
+        None,
+        "c = 0",
+    )
+    assert "rows one for each (k), replaced by the next; taken away where c = 0" in call(flow, "plan", "counted")
+
+
 def test_open_windows_are_those_of_committed_rows_that_end_after_the_watermark(flow: Flow) -> None:
     ledger = begun(flow)
     keep(flow, 1, 10, 70, 130)

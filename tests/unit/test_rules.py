@@ -30,6 +30,7 @@ sql: |
 sinks:
   - delta: ${LAKE}/delays
 """
+OUT = "  - delta: ${LAKE}/delays"
 PLAIN = """\
 rule: delays
 streams: {flights: {delta: /lake/flights}}
@@ -316,6 +317,22 @@ def with_line(text: str, old: str, new: str) -> str:
             "  - delta: /a\n    partition_by: [x]",
             "13: sinks[0].partition_by: is not there yet",
         ),
+        (
+            OUT,
+            f"{OUT}\n    key: []",
+            "13: sinks[0].key: expected a list of at least one result column, such as [origin]",
+        ),
+        (OUT, f"{OUT}\n    key: origin", "13: sinks[0].key: expected a list of at least one result column"),
+        (OUT, f"{OUT}\n    key: [1]", "13: sinks[0].key: expected a list of at least one result column"),
+        (OUT, f"{OUT}\n    key: [a, A]", "13: sinks[0].key: expected each column once, found a, A"),
+        (OUT, f"{OUT}\n    key:", "12: sinks[0]: expected something after `key:`"),
+        (OUT, f"{OUT}\n    keys: [a]", "13: sinks[0].keys: unknown key 'keys': did you mean 'key'?"),
+        (OUT, f"{OUT}\n    newest: a", "13: sinks[0].newest: expected `key` beside it"),
+        (OUT, f"{OUT}\n    delete: a = 0", "13: sinks[0].delete: expected `key` beside it"),
+        (OUT, f"{OUT}\n    key: [a]\n    newest: b\n    delete: a = 0", "expected `newest` or `delete`, found both"),
+        (OUT, f"{OUT}\n    key: [a]\n    delete: rand() > 0", "14: sinks[0].delete: "),
+        (OUT, f"{OUT}\n    key: [a]\n    delete: count(*) = 0", "14: sinks[0].delete: "),
+        (OUT, "  - console: true\n    qos: 1\n    key: [a]", "14: sinks[0].key: expected a delta sink"),
         # the rest
         ("sinks:", "schedule: hourly\nsinks:", "11: schedule: expected cron with five fields"),
         ("sinks:", "schedule: '* * * *'\nsinks:", "11: schedule: expected cron with five fields"),

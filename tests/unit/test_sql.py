@@ -248,3 +248,27 @@ def test_every_group_by_is_bounded() -> None:
         f"GROUP BY window(ts, '1 day', '1 hour')\nHAVING {CONDITION}\n",
     )
     assert bounded(TWO) == TWO.replace("HAVING n > 1", first).replace("GROUP BY window(ts, '1 day', '1 hour')", second)
+
+
+RUNNING = """WITH a AS (SELECT upper(k) AS k, v FROM flights)
+SELECT x.k AS key, count(*) AS c, avg(v -- )
+) FILTER (WHERE v > 1) + 1 AS m FROM a AS x WHERE v < 9 GROUP BY k -- so"""
+
+
+def test_running_aggregates_are_split_into_partials_and_their_results() -> None:
+    running = query(RUNNING).running
+    assert running is not None
+    assert (running.keys, running.outputs) == (("k",), ("key",))
+    assert [(p.name, p.merge) for p in running.partials] == [("count_0", "sum"), ("sum_0", "sum"), ("count_1", "sum")]
+    assert running.partial.startswith("WITH a AS (SELECT upper(k) AS k, v FROM flights) SELECT k AS `k`, count(*\n)")
+    assert running.partial.endswith(" FROM a AS x WHERE v < 9 GROUP BY k")
+    assert running.final == (
+        "SELECT x.k AS key, sum(count_0) AS c, try_divide(sum(sum_0), sum(count_1)) + 1 AS m\n"
+        "FROM _floodmark_totals AS `x` GROUP BY k"
+    )
+
+
+def test_partials_have_names_that_no_key_has() -> None:
+    running = query("SELECT sum_0, sum(v) AS s FROM flights GROUP BY sum_0").running
+    assert running is not None
+    assert [partial.name for partial in running.partials] == ["sum_1"]

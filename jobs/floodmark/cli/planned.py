@@ -13,7 +13,7 @@ from floodmark.cli import output
 from floodmark.connectors.news import look
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
-from floodmark.core.rules import Rule, StartAt, Stream
+from floodmark.core.rules import Rule, Sink, StartAt, Stream
 from floodmark.core.windows import OverSpec, SessionSpec
 from floodmark.core.yamltree import Tree, read_yaml
 from floodmark.errors import FloodmarkError
@@ -42,6 +42,7 @@ class Plan:
     rule: Rule
     streams: list[dict[str, Any]]
     state: list[str]
+    sinks: list[dict[str, Any]]
     delivery: list[SinkDelivery]
     kept_output: bool
     settings: list[Setting]
@@ -55,6 +56,7 @@ class Plan:
             "hash": self.rule.hash,
             "streams": self.streams,
             "state": self.state,
+            "sinks": self.sinks,
             "delivery": [asdict(sink) for sink in self.delivery],
             "kept_output": self.kept_output,
             "settings": [asdict(setting) for setting in self.settings],
@@ -73,8 +75,8 @@ class Plan:
         for line in self.state:
             output.say(f"  {line}")
         output.say("\ndelivery")
-        for sink in self.delivery:
-            _tell_delivery(sink)
+        for sink, how in zip(self.delivery, self.sinks, strict=True):
+            _tell_delivery(sink, how["rows"])
         output.say()
         output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.origin) for s in self.settings])
         for name, origin in self.environment.items():
@@ -90,6 +92,7 @@ def planned(rule: Rule, folder: Path, root: Path) -> Plan:
         rule,
         [_stream(name, stream) for name, stream in rule.streams.items()],
         list(_state(rule)),
+        [_sink(sink) for sink in rule.sinks],
         delivery(rule, kept),
         kept,
         list(_settings(rule, tree)),
@@ -156,6 +159,19 @@ def _window(window: Spec) -> Iterator[str]:
         yield f"they begin {format_duration(window.offset_us)} after 1970-01-01T00:00:00Z and from there on"
 
 
+def _sink(sink: Sink) -> dict[str, Any]:
+    facts = sink.model_dump(include={"kind", "address", "newest", "delete"})
+    return {**facts, "key": list(sink.key), "rows": "; ".join(_merging(sink)) if sink.key else "added"}
+
+
+def _merging(sink: Sink) -> Iterator[str]:
+    yield f"one for each ({', '.join(sink.key)}), replaced by the next"
+    if sink.newest:
+        yield f"that with the larger {sink.newest} stays, of equal ones the larger row"
+    if sink.delete:
+        yield f"taken away where {sink.delete}"
+
+
 def _settings(rule: Rule, tree: Tree) -> Iterator[Setting]:
     for name, value in _values(rule):
         path = tuple(int(part) if part.isdigit() else part for part in name.split("."))
@@ -203,8 +219,9 @@ def _next_run(rule: Rule, root: Path) -> str:
     return f"goes on from epoch {news.epoch}: {news.why}"
 
 
-def _tell_delivery(sink: SinkDelivery) -> None:
+def _tell_delivery(sink: SinkDelivery, rows: str) -> None:
     output.say(f"  {sink.sink}: {sink.delivery}")
+    output.say(f"    rows {rows}")
     output.say(
         f"    source {sink.source}, rule {sink.rule}, sink {sink.sink_capability}; the weakest is the {sink.weakest}"
     )

@@ -141,7 +141,7 @@ def first_not_before(table: DeltaTable, moment: datetime) -> int:
 
 
 class DeltaSink:
-    """A Delta table that a rule appends to. It keeps each app id's last version, so a repeated write has no effect."""
+    """A Delta table that a rule writes. It keeps each app id's last version, so a repeated write has no effect."""
 
     def __init__(self, address: str):
         self.address = location(address)

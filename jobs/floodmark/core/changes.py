@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark.core.rules import Rule
+from floodmark.core.rules import Rule, Sink
 from floodmark.errors import RuleChanged
 
 
@@ -30,6 +30,7 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ("timezone", old.timezone != new.timezone),
         ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),
         ("sinks (one was removed)", not kept),
+        ("key, newest or delete of a sink", kept and _merging(old) != _merging(new, only=old)),
     ]
 
 
@@ -39,5 +40,18 @@ def _streams(rule: Rule) -> list[object]:
 
 
 def _sink_qos(rule: Rule, only: Rule | None = None) -> dict[str, int | None]:
+    return {address: sink.qos for address, sink in _known_sinks(rule, only).items()}
+
+
+def _merging(rule: Rule, only: Rule | None = None) -> dict[str, object]:
+    """How the sinks are merged into; the names of columns have no case."""
+    return {
+        address: ({name.lower() for name in sink.key}, (sink.newest or "").lower(), sink.delete)
+        for address, sink in _known_sinks(rule, only).items()
+    }
+
+
+def _known_sinks(rule: Rule, only: Rule | None) -> dict[str, Sink]:
+    """The sinks by address: those alone that `only` has, too."""
     wanted = {sink.address for sink in (only or rule).sinks}
-    return {str(sink.address): sink.qos for sink in rule.sinks if sink.address in wanted}
+    return {str(sink.address): sink for sink in rule.sinks if sink.address in wanted}

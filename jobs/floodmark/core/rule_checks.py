@@ -13,6 +13,7 @@ from floodmark.core.yamltree import Path as Field
 
 if TYPE_CHECKING:
     from floodmark.core.sql import Query
+    from floodmark.core.sql.running import Running
 
 Problem = tuple[Field, str]
 
@@ -21,6 +22,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     """Every problem of a rule whose fields are valid one by one: the field it concerns, and what is wrong."""
     yield from _streams(rule)
     yield from _sinks(rule)
+    yield from _upserts(rule)
     yield from _epoch(rule)
     yield from _schedule(rule)
     yield from _sql(rule)
@@ -44,6 +46,23 @@ def _expression(path: Field, expression: str) -> Iterator[tuple[Field, SqlAt]]:
         analyse_expression(expression)
     except SqlAt as error:
         yield path, error
+
+
+def _upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    for i, sink in enumerate(rule.sinks):
+        for key, value in (("newest", sink.newest), ("delete", sink.delete)):
+            if value is not None and not sink.key:
+                yield ("sinks", i, key), f"expected `key` beside it: {key} is about the rows of one key"
+        if sink.key and sink.kind != "delta":
+            yield ("sinks", i, "key"), f"expected a delta sink, for only a table can be merged into; found {sink.kind}"
+        if sink.newest is not None and sink.delete is not None:
+            yield (
+                ("sinks", i, "delete"),
+                "expected `newest` or `delete`, found both: a row that was taken away would leave nothing to tell how "
+                "new it was",
+            )
+        if sink.delete:
+            yield from _expression(("sinks", i, "delete"), sink.delete)
 
 
 def _sinks(rule: Rule) -> Iterator[Problem]:
@@ -113,13 +132,31 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 
 def _unbounded(rule: Rule, query: Query) -> Iterator[Problem]:
     """State that grows with every new key is what the rule's author has asked for, or it is not kept."""
-    if query.running is None:
-        if rule.unbounded:
-            yield ("unbounded",), "expected a GROUP BY without a window beside it: no other state grows without bound"
-        return
-    if not rule.unbounded:
+    if query.running is None and rule.unbounded:
+        yield ("unbounded",), "expected a GROUP BY without a window beside it: no other state grows without bound"
+    if query.running is not None and not rule.unbounded:
         yield (
             ("sql",),
             "GROUP BY without a window keeps a row for every key, for ever: add a window(...) over the event time, or "
             "say that it may with `unbounded: true`",
         )
+    elif query.running is not None:
+        yield from _totals(rule, query.running)
+
+
+def _totals(rule: Rule, running: Running) -> Iterator[Problem]:
+    """Each epoch's totals take the place of those before: a sink must know a result by the columns of the GROUP BY."""
+    hidden = [key for key, name in zip(running.keys, running.outputs, strict=True) if name is None]
+    if hidden:
+        yield ("sql",), f"expected every column of the GROUP BY in the SELECT, for the sinks' key; add {hidden[0]}"
+        return
+    shown = {str(name).lower() for name in running.outputs}
+    for i, sink in enumerate(rule.sinks):
+        if sink.kind != "console" and {name.lower() for name in sink.key} != shown:
+            found = f"key: [{', '.join(sink.key)}]" if sink.key else "none"
+            yield (
+                ("sinks", i),
+                f"expected `key: [{', '.join(sorted(shown))}]`, the columns of the GROUP BY, found {found}",
+            )
+        if sink.newest is not None:
+            yield ("sinks", i, "newest"), "expected no `newest`: of a key's totals the last is always the one to stay"

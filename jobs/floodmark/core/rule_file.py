@@ -34,7 +34,7 @@ DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
 LATER_RULE_KEYS = ("process", "key", "close_idle_after", "group", "expect", "ttl", "timers")
 LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "lookup", "idle_after")
-LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode", "key")
+LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#L?-]+")
@@ -227,12 +227,30 @@ def _console(value: object) -> object:
     return True
 
 
+def _key(value: object) -> object:
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name.strip() for name in value):
+        raise ValueError("expected a list of at least one result column, such as [origin]")
+    names = [name.lower() for name in value]
+    doubled = [name for name in value if names.count(name.lower()) > 1]
+    if doubled:
+        raise ValueError(f"expected each column once, found {', '.join(doubled)}")
+    return value
+
+
 class WrittenSink(Written):
-    """One sink kind with its address; `qos`: the sink's own, at most the rule's."""
+    """One sink kind with its address; `qos`: the sink's own, at most the rule's.
+
+    With a `key`, a result replaces the table's row of the same key.
+    """
 
     delta: Address | None = None
     console: Annotated[bool, BeforeValidator(_console)] | None = None
     qos: QosLevel | None = None
+    key: Annotated[list[str], BeforeValidator(_key), Field(min_length=1)] | None = None
+    newest: Annotated[Filled, Field(description="of two rows of one key that with the larger value stays")] | None = (
+        None
+    )
+    delete: Annotated[Filled, Field(description="a result for which it is true takes its key's row away")] | None = None
 
     @model_validator(mode="after")
     def _one(self) -> WrittenSink:
@@ -240,6 +258,9 @@ class WrittenSink(Written):
             raise ValueError(f"expected exactly one kind of sink out of {', '.join(SINK_KINDS)}")
         if "delta" in self.model_fields_set and self.delta is None:
             raise ValueError("expected an address, such as `delta: /lake/out`")
+        for name in ("key", "newest", "delete"):
+            if name in self.model_fields_set and getattr(self, name) is None:
+                raise ValueError(f"expected something after `{name}:`, or no such line")
         return self
 
 
@@ -417,4 +438,11 @@ def _start_at(start: Literal["earliest", "latest"] | WrittenStart, zone: str) ->
 
 def _sink(written: WrittenSink, qos: int) -> Sink:
     kind = "delta" if written.delta else "console"
-    return Sink(kind=kind, address=written.delta, qos=_level(qos if written.qos is None else written.qos))
+    return Sink(
+        kind=kind,
+        address=written.delta,
+        qos=_level(qos if written.qos is None else written.qos),
+        key=tuple(written.key or ()),
+        newest=written.newest,
+        delete=written.delete,
+    )

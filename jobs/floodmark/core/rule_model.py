@@ -58,11 +58,17 @@ class EpochLimits(Model):
 
 
 class Sink(Model):
-    """`address` is None for the console. `qos` is the sink's own where declared, else the rule's."""
+    """`address` is None for the console. `qos` is the sink's own where declared, else the rule's.
+
+    With a `key` the results are merged into the table (`upserts` says how), else appended.
+    """
 
     kind: str
     address: str | None = None
     qos: Qos = 2
+    key: tuple[str, ...] = ()
+    newest: str | None = None
+    delete: str | None = None
 
 
 class AssetSchedule(Model):

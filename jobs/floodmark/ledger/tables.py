@@ -13,11 +13,13 @@ from urllib.parse import unquote
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import TableNotFoundError
 
+from floodmark.core.upserts import Effect
 from floodmark.errors import HistoryGone, ReplayDiffers
 
 NEWEST = 10  # commits to look at first: the one looked for is nearly always among them
 # A checkpoint of a small log costs Spark two seconds, more than the epoch that it falls upon; Delta's default is 10.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
+_MOVES = ("add", "remove")
 OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
 
 
@@ -126,12 +128,16 @@ def recorded_version(address: str, app: str) -> int | None:
 
 
 class OurCommit:
-    """One commit that a write of ours made: Delta version, rows, and the metadata it carries."""
+    """One commit that a write of ours made: Delta version, results, and the metadata it carries.
 
-    def __init__(self, entry: dict[str, Any]):
-        self.commit = int(entry["version"])
-        self.rows = int(entry.get("operationMetrics", {}).get("numOutputRows", 0))
+    `added`, `removed`: rows of the files that came and went, by the log's statistics; 0 where only its head was read.
+    """
+
+    def __init__(self, entry: dict[str, Any], added: int = 0, removed: int = 0):
+        self.commit, self.added, self.removed = int(entry["version"]), added, removed
         self.metadata: dict[str, Any] = json.loads(entry["userMetadata"])
+        written = entry.get("operationMetrics", {}).get("numOutputRows", 0)
+        self.rows = int(self.metadata.get("rows", written))  # an upsert writes other rows than its results
 
 
 def commit_at(address: str, commit: int, app: str, version: int) -> OurCommit | None:
@@ -141,7 +147,14 @@ def commit_at(address: str, commit: int, app: str, version: int) -> OurCommit | 
     if not any((said["appId"], said["version"]) == (app, version) for said in recorded):
         return None
     entry = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-    return OurCommit({**entry, "version": commit})
+    added, removed = (sum(_file_rows(action[kind]) for action in actions if kind in action) for kind in _MOVES)
+    return OurCommit({**entry, "version": commit}, added, removed)
+
+
+def _file_rows(file: dict[str, Any]) -> int:
+    """Rows of a file that a log entry adds or removes, less those that its deletion vector leaves out."""
+    held = json.loads(file.get("stats") or "{}").get("numRecords", 0)
+    return int(held) - int((file.get("deletionVector") or {}).get("cardinality", 0))
 
 
 def our_commit(address: str, app: str, version: int) -> OurCommit:
@@ -175,6 +188,15 @@ def same_effect(address: str, found: OurCommit, intent: str, rows: int) -> None:
             f"{address}: epoch {found.metadata['epoch']} wrote {found.rows} rows, computed again it has {rows}. "
             "Likely: the source was rewritten, or the SQL depends on more than its input. "
             "Begin anew with `floodmark reset`"
+        )
+
+
+def same_files(address: str, found: OurCommit, effect: Effect | None) -> None:
+    """Raise ReplayDiffers unless the files that the commit moved have the effect that was computed (None: any)."""
+    if effect is not None and not effect.agrees(found.added, found.removed):
+        raise ReplayDiffers(
+            f"{address}: by its log, commit {found.commit} added {found.added} rows and removed {found.removed}, which "
+            f"is not what was computed ({effect}). Begin anew with `floodmark reset`"
         )
 
 

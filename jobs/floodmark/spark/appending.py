@@ -15,11 +15,23 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-CONFLICT = "io.delta.exceptions.ConcurrentTransactionException"
+from floodmark.core.upserts import Effect
+
+# Somebody committed since the transaction began: as the same app, or to files that the transaction has read.
+CONFLICT = "io.delta.exceptions.Concurrent"
+ROWS_IN_A_FILE = 500_000
+
+
+def files_for(rows: int) -> int:
+    """How many files to write at most so many rows to: few for readers, enough for the cores."""
+    return 1 + rows // ROWS_IN_A_FILE
 
 
 class Appending:
-    """A transaction on the table at `address`, begun at the newest version, that writes as `app`."""
+    """A transaction on the table at `address`, begun at the newest version, that writes as `app`.
+
+    `effect`: what a write does to rows that are there; None: nothing.
+    """
 
     def __init__(self, session: SparkSession, address: str, app: str):
         jvm: Any = session._jvm
@@ -27,6 +39,7 @@ class Appending:
         self._txn = self._delta.DeltaLog.forTable(session._jsparkSession, address).startTransaction()
         getattr(self._txn.readTxn(), "$plus$eq")(app)
         self._files = self._seq()
+        self.effect: Effect | None = None
 
     def write(self, frame: DataFrame) -> int:
         """Write the rows to files that no version of the table names yet; returns how many rows there were.
@@ -41,17 +54,17 @@ class Appending:
     def commit(self, version: int, metadata: str) -> int | None:
         """Record (app, version), and the files written, in one commit.
 
-        Returns the commit's Delta version, or None where another has committed as this app: nothing was recorded.
+        Returns the commit's Delta version, or None where another commit came between: nothing was recorded.
         """
         said = self._delta.actions.SetTransaction(self._app, version, self._some(int(time.time() * 1000)))
         try:
-            return int(self._txn.commit(self._seq(said).concat(self._files), self._operation(metadata)))
+            return int(self._txn.commit(self._seq(said).concat(self._files), self._operation(version, metadata)))
         except Py4JJavaError as fault:
-            if fault.java_exception.getClass().getName() != CONFLICT:
+            if not fault.java_exception.getClass().getName().startswith(CONFLICT):
                 raise
             return None
 
-    def _operation(self, metadata: str) -> Any:
+    def _operation(self, version: int, metadata: str) -> Any:
         none = self._jvm.scala.Option.empty()
         append = self._jvm.org.apache.spark.sql.SaveMode.Append
         write = getattr(self._delta, "DeltaOperations$Write")

@@ -11,9 +11,10 @@ from floodmark.core.records import Head
 from floodmark.crashpoints import reach
 from floodmark.ledger import tables
 from floodmark.ledger.tables import DataFile
+from floodmark.spark.appending import files_for
 from floodmark.spark.fold import Fold, Moment
 from floodmark.spark.session import refuse_leaked_transaction
-from floodmark.spark.sites import Site, files_for
+from floodmark.spark.sites import Site
 from floodmark.spark.state import state_rows
 
 

@@ -33,13 +33,14 @@ from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark import checkpoint, sites
+from floodmark.spark.appending import files_for
 from floodmark.spark.batch import AHEAD, LATE, NO_TIME, Batch, Limits, latest_times, planned_union
 from floodmark.spark.compaction import compact
 from floodmark.spark.fold import Folded, Moment
 from floodmark.spark.generation import Plan, Sites
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.planned import materialised
-from floodmark.spark.sites import Attempt, Work, files_for
+from floodmark.spark.sites import Attempt, Work
 from floodmark.spark.state import state_rows
 
 

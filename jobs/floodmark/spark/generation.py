@@ -23,6 +23,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
 from floodmark.core.records import Commit, Head, Seal, Written
 from floodmark.core.rules import Rule, Sink
+from floodmark.core.upserts import Upsert, upsert_of
 from floodmark.crashpoints import reach
 from floodmark.errors import Refused, SqlRefused
 from floodmark.ledger import tables
@@ -62,8 +63,11 @@ class Sites:
 
 
 def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -> Sites:
-    def site(name: str, role: str, address: str, point: str, again: bool = False) -> Site:
-        return Site(name, point, address, sites.app_id(ledger, generation, token, role), again)
+    def site(name: str, role: str, address: str, point: str, again: bool = False, how: Upsert | None = None) -> Site:
+        return Site(name, point, address, sites.app_id(ledger, generation, token, role), again, how)
+
+    def merged(sink: Sink) -> Upsert | None:
+        return upsert_of(sink, plan.output.names)
 
     found = delta_sinks(plan.rule)
     return Sites(
@@ -71,7 +75,7 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -
         site("late", "late", home.late, "late"),
         site("dead", "dead", home.dead, "dead"),
         {
-            address: site(f"sink/{address}", "sink", address, f"sink{i}", sink.qos == 1)
+            address: site(f"sink/{address}", "sink", address, f"sink{i}", sink.qos == 1, merged(sink))
             for i, (address, sink) in enumerate(found.items())
         },
     )

@@ -30,6 +30,7 @@ from floodmark.spark.faults import explained
 from floodmark.spark.folds import fold_of
 from floodmark.spark.generation import Plan
 from floodmark.spark.session import rule_session
+from floodmark.spark.upsertchecks import check_upserts
 
 Report = Callable[[EpochReport], None]
 
@@ -61,6 +62,7 @@ def analyse(
     except AnalysisException as fault:
         raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault
     generation.check_output(rule, output)
+    check_upserts(session, rule, output)
     return session, Plan(rule, fold, output)
 
 

@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from floodmark.core.records import Written
 from floodmark.core.recovery import SEAL, Step, before_write, version_of
+from floodmark.core.upserts import Effect, Upsert
 from floodmark.errors import Fenced, ReplayDiffers, WrongColumn
 from floodmark.ledger import tables
 from floodmark.ledger.tables import OurCommit
 from floodmark.spark.appending import Appending
 from floodmark.spark.session import refuse_leaked_transaction
-
-ROWS_IN_A_FILE = 500_000
-
-
-def files_for(rows: int) -> int:
-    """How many files to write at most so many rows to: few for readers, enough for the cores."""
-    return 1 + rows // ROWS_IN_A_FILE
+from floodmark.spark.upserting import Upserting
 
 
 def app_id(ledger: str, generation: int, token: str, role: str) -> str:
@@ -36,13 +31,17 @@ def app_id(ledger: str, generation: int, token: str, role: str) -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """One table that an epoch may write. `name` stands in the ledger; `role` in the crash points."""
+    """One table that an epoch may write. `name` stands in the ledger; `role` in the crash points.
+
+    `upsert`: how rows are merged into it; None: they are appended.
+    """
 
     name: str
     role: str
     address: str
     app: str
     writes_again: bool = False
+    upsert: Upsert | None = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,17 @@ def write(work: Work, attempt: Attempt) -> Written | None:
     if frame is None:
         return _compared(site, attempt, 0) if _step(site, attempt) is Step.COMPARE else None
     # Begun before the table is asked what it has recorded: so no commit can slip in between unseen.
-    begun = Appending(frame.sparkSession, site.address, site.app)
+    begun = _begin(frame.sparkSession, site, attempt)
     if _step(site, attempt) is Step.COMPARE:
         return _compared(site, attempt, frame.count())
     rows = begun.write(frame)
     return _committed(begun, site, attempt, rows) if rows else None
+
+
+def _begin(session: SparkSession, site: Site, attempt: Attempt) -> Appending:
+    if site.upsert is None:
+        return Appending(session, site.address, site.app)
+    return Upserting(session, site.address, site.app, site.upsert, f"{site.name}, epoch {attempt.epoch}")
 
 
 def _step(site: Site, attempt: Attempt) -> Step:
@@ -90,10 +95,11 @@ def _version(site: Site, attempt: Attempt) -> int:
 def _committed(begun: Appending, site: Site, attempt: Attempt, rows: int) -> Written:
     """Commit what was written, and VERIFY what the log says of it."""
     version = _version(site, attempt)
-    commit = begun.commit(version, _said(site, version, attempt))
+    commit = begun.commit(version, _said(site, version, attempt, begun.effect))
     if commit is not None:
         found = tables.commit_at(site.address, commit, site.app, version)
         if found is not None:  # else another process has put its own commit in the place of ours
+            tables.same_files(site.name, found, begun.effect)
             return _verified(site, found, attempt, rows)
     elif tables.recorded_version(site.address, site.app) == version:  # a twin of this attempt's epoch was faster
         return _compared(site, attempt, rows)
@@ -112,10 +118,11 @@ def _verified(site: Site, found: OurCommit, attempt: Attempt, rows: int) -> Writ
     return Written(version=found.metadata["version"], commit=found.commit, rows=found.rows)
 
 
-def _said(site: Site, version: int, attempt: Attempt) -> str:
+def _said(site: Site, version: int, attempt: Attempt, effect: Effect | None = None) -> str:
     """The metadata that every commit of ours carries."""
     said = {"app": site.app, "version": version, "epoch": attempt.epoch, "attempt": attempt.number}
-    return json.dumps({**said, "intent": attempt.intent}, separators=(",", ":"))
+    more = asdict(effect) if effect else {}
+    return json.dumps({**said, "intent": attempt.intent, **more}, separators=(",", ":"))
 
 
 def seal(spark: SparkSession, site: Site) -> None:

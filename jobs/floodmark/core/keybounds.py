@@ -1,0 +1,57 @@
+"""Which files of a table may hold a key, by the statistics that Delta keeps of each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+# By type, how Spark gives a value so that it compares as the statistics do; other types bound nothing.
+MEASURES = {
+    "tinyint": "{}",
+    "smallint": "{}",
+    "int": "{}",
+    "bigint": "{}",
+    "string": "{}",
+    "date": "unix_date({})",
+    "timestamp": "unix_micros({})",
+    "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {})",
+}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Every key looked for has in `column` a value within [low, high], measured as MEASURES says for its type."""
+
+    column: str
+    kind: str
+    low: Any
+    high: Any
+
+    def may_lie_in(self, stats: dict[str, Any]) -> bool:
+        """Whether a file with these statistics may hold such a value; yes where they do not tell."""
+        least, most = (stats.get(name, {}).get(self.column) for name in ("minValues", "maxValues"))
+        low, high = _measured(least, self.kind), _measured(most, self.kind, up=True)
+        return low is None or high is None or bool(low <= self.high and self.low <= high)
+
+
+def may_hold(stats: str | None, bounds: list[Bound]) -> bool:
+    """Whether a file with these statistics (Delta's JSON) may hold one of the keys."""
+    known = json.loads(stats or "{}")
+    return all(bound.may_lie_in(known) for bound in bounds)
+
+
+def _measured(value: Any, kind: str, up: bool = False) -> Any:
+    """A value of the statistics; None: not known. Times stand there cut to milliseconds."""
+    try:
+        if value is None or kind not in ("date", "timestamp", "timestamp_ntz"):
+            return value
+        if kind == "date":
+            return (date.fromisoformat(value) - EPOCH.date()).days
+        moment = datetime.fromisoformat(value)
+    except ValueError:  # a year that Python does not know
+        return None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - EPOCH) // timedelta(microseconds=1) + (999 if up else 0)

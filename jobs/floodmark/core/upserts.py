@@ -1,0 +1,71 @@
+"""A sink that keeps one row for each key: what of it can be decided without Spark."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from floodmark.core.rule_model import Sink
+from floodmark.errors import WrongColumn
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """Columns as the result names them. `newest`: of two rows of one key that with the larger value stays, else the
+    later epoch's; `delete`: SQL over a result row, and where it is true the row takes its key's row away."""
+
+    key: tuple[str, ...]
+    newest: str | None = None
+    delete: str | None = None
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one epoch does to the table. `rows`: results; `copied`: rows that only moved to another file."""
+
+    rows: int
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    copied: int = 0
+
+    @property
+    def changed(self) -> int:
+        """Keys whose row is another one afterwards."""
+        return self.inserted + self.updated + self.deleted
+
+    def with_written(self, rows: int, fed: bool) -> Effect:
+        """The same where so many rows were written; `fed`: the changes were told to the table's change feed, too."""
+        told = self.inserted + 2 * self.updated + self.deleted if fed else 0
+        return replace(self, copied=rows - self.inserted - self.updated - told)
+
+    def agrees(self, added: int, removed: int) -> bool:
+        """Whether this is what files with so many rows, added to the table and removed from it, do."""
+        comes, goes = self.inserted + self.updated, self.updated + self.deleted
+        return (added, removed) == (comes + self.copied, goes + self.copied)
+
+
+def upsert_of(sink: Sink, columns: Sequence[str]) -> Upsert | None:
+    """How the sink is merged into, its columns named as the result names them; None for a sink that is appended to.
+
+    Raises WrongColumn where the result lacks one of them.
+    """
+    if not sink.key:
+        return None
+    named = {column.lower(): column for column in columns}
+    key = tuple(_column(sink, "key", name, named) for name in sink.key)
+    newest = None if sink.newest is None else _column(sink, "newest", sink.newest, named)
+    return Upsert(key, newest, sink.delete)
+
+
+def _column(sink: Sink, field: str, name: str, named: Mapping[str, str]) -> str:
+    found = named.get(name.lower())
+    if found is None:
+        near = difflib.get_close_matches(name.lower(), list(named), 1)
+        hint = f"; did you mean {named[near[0]]}?" if near else ""
+        raise WrongColumn(
+            f"sink {sink.address}: {field}: expected a column of the result out of {', '.join(named.values())}, "
+            f"found {name}{hint}"
+        )
+    return found

@@ -1,0 +1,172 @@
+"""One upsert into a Delta table under an app transaction, through Delta's own transaction.
+
+1. CHECK   one row for each key; the smallest and the largest key.
+2. FIND    which rows change the table as the transaction sees it, and in which of its files. Only files whose
+           statistics let them hold one of the keys are read, and only the key's columns (all, where `newest` decides).
+3. WRITE   the files that lose a row anew without it, together with the new rows.
+4. COMMIT  files in, files out and the app's version.
+
+The transaction has read the table: whoever commits rows to it meanwhile makes it conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.core.keybounds import MEASURES, Bound, may_hold
+from floodmark.core.upserts import Effect, Upsert
+from floodmark.errors import InputFault, LedgerBroken
+from floodmark.spark import keyed
+from floodmark.spark.appending import Appending, files_for
+from floodmark.spark.keyed import DELETE, INSERT, UPDATE
+from floodmark.spark.planned import materialised
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+RENAMED = "delta.columnMapping.mode"  # statistics then have other names than the columns
+MOST_SENT = 100_000  # keys that every task gets a copy of: some 10 MB
+
+
+class Upserting(Appending):
+    """A transaction on the table at `address`, begun at the newest version, that merges rows by key as `app`."""
+
+    def __init__(self, session: SparkSession, address: str, app: str, upsert: Upsert, where: str):
+        """`where`: what errors begin with."""
+        super().__init__(session, address, app)
+        self._session, self._upsert, self._where = session, upsert, where
+
+    def write(self, frame: DataFrame) -> int:
+        """Write the files that the rows change, none where they change nothing; returns how many rows there are.
+
+        Raises InputFault where two rows have one key and nothing says which of them stays.
+        """
+        rows = materialised(keyed.one_for_each_key(frame, self._upsert), self._session)
+        checked = self._checked(rows)
+        if checked["keys"]:
+            self._merge(rows, checked)
+        return int(checked["results"])
+
+    def _checked(self, rows: DataFrame) -> dict[str, Any]:
+        """`results`, `keys`: how many of each; the key that came most often; the bounds of the keys."""
+        key = F.to_json(F.struct(*(F.col(f"row.{keyed.named(name)}").alias(name) for name in self._upsert.key)))
+        measures = [
+            F.count(F.lit(1)).alias("keys"),
+            F.coalesce(F.sum("times"), F.lit(0)).alias("results"),
+            F.max("times").alias("times"),
+            F.max_by(key, "times").alias("key"),
+        ]
+        found = _only(rows.agg(*measures, *self._extremes(rows))).asDict()
+        if self._upsert.newest is None and found["keys"] and found["times"] > 1:
+            raise InputFault(
+                f"{self._where}: expected one result for each key ({', '.join(self._upsert.key)}), found "
+                f"{found['times']} for {found['key']}; which of them stays cannot be told. Name more columns in `key`, "
+                "or in `newest` the column that says which is newer, and begin anew with `floodmark reset`"
+            )
+        return found
+
+    def _merge(self, rows: DataFrame, checked: dict[str, Any]) -> None:
+        files = self._files_within(self._bounds(rows, checked))
+        wanted = self._sent(rows, checked["keys"])
+        there = keyed.there(self._table(files), wanted, self._upsert)
+        changes = materialised(keyed.changes(rows, there, self._upsert), self._session)
+        found = self._found(changes)
+        losing = set(found["files"])
+        touched = [file for file in files if _name(file) in losing]
+        effect = Effect(checked["results"], found[INSERT], found[UPDATE], found[DELETE])
+        self.effect = self._rewritten(effect, changes, touched) if effect.changed else effect
+
+    def _found(self, changes: DataFrame) -> Row:
+        """How many rows are inserted, updated and deleted; the names of the `files` that lose a row."""
+        counts = [F.count_if(F.col("effect") == effect).alias(effect) for effect in (INSERT, UPDATE, DELETE)]
+        found = _only(changes.agg(*counts, F.collect_set("file").alias("files"), F.max("rows").alias("rows")))
+        if (found["rows"] or 0) > 1:
+            raise LedgerBroken(
+                f"{self._where}: expected one row of the table for each key ({', '.join(self._upsert.key)}), found "
+                f"{found['rows']} for one; rows from before the sink had this key were kept, or somebody else wrote. "
+                "Begin anew with `floodmark reset`, without --keep-output"
+            )
+        return found
+
+    def _extremes(self, rows: DataFrame) -> Iterator[Column]:
+        """The smallest and the largest value of each column of the key; null where one is null."""
+        for field in rows.select(*keyed.keys_of(self._upsert)).schema:
+            measure = MEASURES.get(field.dataType.simpleString())
+            for name, extreme in (("low", F.min), ("high", F.max)) if measure else ():
+                value = F.expr(str(measure).format(field.name))
+                yield F.when(F.count(field.name) == F.count(F.lit(1)), extreme(value)).alias(f"{name}_{field.name}")
+
+    def _bounds(self, rows: DataFrame, checked: dict[str, Any]) -> list[Bound]:
+        found = []
+        for i, column in enumerate(self._upsert.key):
+            low, high = (checked.get(name) for name in (f"low_k{i}", f"high_k{i}"))
+            if low is not None and high is not None:
+                found.append(Bound(column, rows.schema[f"k{i}"].dataType.simpleString(), low, high))
+        return [] if self._says(RENAMED) else found
+
+    def _files_within(self, bounds: list[Bound]) -> list[Any]:
+        """The table's files that may hold one of the keys. The transaction counts as having read them all."""
+        self._txn.readWholeTable()
+        return [file for file in self._files_there() if may_hold(file.stats(), bounds)]
+
+    def _files_there(self) -> list[Any]:
+        """All files of the table: from its checksum, where it lists them, else by Spark jobs over its log."""
+        checksum = self._txn.snapshot().checksumOpt()
+        listed = checksum.get().allFiles() if checksum.isDefined() else checksum
+        if listed.isDefined():
+            return [listed.get().apply(i) for i in range(listed.get().size())]
+        return list(self._txn.snapshot().allFiles().collectAsList())
+
+    def _table(self, files: Sequence[Any]) -> DataFrame:
+        """The rows of some of the table's files, as the transaction sees them."""
+        none = self._jvm.scala.Option.empty()
+        frame = self._txn.deltaLog().createDataFrame(self._txn.snapshot(), self._seq(*files), False, none)
+        relation = frame.queryExecution().analyzed().relation()
+        return DataFrame(self._session._jsparkSession.baseRelationToDataFrame(relation), self._session)
+
+    def _rewritten(self, effect: Effect, changes: DataFrame, touched: Sequence[Any]) -> Effect:
+        """Write the rows to come, and what stays of the files that lose a row; these files go."""
+        before = self._table(touched)
+        comes = changes.where(F.col("effect") != DELETE).select("row.*").select(*map(keyed.named, before.columns))
+        stays = keyed.without(before, self._sent(changes, effect.changed), self._upsert)
+        after = stays.unionByName(comes) if touched else comes
+        fed = bool(touched) and self._says(CHANGE_FEED)
+        if fed:
+            effects = self._sent(changes, effect.changed, "effect")
+            feed = keyed.feed(changes, before, effects, self._upsert)
+            after = after.withColumn(keyed.CHANGE, F.lit(None).cast("string")).unionByName(feed)
+        rows = super().write(after.coalesce(files_for(effect.changed + sum(map(_rows, touched)))))
+        self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))
+        return effect.with_written(rows, fed)
+
+    def _sent(self, rows: DataFrame, count: int, *more: str) -> DataFrame:
+        """The rows' keys for a join with the table: where they are few, every task gets a copy."""
+        keys = rows.select(*keyed.keys_of(self._upsert), *more)
+        return F.broadcast(keys) if count <= MOST_SENT else keys
+
+    def _says(self, setting: str) -> bool:
+        """Whether a property of the table is set to something else than no."""
+        found = self._txn.metadata().configuration().get(setting)
+        return found.isDefined() and found.get() not in ("false", "none")
+
+    def _operation(self, version: int, metadata: str) -> Any:
+        update = self._jvm.org.apache.spark.sql.streaming.OutputMode.Update()
+        operation = getattr(self._delta, "DeltaOperations$StreamingUpdate")
+        return operation(update, self._app, version, self._some(metadata))
+
+
+def _only(frame: DataFrame) -> Row:
+    found = frame.head()
+    assert found is not None
+    return found
+
+
+def _name(file: Any) -> str:
+    return unquote(str(file.path()).rsplit("/", 1)[-1])
+
+
+def _rows(file: Any) -> int:
+    return int(file.numLogicalRecords().get())

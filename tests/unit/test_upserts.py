@@ -1,0 +1,102 @@
+"""What of an upsert is decided without Spark: its columns, its effect, and which files may hold a key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from floodmark.core.changes import check_edit
+from floodmark.core.keybounds import Bound, may_hold
+from floodmark.core.rules import Rule, Sink, Stream
+from floodmark.core.upserts import Effect, Upsert, upsert_of
+from floodmark.errors import RuleChanged, WrongColumn
+
+
+def sink(**how: Any) -> Sink:
+    return Sink(kind="delta", address="/lake/out", **how)
+
+
+def test_columns_are_named_as_the_result_names_them() -> None:
+    assert upsert_of(sink(), ["a"]) is None
+    found = upsert_of(sink(key=("ORIGIN", "b"), newest="At", delete="x"), ["Origin", "B", "at"])
+    assert found == Upsert(("Origin", "B"), "at", "x")
+
+
+@pytest.mark.parametrize(
+    ("how", "field"), [({"key": ("orign",)}, "key"), ({"key": ("b",), "newest": "orign"}, "newest")]
+)
+def test_a_column_that_is_not_there_is_named_with_the_nearest(how: dict[str, Any], field: str) -> None:
+    with pytest.raises(WrongColumn, match=f"/lake/out: {field}: .*origin, b, found orign; did you mean origin?"):
+        upsert_of(sink(**how), ["origin", "b"])
+
+
+def test_an_effect_agrees_with_the_rows_of_the_files_that_it_moves() -> None:
+    effect = Effect(rows=9, inserted=2, updated=3, deleted=1).with_written(15, fed=False)
+    assert (effect.changed, effect.copied) == (6, 10)
+    assert effect.agrees(added=15, removed=14)
+    assert not effect.agrees(added=15, removed=13)
+    assert not effect.agrees(added=14, removed=14)
+    assert Effect(9).agrees(0, 0)
+
+
+def test_rows_for_the_change_feed_are_no_rows_of_the_table() -> None:
+    assert Effect(rows=6, inserted=2, updated=3, deleted=1).with_written(15 + 9, fed=True).copied == 10
+
+
+def stats(least: Any, most: Any) -> str:
+    return json.dumps({"numRecords": 3, "minValues": {"k": least}, "maxValues": {"k": most}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "least", "most", "held"),
+    [
+        ("bigint", 5, 9, 9, 12, True),
+        ("bigint", 5, 9, 1, 5, True),
+        ("bigint", 5, 9, 10, 12, False),
+        ("bigint", 5, 9, 1, 4, False),
+        ("string", "b", "c", "a", "b", True),
+        ("string", "b", "c", "ca", "d", False),
+        ("date", 1, 2, "1970-01-03", "1970-01-09", True),
+        ("date", 1, 1, "1970-01-03", "1970-01-09", False),
+        ("timestamp", 1_500, 1_999, "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:00.001Z", True),
+        ("timestamp", 2_000, 3_000, "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:00.001Z", False),
+        ("timestamp", 0, 0, "1970-01-01T01:00:00.000+01:00", "1970-01-01T01:00:00.000+01:00", True),
+        ("timestamp_ntz", 0, 0, "1970-01-01T00:00:00.001", "1970-01-01T00:00:00.001", False),
+        ("timestamp", 0, 0, "+12345-01-01T00:00:00.000Z", "+12345-01-01T00:00:00.000Z", True),
+    ],
+)
+def test_a_file_may_hold_a_key_within_its_statistics(
+    kind: str, low: Any, high: Any, least: Any, most: Any, held: bool
+) -> None:
+    assert may_hold(stats(least, most), [Bound("k", kind, low, high)]) is held
+
+
+@pytest.mark.parametrize("known", [None, "", "{}", '{"numRecords":3,"minValues":{"other":1},"maxValues":{"other":1}}'])
+def test_a_file_without_statistics_may_hold_any_key(known: str | None) -> None:
+    assert may_hold(known, [Bound("k", "bigint", 5, 9)])
+
+
+@pytest.mark.parametrize(
+    ("new", "refused"),
+    [
+        ({"key": ("B", "a"), "newest": "N"}, False),
+        ({"key": ("a",), "newest": "n"}, True),
+        ({"key": ("a", "b")}, True),
+        ({"key": ("a", "b"), "delete": "n = 0"}, True),
+        ({}, True),
+    ],
+)
+def test_how_a_sink_is_merged_into_changes_only_by_a_reset(new: dict[str, Any], refused: bool) -> None:
+    def rule(how: dict[str, Any]) -> Rule:
+        stream = Stream(kind="delta", address="/lake/in")
+        added = Sink(kind="delta", address="/lake/more", key=("c",))
+        return Rule(rule="r", streams={"s": stream}, sql="SELECT a FROM s", sinks=(sink(**how), added), hash="0")
+
+    old = rule({"key": ("a", "b"), "newest": "n"}).model_copy(update={"sinks": (sink(key=("a", "b"), newest="n"),)})
+    if not refused:
+        return check_edit(old, rule(new))
+    with pytest.raises(RuleChanged, match="key, newest or delete of a sink"):
+        check_edit(old, rule(new))
+    return None
