@@ -117,6 +117,18 @@ def test_sessions_are_cut_by_their_end(tables: Any, name: str) -> None:
     assert len(still) >= len(whole) - len(cut)
 
 
+def test_a_condition_on_sessions_is_about_whole_sessions(tables: Any) -> None:
+    """Spark's own answer is not: it looks at single rows, each a session of 25 minutes."""
+    long = "HAVING session_window.end - session_window.start > INTERVAL '30' MINUTES"
+    text = SESSIONS["one gap"].replace("flights", "bursts")
+    tables.sql("SELECT * FROM flights WHERE v % 20 < 7").createOrReplaceTempView("bursts")
+    query = analyse(f"{text} {long}", {"bursts": "date"})
+    assert tables.sql(query.sql).count() == 0
+    found = tables.sql(query.bounded(None, micros(START + timedelta(days=1)), instant)).collect()
+    assert 0 < len(found) < tables.sql(text).count()
+    assert all(row["n"] > 1 for row in found)
+
+
 def test_the_bound_is_pushed_below_the_aggregation(tables: Any) -> None:
     text = analyse(QUERIES["tumbling"], {"flights": "date"}).bounded(None, micros(HIGH), instant)
     plan = tables.sql(text)._jdf.queryExecution().optimizedPlan().toString()

@@ -152,13 +152,13 @@ def test_the_condition_stands_after_the_group_by() -> None:
 
 
 def test_a_having_is_kept_in_parentheses() -> None:
-    assert bounded(f"{GROUPED} HAVING a OR b") == f"{GROUPED} HAVING ({CONDITION}) AND ( a OR b)"
+    assert bounded(f"{GROUPED} HAVING a OR b") == f"{GROUPED} HAVING ({CONDITION}) AND ( a OR b\n)\n"
 
 
 def test_comments_cannot_swallow_the_condition() -> None:
     assert bounded(f"{GROUPED} -- the end") == f"{GROUPED}\nHAVING {CONDITION}\n -- the end"
     text = bounded(f"{GROUPED} HAVING -- (\n count(*) > 1 -- )")
-    assert text == f"{GROUPED} HAVING ({CONDITION}) AND ( -- (\n count(*) > 1) -- )"
+    assert text == f"{GROUPED} HAVING ({CONDITION}) AND ( -- (\n count(*) > 1\n)\n -- )"
 
 
 def test_the_condition_goes_into_the_select_that_groups() -> None:
@@ -244,7 +244,7 @@ def test_every_group_by_has_its_window() -> None:
 
 def test_every_group_by_is_bounded() -> None:
     first, second = (
-        f"HAVING ({CONDITION}) AND ( n > 1)",
+        f"HAVING ({CONDITION}) AND ( n > 1\n)\n",
         f"GROUP BY window(ts, '1 day', '1 hour')\nHAVING {CONDITION}\n",
     )
     assert bounded(TWO) == TWO.replace("HAVING n > 1", first).replace("GROUP BY window(ts, '1 day', '1 hour')", second)

@@ -32,6 +32,10 @@ class WindowSpec:
         upper = f"{self.column} <= {instant(high, self.column)}"
         return upper if low is None else f"{self.column} > {instant(low, self.column)} AND {upper}"
 
+    def having(self, condition: str) -> str:
+        """SQL for a condition on windows."""
+        return condition
+
     def any_becomes_final(self, before: int | None, after: int) -> bool:
         """Whether a window ends in (before, after]."""
         return before is None or newest_final_end(self, after) > before
@@ -52,12 +56,15 @@ class SessionSpec:
     def becoming_final(self, low: int | None, high: int, instant: Instant) -> str:
         """As for a window; but a session that ends at the watermark is open: a row there would go on with it."""
         upper = f"{self.column} < {instant(high, self.column)}"
-        both = upper if low is None else f"{self.column} >= {instant(low, self.column)} AND {upper}"
-        return _above_the_aggregation(both)
+        return upper if low is None else f"{self.column} >= {instant(low, self.column)} AND {upper}"
 
-    def still_open(self, watermark: int, instant: Instant) -> str:
-        """SQL for the sessions that are not final at `watermark`."""
-        return _above_the_aggregation(f"{self.column} >= {instant(watermark, self.column)}")
+    def having(self, condition: str) -> str:
+        """SQL for a condition on merged sessions.
+
+        Spark 4.2 pushes one that speaks of nothing but the session below the aggregation, where it meets single rows
+        that are not merged yet; one that needs a result of the aggregation stays where it is.
+        """
+        return f"CASE WHEN count(*) > 0 THEN {condition} END"
 
     def any_becomes_final(self, before: int | None, after: int) -> bool:
         """Whether a session may end between two watermarks: which do is known by their rows alone."""
@@ -89,12 +96,6 @@ class OverSpec:
     def needed_from(self, watermark: int) -> int | None:
         """Rows before this event time are not final themselves, nor in the window of one that is not."""
         return watermark - self.following_us - self.preceding_us
-
-
-def _above_the_aggregation(condition: str) -> str:
-    """Spark 4.2 pushes a condition on a session below its aggregation, where it meets single rows, not yet merged to
-    sessions; one that needs a result of the aggregation stays where it is."""
-    return f"CASE WHEN count(*) > 0 THEN {condition} END"
 
 
 Spec = WindowSpec | SessionSpec | OverSpec

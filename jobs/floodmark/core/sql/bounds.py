@@ -11,7 +11,7 @@ from floodmark.core.sql.lexis import Word
 from floodmark.core.sql.over import time_of
 from floodmark.core.sql.shape import Select, Stream
 from floodmark.core.sql.window import streams_of, window_called
-from floodmark.core.windows import Instant, SessionSpec, Spec
+from floodmark.core.windows import Instant, OverSpec, SessionSpec, WindowSpec
 
 HIDDEN = "_floodmark_"  # how the names of our own columns begin
 
@@ -25,7 +25,7 @@ class Group:
     `alias`; None where it reads anything else, or groups by more than columns.
     """
 
-    spec: Spec
+    spec: WindowSpec | SessionSpec
     prefix: int
     start: int
     listed: int
@@ -41,18 +41,18 @@ class Group:
         The condition goes into the HAVING, where Spark pushes it below the aggregation if it can.
         """
         condition = self.spec.becoming_final(low, high, instant)
-        if self.having is None:
-            return f"{sql[: self.end]}\nHAVING {condition}\n{sql[self.end :]}"
-        start, end = self.having
-        return f"{sql[:start]} ({condition}) AND ({sql[start:end]}){sql[end:]}"
+        start, end = self.having or (self.end, self.end)
+        if self.having is not None:
+            condition = f"({condition}) AND ({sql[start:end]}\n)"  # it may end in a comment
+        keyword = "" if self.having else "\nHAVING"
+        return f"{sql[:start]}{keyword} {self.spec.having(condition)}\n{sql[end:]}"
 
     def open_since(self, sql: str, watermark: int, instant: Instant) -> str:
         """A query of its own: when each session that is not final at `watermark` began, as `since`, and its keys."""
         ours = [f"session_window.start AS {HIDDEN}since"]
         ours += [f"{key} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
         names = ", ".join(one.rpartition(" ")[2] for one in ours)
-        assert isinstance(self.spec, SessionSpec)
-        having = f"HAVING {self.spec.still_open(watermark, instant)}"
+        having = f"HAVING {self.spec.having(f'{self.spec.column} >= {instant(watermark, self.spec.column)}')}"
         # Our columns stand after the rule's own, for a GROUP BY may count those.
         inner = f"{sql[self.start : self.listed]}, {', '.join(ours)} {sql[self.listed : self.end]}\n{having}\n"
         return f"{sql[: self.prefix]} SELECT {names} FROM ({inner})"  # noqa: S608 - all of it is the rule's or ours
@@ -65,7 +65,7 @@ class Over:
     `time`: the event time as it is written there.
     """
 
-    spec: Spec
+    spec: OverSpec
     start: int
     listed: int
     end: int
@@ -78,14 +78,14 @@ class Over:
         return f"{sql[: self.start]}{outer} WHERE {self.spec.becoming_final(low, high, instant)}\n{sql[self.end :]}"
 
 
-def over_of(words: Sequence[Word], select: Select, spec: Spec) -> Over:
+def over_of(words: Sequence[Word], select: Select, spec: OverSpec) -> Over:
     """The places of a SELECT with windows that follow each row."""
     mine = [word for word in words if word.select == select.number and word.text != ";"]
     listed = [word for word in mine if word.clause == "select"]
     return Over(spec, listed[0].start, listed[-1].end, mine[-1].end, time_of(select))
 
 
-def group_of(words: Sequence[Word], grouped: Select, spec: Spec) -> Group:
+def group_of(words: Sequence[Word], grouped: Select, spec: WindowSpec | SessionSpec) -> Group:
     """The places of a SELECT with a GROUP BY."""
     mine = [word for word in words if word.select == grouped.number]
     listed = [word for word in mine if word.clause == "select"]

@@ -15,7 +15,7 @@ from floodmark.core.sql.over import check_over
 from floodmark.core.sql.parse import parse, parse_expression
 from floodmark.core.sql.running import Running, running_of
 from floodmark.core.sql.shape import Shape
-from floodmark.core.sql.window import check_windows
+from floodmark.core.sql.window import check_above_sessions, check_windows
 from floodmark.core.windows import Instant, SessionSpec, Spec
 
 
@@ -78,6 +78,7 @@ def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
     check_functions(sql, words, {grouped.number for grouped in shape.groups})
     running = running_of(shape, source)
     windows = () if running else check_windows(shape)
+    check_above_sessions(shape, source)
     follows = tuple(check_over(shape, select) for select in shape.overs)
     text = sql[: words[-1].start] + sql[words[-1].end :] if words[-1].text == ";" else sql
     groups = (group_of(words, grouped, spec) for grouped, spec in zip(shape.groups, windows, strict=not running))

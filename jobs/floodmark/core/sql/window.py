@@ -13,7 +13,7 @@ from floodmark.core.durations import parse_duration
 from floodmark.core.sql.functions import NOT_THERE_YET, is_call
 from floodmark.core.sql.lexis import SqlAt, Word
 from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
-from floodmark.core.windows import SessionSpec, Spec, WindowSpec
+from floodmark.core.windows import SessionSpec, WindowSpec
 
 # Functions that give one of their arguments: from which on.
 _CHOOSING = {"if": 1, "iff": 1, "coalesce": 0, "ifnull": 0, "nvl": 0, "nvl2": 1, "nullif": 0}
@@ -47,10 +47,11 @@ class _Fields:
     """The fields of a struct (`s.*`): not known here how many, nor their names; a name given twice Spark refuses."""
 
 
+GroupSpec = WindowSpec | SessionSpec
 _Columns = list[_Named | _Rest | _Fields]
 
 
-def check_windows(shape: Shape) -> tuple[Spec, ...]:
+def check_windows(shape: Shape) -> tuple[GroupSpec, ...]:
     """The window of each GROUP BY, in the order of `shape.groups`. Raises SqlAt for what cannot be folded."""
     calls = [w for i, w in enumerate(shape.words) if w.name in _HINTS and is_call(shape.words, i)]
     if calls and not shape.groups:
@@ -60,7 +61,21 @@ def check_windows(shape: Shape) -> tuple[Spec, ...]:
     return specs
 
 
-def _window_of(shape: Shape, grouped: Select) -> Spec:
+def check_above_sessions(shape: Shape, root: Source) -> None:
+    """Refuse a condition above sessions, which Spark would push down to rows that are not merged to sessions yet."""
+    for select in _selects(root):
+        if select.grouped or select.node.args.get("where") is None:
+            continue
+        if any(below.grouped and _is_session(below) for below in _selects(select.source)):
+            problem = "WHERE above a session_window: Spark would apply it to rows before they are sessions; use HAVING"
+            raise shape.at(("where",), problem, select.number)
+
+
+def _is_session(grouped: Select) -> bool:
+    return any(call.name.lower() == "session_window" for call in grouped.node.find_all(exp.Anonymous))
+
+
+def _window_of(shape: Shape, grouped: Select) -> GroupSpec:
     call = _grouping_window(shape, grouped)
     spec, column = _spec(shape, grouped, call), call.expressions[0]
     for other in grouped.node.find_all(exp.Anonymous):
@@ -127,11 +142,11 @@ def _calls(shape: Shape, grouped: Select) -> list[Word]:
     return [w for w in found if w.select == grouped.number]
 
 
-def _meaning(shape: Shape, grouped: Select, call: exp.Anonymous) -> tuple[Spec, str]:
+def _meaning(shape: Shape, grouped: Select, call: exp.Anonymous) -> tuple[GroupSpec, str]:
     return _spec(shape, grouped, call), call.expressions[0].name.lower()
 
 
-def _spec(shape: Shape, grouped: Select, call: exp.Anonymous) -> Spec:
+def _spec(shape: Shape, grouped: Select, call: exp.Anonymous) -> GroupSpec:
     name, args = call.name.lower(), call.expressions
     if not 2 <= len(args) <= (4 if name == "window" else 2):
         raise _at_window(shape, grouped, f"{name}(...) with {len(args)} arguments: {_HINTS[name]}")
