@@ -328,7 +328,7 @@ WINDOW = {
     ),
     "a session and a window": (f"SELECT 1 FROM flights GROUP BY {W}, §session_window(date, '1 hour')", "a second"),
     "where above sessions": (
-        "SELECT e FROM (SELECT session_window.end AS e FROM flights GROUP BY session_window(date, '1 day')) §WHERE e > 1",
+        "SELECT e FROM (SELECT session_window.end AS e FROM flights GROUP BY session_window(date, k)) §WHERE e > 1",
         "use HAVING",
     ),
     "a session in the list": (
