@@ -42,4 +42,4 @@ def _dead(files: list[DataFile], since: int | None) -> int:
 
 def _next(head: Head) -> Moment:
     """The epoch that will read what is left."""
-    return Moment(head.epoch + 1, head.watermark, head.watermark, head.lost)
+    return Moment(head.epoch + 1, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)

@@ -1,4 +1,4 @@
-"""The planner: which kind of state a rule's SQL needs."""
+"""The planner: which kind of state a rule needs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pyspark.sql.types import StructType
 from floodmark.core.rules import Rule
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
+from floodmark.spark.processing import Processed
 from floodmark.spark.windowrows import WindowRows
 
 
 def fold_of(rule: Rule, shape: Shape) -> Fold:
     """The fold of a rule over streams of this shape."""
+    if rule.process is not None:
+        return Processed(rule, shape, rule.process)
     windows = rule.query.windows
     return WindowRows(rule, shape, windows) if windows else Stateless(rule, shape)
 

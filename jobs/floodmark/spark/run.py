@@ -23,7 +23,7 @@ from floodmark.errors import SqlRefused
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.spark import checkpoint, generation, lock, sites
+from floodmark.spark import checkpoint, evolution, generation, lock, sites
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
 from floodmark.spark.faults import explained
@@ -151,6 +151,7 @@ class RuleRun:
         check_edit(head.rule, self._rule)
         session, plan = analyse(self._root, self._rule, head)
         self._check_sinks(session, plan, ledger)
+        evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
         self._drain(session, plan, ledger, only_open=False)
 
     def _check_sinks(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
