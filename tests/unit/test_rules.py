@@ -183,7 +183,8 @@ def with_line(text: str, old: str, new: str) -> str:
             "rule: delays\nzzz: 1",
             "2: zzz: unknown key 'zzz': expected one of rule, description, streams",
         ),
-        ("rule: delays", "rule: delays\nprocess: a:B", "2: process: process: needs state that is not there yet"),
+        ("rule: delays", "rule: delays\nprocess: a:B", "1: expected either `sql: ...` or `process: module:Class`"),
+        ("rule: delays", "rule: delays\nkey: [a]", "1: expected `key` only beside `process`, found it beside `sql`"),
         (
             "rule: delays",
             "rule: delays\nclose_idle_after: 1 hour",
@@ -389,9 +390,9 @@ def test_every_problem_is_listed_in_the_order_of_the_file(refused: Any) -> None:
 
 
 def test_only_one_problem_for_one_mistake(refused: Any) -> None:
-    text = with_line(GOOD, "sql: |\n", "process: a:B\nx: |\n")
-    assert [problem for problem in refused(text) if "process" in problem or " sql:" in problem] == [
-        "delays.yaml:7: process: process: needs state that is not there yet"
+    text = with_line(GOOD, "sql: |\n", "group: a\nx: |\n")
+    assert [problem for problem in refused(text) if "group" in problem.split("one of")[0]] == [
+        "delays.yaml:7: group: group: needs state that is not there yet"
     ]
 
 

@@ -13,7 +13,7 @@ from floodmark.cli import output
 from floodmark.connectors.news import look
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
-from floodmark.core.rules import Rule, StartAt, Stream
+from floodmark.core.rules import Process, Rule, StartAt, Stream
 from floodmark.core.yamltree import Tree, read_yaml
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
@@ -129,6 +129,9 @@ def _start(start: str | StartAt) -> str:
 
 
 def _state(rule: Rule) -> Iterator[str]:
+    if rule.process is not None:
+        yield from _class(rule.process)
+        return
     if not rule.query.windows:
         yield "stateless: each epoch's rows go through the SQL, nothing is kept"
         return
@@ -138,6 +141,20 @@ def _state(rule: Rule) -> Iterator[str]:
     yield "emitted: each window's result, once, when it is final"
     if rule.query.star:
         yield "all columns of the input are kept, for the SQL selects *"
+
+
+def _class(process: Process) -> Iterator[str]:
+    yield f"class {process.module}:{process.name}, called for each {', '.join(process.key)} and event time"
+    for name in process.tables:
+        columns = f" ({process.state[name]})" if name in process.state else ""
+        lives = process.ttl_us.get(name)
+        until = f"{format_duration(lives)} after it was put" if lives else "deleted"
+        timed = f"{name}: those that have not fired" if name not in (*process.state, "counters") else ""
+        yield timed or f"{name}{columns}: the newest value of each key, until {until}"
+    yield "kept beside that: the input rows that the watermark has not passed, with all columns"
+    yield "emitted: what the class gives for a row, once, when the watermark has passed the row"
+    if process.clock_timers:
+        yield "clock timers wait for an epoch: without new input none comes"
 
 
 def _window(window: WindowSpec) -> Iterator[str]:

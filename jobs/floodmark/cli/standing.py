@@ -177,9 +177,10 @@ def _counts(row: Row) -> dict[str, int]:
 
 
 def _state(rule: Rule, head: Head | None, root: Path) -> dict[str, StateSize]:
-    if head is None or not rule.query.windows:
+    if head is None or not (rule.process or rule.query.windows):
         return {}
-    found = {name: state_table(rule, head, root, name) for name in timed(rule)}
+    names = [*timed(rule), *(rule.process.tables if rule.process else ())]
+    found = {name: state_table(rule, head, root, name) for name in names}
     return {name: _size(table) for name, table in found.items() if table}
 
 

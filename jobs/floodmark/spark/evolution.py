@@ -54,7 +54,7 @@ def _refuse_misfits(plan: Plan, name: str, there: StructType) -> None:
     wrong = list(misfits(old, wanted))
     if wrong:
         raise RuleChanged(
-            f"rule {plan.rule.rule}: state[{name!r}] holds {', '.join(wrong)}, which does not fit what the class declares. "
+            f"rule {plan.rule.rule}: state[{name!r}] would have to turn {', '.join(wrong)}. "
             f"Undo the change, name it otherwise, or begin a new generation with `floodmark reset {plan.rule.rule}`"
         )
 

@@ -69,7 +69,7 @@ def _watermark(rule: Rule, batch: Batch) -> int | None:
 def _taken_by_class(session: SparkSession, plan: Plan, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
     """What the class gives for the rows that the sample's watermark has passed, from no state."""
     moment = Moment(1, None, mark, (), int(time.time()) * 1_000_000)
-    output = plan.fold.fold(batch, {name: _empty for name in plan.fold.tables}, session, moment).output
+    output = plan.fold.fold(batch, dict.fromkeys(plan.fold.tables, _empty), session, moment).output
     return [] if output is None else [(output, True)]
 
 

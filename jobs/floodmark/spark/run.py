@@ -15,6 +15,7 @@ from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
+from floodmark.core.process.loading import load_class
 from floodmark.core.records import Head, Intent, Lost, total
 from floodmark.core.recovery import Gate, at_the_gate, check_tables
 from floodmark.core.rules import Rule
@@ -75,6 +76,12 @@ def _frozen_columns(rule: Rule, head: Head | None) -> dict[str, list[str]]:
     }
 
 
+def _import(rule: Rule) -> None:
+    """Refuse a class whose module cannot be run here, while nothing is written."""
+    if rule.process is not None:
+        load_class(rule.process.source, rule.process.file, rule.process.name)
+
+
 def _first_line(fault: PySparkException) -> str:
     return str(fault).split("\n", 1)[0]
 
@@ -91,6 +98,7 @@ class RuleRun:
     def run(self) -> RunReport:
         """Finish what is open, then drain what is new."""
         check_without_jvm(self._rule, self._home.root)
+        _import(self._rule)
         with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
             self._work()
         return self._report
@@ -98,6 +106,7 @@ class RuleRun:
     def reset(self, keep_output: bool) -> RunReport:
         """A new generation from the start of the input."""
         check_without_jvm(self._rule, self._home.root)
+        _import(self._rule)
         with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
             known = LedgerReader.load(self._home.ledger)
             generation.refuse_nothing_to_reset(known, self._rule.rule)

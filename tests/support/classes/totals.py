@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import ClassVar
 
 
 class Totals:
     """What changed since the row before, a running number, and an alarm when a key has been quiet for 40 seconds."""
 
     output = "k STRING, at TIMESTAMP, what STRING, n BIGINT, v DOUBLE"
-    state = {"last": "at TIMESTAMP, n BIGINT, seen ARRAY<BIGINT>"}
+    state: ClassVar = {"last": "at TIMESTAMP, n BIGINT, seen ARRAY<BIGINT>"}
 
     def process(self, key, rows, ctx):
         for row in rows:
@@ -34,8 +35,8 @@ class Forgetting:
     """A count that is forgotten 60 seconds after the last row."""
 
     output = "k STRING, at TIMESTAMP, rows BIGINT, hits BIGINT"
-    state = {"seen": "rows BIGINT"}
-    ttl = {"seen": "60 seconds", "counters": "60 seconds"}
+    state: ClassVar = {"seen": "rows BIGINT"}
+    ttl: ClassVar = {"seen": "60 seconds", "counters": "60 seconds"}
 
     def process(self, key, rows, ctx):
         for row in rows:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,20 @@ def _on_path(module: str) -> Path | None:
         places = spec.submodule_search_locations
     file = Path(spec.origin) if spec and spec.origin else None
     return file if file and file.suffix == ".py" and file.is_file() else None
+
+
+def missing_imports(source: str, file: str) -> Iterator[str]:
+    """`FILE:LINE: …` for each module that the text imports where it begins, and that is not there."""
+    for node in ast.parse(source, file).body:
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+            if node.level:
+                yield f"{file}:{node.lineno}: expected imports by full name, found a relative one"
+                continue
+        for name in (name.split(".")[0] for name in names):
+            if find_spec(name) is None:
+                yield f"{file}:{node.lineno}: expected a module {name} on the Python path, found none"
 
 
 def declared(source: str, file: str, name: str) -> Declared:
