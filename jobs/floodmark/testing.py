@@ -7,7 +7,6 @@ rows = harness.advance(datetime(2001, 1, 2, tzinfo=UTC))
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -46,6 +45,7 @@ class Harness:
             timers=hasattr(process_class, "on_timer"),
             clock_timers=hasattr(process_class, "on_clock"),
         )
+        self._file = declared.process.__code__.co_filename
         self._waiting: list[Row] = []
         self._slots: dict[Key, dict[Place, Slot]] = {}
         self._zoned = zoned
@@ -109,8 +109,7 @@ class Harness:
         return tuple(row[name] for name in self._key)
 
     def _turn(self, key: Key, rows: list[tuple[int, Row]], times: Times) -> list[dict[str, Any]]:
-        file = inspect.getsourcefile(self._class) or ""
-        caller = Caller(self._class, self._output_ddl, self._kept, times, file)
+        caller = Caller(self._class, self._output_ddl, self._kept, times, self._file)
         stored, found = self._slots.setdefault(key, {}), []
         for one in list(caller.turn(key, dict(stored), rows)):  # all of it first: a fault leaves the state as it was
             if not isinstance(one, Change):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -254,3 +256,15 @@ def test_event_times_without_a_zone() -> None:
     one = harness(Plain, zoned=False)
     one.feed({"at": naive, "k": "a"})
     assert told(one.advance(naive + timedelta(seconds=2))) == [("2001-01-01 00:00:01", 0.0, 0)]
+
+
+def test_the_documented_class_does_what_its_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "process.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {"datetime": datetime, "UTC": UTC}
+    for block in blocks:
+        exec(block, names)
+    harness = names["alarm"]
+    harness.feed({"device": "a", "at": datetime(2001, 1, 2, tzinfo=UTC), "value": 3.0})
+    assert [one["message"] for one in harness.advance(datetime(2001, 1, 2, 0, 5, tzinfo=UTC))] == ["doubled"]

@@ -198,7 +198,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
 
 
 def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
-    """The write sites of the generation that ends, from what its ledger rows name."""
+    """All write sites of the head's generation, from what its ledger rows name."""
     found = []
     for name in head.table_ids:
         role, _, rest = name.partition("/")

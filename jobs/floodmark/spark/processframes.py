@@ -96,8 +96,9 @@ class Frames:
     def given(self, session: SparkSession, rows: list[DataFrame], values: list[DataFrame]) -> DataFrame:
         """All of it with every column, each key's in one place: its values, newest first, then its rows in order."""
         nothing = session.createDataFrame([], self._given_schema())
-        every = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), [nothing, *values, *rows])
-        return every.repartition(*self.layout.key_columns).sortWithinPartitions(*self._order())
+        return (
+            united([nothing, *values, *rows]).repartition(*self.layout.key_columns).sortWithinPartitions(*self._order())
+        )
 
     def _given_schema(self) -> StructType:
         found = self._with_keys(StructType().add("waits", "boolean").add("part", "integer").add("time", "long"))
@@ -148,6 +149,11 @@ class Frames:
         ]
         keys = _renamed(self.layout.key_columns, [field.name for field in self.key])
         return taken.where(f"part = {place}").select(*keys, *values, *map(F.expr, stamps))
+
+
+def united(frames: list[DataFrame]) -> DataFrame:
+    """All rows, with the columns of all; a column that a frame lacks is null."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
 def _struct(ddl: str) -> StructType:

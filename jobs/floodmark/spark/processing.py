@@ -21,7 +21,7 @@ from floodmark.core.rules import Process, Rule
 from floodmark.spark.batch import Batch, Shape, instant
 from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
-from floodmark.spark.processframes import Frames
+from floodmark.spark.processframes import Frames, united
 from floodmark.spark.turns import OUTPUT, Work, worker
 
 
@@ -55,8 +55,7 @@ class Processed(Fold):
         if given is None:
             return Folded(None, waiting)
         held = self._taken(given, at).persist(StorageLevel.MEMORY_AND_DISK)
-        # Here the class works: once, and before anything is written, so that sinks and state see the same rows.
-        parts = {row["part"] for row in held.groupBy("part").count().collect()}
+        parts = _parts(held)
         output = self._frames.results(held.where(f"part = {OUTPUT}")) if OUTPUT in parts else None
         changed = [name for i, name in enumerate(self._process.tables) if i in parts]
         changes = {name: self._frames.changes(name, held, at.epoch) for name in changed}
@@ -95,8 +94,8 @@ class Processed(Fold):
         if not touching:
             return None
         touched = reduce(DataFrame.unionAll, touching).distinct()
-        values = [_of_keys(self._frames.value(name, found), touched) for name, found in stored.items()]
-        return self._frames.given(session, rows, values)
+        values = [self._frames.value(name, found) for name, found in stored.items()]
+        return self._frames.given(session, rows, [_of_keys(united(values), touched)] if values else [])
 
     def _due(self, batch: Batch, state: Mapping[str, StateReader], name: str, at: Moment) -> Iterator[DataFrame]:
         """New rows, and rows that have waited, before <= event time < after."""
@@ -140,6 +139,15 @@ class Processed(Fold):
         return given.mapInArrow(worker(work), schema)
 
 
+def _parts(held: DataFrame) -> set[int]:
+    """What there is in it. Here the class works: once, before anything is written, for sinks and state together."""
+    try:
+        return {row["part"] for row in held.groupBy("part").count().collect()}
+    except BaseException:
+        held.unpersist()
+        raise
+
+
 def _any_waits(batch: Batch, name: str, at: Moment) -> bool:
     newest = batch.maxima[name]
     return newest is not None and (at.after is None or newest >= at.after)
@@ -147,7 +155,7 @@ def _any_waits(batch: Batch, name: str, at: Moment) -> bool:
 
 def _of_keys(values: DataFrame, touched: DataFrame) -> DataFrame:
     """The values of the keys in `touched`; a key may have a null in it."""
-    keys = [name for name in touched.columns if name in values.columns]
-    other = touched.toDF(*(f"t_{name}" for name in keys))
-    same = reduce(lambda one, more: one & more, (F.col(name).eqNullSafe(F.col(f"t_{name}")) for name in keys))
+    other = touched.toDF(*(f"t_{name}" for name in touched.columns))
+    equal = (F.col(name).eqNullSafe(F.col(f"t_{name}")) for name in touched.columns)
+    same = reduce(lambda one, more: one & more, equal)
     return values.join(other, same, "left_semi")

@@ -201,7 +201,7 @@ class RuleRun:
         head = ledger.head
         assert head is not None
         found = self._sites(plan, ledger)
-        self._check_tables(head, found)
+        self._check_tables(head, ledger)
         for source, line in zip(sources(plan.rule).values(), head.entry.offsets, strict=True):
             source.check_identity(line)
         open_entry = Entry.parse(head.open.entry) if head.open else None
@@ -217,8 +217,8 @@ class RuleRun:
         self._report.epochs.append(epoch)
         self._tell(epoch)
 
-    def _check_tables(self, head: Head, found: generation.Sites) -> None:
-        known = [site for site in found.all() if site.name in head.table_ids]
+    def _check_tables(self, head: Head, ledger: Ledger) -> None:
+        known = generation.old_sites(head, self._home, ledger.id)
         opened = {site.name: tables.open_table(site.address) for site in known}
         recorded = {site.name: tables.recorded_version(site.address, site.app) for site in known}
         ids = {name: None if table is None else tables.table_id(table) for name, table in opened.items()}
