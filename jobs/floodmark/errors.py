@@ -18,6 +18,7 @@ FloodmarkError
     ├── Sealed              this generation was ended by a newer one
     ├── HistoryGone         what recovery needs is no longer there
     ├── InputFault          the SQL fails on a row of the input, or gives two results for one key
+    ├── ProcessFault        the rule's class fails on a row of the input, or does what no class may
     └── LedgerBroken        the ledger contradicts itself or its tables
 """
 
@@ -100,6 +101,10 @@ class HistoryGone(Final):
 
 class InputFault(Final):
     """The SQL fails on a row of the input, or gives two results for one key of a sink."""
+
+
+class ProcessFault(Final):
+    """The rule's class fails on a row of the input, or does what no class may."""
 
 
 class LedgerBroken(Final):

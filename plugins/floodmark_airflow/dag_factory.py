@@ -140,4 +140,10 @@ def _schedule(rule: Rule) -> Any:
 def _about(rule: Rule) -> str:
     streams = "\n".join(f"- stream `{name}`: {stream.kind} `{stream.address}`" for name, stream in rule.streams.items())
     sinks = "\n".join(f"- sink: {sink.kind} `{sink.address or 'the run log'}`, qos {sink.qos}" for sink in rule.sinks)
-    return f"{rule.description}\n\n{streams}\n{sinks}\n\n```sql\n{rule.sql.strip()}\n```"
+    return f"{rule.description}\n\n{streams}\n{sinks}\n\n{_work(rule)}"
+
+
+def _work(rule: Rule) -> str:
+    if rule.process is None:
+        return f"```sql\n{rule.sql.strip()}\n```"
+    return f"```python\n# {rule.process.name}, by {', '.join(rule.process.key)}\n{rule.process.source.strip()}\n```"

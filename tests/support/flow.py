@@ -17,6 +17,7 @@ from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
+CLASSES = Path(__file__).parent / "classes"
 START = datetime(2001, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.float64()), ("n", pa.int64())])
 TUMBLING = """
@@ -71,6 +72,7 @@ class Flow:
     settings: dict[str, Any] = field(default_factory=dict)
     stream: dict[str, Any] = field(default_factory=dict)
     sinks: int = 2
+    process: str | None = None  # a class of the modules in `classes` beside this file, in place of the SQL
 
     @property
     def source(self) -> str:
@@ -92,7 +94,7 @@ class Flow:
         return {
             "rule": self.name,
             "streams": {"events": {key: value for key, value in stream.items() if value is not None}},
-            "sql": self.sql,
+            **({"process": self.process, "key": ["k"]} if self.process else {"sql": self.sql}),
             "sinks": [{"delta": self.sink(i)} for i in range(self.sinks)],
             "spark": {"shuffle_partitions": 2},
             **self.settings,
@@ -102,7 +104,19 @@ class Flow:
         path = self.root / "rules" / f"{self.name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(self.text(), sort_keys=False))
+        if self.process and not path.with_name(self.module).exists():
+            self.write_class((CLASSES / self.module).read_text())
         return path
+
+    @property
+    def module(self) -> str:
+        return f"{str(self.process).split(':')[0]}.py"
+
+    def write_class(self, text: str) -> None:
+        """The rule's class as of now; one that is there already stays when the rule is written again."""
+        path = self.root / "rules" / self.module
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
     def rule(self) -> Rule:
         return load_rule(self.write_rule(), os.environ)

@@ -39,6 +39,38 @@ def _event(one: Mapping[str, Any]) -> tuple[Any, ...]:
     return one["k"], one["at"], one["v"], one["n"]
 
 
+def totals(events: Iterable[Mapping[str, Any]], watermark: datetime) -> list[tuple[Any, ...]]:
+    """What the class Totals of the test rules gives for all rows and timers before the watermark, sorted."""
+    found: list[tuple[Any, ...]] = []
+    by_key: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+    for one in events:
+        if one["at"] < watermark:
+            by_key[one["k"]].append(one)
+    for k, rows in by_key.items():
+        found += _totals_of(k, sorted(rows, key=lambda row: (row["at"], _null_first(row["n"]))), watermark)
+    return ordered(found)
+
+
+def _null_first(n: int | None) -> tuple[bool, int]:
+    return n is not None, n or 0
+
+
+def _totals_of(k: Any, rows: list[Mapping[str, Any]], watermark: datetime) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    last: tuple[datetime, Any, list[Any]] | None = None
+    quiet = timedelta(seconds=40)
+    for count, row in enumerate(rows, 1):
+        if count > 1 and rows[count - 2]["at"] + quiet < row["at"]:
+            alarm = rows[count - 2]["at"] + quiet
+            found.append((k, alarm, "quiet", last and last[1], None))
+            last = (alarm, -1, [])
+        gap = None if last is None else (row["at"] - last[0]).total_seconds()
+        found.append((k, row["at"], f"row {last and last[2]}", count, gap))
+        last = None if row["n"] == 3 else (row["at"], row["n"], [*(last[2] if last else []), row["n"]][-3:])
+    alarm = rows[-1]["at"] + quiet
+    return [*found, (k, alarm, "quiet", last and last[1], None)] if alarm < watermark else found
+
+
 def ordered(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 

@@ -184,7 +184,8 @@ def with_line(text: str, old: str, new: str) -> str:
             "rule: delays\nzzz: 1",
             "2: zzz: unknown key 'zzz': expected one of rule, description, streams",
         ),
-        ("rule: delays", "rule: delays\nprocess: a:B", "2: process: process: needs state that is not there yet"),
+        ("rule: delays", "rule: delays\nprocess: a:B", "1: expected either `sql: ...` or `process: module:Class`"),
+        ("rule: delays", "rule: delays\nkey: [a]", "1: expected `key` only beside `process`, found it beside `sql`"),
         (
             "rule: delays",
             "rule: delays\nclose_idle_after: 1 hour",
@@ -406,9 +407,9 @@ def test_every_problem_is_listed_in_the_order_of_the_file(refused: Any) -> None:
 
 
 def test_only_one_problem_for_one_mistake(refused: Any) -> None:
-    text = with_line(GOOD, "sql: |\n", "process: a:B\nx: |\n")
-    assert [problem for problem in refused(text) if "process" in problem or " sql:" in problem] == [
-        "delays.yaml:7: process: process: needs state that is not there yet"
+    text = with_line(GOOD, "sql: |\n", "group: a\nx: |\n")
+    assert [problem for problem in refused(text) if "group" in problem.split("one of")[0]] == [
+        "delays.yaml:7: group: group: needs state that is not there yet"
     ]
 
 
@@ -523,3 +524,38 @@ def test_the_schema_refuses_unknown_keys() -> None:
 def test_the_schema_knows_every_kind() -> None:
     assert set(rule_file.SINK_KINDS) <= set(rule_file.WrittenSink.model_fields)
     assert set(rule_file.SOURCE_KINDS) <= set(rule_file.WrittenStream.model_fields)
+
+
+RUNNING = """\
+rule: delays
+streams: {flights: {delta: /lake/flights}}
+unbounded: true
+sql: SELECT origin AS o, dest, count(*) AS n FROM flights GROUP BY origin, dest
+sinks: [{delta: /lake/delays, key: [Dest, o]}]
+"""
+
+
+def test_running_totals_go_to_sinks_that_know_a_result_by_its_key(load: Load) -> None:
+    assert load(RUNNING).query.running is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("unbounded: true\n", "", "sql: GROUP BY without a window keeps a row for every key, for ever: add a window"),
+        (" GROUP BY origin, dest", "", "aggregate count without GROUP BY window(...)"),
+        (", key: [Dest, o]", "", "sinks[0]: expected `key: [dest, o]`, the columns of the GROUP BY, found none"),
+        ("[Dest, o]", "[dest]", "found key: [dest]"),
+        ("[Dest, o]", "[dest, o], newest: n", "sinks[0].newest: expected no `newest`"),
+        ("SELECT origin AS o,", "SELECT", "sql: expected every column of the GROUP BY in the SELECT"),
+        (
+            "count(*) AS n FROM flights GROUP BY origin, dest",
+            "origin AS n FROM flights",
+            "unbounded: expected a GROUP BY",
+        ),
+    ],
+)
+def test_running_totals_that_would_go_wrong(
+    refused: Callable[..., list[str]], old: str, new: str, problem: str
+) -> None:
+    assert any(problem in line for line in refused(RUNNING.replace(old, new)))

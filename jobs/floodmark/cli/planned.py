@@ -13,7 +13,7 @@ from floodmark.cli import output
 from floodmark.connectors.news import look
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
-from floodmark.core.rules import Rule, Sink, StartAt, Stream
+from floodmark.core.rules import Process, Rule, Sink, StartAt, Stream
 from floodmark.core.windows import OverSpec, SessionSpec
 from floodmark.core.yamltree import Tree, read_yaml
 from floodmark.errors import FloodmarkError
@@ -21,6 +21,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
 if TYPE_CHECKING:
+    from floodmark.core.sql.running import Running
     from floodmark.core.windows import Spec
 
 VARIABLE = re.compile(r"(?<!\$)\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}")
@@ -133,6 +134,12 @@ def _start(start: str | StartAt) -> str:
 
 
 def _state(rule: Rule) -> Iterator[str]:
+    if rule.process is not None:
+        yield from _class(rule.process)
+        return
+    if rule.query.running is not None:
+        yield from _totals(rule.query.running)
+        return
     if not rule.query.windows:
         yield "stateless: each epoch's rows go through the SQL, nothing is kept"
         return
@@ -142,6 +149,27 @@ def _state(rule: Rule) -> Iterator[str]:
     yield "emitted: each window's result, once, when it is final"
     if rule.query.star:
         yield "all columns of the input are kept, for the SQL selects *"
+
+
+def _totals(running: Running) -> Iterator[str]:
+    parts = ", ".join(partial.name for partial in running.partials) or "nothing but the key"
+    yield f"totals by ({', '.join(running.keys)}): what each epoch adds to a key ({parts})"
+    yield "without bound: one row for every key, for ever (`unbounded: true`)"
+    yield "emitted: in each epoch the new result of every key that it touches"
+
+
+def _class(process: Process) -> Iterator[str]:
+    yield f"class {process.module}:{process.name}, called for each {', '.join(process.key)} and event time"
+    for name in process.tables:
+        columns = f" ({process.state[name]})" if name in process.state else ""
+        lives = process.ttl_us.get(name)
+        until = f"{format_duration(lives)} after it was put" if lives else "deleted"
+        timed = f"{name}: those that have not fired" if name not in (*process.state, "counters") else ""
+        yield timed or f"{name}{columns}: the newest value of each key, until {until}"
+    yield "kept beside that: the input rows that the watermark has not passed, with all columns"
+    yield "emitted: what the class gives for a row, once, when the watermark has passed the row"
+    if process.clock_timers:
+        yield "clock timers wait for an epoch: without new input none comes"
 
 
 def _window(window: Spec) -> Iterator[str]:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
+from floodmark.cli.tablerows import plain
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from floodmark.core.records import Head
-    from floodmark.core.rules import Rule
+    from floodmark.core.rules import Process, Rule
+    from floodmark.core.sql.running import Running
 
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")]
 Found = list[dict[str, Any]]
@@ -27,11 +29,15 @@ def state(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """The rows that a rule keeps because a window that is not final needs them, oldest epoch first.
+    """What a rule keeps: rows that a window not yet final needs, oldest epoch first; or values and totals by key.
 
     Example: `floodmark state departure_delays --limit 5`
     """
     rule, head = _begun(rules, home.absolute(), name)
+    if rule.process is not None:
+        return _values(rule, rule.process, head, home.absolute(), limit, as_json)
+    if rule.query.running is not None:
+        return _totals(rule, rule.query.running, head, home.absolute(), limit, as_json)
     if not rule.query.windows:
         return _nothing_kept(rule, as_json)
     from floodmark.cli.openwindows import state_table, still_needed, timed
@@ -48,6 +54,30 @@ def state(
     for stream, (count, rows) in found.items():
         _print(rows, f"{name}: {count} rows of stream {stream} kept at epoch {head.epoch}")
     return None
+
+
+def _values(rule: Rule, process: Process, head: Head, root: Path, limit: int, as_json: bool) -> None:
+    from floodmark.cli.values import values, waiting
+
+    found = {stream: waiting(rule, head, root, stream, limit) for stream in rule.streams}
+    found |= {table: values(rule, process, head, root, table, limit) for table in process.tables}
+    if as_json:
+        tables = {table: {"rows": count, "shown": rows} for table, (count, rows) in found.items()}
+        return output.document({"rule": rule.rule, "epoch": head.epoch, "streams": tables})
+    for table, (count, rows) in found.items():
+        what = f"rows of stream {table} waiting" if table in rule.streams else f"values of {table}"
+        _print(rows, f"{rule.rule}: {count} {what} at epoch {head.epoch}")
+    return None
+
+
+def _totals(rule: Rule, running: Running, head: Head, root: Path, limit: int, as_json: bool) -> None:
+    from floodmark.cli.values import TOTALS, totals
+
+    count, rows = totals(rule, running, head, root, limit)
+    if as_json:
+        tables = {TOTALS: {"rows": count, "shown": rows}}
+        return output.document({"rule": rule.rule, "epoch": head.epoch, "streams": tables})
+    return _print(rows, f"{rule.rule}: totals of {count} keys at epoch {head.epoch}")
 
 
 def late(
@@ -117,12 +147,7 @@ def _first(table: DeltaTable, condition: str, limit: int, order: str = "ASC") ->
 
     count = query(table, f"SELECT count(*) AS rows FROM t WHERE {condition}")[0]["rows"]  # noqa: S608 - it is ours
     rows = query(table, f"SELECT * FROM t WHERE {condition} ORDER BY _epoch {order} LIMIT {limit}")  # noqa: S608
-    return count, [{key: _plain(value) for key, value in row.items()} for row in rows]
-
-
-def _plain(value: Any) -> Any:
-    """Times in ISO 8601, as everywhere else."""
-    return value.isoformat().replace("+00:00", "Z") if hasattr(value, "isoformat") else value
+    return count, [{key: plain(value) for key, value in row.items()} for row in rows]
 
 
 def _print(rows: Found, title: str) -> None:

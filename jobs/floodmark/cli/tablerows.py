@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from floodmark.core.records import Head
@@ -17,3 +17,14 @@ def committed(head: Head) -> str:
 def quoted(column: str) -> str:
     doubled = column.replace('"', '""')
     return f'"{doubled}"'
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: times in ISO 8601, as everywhere else."""
+    if isinstance(value, dict):
+        return {str(plain(key)): plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat().replace("+00:00", "Z") if hasattr(value, "isoformat") else value

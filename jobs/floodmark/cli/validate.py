@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
-from floodmark.errors import FloodmarkError, Refused, worst
+from floodmark.errors import FloodmarkError, Refused, RuleInvalid, worst
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Rule
@@ -79,7 +79,7 @@ def _folder(folder: Path) -> list[Result]:
     from floodmark.cli.selection import load
 
     found = load(folder)
-    good = [Result(_file_of(folder, name), rule) for name, rule in found.good.items()]
+    good = [_importable(Result(_file_of(folder, name), rule)) for name, rule in found.good.items()]
     bad = [Result(str(folder / file), None, fault) for file, fault in found.bad.items()]
     if not good and not bad:
         none = Refused(f"no rule file (*.yaml) in {folder}: `floodmark init` writes a first one")
@@ -97,9 +97,20 @@ def _file(path: Path) -> Result:
     from floodmark.core.rules import load_rule
 
     try:
-        return Result(str(path), load_rule(path, os.environ))
+        return _importable(Result(str(path), load_rule(path, os.environ)))
     except FloodmarkError as fault:
         return Result(str(path), None, fault)
+
+
+def _importable(result: Result) -> Result:
+    """The same, after a look for the modules that the rule's class needs: not every place that reads rules has them."""
+    from floodmark.core.process.reading import missing_imports
+
+    process = result.rule.process if result.rule else None
+    missing = list(missing_imports(process.source, process.file)) if process else []
+    if not missing:
+        return result
+    return Result(result.file, result.rule, RuleInvalid("\n".join(f"{result.file}: process: {one}" for one in missing)))
 
 
 def _side_by_side(results: list[Result]) -> list[Result]:

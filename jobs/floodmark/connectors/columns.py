@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 from floodmark.errors import WrongColumn
 
 if TYPE_CHECKING:
-    from floodmark.core.rules import Rule, Stream
+    from floodmark.core.rules import Process, Rule, Stream
 
+# Types that two keys can be compared by without a doubt.
+KEY_TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "binary", "date", "timestamp",
+             "timestamp_ntz")  # fmt: skip
+_DELTA_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 TIMES = ("timestamp", "timestamp_ntz")
 # The expression that makes a time of a column that is none, by Delta type.
 MAKES_TIME = {
@@ -40,12 +44,34 @@ def _words(text: str | None) -> set[str]:
 def check_columns(rule: Rule, name: str, found: Mapping[str, str]) -> None:
     """Raise WrongColumn where stream `name` lacks its event time, or has a column that hides the SQL's window."""
     _check_event_time(name, rule.streams[name], found)
+    if rule.process is not None:
+        _check_key(rule.process, name, rule.streams[name], found)
     hidden = {"window", "session_window"} & set(map(str.lower, found))
     if hidden and rule.query.windows:  # in this order: analysing the SQL takes long
         raise WrongColumn(
             f"stream {name}: expected no column named `{min(hidden)}`, for it cannot be told from the window; found "
             f"{', '.join(found)}: rename it in the table"
         )
+
+
+def is_key_type(kind: str) -> bool:
+    """Whether two values of the type (as Spark writes it) are equal or not, beyond doubt."""
+    return kind.partition("(")[0] in KEY_TYPES
+
+
+def _check_key(process: Process, name: str, stream: Stream, found: Mapping[str, str]) -> None:
+    """Raise WrongColumn where a key column is missing, or of a type that cannot be compared."""
+    types = {column.lower(): _DELTA_NAMES.get(kind, kind) for column, kind in found.items()}
+    if stream.event_time and stream.event_time.expr:
+        types[stream.event_time.name.lower()] = "timestamp"
+    for column in process.key:
+        kind = types.get(column.lower())
+        if kind is None:
+            raise WrongColumn(f"stream {name}: expected the key column {column!r}, found columns {', '.join(found)}")
+        if not is_key_type(kind):
+            raise WrongColumn(
+                f"stream {name}: expected key column {column!r} of a type out of {', '.join(KEY_TYPES)}, found {kind}"
+            )
 
 
 def _check_event_time(name: str, stream: Stream, found: Mapping[str, str]) -> None:

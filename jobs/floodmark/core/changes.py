@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from floodmark.core.rules import Rule, Sink
+from collections.abc import Iterator, Sequence
+
+from floodmark.core.ddl import Column, columns_of, fits
+from floodmark.core.rules import Process, Rule, Sink
 from floodmark.errors import RuleChanged
 
 
@@ -10,7 +13,8 @@ def check_edit(old: Rule, new: Rule) -> None:
     """Raise RuleChanged, naming each field, where `new` does not fit the progress made with `old`.
 
     Sinks may be added; schedule, description, epoch, Airflow and Spark settings and stateless SQL may change
-    (that its columns stay the same is checked where types are known).
+    (that its columns stay the same is checked where types are known). So may the text of a class, and its state where
+    every stored value still fits: states and columns added or dropped, types made wider.
     """
     broken = [what for what, changed in _forbidden(old, new) if changed]
     if broken:
@@ -25,13 +29,30 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
     same_sql = old.sql == new.sql or not (old.query.stateful or new.query.stateful)
     return [
         ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
-        ("sql", not same_sql),
+        ("sql", not same_sql or (old.process is None) != (new.process is None)),
+        *(_process(old.process, new.process) if old.process and new.process else ()),
         ("qos", old.qos != new.qos or _sink_qos(old) != _sink_qos(new, only=old)),
         ("timezone", old.timezone != new.timezone),
         ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),
         ("sinks (one was removed)", not kept),
         ("key, newest or delete of a sink", kept and _merging(old) != _merging(new, only=old)),
     ]
+
+
+def _process(old: Process, new: Process) -> Iterator[tuple[str, bool]]:
+    yield "key", old.key != new.key
+    yield "output of the class", old.output != new.output
+    for name in old.state.keys() & new.state.keys():
+        for column in misfits(columns_of(old.state[name]), columns_of(new.state[name])):
+            yield f"state[{name!r}] {column}", True
+
+
+def misfits(old: Sequence[Column], new: Sequence[Column]) -> Iterator[str]:
+    """The columns of `old` whose values `new` cannot take: `NAME from TYPE to TYPE`."""
+    types = {column.name: column.type for column in new}
+    for name, kind in ((column.name, column.type) for column in old if column.name in types):
+        if not fits(kind, types[name]):
+            yield f"{name} from {kind} to {types[name]}"
 
 
 def _streams(rule: Rule) -> list[object]:

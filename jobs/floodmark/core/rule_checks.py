@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.addresses import same_address, within
 from floodmark.core.delivery import delivery
-from floodmark.core.rule_model import Rule
+from floodmark.core.rule_model import Process, Rule
 from floodmark.core.sql import SqlAt
 from floodmark.core.yamltree import Path as Field
 
@@ -25,7 +25,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from _upserts(rule)
     yield from _epoch(rule)
     yield from _schedule(rule)
-    yield from _sql(rule)
+    yield from _sql(rule) if rule.process is None else _process(rule, rule.process)
 
 
 def _streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
@@ -105,6 +105,40 @@ def _schedule(rule: Rule) -> Iterator[Problem]:
 
     if isinstance(rule.schedule, str) and not rule.schedule.startswith("@") and not croniter.is_valid(rule.schedule):
         yield ("schedule",), f"expected cron with five fields (quoted), such as '*/5 * * * *', found {rule.schedule!r}"
+
+
+def _process(rule: Rule, process: Process) -> Iterator[Problem]:
+    for name, stream in rule.streams.items():
+        if stream.event_time is None or stream.lateness_us is None:
+            yield (
+                ("streams", name),
+                "expected `event_time` and `lateness` (a duration such as 30 minutes; 0 seconds where rows come in "
+                "order): a class gets its rows in the order of event time, once no earlier one can come",
+            )
+        if name.lower() in map(str.lower, process.tables):
+            yield ("process",), f"expected names of state that no stream has, found {name}: rename it in {process.file}"
+    yield from _key(process)
+    if rule.qos == 2:
+        yield from _unstable(process)
+
+
+def _key(process: Process) -> Iterator[Problem]:
+    from floodmark.core.ddl import columns_of
+    from floodmark.core.process.reading import OWN_COLUMNS
+
+    key = {name.lower(): name for name in process.key}
+    taken = [name for column, name in key.items() if column in OWN_COLUMNS or column.startswith("_")]
+    if taken:
+        yield ("key",), f"expected columns without a leading _ and none of {', '.join(OWN_COLUMNS)}, found {taken[0]}"
+    for state, ddl in process.state.items():
+        for column in (column.name for column in columns_of(ddl) if column.name.lower() in key):
+            yield ("process",), f"state[{state!r}]: expected columns beside those of the key, found {column}: rename it"
+
+
+def _unstable(process: Process) -> Iterator[Problem]:
+    from floodmark.core.process.stable import unstable
+
+    yield from ((("process",), problem) for problem in unstable(process.source, process.file))
 
 
 def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:

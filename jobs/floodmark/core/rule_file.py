@@ -20,6 +20,7 @@ from floodmark.core.rule_model import (
     AssetSchedule,
     EpochLimits,
     EventTime,
+    Process,
     Qos,
     Rule,
     Sink,
@@ -32,11 +33,12 @@ SOURCE_KINDS = ("delta",)
 SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
-LATER_RULE_KEYS = ("process", "key", "close_idle_after", "group", "expect", "ttl", "timers")
+LATER_RULE_KEYS = ("close_idle_after", "group", "expect")
 LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "lookup", "idle_after")
 LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 _CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#L?-]+")
 _CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
 # Settings that have a place of their own in the rule file, or on which the promise hangs.
@@ -365,13 +367,36 @@ def _sinks(value: object) -> object:
     return value
 
 
+def _class(value: str) -> str:
+    if not re.fullmatch(_CLASS[1:-1], value, re.ASCII):
+        raise ValueError("expected module:Class, such as alarms:Alarm for the class Alarm in alarms.py")
+    return value
+
+
+def _class_key(value: object) -> object:
+    if not isinstance(value, list) or not value:
+        raise ValueError("expected a list of at least one column, such as [device]")
+    lower = [_column(_text_of(name)).lower() for name in value]
+    if len(set(lower)) < len(lower):
+        raise ValueError("expected each column once")
+    return value
+
+
+def _text_of(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected column names as text")
+    return value
+
+
 class WrittenRule(Written):
     """A Floodmark rule file."""
 
     rule: Annotated[str, AfterValidator(_rule_name), BeforeValidator(_text), Field(pattern=_RULE_NAME)]
     description: Text = ""
     streams: Annotated[dict[str, WrittenStream], BeforeValidator(_streams), Field(min_length=1)]
-    sql: Filled
+    sql: Filled | None = None
+    process: Annotated[str, AfterValidator(_class), BeforeValidator(_text), Field(pattern=_CLASS)] | None = None
+    key: Annotated[list[str], BeforeValidator(_class_key), Field(min_length=1)] | None = None
     unbounded: bool = False
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
@@ -381,13 +406,28 @@ class WrittenRule(Written):
     spark: WrittenSpark = WrittenSpark()
     airflow: WrittenAirflow = WrittenAirflow()
 
-    def resolved(self, digest: str) -> Rule:
+    @model_validator(mode="after")
+    def _sql_or_process(self) -> WrittenRule:
+        given = self.model_fields_set & {"sql", "process", "key"}
+        if (self.sql is None) == (self.process is None):
+            both = "both" if self.sql is not None else "neither"
+            raise ValueError(f"expected either `sql: ...` or `process: module:Class` with `key: [...]`, found {both}")
+        if self.sql is not None and "key" in given:
+            raise ValueError("expected `key` only beside `process`, found it beside `sql`: SQL has GROUP BY")
+        if self.process is not None and self.key is None:
+            raise ValueError(
+                "expected `key: [column, ...]` beside `process`, found nothing: a class sees one key's rows"
+            )
+        return self
+
+    def resolved(self, digest: str, process: Process | None = None) -> Rule:
         """The rule with every default filled in; `digest`: the hash of the file before substitution."""
         return Rule(
             rule=self.rule,
             description=self.description,
             streams={name: _stream(written, self.timezone) for name, written in self.streams.items()},
-            sql=self.sql,
+            sql=self.sql or "",
+            process=process,
             unbounded=self.unbounded,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),

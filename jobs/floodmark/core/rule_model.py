@@ -49,6 +49,35 @@ class Stream(Model):
     start: Literal["earliest", "latest"] | StartAt = "earliest"
 
 
+class Process(Model):
+    """A class in place of SQL, as its module's text declares it; `source` is that text, so an open epoch has its own.
+
+    `output` and `state` are DDL in one spelling; `ttl_us`: lifetimes in microseconds by table; `timers` and
+    `clock_timers`: whether the class has the methods that they call.
+    """
+
+    module: str
+    name: str
+    key: tuple[str, ...]
+    output: str
+    state: dict[str, str]
+    ttl_us: dict[str, int]
+    timers: bool
+    clock_timers: bool
+    source: str
+
+    @property
+    def file(self) -> str:
+        """How messages and tracebacks name the module's file."""
+        return f"{self.module.replace('.', '/')}.py"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of its state tables, without those of the rows that wait for the watermark."""
+        timers = [name for name, there in (("timers", self.timers), ("clock_timers", self.clock_timers)) if there]
+        return (*self.state, "counters", *timers)
+
+
 class EpochLimits(Model):
     """At most so much input in one epoch; None: no limit."""
 
@@ -100,12 +129,16 @@ def _by_name(streams: dict[str, Stream]) -> dict[str, Stream]:
 
 
 class Rule(Model):
-    """A resolved rule. `hash` is of the file's content before substitution: the same in every environment."""
+    """A resolved rule: it has either `sql` or `process`.
+
+    `hash` is of the file's content before substitution, and of its class's module: the same in every environment.
+    """
 
     rule: str
     description: str = ""
     streams: Annotated[dict[str, Stream], AfterValidator(_by_name)]
-    sql: str
+    sql: str = ""
+    process: Process | None = None
     unbounded: bool = False
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
@@ -123,8 +156,14 @@ class Rule(Model):
 
     @cached_property
     def query(self) -> Query:
-        """What the SQL is and needs. Raises SqlRefused (never for a rule that `load_rule` gave)."""
-        from floodmark.core.sql import analyse
+        """What the SQL is and needs. Raises SqlRefused (never for a rule that `load_rule` gave).
+
+        A class reads all columns of all streams, and has no window.
+        """
+        from floodmark.core.sql import Query, analyse
+
+        if self.process is not None:
+            return Query("", tuple(self.streams), frozenset(), star=True, windows=(), fault=None)
 
         times = {name: stream.event_time.name if stream.event_time else None for name, stream in self.streams.items()}
         return analyse(self.sql, times, self.qos)

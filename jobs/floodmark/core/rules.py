@@ -22,6 +22,7 @@ from floodmark.core.rule_model import (
     AssetSchedule,
     EpochLimits,
     EventTime,
+    Process,
     Rule,
     Sink,
     SparkSettings,
@@ -40,6 +41,7 @@ __all__ = [
     "AssetSchedule",
     "EpochLimits",
     "EventTime",
+    "Process",
     "Rule",
     "Sink",
     "SparkSettings",
@@ -70,11 +72,32 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     value = _substituted(tree.value, env, (), problems)
     problems.raise_any()
     written = _written(value, path, problems)
-    rule = written.resolved(digest)
+    process = _process(written, path.parent, problems)
+    if process is not None:
+        digest = hashlib.sha256(f"{digest}{process.source}".encode()).hexdigest()
+    rule = written.resolved(digest, process)
     for field, problem in () if checked and checked(rule) else check(rule):
         problems.add(field, problem)
     problems.raise_any()
     return rule
+
+
+def _process(written: WrittenRule, folder: Path, problems: _Problems) -> Process | None:
+    """What the rule's class declares, from the text of its module in `folder` or on the Python path."""
+    if written.process is None:
+        return None
+    from floodmark.core.process.reading import declared, find
+
+    module, _, name = written.process.partition(":")
+    try:
+        file = find(module, folder)
+        source = file.read_text(encoding="utf-8")
+        found = declared(source, f"{module.replace('.', '/')}.py", name)
+    except (ValueError, OSError) as fault:  # a UnicodeDecodeError is a ValueError
+        problems.add(("process",), str(fault))
+        problems.raise_any()
+        raise
+    return Process(module=module, name=name, key=tuple(written.key or ()), source=source, **vars(found))
 
 
 def load_rules(
@@ -232,8 +255,6 @@ def _name_later_keys(value: dict[str, Any], problems: _Problems) -> None:
         for key in [key for key in mapping if key in later]:
             del mapping[key]
             problems.add((*field, key), f"{key}: {NOT_THERE_YET}" if not field else "is not there yet")
-            if key == "process":
-                value.setdefault("sql", "SELECT 1")  # one problem is enough: a missing `sql` is no second one
 
 
 def _places_of_later_keys(value: dict[str, Any]) -> Iterator[tuple[Field, dict[str, Any], tuple[str, ...]]]:

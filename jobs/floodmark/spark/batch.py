@@ -177,7 +177,7 @@ class Batch:
     """One epoch's rows, sorted. `counts` and `maxima` come from one pass; the frames are lazy."""
 
     def __init__(self, frame: DataFrame, rule: Rule, shape: Shape, limits: Limits):
-        self._rule, self._shape, self._limits = rule, shape, limits
+        self._rule, self.shape, self._limits = rule, shape, limits
         self._frame = frame.withColumn("_kind", F.expr(self._kind()))
         self.counts: dict[str, Counts] = {}
         self.maxima: dict[str, int | None] = {}
@@ -200,14 +200,14 @@ class Batch:
 
     def _measures(self) -> list[Column]:
         found: list[Column] = []
-        for i in range(len(self._shape.streams)):
+        for i in range(len(self.shape.streams)):
             found += [F.expr(f"count_if(_s = {i} AND _kind = {kind})").alias(f"{KINDS[kind]}{i}") for kind in EVERY]
             found.append(F.expr(f"max(CASE WHEN _s = {i} AND _kind = {FOLDED} THEN _t END)").alias(f"max{i}"))
         return found
 
     def _take(self, found: Row | None) -> None:
         assert found is not None
-        for i, name in enumerate(self._shape.streams):
+        for i, name in enumerate(self.shape.streams):
             filtered, no_time, ahead, late, folded = (found[f"{kind}{i}"] for kind in KINDS)
             dead = no_time + ahead
             read = filtered + dead + late + folded
@@ -216,7 +216,7 @@ class Batch:
 
     def folded(self, name: str) -> DataFrame:
         """Rows of stream `name` for the rule's SQL, with the stream's own column names."""
-        place = list(self._shape.streams).index(name)
+        place = list(self.shape.streams).index(name)
         counts = self.counts[name]
         rows = self._frame.where(f"_s = {place}")
         if counts.folded < counts.read:  # else there is nothing to look for again
@@ -233,7 +233,7 @@ class Batch:
                 F.expr(self._reason()).alias("_reason"),
                 F.lit(offsets[name]).alias("_source"),
             )
-            for i, name in enumerate(self._shape.streams)
+            for i, name in enumerate(self.shape.streams)
         ]
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
@@ -242,8 +242,8 @@ class Batch:
         return f"CASE _kind {cases} END"
 
     def _own(self, name: str) -> list[Column]:
-        prefix = self._shape.prefix(name)
-        return [F.col(f"`{prefix}{field.name}`").alias(field.name) for field in self._shape.streams[name]]
+        prefix = self.shape.prefix(name)
+        return [F.col(f"`{prefix}{field.name}`").alias(field.name) for field in self.shape.streams[name]]
 
 
 def set_apart_schema(shape: Shape) -> StructType:

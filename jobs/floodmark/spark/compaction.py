@@ -34,7 +34,7 @@ def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Si
 
 def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], head: Head) -> dict[str, DataFrame]:
     """The rows of committed epochs in each state table, as the epoch to come will see them."""
-    coming = Moment(head.epoch + 1, head.watermark, head.watermark, head.lost)
+    coming = Moment(head.epoch + 1, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
     found = {}
     for name, site in sites.items():
         rows = state_rows(session, site.address, fold.tables[name], None, None)

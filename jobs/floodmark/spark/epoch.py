@@ -3,7 +3,8 @@
 1. PLAN     Spark has planned the range and written its offset log.
 2. READ     one pass over the batch: what becomes of each row, counts, the new watermark.
 3. INTENT   ledger row, before any effect. A retry writes it again first, which fences a live twin, and compares.
-4. FOLD     batch and state of committed epochs -> output rows, and state changes stamped with this epoch.
+4. FOLD     batch and state of committed epochs -> output rows, and state changes stamped with this epoch. It has no
+            effect, so a new epoch's is made before its intent: a class that fails leaves no epoch open.
 5. WRITE    state, late, dead and sinks, side by side.
 6. VERIFY   what the tables say was written is what this attempt computed.
 7. COMMIT   ledger row: the only commit point.
@@ -138,12 +139,19 @@ class EpochFolder:
         with self._timed("read"):
             batch = self._read(frame, entry)
         intent = self._intent(entry, batch)
-        if reopened is None:
-            self._intend(intent)
-        else:
+        if reopened is not None:
             same_reading(self.rule, self.head.epoch + 1, reopened, intent)
         with self._timed("fold"):
             folded = self._fold(batch, intent)
+        try:
+            if reopened is None:
+                self._intend(intent)
+            return self._written(batch, folded, entry, intent)
+        finally:
+            folded.release()
+
+    def _written(self, batch: Batch, folded: Folded, entry: Entry, intent: Intent) -> Commit:
+        with self._timed("fold"):
             output = None if folded.output is None else self._output(folded.output, batch)
         with self._timed("write"):
             written = self._write([*self._own_works(batch, folded, entry), *self._for_sinks(output)], intent)
@@ -181,7 +189,8 @@ class EpochFolder:
         self._reach("intent.after")
 
     def _fold(self, batch: Batch, intent: Intent) -> Folded:
-        moment = Moment(self.head.epoch + 1, intent.watermark_before, intent.watermark, self.head.lost)
+        clock = Entry.parse(intent.entry).clock_ms * 1000
+        moment = Moment(self.head.epoch + 1, intent.watermark_before, intent.watermark, self.head.lost, clock)
         schemas = self._plan.fold.tables
         state = {
             name: partial(state_rows, self._session, site.address, schemas[name], self._plan.fold.time_of(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, RunFailed
+from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, ProcessFault, RunFailed
 
 REWRITTEN = (
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
@@ -51,6 +52,9 @@ def _messages(fault: Any) -> Iterator[str]:
 
 
 def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
+    of_class = re.search(r"ProcessFault: (.+)", text) or re.search(r"RuleInvalid: (.+ cannot be imported: .+)", text)
+    if of_class:
+        return ProcessFault(f"rule {rule}: {of_class[1].strip()}")
     line = text.split("\n", 1)[0]
     if any(name in condition or name in text for name in REWRITTEN):
         return HistoryGone(

@@ -19,12 +19,13 @@ StateReader = Callable[[int | None], DataFrame | None]
 
 @dataclass(frozen=True)
 class Moment:
-    """Where an epoch stands: watermarks in microseconds, and the epochs whose state must not be seen."""
+    """Where an epoch stands: watermarks and its recorded clock in microseconds, and epochs whose state is not seen."""
 
     epoch: int
     before: int | None
     after: int | None
     lost: tuple[int, ...]
+    clock: int
 
     def committed(self, rows: DataFrame) -> DataFrame:
         """Of the rows of a state table those of epochs that are committed; another attempt at this one left others."""
@@ -34,10 +35,18 @@ class Moment:
 
 @dataclass(frozen=True)
 class Folded:
-    """Output rows (None: no result is due) and, for each state table that gets rows, those to append."""
+    """Output rows (None: no result is due) and, for each state table that gets rows, those to append.
+
+    `held`: what is kept in memory or on disk for them until the epoch has ended.
+    """
 
     output: DataFrame | None
     changes: dict[str, DataFrame] = field(default_factory=dict)
+    held: DataFrame | None = None
+
+    def release(self) -> None:
+        if self.held is not None:
+            self.held.unpersist()
 
 
 class Fold(ABC):

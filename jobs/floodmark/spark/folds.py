@@ -1,4 +1,4 @@
-"""The planner: which kind of state a rule's SQL needs."""
+"""The planner: which kind of state a rule needs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from pyspark.sql.types import StructType
 from floodmark.core.rules import Rule
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
+from floodmark.spark.processing import Processed
 from floodmark.spark.totals import RunningTotals
 from floodmark.spark.windowrows import WindowRows
 
 
 def fold_of(rule: Rule, shape: Shape, session: SparkSession) -> Fold:
     """The fold of a rule over streams of this shape."""
+    if rule.process is not None:
+        return Processed(rule, shape, rule.process)
     if rule.query.running is not None:
         return RunningTotals(rule, shape, rule.query.running, session)
     windows = rule.query.windows

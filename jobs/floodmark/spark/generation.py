@@ -105,11 +105,15 @@ def make_tables(session: SparkSession, plan: Plan, home: Home, ledger: str, gene
     for site in found.state.values():
         shutil.rmtree(Path(site.address), ignore_errors=True)
     apart = set_apart_schema(plan.fold.shape)
-    own = [(site, plan.fold.tables[name], _state_properties(plan, name)) for name, site in found.state.items()]
-    own += [(site, apart, {}) for site in (found.late, found.dead)]
-    making = [partial(sites.create, session, site.address, schema, ledger, more) for site, schema, more in own]
+    making = [partial(make_state, session, plan, name, site, ledger) for name, site in found.state.items()]
+    making += [partial(sites.create, session, site.address, apart, ledger) for site in (found.late, found.dead)]
     side_by_side([*making, *(partial(make_sink, session, plan, site, ledger) for site in found.sinks.values())])
     return found
+
+
+def make_state(session: SparkSession, plan: Plan, name: str, site: Site, ledger: str) -> None:
+    """Make a state table, unless it is there."""
+    sites.create(session, site.address, plan.fold.tables[name], ledger, _state_properties(plan, name))
 
 
 def _state_properties(plan: Plan, name: str) -> dict[str, str]:
@@ -198,7 +202,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
 
 
 def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
-    """The write sites of the generation that ends, from what its ledger rows name."""
+    """All write sites of the head's generation, from what its ledger rows name."""
     found = []
     for name in head.table_ids:
         role, _, rest = name.partition("/")

@@ -1,4 +1,4 @@
-"""The rule's SQL in batch over a bounded sample of each stream. Writes nothing, and knows no ledger."""
+"""The rule's SQL, or its class, in batch over a bounded sample of each stream. Writes nothing, and knows no ledger."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from floodmark.core.watermark import advance
 from floodmark.spark.batch import Batch, Limits, Shape, instant, latest_times, sampled, time_type
 from floodmark.spark.epoch import zone_offset_ms
 from floodmark.spark.faults import explained
+from floodmark.spark.fold import Moment
+from floodmark.spark.generation import Plan
 from floodmark.spark.run import analyse
 
 Values = tuple[Any, ...]
@@ -46,9 +48,7 @@ def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
         shape = plan.fold.shape
         batch = _batch(session, rule, shape, sample)
         mark = _watermark(rule, batch)
-        for name in rule.streams:
-            batch.folded(name).createOrReplaceTempView(name)
-        parts = _results(session, rule, shape, mark)
+        parts = _taken_by_class(session, plan, batch, mark) if rule.process else _results(session, rule, batch, mark)
         found = [(values, final) for frame, final in parts for values in _taken(frame, rows + 1)]
     columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
     return Preview(columns, found[:rows], len(found) > rows, batch.counts, mark, _time(rule, shape) == "timestamp")
@@ -66,11 +66,24 @@ def _watermark(rule: Rule, batch: Batch) -> int | None:
     return advance(None, batch.maxima, lateness, in_snapshot=False)
 
 
-def _results(session: SparkSession, rule: Rule, shape: Shape, mark: int | None) -> list[tuple[DataFrame, bool]]:
+def _taken_by_class(session: SparkSession, plan: Plan, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
+    """What the class gives for the rows that the sample's watermark has passed, from no state."""
+    moment = Moment(1, None, mark, (), int(time.time()) * 1_000_000)
+    output = plan.fold.fold(batch, dict.fromkeys(plan.fold.tables, _empty), session, moment).output
+    return [] if output is None else [(output, True)]
+
+
+def _empty(needed_from: int | None) -> DataFrame | None:
+    return None
+
+
+def _results(session: SparkSession, rule: Rule, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
     """The result in parts: what would be final, and what would not. A stateless result is final."""
+    for name in rule.streams:
+        batch.folded(name).createOrReplaceTempView(name)
     if not rule.query.windows or mark is None:
         return [(session.sql(rule.query.sql), not rule.query.windows)]
-    kind = _time(rule, shape)
+    kind = _time(rule, batch.shape)
 
     def at(moment: int, _: str) -> str:
         return instant(moment, kind)

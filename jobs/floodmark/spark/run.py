@@ -15,6 +15,7 @@ from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
+from floodmark.core.process.loading import load_class
 from floodmark.core.records import Head, Intent, Lost, total
 from floodmark.core.recovery import Gate, at_the_gate, check_tables
 from floodmark.core.rules import Rule
@@ -23,7 +24,7 @@ from floodmark.errors import SqlRefused
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.spark import checkpoint, generation, lock, sites
+from floodmark.spark import checkpoint, evolution, generation, lock, sites
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
 from floodmark.spark.faults import explained
@@ -77,6 +78,12 @@ def _frozen_columns(rule: Rule, head: Head | None) -> dict[str, list[str]]:
     }
 
 
+def _import(rule: Rule) -> None:
+    """Refuse a class whose module cannot be run here, while nothing is written."""
+    if rule.process is not None:
+        load_class(rule.process.source, rule.process.file, rule.process.name)
+
+
 def _first_line(fault: PySparkException) -> str:
     return str(fault).split("\n", 1)[0]
 
@@ -93,6 +100,7 @@ class RuleRun:
     def run(self) -> RunReport:
         """Finish what is open, then drain what is new."""
         check_without_jvm(self._rule, self._home.root)
+        _import(self._rule)
         with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
             self._work()
         return self._report
@@ -100,6 +108,7 @@ class RuleRun:
     def reset(self, keep_output: bool) -> RunReport:
         """A new generation from the start of the input."""
         check_without_jvm(self._rule, self._home.root)
+        _import(self._rule)
         with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
             known = LedgerReader.load(self._home.ledger)
             generation.refuse_nothing_to_reset(known, self._rule.rule)
@@ -153,6 +162,7 @@ class RuleRun:
         check_edit(head.rule, self._rule)
         session, plan = analyse(self._root, self._rule, head)
         self._check_sinks(session, plan, ledger)
+        evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
         self._drain(session, plan, ledger, only_open=False)
 
     def _check_sinks(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
@@ -193,7 +203,7 @@ class RuleRun:
         head = ledger.head
         assert head is not None
         found = self._sites(plan, ledger)
-        self._check_tables(head, found)
+        self._check_tables(head, ledger)
         for source, line in zip(sources(plan.rule).values(), head.entry.offsets, strict=True):
             source.check_identity(line)
         open_entry = Entry.parse(head.open.entry) if head.open else None
@@ -209,8 +219,8 @@ class RuleRun:
         self._report.epochs.append(epoch)
         self._tell(epoch)
 
-    def _check_tables(self, head: Head, found: generation.Sites) -> None:
-        known = [site for site in found.all() if site.name in head.table_ids]
+    def _check_tables(self, head: Head, ledger: Ledger) -> None:
+        known = generation.old_sites(head, self._home, ledger.id)
         opened = {site.name: tables.open_table(site.address) for site in known}
         recorded = {site.name: tables.recorded_version(site.address, site.app) for site in known}
         ids = {name: None if table is None else tables.table_id(table) for name, table in opened.items()}

@@ -1,0 +1,101 @@
+"""Calling a process class for one key: rows and timers in the order of event time.
+
+`process` is called once for each event time, with the rows of that time, and on an object of its own. Rows of one time
+are never split over epochs; so nothing that a class does can hang on where one epoch ends and the next begins, unless
+it keeps something outside of `ctx`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from floodmark.core.ddl import columns_of
+from floodmark.core.process.context import CLOCK_TIMERS, TIMERS, Context, Kept, Schema, Times
+from floodmark.core.process.slots import Change, Place, Slot, Slots
+from floodmark.core.process.values import Record, short
+from floodmark.errors import ProcessFault
+
+Key = tuple[Any, ...]
+Row = dict[str, Any]
+Output = tuple[Any, ...]
+
+
+class Caller:
+    """Calls `make()`'s methods and checks what they give. `output`: DDL. `file`: how tracebacks name the module."""
+
+    def __init__(self, make: Callable[[], Any], output: str, kept: Kept, times: Times, file: str = ""):
+        self.make, self.times, self.file = make, times, file
+        self.schema = Schema(kept)
+        self._output = Record(columns_of(output))
+
+    def turn(
+        self, key: Key, stored: Mapping[Place, Slot], rows: Iterable[tuple[int, Row]]
+    ) -> Iterator[Output | Change]:
+        """All that an epoch has for a key: output rows as they come, then the changes of state.
+
+        `rows`: each with its event time in microseconds, in the order of that time; all of them before the watermark.
+        """
+        slots = Slots(stored)
+        yield from _Turn(self, key, slots).outputs(rows)
+        yield from slots.changes()
+
+    def checked(self, row: Any) -> Output:
+        try:
+            return self._output.values(row)
+        except ValueError as fault:
+            raise ValueError(f"output: {fault}") from None
+
+
+class _Turn:
+    def __init__(self, caller: Caller, key: Key, slots: Slots):
+        self._caller, self._key, self._slots = caller, key, slots
+        self._ctx = Context(caller.schema, slots, caller.times)
+
+    def outputs(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Output]:
+        yield from self._clock_timers()
+        for at, same in groupby(rows, key=itemgetter(0)):
+            yield from self._timers(at)
+            self._ctx.position, self._ctx.in_timer = at, False
+            yield from self._called("process", (row for _, row in same), self._ctx)
+        yield from self._timers(self._caller.times.after)
+
+    def _timers(self, until: int | None) -> Iterator[Output]:
+        """Those before `until`; one may set the next."""
+        while (timer := self._next_timer()) is not None and until is not None and timer[0] < until:
+            at, name = timer
+            self._ctx.position, self._ctx.in_timer = at, True
+            self._slots.drop((TIMERS, name))
+            yield from self._called("on_timer", self._caller.times.event_time(at), name, self._ctx)
+
+    def _next_timer(self) -> tuple[int, str] | None:
+        return min(((slot.value, name) for name, slot in self._slots.table(TIMERS).items()), default=None)
+
+    def _clock_timers(self) -> Iterator[Output]:
+        """Those that the clock has reached, of earlier epochs: what is set here waits for a later one."""
+        due = sorted((slot.value, name) for name, slot in self._slots.table(CLOCK_TIMERS).items())
+        for at, name in due:
+            slot = self._slots.get((CLOCK_TIMERS, name))
+            if at <= self._caller.times.clock and slot is not None and slot.value == at:  # else moved or deleted
+                self._slots.drop((CLOCK_TIMERS, name))
+                yield from self._called("on_clock", Times(None, None, 0).event_time(at), name, self._ctx)
+
+    def _called(self, method: str, *arguments: Any) -> Iterator[Output]:
+        """What the method yields or returns; whatever it raises becomes a ProcessFault."""
+        try:
+            for row in getattr(self._caller.make(), method)(self._key, *arguments) or ():
+                yield self._caller.checked(row)
+        except Exception as fault:
+            raise ProcessFault(self._said(method, fault)) from fault
+
+    def _said(self, method: str, fault: Exception) -> str:
+        """One line: where the class failed, at which key and time, and why."""
+        file = self._caller.file
+        frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if file and frame.filename == file]
+        line = f" ({file}, line {frames[-1].lineno})" if frames else ""
+        when = self._caller.times.event_time(self._ctx.position)
+        why = " ".join(f"{type(fault).__name__}: {fault}".split())
+        return f"{method} fails for key {short(self._key)}, event time {when}{line}: {why}"

@@ -1,0 +1,35 @@
+"""A process class from its module's text. The text travels: executors need no file of it, an open epoch has its own."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import sys
+from types import ModuleType
+from typing import Any
+
+from floodmark.errors import RuleInvalid
+
+
+def load_class(source: str, file: str, name: str) -> Any:
+    """Class `name` of the module that `source` is. Raises RuleInvalid where the module cannot be run."""
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    known = f"_floodmark_process_{digest}"  # two rules may have modules of one name, and so may two texts of one
+    module = sys.modules.get(known) or _run(known, source, file)
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        raise RuleInvalid(f"{file}: expected a class {name}, found {found!r}")
+    return found
+
+
+def _run(known: str, source: str, file: str) -> ModuleType:
+    module = ModuleType(known)
+    module.__file__ = file
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # so tracebacks show the lines
+    sys.modules[known] = module  # dataclasses look their module up
+    try:
+        exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102 - this is what `process:` asks for
+    except Exception as fault:
+        del sys.modules[known]
+        raise RuleInvalid(f"{file}: cannot be imported: {type(fault).__name__}: {fault}") from fault
+    return module

@@ -1,0 +1,210 @@
+"""What a rule's class declares, read from its module's text. Nothing is imported: it runs no user's code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from floodmark.core.ddl import Column, columns_of, text_of
+from floodmark.core.durations import parse_duration
+
+OWN_TABLES = ("counters", "timers", "clock_timers")
+OWN_COLUMNS = ("name", "value", "at")  # of those tables
+METHODS = {"process": "(self, key, rows, ctx)", "on_timer": "(self, key, at, name, ctx)",
+           "on_clock": "(self, key, at, name, ctx)"}  # fmt: skip
+_ABSTRACT = ("abstractmethod", "abc.abstractmethod")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """`output` and `state` as DDL in one spelling; `ttl_us`: microseconds by table."""
+
+    output: str
+    state: dict[str, str]
+    ttl_us: dict[str, int]
+    timers: bool
+    clock_timers: bool
+
+
+def find(module: str, beside: Path) -> Path:
+    """The file of `module`: in the folder `beside`, else on the Python path. Raises ValueError."""
+    file = beside.joinpath(*module.split(".")).with_suffix(".py")
+    found = file if file.is_file() else _on_path(module)
+    if found is None:
+        raise ValueError(f"expected the module {module} at {file} or on the Python path, found none")
+    return found
+
+
+def _on_path(module: str) -> Path | None:
+    """By the finders of the packages' folders: importlib.util.find_spec would import the packages."""
+    places = None
+    for name in module.split("."):
+        spec = PathFinder.find_spec(name, places)
+        if spec is None:
+            return None
+        places = spec.submodule_search_locations
+    file = Path(spec.origin) if spec and spec.origin else None
+    return file if file and file.suffix == ".py" and file.is_file() else None
+
+
+def missing_imports(source: str, file: str) -> Iterator[str]:
+    """`FILE:LINE: …` for each module that the text imports where it begins, and that is not there."""
+    for node in ast.parse(source, file).body:
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+            if node.level:
+                yield f"{file}:{node.lineno}: expected imports by full name, found a relative one"
+                continue
+        for name in (name.split(".")[0] for name in names):
+            if find_spec(name) is None:
+                yield f"{file}:{node.lineno}: expected a module {name} on the Python path, found none"
+
+
+def declared(source: str, file: str, name: str) -> Declared:
+    """What class `name` declares in the module's text. Raises ValueError with `FILE:LINE: expected …, found …`."""
+    try:
+        tree = ast.parse(source, file)
+    except SyntaxError as fault:
+        raise ValueError(f"{file}:{fault.lineno}: expected Python, found {fault.msg}") from None
+    return _Class(tree, file, name).declared()
+
+
+class _Class:
+    """One class of a module, its base classes in the same module included."""
+
+    def __init__(self, tree: ast.Module, file: str, name: str):
+        self._file = file
+        self._classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        if name not in self._classes:
+            there = ", ".join(self._classes) or "no class"
+            raise ValueError(f"{file}: expected a class {name}, found {there}")
+        self._node = self._classes[name]
+        self._members = dict(reversed([pair for node in self._lineage(self._node, ()) for pair in _members(node)]))
+
+    def declared(self) -> Declared:
+        self._check_methods()
+        state = {str(name): self._columns(f"state[{name!r}]", ddl, "state") for name, ddl in self._state().items()}
+        self._check_state(state)
+        return Declared(
+            output=text_of(self._columns("output", self._literal("output"), "output")),
+            state={name: text_of(columns) for name, columns in state.items()},
+            ttl_us=self._ttl(state),
+            timers="on_timer" in self._members,
+            clock_timers="on_clock" in self._members,
+        )
+
+    def _lineage(self, node: ast.ClassDef, seen: tuple[str, ...]) -> Iterator[ast.ClassDef]:
+        """The class, then its base classes, nearest first."""
+        yield node
+        for base in node.bases:
+            name = ast.unparse(base)
+            if name in self._classes and name not in seen:
+                yield from self._lineage(self._classes[name], (*seen, node.name))
+            elif name not in ("object", "ABC", "abc.ABC"):
+                raise self._fault(base, f"expected base classes of this module, found {name}: what they declare cannot "
+                                        "be read without importing them")  # fmt: skip
+
+    def _check_methods(self) -> None:
+        if "process" not in self._members:
+            raise self._fault(self._node, f"expected a method process{METHODS['process']}, found none")
+        for name, member in self._members.items():
+            if isinstance(member, ast.FunctionDef) and _is_abstract(member):
+                raise self._fault(member, f"expected a class that is not abstract, found the abstract method {name}")
+            if name in METHODS:
+                self._check_method(name, member)
+        start = self._members.get("__init__")
+        if isinstance(start, ast.FunctionDef) and _required(start) > 1:
+            raise self._fault(start, "expected __init__(self) without further arguments: nobody could give them")
+
+    def _check_method(self, name: str, member: ast.AST) -> None:
+        wanted = METHODS[name]
+        if not isinstance(member, ast.FunctionDef) or member.decorator_list:
+            raise self._fault(member, f"expected a plain method {name}{wanted}")
+        given = len(member.args.posonlyargs) + len(member.args.args)
+        if member.args.vararg is None and (given != wanted.count(",") + 1 or _required(member) > given):
+            raise self._fault(member, f"expected {name}{wanted}, found {name}({ast.unparse(member.args)})")
+
+    def _literal(self, name: str) -> Any:
+        member = self._members.get(name)
+        if member is None:
+            raise self._fault(self._node, f"expected `{name} = ...` in class {self._node.name}, found none")
+        try:
+            return ast.literal_eval(member)
+        except (ValueError, TypeError):
+            raise self._fault(
+                member, f"expected {name} as a literal, for it is read without running the module"
+            ) from None
+
+    def _state(self) -> dict[Any, Any]:
+        found = self._literal("state") if "state" in self._members else {}
+        if not isinstance(found, dict) or not all(isinstance(name, str) and name.isidentifier() for name in found):
+            raise self._fault(self._members["state"], "expected state = {'name': 'column TYPE, ...'}")
+        return found
+
+    def _columns(self, what: str, ddl: Any, member: str) -> tuple[Column, ...]:
+        if not isinstance(ddl, str):
+            raise self._fault(self._members[member], f"expected {what} as text such as 'device STRING, at TIMESTAMP'")
+        try:
+            return columns_of(ddl)
+        except ValueError as fault:
+            raise self._fault(self._members[member], f"{what}: {fault}") from None
+
+    def _check_state(self, state: dict[str, tuple[Column, ...]]) -> None:
+        lower = [name.lower() for name in state]
+        for name, columns in state.items():
+            hidden = [column.name for column in columns if column.name.startswith("_")]
+            if name.lower() in OWN_TABLES or name.startswith("_") or lower.count(name.lower()) > 1:
+                raise self._fault(self._members["state"], f"expected names of state that differ in more than case, "
+                                                          f"without a leading _ and none of {', '.join(OWN_TABLES)}, "
+                                                          f"found {name!r}")  # fmt: skip
+            if hidden:
+                raise self._fault(self._members["state"], f"state[{name!r}]: expected columns without a leading _, "
+                                                          f"found {', '.join(hidden)}")  # fmt: skip
+
+    def _ttl(self, state: dict[str, tuple[Column, ...]]) -> dict[str, int]:
+        found = self._literal("ttl") if "ttl" in self._members else {}
+        known = [*state, "counters"]
+        if not isinstance(found, dict) or not found.keys() <= set(known):
+            raise self._fault(self._members["ttl"], f"expected ttl = {{'name': '30 days'}} with names out of "
+                                                    f"{', '.join(known)}, found {found!r}")  # fmt: skip
+        return {name: self._duration(name, text) for name, text in found.items()}
+
+    def _duration(self, name: str, text: Any) -> int:
+        try:
+            found = parse_duration(text) if isinstance(text, str) else 0
+        except ValueError as fault:
+            raise self._fault(self._members["ttl"], f"ttl[{name!r}]: {fault}") from None
+        if found <= 0:
+            raise self._fault(self._members["ttl"], f"ttl[{name!r}]: expected a duration above 0, found {text!r}")
+        return found
+
+    def _fault(self, node: Any, problem: str) -> ValueError:
+        return ValueError(f"{self._file}:{node.lineno}: {problem}")
+
+
+def _members(node: ast.ClassDef) -> Iterator[tuple[str, ast.AST]]:
+    """Methods, and the values of class attributes; of several with one name the last counts, so it comes first."""
+    for child in reversed(node.body):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield child.name, child
+        elif isinstance(child, ast.Assign):
+            yield from ((ast.unparse(target), child.value) for target in child.targets)
+        elif isinstance(child, ast.AnnAssign) and child.value is not None:
+            yield ast.unparse(child.target), child.value
+
+
+def _is_abstract(method: ast.FunctionDef) -> bool:
+    return any(ast.unparse(one) in _ABSTRACT for one in method.decorator_list)
+
+
+def _required(method: ast.FunctionDef) -> int:
+    """How many arguments a call has to give."""
+    arguments = method.args
+    named = sum(default is None for default in arguments.kw_defaults)
+    return len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults) + named

@@ -1,0 +1,59 @@
+"""What one key keeps: values by table and name, what was stored, and what an epoch has changed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+Place = tuple[str, str]  # table and name; the name is empty in the table of a declared state
+
+
+class Slot(NamedTuple):
+    """`value`: a tuple of a state's columns, a counter's number, or a timer's time; `at`: event time of the put.
+
+    Times are microseconds since 1970.
+    """
+
+    value: Any
+    at: int
+
+
+class Change(NamedTuple):
+    """What to write; `slot` None: the value is gone."""
+
+    place: Place
+    slot: Slot | None
+
+
+class Slots:
+    """The values of one key."""
+
+    def __init__(self, stored: Mapping[Place, Slot]):
+        self._stored = stored
+        self._tables: dict[str, dict[str, Slot]] = {}
+        self._touched: dict[Place, None] = {}  # in the order of the first change
+        for (table, name), slot in stored.items():
+            self._tables.setdefault(table, {})[name] = slot
+
+    def table(self, table: str) -> Mapping[str, Slot]:
+        """Everything in a table, by name."""
+        return self._tables.get(table, {})
+
+    def get(self, place: Place) -> Slot | None:
+        return self.table(place[0]).get(place[1])
+
+    def put(self, place: Place, value: Any, at: int) -> None:
+        self._tables.setdefault(place[0], {})[place[1]] = Slot(value, at)
+        self._touched[place] = None
+
+    def drop(self, place: Place) -> None:
+        if self.get(place) is not None:
+            del self._tables[place[0]][place[1]]
+            self._touched[place] = None
+
+    def changes(self) -> Iterator[Change]:
+        """What differs from what was stored: a value that came and went leaves nothing."""
+        for place in self._touched:
+            slot = self.get(place)
+            if slot is not None or place in self._stored:
+                yield Change(place, slot)

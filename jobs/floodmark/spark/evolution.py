@@ -1,0 +1,69 @@
+"""State tables after an edit of a class: states and columns added or dropped, types made wider.
+
+`core.changes` has settled before that every stored value fits. A table is rewritten in one commit, between epochs, by
+the driver that holds the rule; taken again after a kill, it finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import StructType
+
+from floodmark.core.changes import misfits
+from floodmark.core.ddl import columns_of
+from floodmark.errors import RuleChanged
+from floodmark.ledger import tables
+from floodmark.ledger.ledger import Ledger
+from floodmark.spark.generation import Plan, Sites, make_state
+from floodmark.spark.session import refuse_leaked_transaction
+from floodmark.spark.sites import Site
+
+
+def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -> None:
+    """Make the state tables of a process rule what its class declares now."""
+    process = plan.rule.process
+    for name, site in found.state.items() if process else ():
+        if tables.open_table(site.address) is None:
+            make_state(session, plan, name, site, ledger.id)
+        elif process and name in process.state:
+            _fit(session, plan, name, site)
+
+
+def _fit(session: SparkSession, plan: Plan, name: str, site: Site) -> None:
+    rows = session.read.format("delta").load(site.address)
+    wanted = plan.fold.tables[name]
+    if _types(rows.schema) == _types(wanted):
+        return
+    _refuse_misfits(plan, name, rows.schema)
+    refuse_leaked_transaction(session)
+    fitted = _fitted(rows, wanted)
+    fitted.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(site.address)
+
+
+def _types(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema]
+
+
+def _refuse_misfits(plan: Plan, name: str, there: StructType) -> None:
+    """A state that was dropped and is declared again has what it held; its old type is no part of today's rule."""
+    assert plan.rule.process is not None
+    wanted = columns_of(plan.rule.process.state[name])
+    known = {column.name for column in wanted}
+    old = columns_of(", ".join(f"{f.name} {f.dataType.simpleString()}" for f in there if f.name in known) or "none int")
+    wrong = list(misfits(old, wanted))
+    if wrong:
+        raise RuleChanged(
+            f"rule {plan.rule.rule}: state[{name!r}] would have to turn {', '.join(wrong)}. "
+            f"Undo the change, name it otherwise, or begin a new generation with `floodmark reset {plan.rule.rule}`"
+        )
+
+
+def _fitted(rows: DataFrame, wanted: StructType) -> DataFrame:
+    there = set(rows.columns)
+    return rows.select(
+        *(
+            (F.col(f"`{field.name}`") if field.name in there else F.lit(None)).cast(field.dataType).alias(field.name)
+            for field in wanted
+        )
+    )

@@ -1,0 +1,195 @@
+"""What a Python worker does for a process class: sorted rows and stored values in, output and changes of state out.
+
+Both are Arrow batches with the columns of all kinds of rows side by side, null where a kind has none. A worker holds
+one batch of input, the stored values of one key, and what it has not sent on yet: never a partition or a key's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from floodmark.core.process.calls import Caller
+from floodmark.core.process.context import Kept, Times
+from floodmark.core.process.loading import load_class
+from floodmark.core.process.slots import Change, Place, Slot
+
+SEND = 4096  # output rows and changes that wait to be sent on
+OUTPUT = -1  # in column `part` of what comes out; else it is the number of a state table
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things stand in the rows. Key column i is `k<i>`; `states`: state tables with their columns.
+
+    In: `waits` (a row of stream `part`, whose column j is `r<part>_<j>`) or not (a stored value of table `part`); both:
+    `time`, in microseconds. A state's column j is `s<table>_<j>`; the other tables have `name` and `number`.
+    Out: the same for changes of state, with `gone`; an output row has `o<j>`.
+    """
+
+    keys: int
+    streams: tuple[tuple[str, tuple[str, ...]], ...]
+    tables: tuple[str, ...]
+    states: tuple[tuple[str, ...], ...]
+    output: int
+
+    @property
+    def key_columns(self) -> list[str]:
+        return [f"k{i}" for i in range(self.keys)]
+
+    def row_columns(self, stream: int) -> list[str]:
+        return [f"r{stream}_{j}" for j in range(len(self.streams[stream][1]))]
+
+    def state_columns(self, table: int) -> list[str]:
+        return [f"s{table}_{j}" for j in range(len(self.states[table]))] if table < len(self.states) else []
+
+    @property
+    def output_columns(self) -> list[str]:
+        return [f"o{j}" for j in range(self.output)]
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that a worker needs; `schema`: of the batches that it gives."""
+
+    layout: Layout
+    source: str
+    file: str
+    name: str
+    output: str
+    kept: Kept
+    times: Times
+    schema: pa.Schema
+
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def worker(work: Work) -> Callable[[Batches], Batches]:
+    """The function that Spark calls for each partition, sorted by key."""
+
+    def turns(batches: Batches) -> Batches:
+        make = load_class(work.source, work.file, work.name)
+        caller = Caller(make, work.output, work.kept, work.times, work.file)
+        outbox = _Outbox(work)
+        for key, records in groupby(_records(work.layout, batches), key=itemgetter(0)):
+            stored, rows = _split(work.layout, records)
+            for one in caller.turn(key, stored, rows):
+                outbox.put(key, one)
+                if outbox.waiting >= SEND:
+                    yield from outbox.sent()
+        yield from outbox.sent()
+
+    return turns
+
+
+def _records(layout: Layout, batches: Batches) -> Iterator[tuple[Any, ...]]:
+    """(key, waits, part, time, values…) of each row, in the order of the partition."""
+    for batch in batches:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        keys = list(zip(*(_plain(columns[name]) for name in layout.key_columns), strict=True))
+        heads = [_plain(columns[name]) for name in ("waits", "part", "time", "name", "number", "gone")]
+        rows = [_zipped(columns, layout.row_columns(i), len(keys)) for i in range(len(layout.streams))]
+        states = [_zipped(columns, layout.state_columns(i), len(keys)) for i in range(len(layout.states))]
+        for i, (key, (waits, part, time, name, number, gone)) in enumerate(
+            zip(keys, zip(*heads, strict=True), strict=True)
+        ):
+            if waits:
+                yield key, True, part, time, rows[part][i]
+            else:
+                value = states[part][i] if part < len(states) else number
+                yield key, False, part, time, value, name, gone
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    """Python's values, times with a zone in UTC: arithmetic with others follows the clock on the wall."""
+    wanted = _in_utc(column.type)
+    return list((column if wanted == column.type else column.cast(wanted)).to_pylist(maps_as_pydicts="strict"))
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, "UTC") if kind.tz else kind
+    if pa.types.is_list(kind):
+        return pa.list_(_in_utc(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    return kind
+
+
+def _zipped(columns: dict[str, pa.Array], names: list[str], rows: int) -> list[tuple[Any, ...]]:
+    return list(zip(*(_plain(columns[name]) for name in names), strict=True)) if names else [()] * rows
+
+
+def _split(layout: Layout, records: Iterable[tuple[Any, ...]]) -> tuple[dict[Place, Slot], Iterator[Any]]:
+    """A key's stored values, which come first, newest first, and its rows."""
+    stored: dict[Place, Slot | None] = {}
+    rows = iter(records)
+    first = None
+    for record in rows:
+        if record[1]:
+            first = record
+            break
+        _, _, part, time, value, name, gone = record
+        stored.setdefault((layout.tables[part], name or ""), None if gone else Slot(value, time))
+    there = {place: slot for place, slot in stored.items() if slot is not None}
+    return there, _timed(layout, chain([first], rows) if first is not None else ())
+
+
+def _timed(layout: Layout, records: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for _, _, part, time, values in records:
+        stream, names = layout.streams[part]
+        row = dict(zip(names, values, strict=True))
+        row["_stream"] = stream
+        yield time, row
+
+
+class _Outbox:
+    """What waits to be sent on, one list of rows for each place it goes to."""
+
+    def __init__(self, work: Work):
+        self._work, self._layout = work, work.layout
+        self._parts = {name: i for i, name in enumerate(work.layout.tables)}
+        self._rows: dict[int, list[tuple[Any, ...]]] = {}
+        self.waiting = 0
+
+    def put(self, key: tuple[Any, ...], one: tuple[Any, ...] | Change) -> None:
+        part, row = self._change(key, one) if isinstance(one, Change) else (OUTPUT, one)
+        self._rows.setdefault(part, []).append(row)
+        self.waiting += 1
+
+    def _change(self, key: tuple[Any, ...], change: Change) -> tuple[int, tuple[Any, ...]]:
+        (table, name), slot = change
+        part = self._parts[table]
+        states = len(self._layout.states)
+        if slot is None:
+            value: tuple[Any, ...] = (None,) * len(self._layout.states[part]) if part < states else (name, None)
+            return part, (*key, None, True, *value)
+        return part, (*key, slot.at, False, *(slot.value if part < states else (name, slot.value)))
+
+    def sent(self) -> Iterator[pa.RecordBatch]:
+        rows, self._rows, self.waiting = self._rows, {}, 0
+        for part, found in rows.items():
+            yield self._batch(part, found)
+
+    def _batch(self, part: int, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        given = dict(zip(self._columns(part), zip(*rows, strict=True), strict=True))
+        given["part"] = (part,) * len(rows)
+        schema = self._work.schema
+        return pa.RecordBatch.from_arrays(
+            [pa.array(given[f.name], f.type) if f.name in given else pa.nulls(len(rows), f.type) for f in schema],
+            schema=schema,
+        )
+
+    def _columns(self, part: int) -> list[str]:
+        if part == OUTPUT:
+            return self._layout.output_columns
+        own = self._layout.state_columns(part) if part < len(self._layout.states) else ["name", "number"]
+        return [*self._layout.key_columns, "time", "gone", *own]

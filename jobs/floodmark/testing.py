@@ -1,0 +1,141 @@
+"""A process class under test, without Spark: the very code that calls it in a run, over state in a dict.
+
+harness = Harness(Alarm, key=["device"], event_time="at")
+harness.feed({"device": "a", "at": datetime(2001, 1, 1, tzinfo=UTC), "value": 20.0})
+rows = harness.advance(datetime(2001, 1, 2, tzinfo=UTC))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from floodmark.core.ddl import columns_of, text_of
+from floodmark.core.durations import parse_duration
+from floodmark.core.process.calls import Caller, Row
+from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS, Kept, Times
+from floodmark.core.process.slots import Change, Place, Slot
+from floodmark.core.process.values import Record
+
+Key = tuple[Any, ...]
+
+__all__ = ["Harness"]
+
+
+class Harness:
+    """One rule's class with its state. `feed` rows, `advance` the watermark: that is an epoch, and gives its output.
+
+    `zoned`: whether event times have a zone (TIMESTAMP) or none (TIMESTAMP_NTZ). `stream`: the `_stream` of rows that
+    name none.
+    """
+
+    def __init__(
+        self, process_class: type, key: Sequence[str], event_time: str = "at", zoned: bool = True, stream: str = ""
+    ):
+        self._class, self._key, self._time, self._stream = process_class, tuple(key), event_time, stream
+        declared: Any = process_class
+        self._output_ddl = text_of(columns_of(declared.output))
+        self._output = Record(columns_of(declared.output))
+        self._kept = Kept(
+            state={name: text_of(columns_of(ddl)) for name, ddl in getattr(declared, "state", {}).items()},
+            ttl_us={name: parse_duration(text) for name, text in getattr(declared, "ttl", {}).items()},
+            timers=hasattr(process_class, "on_timer"),
+            clock_timers=hasattr(process_class, "on_clock"),
+        )
+        self._file = declared.process.__code__.co_filename
+        self._waiting: list[Row] = []
+        self._slots: dict[Key, dict[Place, Slot]] = {}
+        self._zoned = zoned
+        self._watermark: int | None = None
+        self.output: list[dict[str, Any]] = []
+
+    def feed(self, *rows: Mapping[str, Any]) -> None:
+        """Rows arrive. Raises ValueError for a row without event time, or below the watermark: a run sets it apart."""
+        for row in rows:
+            at = self._times(0).micros(row[self._time])
+            if self._watermark is not None and at < self._watermark:
+                raise ValueError(f"expected a row at or after the watermark, found {row}: a run sets it apart as late")
+            self._waiting.append({"_stream": self._stream, **row})
+
+    def advance(self, watermark: datetime, now: datetime | None = None) -> list[dict[str, Any]]:
+        """An epoch that ends at `watermark`, with the clock at `now` (none: at the watermark); its output rows."""
+        clock = now or watermark
+        micros = Times(None, None, 0).micros(clock if clock.tzinfo else clock.replace(tzinfo=UTC))
+        after = self._times(0).micros(watermark)
+        if self._watermark is not None and after < self._watermark:
+            raise ValueError(f"expected a watermark that does not go back, found {watermark}")
+        times = Times(self._watermark, after, micros, self._zoned)
+        found = [row for key, rows in self._turns(times) for row in self._turn(key, rows, times)]
+        self._watermark = after
+        self.output += found
+        return found
+
+    def state(self, name: str, *key: Any) -> dict[str, Any] | None:
+        """The value stored for a key; its `ttl` is not looked at."""
+        slot = self._slots.get(key, {}).get((name, ""))
+        return None if slot is None else Record(columns_of(self._kept.state[name])).row(slot.value)
+
+    def counter(self, name: str, *key: Any) -> int:
+        """A counter of a key."""
+        slot = self._slots.get(key, {}).get((COUNTERS, name))
+        return 0 if slot is None else slot.value
+
+    def timers(self, *key: Any) -> dict[str, datetime]:
+        """The event-time timers of a key: name → time."""
+        return {name: self._times(0).event_time(at) for name, at in self._set(TIMERS, key)}
+
+    def clock_timers(self, *key: Any) -> dict[str, datetime]:
+        """The clock timers of a key: name → time."""
+        return {name: Times(None, None, 0).event_time(at) for name, at in self._set(CLOCK_TIMERS, key)}
+
+    def _set(self, table: str, key: Key) -> Iterable[tuple[str, int]]:
+        return ((name, slot.value) for (found, name), slot in self._slots.get(key, {}).items() if found == table)
+
+    def _times(self, clock: int) -> Times:
+        return Times(None, None, clock, self._zoned)
+
+    def _turns(self, times: Times) -> list[tuple[Key, list[tuple[int, Row]]]]:
+        """For each key that has anything, its rows that are due, in their order."""
+        timed = sorted(((times.micros(row[self._time]), row) for row in self._waiting), key=_order)
+        self._waiting = [row for at, row in timed if at >= (times.after or 0)]
+        keyed = sorted(((self._key_of(row), at, row) for at, row in timed if at < (times.after or 0)), key=_key_order)
+        due = {key: [(at, row) for _, at, row in rows] for key, rows in groupby(keyed, key=lambda one: one[0])}
+        return [(key, due.get(key, [])) for key in {**dict.fromkeys(self._slots), **due}]
+
+    def _key_of(self, row: Row) -> Key:
+        return tuple(row[name] for name in self._key)
+
+    def _turn(self, key: Key, rows: list[tuple[int, Row]], times: Times) -> list[dict[str, Any]]:
+        caller = Caller(self._class, self._output_ddl, self._kept, times, self._file)
+        stored, found = self._slots.setdefault(key, {}), []
+        for one in list(caller.turn(key, dict(stored), rows)):  # all of it first: a fault leaves the state as it was
+            if not isinstance(one, Change):
+                found.append(self._output.row(one))
+            elif one.slot is None:
+                del stored[one.place]
+            else:
+                stored[one.place] = one.slot
+        return found
+
+
+def _order(timed: tuple[int, Row]) -> Any:
+    """By event time and stream, then by all columns in the order of their names; null first, as a run sorts."""
+    at, row = timed
+    return at, row["_stream"], [_comparable(row[name]) for name in sorted(row)]
+
+
+def _key_order(keyed: tuple[Key, int, Row]) -> Any:
+    return [_comparable(value) for value in keyed[0]]
+
+
+def _comparable(value: Any) -> Any:
+    if value is None:
+        return (0,)
+    if isinstance(value, float):
+        return (1, math.isnan(value), 0.0 if math.isnan(value) else value)
+    if isinstance(value, Mapping):
+        return (1, sorted((_comparable(name), _comparable(one)) for name, one in value.items()))
+    return (1, [_comparable(one) for one in value]) if isinstance(value, (list, tuple)) else (1, value)

@@ -1,0 +1,272 @@
+"""Rules with a class: what is read of its text, and how each mistake is named. No user's code runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.connectors.columns import check_columns
+from floodmark.core.changes import check_edit
+from floodmark.core.ddl import columns_of, text_of
+from floodmark.core.process.loading import load_class
+from floodmark.core.process.stable import unstable
+from floodmark.core.rules import Rule, load_rule
+from floodmark.errors import RuleChanged, RuleInvalid, WrongColumn
+
+RULE = """\
+rule: alarms
+streams:
+  readings: {delta: /lake/readings, event_time: at, lateness: 10 seconds}
+process: alarms:Alarm
+key: [device]
+sinks: [{delta: /lake/alarms}]
+"""
+CLASS = """\
+from datetime import timedelta
+raise SystemExit("reading a rule must not run its class")
+class Base:
+    state = {"last": "value DOUBLE, at TIMESTAMP", "odd": "n INT"}
+    def on_timer(self, key, at, name, ctx):
+        yield key[0], at, "quiet"
+class Alarm(Base):
+    output = ("device STRING, at TIMESTAMP, "
+              "message STRING")
+    ttl = {"last": "30 days"}
+    def process(self, key, rows, ctx):
+        for row in rows:
+            ctx.put_state("last", row)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "alarms.yaml").write_text(RULE)
+    (tmp_path / "alarms.py").write_text(CLASS)
+    return tmp_path
+
+
+@pytest.fixture
+def load(folder: Path) -> Callable[..., Rule]:
+    """A rule whose file and class have `(old, new)` in place."""
+
+    def loaded(*edits: tuple[str, str]) -> Rule:
+        for name, text in (("alarms.yaml", RULE), ("alarms.py", CLASS)):
+            for old, new in edits:
+                text = text.replace(old, new)
+            (folder / name).write_text(text)
+        return load_rule(folder / "alarms.yaml", {})
+
+    return loaded
+
+
+def test_a_rule_holds_what_its_class_declares_and_the_text_of_its_module(load: Any) -> None:
+    rule = load()
+    process = rule.process
+    assert (process.module, process.name, process.key) == ("alarms", "Alarm", ("device",))
+    assert process.output == "device string, at timestamp, message string"
+    assert process.state == {"last": "value double, at timestamp", "odd": "n int"}
+    assert process.ttl_us == {"last": 30 * 86_400_000_000}
+    assert (process.timers, process.clock_timers) == (True, False)
+    assert process.tables == ("last", "odd", "counters", "timers")
+    assert process.source == CLASS
+    assert Rule.from_json(rule.to_json()) == rule
+    assert (rule.query.star, rule.query.windows) == (True, ())
+    assert load(("30 days", "31 days")).hash != rule.hash
+
+
+def test_the_module_may_be_on_the_python_path(folder: Path, load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = folder / "elsewhere" / "pack"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('a package must not be imported')")
+    (package / "alarms.py").write_text(CLASS)
+    monkeypatch.syspath_prepend(str(folder / "elsewhere"))
+    assert load(("alarms:Alarm", "pack.alarms:Alarm")).process.file == "pack/alarms.py"
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (("alarms:Alarm", "alarms"), "process: expected module:Class, such as alarms:Alarm"),
+        (("alarms:Alarm", "other:Alarm"), "process: expected the module other at"),
+        (("alarms:Alarm", "alarms:Alarms"), "process: alarms.py: expected a class Alarms, found Base, Alarm"),
+        (("process: alarms:Alarm\n", ""), "expected either `sql: ...` or `process: module:Class` with `key: [...]`"),
+        (("key: [device]\n", ""), "expected `key: [column, ...]` beside `process`, found nothing"),
+        (("[device]", "[]"), "key: expected a list of at least one column"),
+        (("[device]", "[device, Device]"), "key: expected each column once"),
+        (("[device]", "[name]"), "key: expected columns without a leading _ and none of name, value, at, found name"),
+        (("[device]", "[value]"), "key: expected columns without a leading _ and none of"),
+        (("[device]", "[N]"), "process: state['odd']: expected columns beside those of the key, found n"),
+        (("key: [device]", "key: [device]\nsql: SELECT 1"), "found both"),
+        ((", lateness: 10 seconds", ""), "streams.readings: expected `event_time` and `lateness`"),
+        (("10 seconds", "-10 seconds"), "lateness: expected a duration that is not negative"),
+        (("readings:", "last:"), "process: expected names of state that no stream has, found last"),
+        (("def process", "def proces"), "alarms.py:7: expected a method process(self, key, rows, ctx), found none"),
+        (("key, rows, ctx", "rows, ctx"), "alarms.py:11: expected process(self, key, rows, ctx), found process(self"),
+        (("    def on_timer", "    @abstractmethod\n    def on_timer"), "found the abstract method on_timer"),
+        (("(Base)", "(base.Base)"), "alarms.py:7: expected base classes of this module, found base.Base"),
+        (("output =", "out ="), "alarms.py:7: expected `output = ...` in class Alarm, found none"),
+        (("message STRING", "message TEXT"), "output: expected a type out of BOOLEAN, TINYINT"),
+        (('"30 days"', "DAYS"), "alarms.py:10: expected ttl as a literal"),
+        (("30 days", "1 month"), "ttl['last']: expected a duration"),
+        (('"last": "30', '"least": "30'), "expected ttl = {'name': '30 days'} with names out of last, odd, counters"),
+        (("value DOUBLE", "value INTERVAL"), "state['last']: expected a type out of"),
+        (("value DOUBLE", "at DATE"), "state['last']: expected each column once, found at twice"),
+        (("value DOUBLE", "_value DOUBLE"), "state['last']: expected columns without a leading _, found _value"),
+        (('"odd"', '"Counters"'), "none of counters, timers, clock_timers, found 'Counters'"),
+        (("class Base", "class Base("), "alarms.py:3: expected Python"),
+        (("def process(", "def __init__(self, x): ...\n    def process("), "expected __init__(self) without further"),
+        (("for row in rows", "for row in (datetime.now(), rows)"), None),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(load: Any, folder: Path, edit: tuple[str, str], said: str | None) -> None:
+    if said is None:
+        assert load(edit), "a name that nothing imported is no clock"
+        return
+    with pytest.raises(RuleInvalid) as caught:
+        load(edit)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"{folder}/alarms.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import datetime\nx = datetime.datetime.now()", "datetime.datetime.now"),
+        ("import datetime as d\nx = d.date.today", "datetime.date.today"),
+        ("from datetime import datetime as dt\nx = dt.utcnow()", "datetime.datetime.utcnow"),
+        ("from time import time as t\nx = [t() for _ in y]", "time.time"),
+        ("import time\nx = time.monotonic_ns().bit_length()", "time.monotonic_ns"),
+        ("import random\nx = random.choice([1])", "random.choice"),
+        ("import random\nx = random.Random(1).random()", "random.Random"),
+        ("from random import choice\nx = choice([1])", "random.choice"),
+        ("import numpy as np\nx = np.random.default_rng().normal()", "numpy.random.default_rng"),
+        ("from uuid import uuid4\nx = str(uuid4())", "uuid.uuid4"),
+        ("import os\nx = os.urandom(1)", "os.urandom"),
+        ("import secrets as s\nx = s.token_hex()", "secrets.token_hex"),
+        ("import pyspark.sql.functions as F\nx = F.current_timestamp()", "pyspark.sql.functions.current_timestamp"),
+        ("def f():\n    from os import urandom\n    return urandom(1)", "os.urandom"),
+        ("from random import *", "found *"),
+    ],
+)
+def test_clocks_and_randomness_are_found(text: str, found: str) -> None:
+    problems = list(unstable(text, "alarms.py"))
+    assert len(problems) == 1
+    assert found in problems[0]
+    assert problems[0].startswith("alarms.py:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import datetime\nx = datetime.timedelta(1)",
+        "import uuid\nx = uuid.uuid5",
+        "now = 1\nx = now",
+        "import os\nos.path",
+    ],
+)
+def test_what_a_replay_does_not_change_is_allowed(text: str) -> None:
+    assert list(unstable(text, "alarms.py")) == []
+
+
+def test_clocks_are_refused_at_qos_2_only(load: Any) -> None:
+    clock = ("for row in rows", "import time\n        for row in (time.time(), rows)")
+    with pytest.raises(RuleInvalid, match=r"alarms.py:13: time.time gives a replay another answer: use ctx.now"):
+        load(clock)
+    assert load(clock, ("key: [device]", "key: [device]\nqos: 1"))
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (("[device]", "[sensor]"), "changed key;"),
+        (("message STRING", "message INT"), "changed output of the class;"),
+        (("value DOUBLE", "value FLOAT"), "changed state['last'] value from double to float;"),
+        (("n INT", "n STRING"), "changed state['odd'] n from int to string;"),
+        (("alarms:Alarm\nkey: [device]", "alarms:Alarm\nkey: [device]\ntimezone: Europe/Berlin"), "changed timezone;"),
+    ],
+)
+def test_edits_that_stored_values_do_not_fit_are_refused(load: Any, edit: tuple[str, str], said: str) -> None:
+    old = load()
+    with pytest.raises(RuleChanged) as caught:
+        check_edit(old, load(edit))
+    assert said in str(caught.value)
+    assert "floodmark reset alarms" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("for row in rows", "for other in rows"),
+        ("n INT", "n BIGINT"),
+        ("n INT", "m STRING"),
+        ("value DOUBLE,", "value DOUBLE, more STRING,"),
+        ('"odd"', '"even"'),
+        ("30 days", "1 day"),
+        ("def on_timer", "def of_timer"),
+    ],
+)
+def test_edits_that_stored_values_fit_go_on(load: Any, edit: tuple[str, str]) -> None:
+    check_edit(load(), load(edit))
+
+
+def test_sql_and_a_class_do_not_take_each_others_place(load: Any) -> None:
+    old = load()
+    sql = load(("process: alarms:Alarm\nkey: [device]", "sql: SELECT device FROM readings"))
+    for one, other in ((old, sql), (sql, old)):
+        with pytest.raises(RuleChanged, match="changed sql;"):
+            check_edit(one, other)
+
+
+def test_key_columns_are_looked_for(load: Any) -> None:
+    columns = {"at": "timestamp", "Device": "string"}
+    check_columns(load(), "readings", columns)
+    with pytest.raises(WrongColumn, match="expected the key column 'device', found columns at"):
+        check_columns(load(), "readings", {"at": "timestamp"})
+    with pytest.raises(WrongColumn, match=r"expected key column 'device' of a type out of boolean.*, found double"):
+        check_columns(load(), "readings", columns | {"Device": "double"})
+
+
+def test_modules_that_are_missing_are_told_by_validate(folder: Path) -> None:
+    (folder / "alarms.py").write_text(f"import os\nimport no_such_module.x\n{CLASS}")
+    found = CliRunner().invoke(app, ["validate", str(folder / "alarms.yaml")])
+    assert found.exit_code == 2
+    assert "alarms.py:2: expected a module no_such_module on the Python path, found none" in found.output
+
+
+def test_a_module_that_fails_is_refused_and_leaves_nothing_behind() -> None:
+    with pytest.raises(RuleInvalid, match=r"alarms.py: cannot be imported: ZeroDivisionError"):
+        load_class("1 / 0", "alarms.py", "Alarm")
+    with pytest.raises(RuleInvalid, match="cannot be imported: ZeroDivisionError"):
+        load_class("1 / 0", "alarms.py", "Alarm")
+
+
+def test_two_modules_of_one_name_stay_apart() -> None:
+    text = "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: 'int' = {}\n"
+    one, other = (load_class(text.format(n), "a.py", "A") for n in (1, 2))
+    assert (one().x, other().x) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    ["a int", "a decimal(10,2), b array<struct<x: int, y: map<string, timestamp_ntz>>>", "at timestamp, b binary"],
+)
+def test_declared_columns_read_back(ddl: str) -> None:
+    assert text_of(columns_of(ddl)) == ddl
+
+
+def test_synonyms_and_spelling() -> None:
+    found = text_of(columns_of("`A` LONG,b Numeric , c DEC( 5 , 1 ),d MAP<short,REAL>,e struct<f:byte,g:date>"))
+    assert found == ("A bigint, b decimal(10,0), c decimal(5,1), d map<smallint, float>, e struct<f: tinyint, g: date>")
+
+
+@pytest.mark.parametrize(
+    "ddl", ["", "a", "a int b", "a int,", "a: int", "1a int", "a decimal(39)", "a array<int", "a $"]
+)
+def test_columns_that_cannot_be_read(ddl: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        columns_of(ddl)
