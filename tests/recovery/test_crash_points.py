@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from support.flow import START, Flow, event, rows_of
-from support.oracle import latest_but_gone, newest_by_key, ordered, totals, tumbling
+from support.oracle import latest_but_gone, newest_by_key, ordered, running, sessions, totals, tumbling
 from support.processes import kill_all, started, wait_until
 
 from floodmark.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
@@ -37,6 +37,9 @@ KEYED = [
 ]
 TUMBLING = ("start", "k", "c", "total", "top")
 TOTALS = ("k", "at", "what", "n", "v")
+RUNNING = "SELECT k, count(*) AS c, sum(v) AS total, max(n) AS top FROM events GROUP BY k"
+SESSIONS = """SELECT session_window.start AS start, k, count(*) AS c, sum(v) AS total, max(n) AS top FROM events
+GROUP BY session_window(at, '40 seconds'), k"""
 LIMIT = 900.0  # seconds for one phase of the script; some forty rules share two cores
 
 
@@ -75,6 +78,8 @@ CASES = [
     Case("intent.after", qos=0),
     Case("sink0.after", qos=0),
     *(Case("intent.after", qos=0, also=point) for point in LOST_POINTS),
+    *(Case(point, how="running") for point in ("state.after", "sink0.before", "sink0.after", "compact.after")),
+    *(Case(point, how="sessions") for point in ("state.after", "compact.before", "compact.after")),
     *(Case(point, how="process") for point in ("intent.after", "state.after", "sink0.after", "compact.after")),
 ]
 UPSERTS = [
@@ -99,6 +104,11 @@ def _flow(root: Path, case: Case) -> Flow:
         flow.sql, flow.stream["lateness"] = "SELECT k, at, v, n FROM events", None
         newest, gone = {"key": ["k"], "newest": "at"}, {"key": ["k", "at"], "delete": "n = 9"}
         flow.settings["sinks"] = [{"delta": flow.sink(i), **how} for i, how in enumerate((newest, gone))]
+    if case.how == "sessions":
+        flow.sql = SESSIONS
+    if case.how == "running":
+        flow.sql, sinks = RUNNING, [{"delta": flow.sink(i), "key": ["k"]} for i in (0, 1)]
+        flow.settings |= {"unbounded": True, "sinks": sinks}
     return flow
 
 
@@ -194,13 +204,18 @@ def test_the_planned_crash_fired(crashed: Crashed, case: Case) -> None:
     assert planned <= crashed.fired, crashed.log()
 
 
+def _expected(case: Case, events: list[dict[str, Any]]) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
+    if case.how == "process":
+        return totals(events, FINAL), TOTALS
+    if case.how == "running":
+        return running(events), TUMBLING[1:]
+    return (sessions if case.how == "sessions" else tumbling)(events, FINAL), TUMBLING
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case.qos == 2 and not case.upserts], ids=str)
 def test_at_qos_2_nothing_is_lost_or_doubled(crashed: Crashed, case: Case) -> None:
     flow = crashed.flows[case]
-    if case.how == "process":
-        expected, columns = totals(FIRST + SECOND + THIRD, FINAL), TOTALS
-    else:
-        expected, columns = tumbling(FIRST + SECOND + THIRD, FINAL), TUMBLING
+    expected, columns = _expected(case, FIRST + SECOND + THIRD)
     assert sink(flow, 0, columns) == expected
     assert sink(flow, 1, columns) == expected
     counts = flow.counts()

@@ -21,6 +21,28 @@ def tumbling(events: Iterable[Mapping[str, Any]], watermark: datetime, minutes: 
     return ordered((start, k, len(rows), _sum(rows, "v"), _max(rows, "n")) for (start, k), rows in groups.items())
 
 
+def running(events: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """(k, count, sum of v, max of n) of all events of each k, sorted."""
+    groups: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+    for one in events:
+        groups[one["k"]].append(one)
+    return ordered((k, len(rows), _sum(rows, "v"), _max(rows, "n")) for k, rows in groups.items())
+
+
+def sessions(events: Iterable[Mapping[str, Any]], watermark: datetime, seconds: int = 40) -> list[tuple[Any, ...]]:
+    """(start, k, count, sum of v, max of n) of every session that ends before the watermark, sorted."""
+    gap, found = timedelta(seconds=seconds), []
+    open_ones: dict[Any, list[Mapping[str, Any]]] = {}
+    for one in sorted(events, key=lambda event: event["at"]):
+        rows = open_ones.get(one["k"])
+        if rows is None or rows[-1]["at"] + gap < one["at"]:
+            found.append(open_ones.setdefault(one["k"], []) if rows is None else [])
+            open_ones[one["k"]] = found[-1]
+        open_ones[one["k"]].append(one)
+    over = (rows for rows in found if rows[-1]["at"] + gap < watermark)
+    return ordered((rows[0]["at"], rows[0]["k"], len(rows), _sum(rows, "v"), _max(rows, "n")) for rows in over)
+
+
 def newest_by_key(portions: Iterable[Iterable[Mapping[str, Any]]]) -> list[tuple[Any, ...]]:
     """(k, at, v, n) of each k's event with the largest `at`, of several that with the largest n, then v; sorted."""
     best: dict[Any, tuple[Any, ...]] = {}
