@@ -1,6 +1,6 @@
 """`make bench`: one table from one run. Both sides of every ratio are measured here, in turn, on the same input.
 
-    python -m bench.run [--rows N] [--repeats N] [--only throughput,small,cold]
+    python -m bench.run [--rows N] [--repeats N] [--only throughput,small,state,cold]
 
 The contenders share one JVM (driver memory 3 g), each warmed up on a smaller input; cells are medians, with the
 smallest and largest of the repeats beside them. Short of an aim, the table says so.
@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from bench import contenders, small
+from bench import contenders, small, state
 from bench.events import write_events
 from bench.table import Line, Measured, show
 from floodmark.core.rules import load_rule
@@ -26,7 +26,7 @@ from floodmark.spark.session import root_session
 KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)
 WARM_ROWS = 200_000
-PARTS = ("throughput", "small", "cold")
+PARTS = ("throughput", "small", "state", "cold")
 
 
 class Bench:
@@ -114,6 +114,9 @@ def main() -> None:
         lines += bench.throughput()
     if "small" in given.only:
         lines += small.warm_epoch(bench.spark, bench.work()) + small.ledger_rows(bench.work())
+    if "state" in given.only:
+        lines += told(*state.touched_keys(bench.spark, bench.work(), given.repeats))
+        lines += told(*state.small_epochs(bench.spark, bench.work()))
     _stop(bench.spark)
     if "cold" in given.only:  # with no other JVM beside it
         lines += small.idle_run(bench.work(), 5) + small.cold_start(bench.work(), given.repeats)
