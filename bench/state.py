@@ -23,7 +23,7 @@ MANY = 1_000  # keys of the small epochs, each of which touches them all
 
 
 def touched_keys(spark: SparkSession, work: Path, rounds: int) -> list[Line]:
-    """Running totals over 1 M keys: epochs that touch them all, and epochs that touch 1 % of them, all over the table."""
+    """Running totals over 1 M keys: epochs that touch them all, and epochs that touch 1 % of them, far apart."""
     commits = [(KEYS, 1)] * (1 + rounds) + [(KEYS // 100, 100)] * (1 + rounds)
     epochs = _epochs(spark, work, commits)
     everything = Measured([epoch.seconds for epoch in epochs[1 : 1 + rounds]])

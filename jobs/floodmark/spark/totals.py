@@ -17,10 +17,12 @@ from floodmark.core.rules import Rule
 from floodmark.core.sql.running import TOTALS, Running
 from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape
+from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
 from floodmark.spark.planned import materialised
 
 TABLE = "totals"
+FEW = 200_000  # rows: their keys are sent to every task, which is cheaper than to move all of the state
 
 
 class RunningTotals(Fold):
@@ -41,8 +43,10 @@ class RunningTotals(Fold):
         for name in self.shape.streams:
             batch.folded(name).createOrReplaceTempView(name)
         added = materialised(session.sql(self._running.partial), session)
-        new = added.withColumn("_epoch", F.lit(at.epoch).cast("long"))
+        new = added.selectExpr("*", f"{aside(f'{at.epoch}L', f'`{self._running.keys[0]}`')} AS _epoch")
         kept = state[TABLE](None)
+        if total(batch.counts).folded <= FEW:  # what `materialised` gives has no size by which Spark could tell
+            added = F.broadcast(added)
         both = new if kept is None else new.unionByName(self._touched(at.committed(kept), added))
         both.createOrReplaceTempView(TOTALS)
         return Folded(_typed(session.sql(self._running.final), self._output), {TABLE: new})
