@@ -16,6 +16,13 @@ DIRECT = """
 SELECT session_window.start AS start, k, count(*) AS c, sum(n) AS s, sum(v) AS v FROM events
 GROUP BY session_window(at, '20 seconds'), k
 """
+TWICE = """
+SELECT session_window.start AS start, a.k, count(*) AS c, sum(n) AS s, sum(v) AS v FROM events AS a
+GROUP BY session_window(at, '20 seconds'), a.k
+UNION ALL
+SELECT session_window.start, b.k, count(*), sum(n), sum(v) FROM events AS b
+GROUP BY session_window(b.at, '1 second'), b.k, b.n HAVING count(*) > 9
+"""
 ALIASED = """
 SELECT session_window.start AS start, u, count(*) AS c, sum(n) AS s, sum(v) AS v
 FROM (SELECT at, upper(k) AS u, n, v FROM events) GROUP BY session_window(at, '20 seconds'), u
@@ -23,7 +30,12 @@ FROM (SELECT at, upper(k) AS u, n, v FROM events) GROUP BY session_window(at, '2
 
 
 @pytest.mark.parametrize(
-    ("sql", "live"), [(DIRECT, {("busy", 4), ("b", 1)}), (ALIASED, {("busy", 4), ("a", 2), ("b", 1)})]
+    ("sql", "live"),
+    [
+        (DIRECT, {("busy", 4), ("b", 1)}),
+        (TWICE, {("busy", 4), ("b", 1)}),
+        (ALIASED, {("busy", 4), ("a", 2), ("b", 1)}),
+    ],
 )
 def test_of_sessions_only_those_that_are_open(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, sql: str, live: Any

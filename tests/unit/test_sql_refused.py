@@ -290,6 +290,7 @@ WINDOW = {
         "expected columns, found",
     ),
     "group by an alias": ("SELECT upper(k) AS u FROM flights §GROUP BY u", "expected columns, found u"),
+    "group by a field": ("SELECT s.k FROM flights §GROUP BY s.k", "expected columns, found s.k"),
     "cube without a window": ("SELECT k FROM flights §GROUP BY CUBE (k)", "expected columns, found CUBE"),
     "having without a window": ("SELECT k FROM flights GROUP BY k §HAVING count(*) > 1", "`delete: CONDITION`"),
     "over another column": (

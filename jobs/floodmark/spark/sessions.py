@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 
-from floodmark.core.sql.bounds import HIDDEN, Group
+from floodmark.core.sql.bounds import HIDDEN, Group, quoted
 from floodmark.core.sql.query import Query
 from floodmark.core.windows import Instant, needed_from
 
@@ -27,8 +27,7 @@ def live_sessions(
         if table in group.streams:
             session.sql(group.open_since(query.sql, watermark, instant)).createOrReplaceTempView(f"{HIDDEN}open{i}")
             needed.append(_of_own(group, i, time) if group.keys is not None else _of_all(i, time, watermark, instant))
-    alias = next((group.alias for group in query.sessions if table in group.streams), table)
-    return session.sql(f"SELECT * FROM `{table}` AS `{alias}` WHERE {' OR '.join(needed)}")  # noqa: S608 - ours
+    return session.sql(f"SELECT * FROM `{table}` WHERE {' OR '.join(needed)}")  # noqa: S608 - ours
 
 
 def _of_windows(query: Query, time: str, watermark: int, instant: Instant) -> list[str]:
@@ -38,7 +37,7 @@ def _of_windows(query: Query, time: str, watermark: int, instant: Instant) -> li
 
 
 def _of_own(group: Group, number: int, time: str) -> str:
-    keys = "".join(f" AND {HIDDEN}key{i} <=> {key}" for i, key in enumerate(group.keys or ()))
+    keys = "".join(f" AND {HIDDEN}key{i} <=> {quoted(key)}" for i, key in enumerate(group.keys or ()))
     return f"EXISTS (SELECT 1 FROM {HIDDEN}open{number} WHERE {HIDDEN}since <= {time}{keys})"  # noqa: S608 - ours
 
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 from floodmark.core.sql.lexis import Word
 from floodmark.core.sql.over import time_of
 from floodmark.core.sql.shape import Select, Stream
-from floodmark.core.sql.window import streams_of, window_called
+from floodmark.core.sql.window import names_column, streams_of, window_called
 from floodmark.core.windows import Instant, OverSpec, SessionSpec, WindowSpec
 
 HIDDEN = "_floodmark_"  # how the names of our own columns begin
@@ -21,8 +21,8 @@ class Group:
     """A SELECT with a GROUP BY: where it begins, where its list and the whole GROUP BY end, and its HAVING's condition.
 
     Offsets into the text; `having` is None without one. `prefix` ends where what WITH defines for it ends.
-    streams: those that it reads. keys: what it groups by besides the window, columns of the one stream that it reads as
-    `alias`; None where it reads anything else, or groups by more than columns.
+    streams: those that it reads. keys: what it groups by besides the window, columns of the one stream that it reads;
+    None where it reads anything else, or groups by more than columns.
     """
 
     spec: WindowSpec | SessionSpec
@@ -32,7 +32,6 @@ class Group:
     end: int
     having: tuple[int, int] | None
     streams: frozenset[str]
-    alias: str
     keys: tuple[str, ...] | None
 
     def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
@@ -50,7 +49,7 @@ class Group:
     def open_since(self, sql: str, watermark: int, instant: Instant) -> str:
         """A query of its own: when each session that is not final at `watermark` began, as `since`, and its keys."""
         ours = [f"session_window.start AS {HIDDEN}since"]
-        ours += [f"{key} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
+        ours += [f"{quoted(key)} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
         names = ", ".join(one.rpartition(" ")[2] for one in ours)
         having = f"HAVING {self.spec.having(f'{self.spec.column} >= {instant(watermark, self.spec.column)}')}"
         # Our columns stand after the rule's own, for a GROUP BY may count those.
@@ -99,7 +98,6 @@ def group_of(words: Sequence[Word], grouped: Select, spec: WindowSpec | SessionS
         group[-1].end,
         (having[0].end, having[-1].end) if having else None,
         frozenset(streams_of(grouped.source)),
-        grouped.alias,
         _keys(grouped) if isinstance(grouped.source, Stream) else None,
     )
 
@@ -107,13 +105,20 @@ def group_of(words: Sequence[Word], grouped: Select, spec: WindowSpec | SessionS
 def _keys(grouped: Select) -> tuple[str, ...] | None:
     aliases = {item.alias.lower() for item in grouped.node.expressions if isinstance(item, exp.Alias)}
     items = [item for item in grouped.node.args["group"].expressions if window_called(grouped, item) is None]
-    plain = all(_is_plain(item, aliases) for item in items)
-    return tuple(item.sql("spark") for item in items) if plain else None
+    plain = all(_is_plain(item, grouped.alias, aliases) for item in items)
+    return tuple(item.name for item in items) if plain else None
 
 
-def _is_plain(item: exp.Expr, aliases: set[str]) -> bool:
-    """Whether it is a column, and no alias of the list that may stand for something else."""
-    return isinstance(item, exp.Column) and (bool(item.table) or item.name.lower() not in aliases)
+def _is_plain(item: exp.Expr, relation: str, aliases: set[str]) -> bool:
+    """Whether it is a column of the relation: no field of a struct, no alias of the list."""
+    if not names_column(item, relation):
+        return False
+    return bool(item.args.get("table")) or item.name.lower() not in aliases
+
+
+def quoted(name: str) -> str:
+    """A column's name as SQL."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def prefix_of(words: Sequence[Word]) -> int:

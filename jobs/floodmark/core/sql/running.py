@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from floodmark.core.sql import function_names as names
-from floodmark.core.sql.bounds import prefix_of
+from floodmark.core.sql.bounds import prefix_of, quoted
 from floodmark.core.sql.functions import NOT_THERE_YET, closing, is_call
 from floodmark.core.sql.lexis import SqlAt, Word
 from floodmark.core.sql.shape import Select, Shape, Source
-from floodmark.core.sql.window import HINT
+from floodmark.core.sql.window import HINT, names_column
 
 TOTALS = "_floodmark_totals"  # the view with the partial aggregates that `final` reads
 # Aggregate -> what merges two of its values; each is its own partial.
@@ -56,8 +56,8 @@ class Running:
     @property
     def merged(self) -> str:
         """SQL over the view TOTALS that merges the partials of each key."""
-        keys = ", ".join(map(_quoted, self.keys))
-        merges = "".join(f", {p.merge}({_quoted(p.name)}) AS {_quoted(p.name)}" for p in self.partials)
+        keys = ", ".join(map(quoted, self.keys))
+        merges = "".join(f", {p.merge}({quoted(p.name)}) AS {quoted(p.name)}" for p in self.partials)
         return f"SELECT {keys}{merges}, max(_epoch) AS _epoch FROM {TOTALS} GROUP BY {keys}"  # noqa: S608 - ours
 
 
@@ -75,7 +75,7 @@ def running_of(shape: Shape, root: Source) -> Running | None:
         tuple(key.name for key in keys),
         tuple(_shown(grouped, key) for key in keys),
         tuple(partials),
-        _over_streams(shape, grouped, [*_named_keys(keys), *(f"{p.sql} AS {_quoted(p.name)}" for p in partials)]),
+        _over_streams(shape, grouped, [*_named_keys(keys), *(f"{p.sql} AS {quoted(p.name)}" for p in partials)]),
         _final(shape, grouped, calls),
         _over_streams(shape, grouped, means) if means else None,
     )
@@ -103,7 +103,7 @@ def _check_alone(shape: Shape, grouped: Select, root: Source) -> None:
 def _key(shape: Shape, grouped: Select, item: exp.Expr) -> exp.Column:
     aliases = {i.alias.lower(): i.this for i in grouped.node.expressions if isinstance(i, exp.Alias)}
     hidden = isinstance(item, exp.Column) and not item.table and aliases.get(item.name.lower(), item) != item
-    if not isinstance(item, exp.Column) or hidden or isinstance(item.this, exp.Star):
+    if not isinstance(item, exp.Column) or hidden or not names_column(item, grouped.alias):
         problem = (
             f"GROUP BY without a window: expected columns, found {item.sql('spark')}; name the expression in a "
             f"subquery, FROM (SELECT ... AS name), and group by the name. For windows {HINT}"
@@ -182,7 +182,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _named_keys(keys: Sequence[exp.Column]) -> list[str]:
-    return [f"{key.sql('spark', comments=False)} AS {_quoted(key.name)}" for key in keys]
+    return [f"{key.sql('spark', comments=False)} AS {quoted(key.name)}" for key in keys]
 
 
 def _over_streams(shape: Shape, grouped: Select, columns: Sequence[str]) -> str:
@@ -195,7 +195,7 @@ def _over_streams(shape: Shape, grouped: Select, columns: Sequence[str]) -> str:
 def _final(shape: Shape, grouped: Select, calls: Sequence[_Call]) -> str:
     """The SELECT with each aggregate replaced by its result, over rows of partials."""
     listed, group = _places(shape.words, grouped)
-    sql, alias = shape.sql, f" AS {_quoted(grouped.alias)}" if grouped.alias else ""
+    sql, alias = shape.sql, f" AS {quoted(grouped.alias)}" if grouped.alias else ""
     text, at = "", listed[0].start
     for call in calls:
         text += sql[at : call.start] + call.result
@@ -206,7 +206,3 @@ def _final(shape: Shape, grouped: Select, calls: Sequence[_Call]) -> str:
 def _places(words: Sequence[Word], grouped: Select) -> tuple[list[Word], list[Word]]:
     mine = [word for word in words if word.select == grouped.number]
     return [word for word in mine if word.clause == "select"], [word for word in mine if word.clause == "group"]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

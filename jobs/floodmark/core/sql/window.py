@@ -206,7 +206,7 @@ def _length(refused: Callable[[str], SqlAt], window: str, arg: exp.Expr, negativ
 def is_event_time(shape: Shape, select: Select, column: exp.Expr) -> bool:
     """Whether it is the event time of every stream below the SELECT, passed on or renamed but not computed."""
     below = _columns(select.source, shape.declared)
-    return _names_column(column, select.alias) and _lookup(below, column.name.lower())
+    return names_column(column, select.alias) and _lookup(below, column.name.lower())
 
 
 def _check_event_time(shape: Shape, grouped: Select, column: exp.Expr, window: str) -> None:
@@ -237,7 +237,7 @@ def _selects(source: Source) -> Iterator[Select]:
         yield from _selects(source.source)
 
 
-def _names_column(node: exp.Expr, alias: str) -> bool:
+def names_column(node: exp.Expr, alias: str) -> bool:
     """Whether it is a plain column of the relation, not a field of a struct."""
     if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("db"):
         return False
@@ -286,7 +286,7 @@ def _item(item: exp.Expr, alias: str, below: _Columns) -> _Columns:
         qualifier = inner.table.lower() if isinstance(inner, exp.Column) else ""
         return _starred(inner, below) if qualifier in ("", alias) and not inner.args.get("db") else [_Fields()]
     name = item.alias_or_name.lower() if isinstance(item, (exp.Alias, exp.Column, exp.Dot)) else None
-    passed = _names_column(inner, alias) and _lookup(below, inner.name.lower())
+    passed = names_column(inner, alias) and _lookup(below, inner.name.lower())
     return [_Named(name, bool(passed))]
 
 
