@@ -357,6 +357,17 @@ def test_state_shows_what_a_window_still_needs(flow: Flow) -> None:
     assert found["shown"][0]["at"] == "2001-01-01T00:02:10Z"
 
 
+def test_state_of_one_key(flow: Flow) -> None:
+    ledger = begun(flow)
+    keep(flow, 1, 10, 130)
+    folded(flow, ledger, 1, START + 150_000_000, START)
+    found = facts(flow, "state", "counted", "--key", "K=a", "--key", "_epoch=1")["streams"]["events"]
+    assert found["rows"] == 2
+    assert facts(flow, "state", "counted", "--key", "k=it's")["streams"]["events"]["rows"] == 0
+    assert "did you mean k?" in call(flow, "state", "counted", "--key", "kk=a", code=2)
+    assert "expected COLUMN=VALUE" in call(flow, "state", "counted", "--key", "k", code=2)
+
+
 def test_commands_about_a_rule_that_has_not_run_are_refused(flow: Flow) -> None:
     flow.write_rule()
     for words in (["state", "counted"], ["epochs", "counted"], ["late", "counted"], ["reset", "counted", "--yes"]):

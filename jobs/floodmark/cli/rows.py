@@ -15,69 +15,39 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from floodmark.core.records import Head
-    from floodmark.core.rules import Process, Rule
-    from floodmark.core.sql.running import Running
+    from floodmark.core.rules import Rule
 
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")]
+Keys = Annotated[
+    list[str] | None, typer.Option("--key", help="COLUMN=VALUE: only rows with this value, as text; may be repeated.")
+]
 Found = list[dict[str, Any]]
 
 
 def state(
     name: options.RuleName,
     limit: Limit = 20,
+    key: Keys = None,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
     """What a rule keeps: rows that a window not yet final needs, oldest epoch first; or values and totals by key.
 
-    Example: `floodmark state departure_delays --limit 5`
+    Example: `floodmark state departure_delays --key origin=SFO --limit 5`
     """
     rule, head = _begun(rules, home.absolute(), name)
-    if rule.process is not None:
-        return _values(rule, rule.process, head, home.absolute(), limit, as_json)
-    if rule.query.running is not None:
-        return _totals(rule, rule.query.running, head, home.absolute(), limit, as_json)
-    if not rule.query.windows:
+    if rule.process is None and not rule.query.stateful:
         return _nothing_kept(rule, as_json)
-    from floodmark.cli.openwindows import state_table, still_needed, timed
+    from floodmark.cli.kept import kept, shown
 
-    opened = {stream: state_table(rule, head, home.absolute(), stream) for stream in timed(rule)}
-    found = {
-        stream: _first(table, still_needed(rule, head, stream, table), limit)
-        for stream, table in opened.items()
-        if table
-    }
+    found = {table: shown(one, key or [], limit) for table, one in kept(rule, head, home.absolute()).items()}
     if as_json:
-        streams = {stream: {"rows": count, "shown": rows} for stream, (count, rows) in found.items()}
+        streams = {table: {"rows": count, "shown": rows} for table, (count, rows, _) in found.items()}
         return output.document({"rule": name, "epoch": head.epoch, "streams": streams})
-    for stream, (count, rows) in found.items():
-        _print(rows, f"{name}: {count} rows of stream {stream} kept at epoch {head.epoch}")
+    for count, rows, what in found.values():
+        _print(rows, f"{name}: {count} {what} at epoch {head.epoch}")
     return None
-
-
-def _values(rule: Rule, process: Process, head: Head, root: Path, limit: int, as_json: bool) -> None:
-    from floodmark.cli.values import values, waiting
-
-    found = {stream: waiting(rule, head, root, stream, limit) for stream in rule.streams}
-    found |= {table: values(rule, process, head, root, table, limit) for table in process.tables}
-    if as_json:
-        tables = {table: {"rows": count, "shown": rows} for table, (count, rows) in found.items()}
-        return output.document({"rule": rule.rule, "epoch": head.epoch, "streams": tables})
-    for table, (count, rows) in found.items():
-        what = f"rows of stream {table} waiting" if table in rule.streams else f"values of {table}"
-        _print(rows, f"{rule.rule}: {count} {what} at epoch {head.epoch}")
-    return None
-
-
-def _totals(rule: Rule, running: Running, head: Head, root: Path, limit: int, as_json: bool) -> None:
-    from floodmark.cli.values import TOTALS, totals
-
-    count, rows = totals(rule, running, head, root, limit)
-    if as_json:
-        tables = {TOTALS: {"rows": count, "shown": rows}}
-        return output.document({"rule": rule.rule, "epoch": head.epoch, "streams": tables})
-    return _print(rows, f"{rule.rule}: totals of {count} keys at epoch {head.epoch}")
 
 
 def late(

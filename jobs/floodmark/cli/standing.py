@@ -8,8 +8,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.cli import values
-from floodmark.cli.openwindows import OpenWindows, open_windows, state_table, timed
+from floodmark.cli.kept import state_tables
+from floodmark.cli.openwindows import OpenWindows, open_windows, state_table
 from floodmark.cli.output import iso, size
 from floodmark.cli.zones import zoned
 from floodmark.connectors.lag import Lag, lag_of
@@ -177,18 +177,10 @@ def _counts(row: Row) -> dict[str, int]:
     return {**total(commit.counts).model_dump(), "output": commit.output_rows}
 
 
-def _state_tables(rule: Rule) -> tuple[str, ...]:
-    if rule.process is not None:
-        return (*rule.streams, *rule.process.tables)
-    if rule.query.running is not None:
-        return (values.TOTALS,)
-    return tuple(timed(rule)) if rule.query.windows else ()
-
-
 def _state(rule: Rule, head: Head | None, root: Path) -> dict[str, StateSize]:
     if head is None:
         return {}
-    found = {name: state_table(rule, head, root, name) for name in _state_tables(rule)}
+    found = {name: state_table(rule, head, root, name) for name in state_tables(rule)}
     return {name: _size(table) for name, table in found.items() if table}
 
 
