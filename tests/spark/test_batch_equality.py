@@ -6,11 +6,7 @@ batch and, independently of Spark, from DuckDB or plain Python.
 
 from __future__ import annotations
 
-import math
 import shutil
-from collections import Counter
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import uuid4
@@ -21,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from support.compared import CACHE, same, without
 from support.flow import (
     CTE_SESSIONS,
     HOPPING,
@@ -40,7 +37,6 @@ from support.running import crash, run
 from floodmark.core import compaction
 from floodmark.core.entry import DeltaOffset
 
-CACHE = Path(__file__).parents[2] / ".cache" / "tests"
 # Seconds that lie on, just before and just after the boundaries of windows and slides, and some that do not.
 SECONDS = st.sampled_from([0, 19.999999, 20, 40, 59.999999, 60, 60.000001, 61, 90, 120, 120.5, 179, 180]) | st.integers(
     0, 400
@@ -120,7 +116,7 @@ def _compare(spark: SparkSession, flow: Flow, arrived: list[dict[str, Any]]) -> 
     late, dead = rows_of(flow.place.late), rows_of(flow.place.dead)
     where = flow.text()["streams"]["events"].get("where")
     kept = [one for one in arrived if where is None or (one["n"] is not None and one["n"] != 3)]
-    folded = _without(kept, late + dead)
+    folded = without(kept, late + dead)
     assert flow.counts() == {
         "read": len(arrived),
         "filtered": len(arrived) - len(kept),
@@ -133,26 +129,9 @@ def _compare(spark: SparkSession, flow: Flow, arrived: list[dict[str, Any]]) -> 
     assert not DeltaOffset.parse(head.entry.offsets[0]).snapshot
     expected = _batch(spark, flow, folded, head.watermark)
     for number in (0, 1):
-        _same(_sink(flow, number), expected)
+        same(_sink(flow, number), expected)
     if flow.sql == TUMBLING:
-        _same(_sink(flow, 0), _duckdb(folded, head.watermark))
-
-
-def _identity(row: dict[str, Any]) -> str:
-    return repr((row["at"] and row["at"].astimezone(UTC), row["k"], row["v"], row["n"]))
-
-
-def _without(rows: list[dict[str, Any]], apart: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`rows` less `apart`, as multisets; a row set apart that never arrived is a fault."""
-    gone = Counter(map(_identity, apart))
-    assert not gone - Counter(map(_identity, rows)), "late and dead rows are rows that arrived"
-    left = []
-    for row in rows:
-        if gone[_identity(row)]:
-            gone[_identity(row)] -= 1
-        else:
-            left.append(row)
-    return left
+        same(_sink(flow, 0), _duckdb(folded, head.watermark))
 
 
 def _sink(flow: Flow, number: int) -> list[tuple[Any, ...]]:
@@ -198,34 +177,3 @@ def _duckdb(folded: list[dict[str, Any]], watermark: int | None) -> list[tuple[A
         """,
         [watermark],
     ).fetchall()
-
-
-def _same(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> None:
-    """Equal as multisets, floating point within 1e-9 relative."""
-    one, other = sorted(map(_plain, found), key=_key), sorted(map(_plain, expected), key=_key)
-    assert len(one) == len(other), (one, other)
-    for left, right in zip(one, other, strict=True):
-        assert all(map(_equal, left, right)), (left, right)
-
-
-def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(_value(value) for value in row)
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, datetime):
-        stamp = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return (stamp - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    if isinstance(value, float) and math.isnan(value):
-        return "nan"
-    return value
-
-
-def _key(row: tuple[Any, ...]) -> str:
-    return repr([f"{value:.6g}" if isinstance(value, float) else value for value in row])
-
-
-def _equal(left: Any, right: Any) -> bool:
-    if isinstance(left, float) and isinstance(right, float):
-        return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-9)
-    return bool(left == right)

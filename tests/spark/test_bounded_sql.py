@@ -54,6 +54,36 @@ QUERIES = {
     "shadowed time": "SELECT window.end AS e, v AS date FROM flights GROUP BY window(date, '1 hour'), v",
     "extract": """SELECT window.end AS e, extract(day FROM date) AS d FROM flights
                   GROUP BY window(date, '1 hour'), extract(day FROM date) HAVING (extract(day FROM window.end)) = 1""",
+    "rows of windows": "SELECT window(date, '2 hours', '1 hour').end AS e, v FROM flights WHERE v % 3 = 1",
+    "grouped twice": """SELECT w.end AS e, max(n) AS m FROM (SELECT window(date, '2 hours', '30 minutes') AS w, k,
+                        count(*) AS n FROM flights GROUP BY w, k) GROUP BY w HAVING max(n) > 1""",
+    "grouped by the end": """SELECT e, count(*) AS m FROM (SELECT window.end AS e, k, sum(v) FROM flights
+                             GROUP BY window(date, '1 hour'), k) AS a GROUP BY a.e""",
+    "distinct": "SELECT DISTINCT window(date, '1 hour').end AS e, k FROM flights",
+    "distinct above": """SELECT DISTINCT w.end AS e, v % 2 AS o FROM (SELECT *, window(date, '1 hour') AS w FROM
+                         flights)""",
+    "ranks": """SELECT w.end AS e, v, r, q, b FROM (SELECT *, rank() OVER (PARTITION BY w, k ORDER BY v DESC) AS r,
+                row_number() OVER (PARTITION BY w.end ORDER BY k) AS q,
+                lag(v, 2) OVER (PARTITION BY w ORDER BY k) AS b
+                FROM (SELECT window(date, '1 hour') AS w, * FROM flights)) WHERE r < 3""",
+    "running in a window": """SELECT w.end AS e, sum(v) OVER (PARTITION BY w, k ORDER BY date) AS s, max(v) OVER
+                              (PARTITION BY k, w ORDER BY v % 2 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS m
+                              FROM (SELECT window(date, '2 hours', '1 hour') AS w, * FROM flights)""",
+    "windows joined": """SELECT a.w.end AS e, a.k, n, m FROM
+                         (SELECT window(date, '1 hour') AS w, k, count(*) AS n FROM flights GROUP BY w, k) a
+                         LEFT JOIN (SELECT window(ts, '60 minutes') AS w, k, count(*) AS m FROM others
+                                    WHERE k <> 'k1' GROUP BY w, k) b ON a.k = b.k AND a.w = b.w""",
+    "windows joined using": """WITH a AS (SELECT window(date, '1 hour').end AS e, * FROM flights),
+                               b AS (SELECT window(ts, '1 hour').end AS e, * FROM others)
+                               SELECT e, v FROM a LEFT ANTI JOIN b USING (e, k) UNION ALL
+                               SELECT e, v + 1000 FROM a RIGHT JOIN b USING (e, k)""",
+    "windows over a join": """SELECT window.end - INTERVAL '-20' MINUTES AS e, f.k, count(*) AS n, max(o.k) AS m
+                              FROM flights f JOIN others AS o
+                              ON o.ts BETWEEN f.date - INTERVAL 30 MINUTES AND f.date + INTERVAL '20' MINUTES
+                              WHERE f.k <> 'k9' GROUP BY window(f.date, '1 hour', '30 minutes'), f.k""",
+    "windows over OVER": """SELECT window.end AS e, max(n) AS m FROM (SELECT date, count(*) OVER (PARTITION BY
+                                       k ORDER BY date RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW) AS n
+                                       FROM flights) GROUP BY window(date, '1 hour')""",
 }
 
 
@@ -87,6 +117,46 @@ def test_the_bounded_query_is_the_whole_one_cut_by_the_end_of_the_window(tables:
     assert sorted(map(str, tables.sql(query.bounded(micros(LOW), micros(HIGH), instant)).collect())) == cut
     until = sorted(map(str, (row for row in whole if ended(row) <= HIGH)))
     assert sorted(map(str, tables.sql(query.bounded(None, micros(HIGH), instant)).collect())) == until
+
+
+# `e` is the event time beyond which nothing that the row hangs on can lie.
+JOINS = {
+    "inner": """SELECT greatest(f.date, o.ts) AS g, f.date + INTERVAL '20' MINUTES AS e, v FROM flights f JOIN others o
+                ON f.k = o.k AND o.ts BETWEEN f.date - INTERVAL '1' HOUR AND f.date + INTERVAL '20' MINUTES""",
+    "left": """SELECT date + INTERVAL '20' MINUTES AS e, v, ts FROM flights f LEFT OUTER JOIN others o
+               ON f.k = o.k AND (o.ts >= f.date AND f.date + INTERVAL '20' MINUTES >= o.ts) WHERE v % 2 = 0""",
+    "right": """SELECT ts AS e, v, ts FROM flights f RIGHT JOIN others AS o
+                ON f.k = o.k AND o.ts - f.date < INTERVAL '1' DAY AND o.ts > f.date
+                AND f.date > o.ts - INTERVAL '70' MINUTES""",
+    "full": """SELECT coalesce(f.date + INTERVAL '5' MINUTES, o.ts + INTERVAL '10' MINUTES) AS e, v, ts, o.k
+               FROM (SELECT * FROM flights WHERE v % 5 < 3) f
+               FULL JOIN (SELECT ts, concat(k, 'x') AS k FROM others UNION ALL SELECT ts, k FROM others) o
+               ON f.date <= o.ts + INTERVAL '10' MINUTES AND o.ts <= f.date + INTERVAL '5' MINUTES AND o.k = f.k""",
+    "semi": """SELECT date + INTERVAL '10' MINUTES AS e, v FROM flights LEFT SEMI JOIN others
+               ON flights.k = others.k AND ts >= date AND ts < date + INTERVAL '10' MINUTES""",
+    "anti": """SELECT date + INTERVAL '1' HOUR AS e, v FROM flights f LEFT ANTI JOIN others o
+               ON f.k = o.k AND ts > date AND ts < date + INTERVAL '1' HOUR""",
+    "of three": """SELECT a.date AS e, b.v AS x, c.v AS y, o.k FROM flights a, flights b, others o, flights c
+                   WHERE a.v = b.v + 3 AND c.v = b.v - 3 AND o.k = a.k AND b.date BETWEEN a.date - INTERVAL '30' MINUTES
+                   AND a.date AND c.date <= b.date AND c.date > b.date - INTERVAL '40' MINUTES
+                   AND o.ts = b.date""",
+    "of OVER": """SELECT w.date AS e, w.n, o.k FROM others o JOIN (SELECT *, count(*) OVER (ORDER BY date
+                                   RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW) AS n FROM flights) AS w
+                                   ON o.ts = w.date""",
+    "OVER above": """SELECT e, count(*) OVER (PARTITION BY k ORDER BY e RANGE BETWEEN INTERVAL 1 HOUR
+                                          PRECEDING AND CURRENT ROW) AS n FROM (SELECT f.date AS e, o.k FROM flights f
+                                          JOIN others o ON o.ts BETWEEN f.date - INTERVAL 1 HOUR AND f.date)""",
+}
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_a_join_is_cut_by_the_last_event_time_that_may_matter(tables: Any, name: str) -> None:
+    query = analyse(JOINS[name], {"flights": "date", "others": "ts"})
+    whole = tables.sql(query.sql).collect()
+    cut = sorted(map(str, (row for row in whole if LOW - timedelta(hours=1) <= ended(row) < HIGH)))
+    assert 0 < len(cut) < len(whole)
+    found = tables.sql(query.bounded(micros(LOW - timedelta(hours=1)), micros(HIGH), instant)).collect()
+    assert sorted(map(str, found)) == cut
 
 
 SESSIONS = {

@@ -6,7 +6,7 @@ import pytest
 
 from floodmark.core.durations import DAY, HOUR, MINUTE
 from floodmark.core.sql import Query, analyse, analyse_expression
-from floodmark.core.windows import OverSpec, SessionSpec, WindowSpec
+from floodmark.core.windows import RowSpec, SessionSpec, WindowSpec
 
 STREAMS = {"flights": "date", "others": "ts", "plain": None}
 
@@ -216,7 +216,7 @@ def test_a_window_that_follows_each_row() -> None:
     )
     text = f"WITH a AS ({inner}) SELECT k FROM a WHERE s > 3"
     found = query(text)
-    assert found.windows == (OverSpec(90 * MINUTE, HOUR),)
+    assert found.windows == (RowSpec(90 * MINUTE, HOUR),)
     listed, rest = inner.split(" -- ")
     assert found.bounded(HOUR, 2 * HOUR, lambda at, _: str(at)) == text.replace(
         inner,

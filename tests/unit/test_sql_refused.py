@@ -20,13 +20,6 @@ STATE = {
     "limit": ("SELECT k FROM flights §LIMIT 1", "LIMIT"),
     "limit below": ("SELECT k FROM (SELECT * FROM flights §LIMIT 3)", "LIMIT"),
     "offset": ("SELECT k FROM flights §OFFSET 1", "OFFSET"),
-    "join": ("SELECT f.k FROM flights f §JOIN others o ON f.k = o.k", "JOIN"),
-    "left join": ("SELECT f.k FROM flights f LEFT §JOIN others o ON f.k = o.k", "JOIN"),
-    "cross join": ("SELECT 1 FROM flights CROSS §JOIN others", "JOIN"),
-    "semi join": ("SELECT k FROM flights LEFT SEMI §JOIN others USING (k)", "JOIN"),
-    "natural join": ("SELECT k FROM flights NATURAL §JOIN others", "JOIN"),
-    "comma join": ("SELECT a, b FROM flights§, others", "a join (FROM a, b)"),
-    "join of subqueries": ("SELECT 1 FROM (SELECT * FROM flights) a §JOIN (SELECT * FROM others) b", "JOIN"),
     "group by below": (
         "SELECT n FROM (SELECT count(*) AS n FROM flights §GROUP BY k)",
         "below or beside another SELECT",
@@ -47,7 +40,6 @@ STATE = {
         "aggregate sum",
     ),
     "over": ("SELECT sum(k) §OVER (PARTITION BY k) FROM flights", "OVER"),
-    "over in an expression": ("SELECT 1 + §row_number() OVER (ORDER BY k) FROM flights", "row_number"),
     "over without a frame": ("SELECT sum(k) §OVER (PARTITION BY k ORDER BY date) FROM flights", "without a frame"),
     "over rows": (
         "SELECT sum(k) §OVER (ORDER BY date ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS s FROM flights",
@@ -57,17 +49,7 @@ STATE = {
         "SELECT sum(k) §OVER (ORDER BY date RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS s FROM flights",
         "reaches UNBOUNDED",
     ),
-    "over in a select with group by": (
-        f"SELECT sum(count(*)) §OVER (ORDER BY window.start RANGE 1 PRECEDING) FROM flights GROUP BY {W}",
-        "in or above a SELECT with GROUP BY",
-    ),
-    "group by above over": (
-        "SELECT count(*) FROM (SELECT date, sum(k) OVER (ORDER BY date RANGE INTERVAL '1' HOUR PRECEDING) FROM flights)"
-        f" §GROUP BY {W}",
-        "above OVER",
-    ),
     "named window": ("SELECT sum(k) OVER w FROM flights §WINDOW w AS (PARTITION BY k)", ""),
-    "analytic function": ("SELECT §lag(k) FROM flights", "function lag"),
     "in (select)": ("SELECT k FROM flights WHERE k IN (§SELECT k FROM others)", "IN (SELECT ...)"),
     "not in (select)": ("SELECT k FROM flights WHERE k NOT IN (§SELECT k FROM others)", "IN (SELECT ...)"),
     "exists": ("SELECT k FROM flights WHERE EXISTS (§SELECT k FROM others)", "EXISTS (SELECT ...)"),
@@ -99,10 +81,6 @@ STATE = {
         "a second, differ",
     ),
     "having without group by": ("SELECT k FROM flights §HAVING k > 1", "HAVING without GROUP BY"),
-    "a second group by": (
-        f"SELECT count(*) FROM (SELECT window.end AS e FROM flights GROUP BY {W}) §GROUP BY window(e, '1 day')",
-        "GROUP BY above another",
-    ),
     "union all above the group by": (
         f"SELECT window.end FROM flights GROUP BY {W} §UNION ALL SELECT ts FROM others",
         "UNION ALL of windows and of single rows",
@@ -247,14 +225,10 @@ REPLAY = {
 }
 
 WINDOW = {
-    "in where": (f"SELECT k FROM flights WHERE §{W}.end > date", "window(...) without GROUP BY"),
-    "in the list without group by": (f"SELECT §{W} FROM flights", "window(...) without GROUP BY"),
+    "in where": (f"SELECT k FROM flights WHERE §{W}.end > date", "elsewhere write window.start"),
+    "sessions without group by": ("SELECT §session_window(date, '1 hour') FROM flights", "without GROUP BY"),
     "in having": (f"SELECT 1 FROM flights GROUP BY {W} HAVING §{W}.end > date", "elsewhere write window.start"),
     "in where of the group by": (f"SELECT 1 FROM flights WHERE §{W}.end > date GROUP BY {W}", "elsewhere write window"),
-    "below the group by": (
-        f"SELECT 1 FROM (SELECT date, §{W} AS w FROM flights) GROUP BY {W}",
-        "elsewhere write window",
-    ),
     "another column": ("SELECT 1 FROM flights GROUP BY §window(dat, '1 hour')", "expected date of stream flights"),
     "a field": ("SELECT 1 FROM flights GROUP BY §window(s.date, '1 hour')", "found s.date"),
     "computed": ("SELECT 1 FROM flights GROUP BY §window(date + INTERVAL 1 DAY, '1 hour')", "expected date of stream"),
@@ -347,6 +321,119 @@ WINDOW = {
     "one argument": ("SELECT 1 FROM flights GROUP BY §window(date)", "with 1 arguments"),
     "an ordinal after a star": (f"SELECT *, {W} FROM flights §GROUP BY 2", "GROUP BY without a window"),
 }
+
+
+ROWS = f"(SELECT {W} AS w, * FROM flights)"
+OTHER_ROWS = "(SELECT window(ts, '1 hour') AS w, * FROM others)"
+NEAR = "o.ts BETWEEN f.date - INTERVAL '1' HOUR AND f.date"
+HOUR_BEFORE = "OVER (ORDER BY date RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW)"
+
+# What crosses windows, or has no bound in event time.
+APART = {
+    "join": ("SELECT f.k FROM flights f §JOIN others o ON f.k = o.k", "JOIN of o with no bound on how far"),
+    "left join": ("SELECT f.k FROM flights f LEFT §JOIN others o ON f.k = o.k", "no bound"),
+    "cross join": ("SELECT 1 FROM flights CROSS §JOIN others", "no bound"),
+    "semi join": ("SELECT k FROM flights LEFT SEMI §JOIN others USING (k)", "no bound"),
+    "natural join": ("SELECT k FROM flights §NATURAL JOIN others", "NATURAL JOIN is not allowed"),
+    "comma join": ("SELECT a, b FROM flights§, others", "no bound"),
+    "join of subqueries": ("SELECT 1 FROM (SELECT * FROM flights) a §JOIN (SELECT * FROM others) b", "no bound"),
+    "join in parentheses": ("SELECT 1 FROM (flights f §JOIN others o ON f.k = o.k)", "a JOIN in parentheses"),
+    "a bound on one side": ("SELECT 1 FROM flights f §JOIN others o ON o.ts > f.date", "on one side only"),
+    "a bound beside OR": (f"SELECT 1 FROM flights f §JOIN others o ON {NEAR} OR f.k = o.k", "no bound"),
+    "a bound in the WHERE of an outer join": (
+        f"SELECT 1 FROM flights f LEFT §JOIN others o ON f.k = o.k WHERE {NEAR}",
+        "no bound",
+    ),
+    "a bound by months": (
+        "SELECT 1 FROM flights f §JOIN others o ON o.ts BETWEEN f.date AND f.date + INTERVAL '1' MONTH",
+        "on one side only",
+    ),
+    "a bound by a column": (
+        "SELECT 1 FROM flights f §JOIN others o ON o.ts BETWEEN f.date AND f.expires",
+        "on one side only",
+    ),
+    "a bound to the first only": (
+        f"SELECT 1 FROM flights f §JOIN others o ON {NEAR} JOIN plain p ON p.k = f.k",
+        "p has no event time",
+    ),
+    "the third without a bound": (
+        f"SELECT 1 FROM flights f §JOIN others o ON {NEAR} JOIN others p ON p.k = f.k",
+        "JOIN of p with no bound",
+    ),
+    "two joins, one of them full": (
+        f"SELECT 1 FROM flights f JOIN others o ON {NEAR} §FULL JOIN others p ON p.ts = o.ts",
+        "FULL JOIN beside another",
+    ),
+    "one name for two": (f"SELECT 1 FROM §flights JOIN flights ON {NEAR}", "two relations are called flights"),
+    "windows with rows": (f"SELECT 1 FROM {ROWS} f §JOIN others o ON {NEAR}", "JOIN of windows with single rows"),
+    "windows by their starts and ends": (
+        f"SELECT 1 FROM {ROWS} a §JOIN {OTHER_ROWS} b ON a.w.start = b.w.end",
+        "expected ON ... AND a.w = b.w",
+    ),
+    "windows of two sizes": (
+        f"SELECT 1 FROM {ROWS} a §JOIN (SELECT window(ts, '2 hours') AS w FROM others) b ON a.w = b.w",
+        "of one size and slide",
+    ),
+    "windows by a key": (f"SELECT 1 FROM {ROWS} a §JOIN {OTHER_ROWS} b ON a.k = b.k", "expected ON ... AND a.w = b.w"),
+    "windows, the third by a key": (
+        f"SELECT 1 FROM {ROWS} a §JOIN {OTHER_ROWS} b USING (w) JOIN {OTHER_ROWS} c ON c.k = a.k",
+        "expected ON ... AND a.w = b.w",
+    ),
+    "grouped across windows": (f"SELECT k, count(*) FROM {ROWS} §GROUP BY k", "GROUP BY above windows"),
+    "grouped by what a left join may lack": (
+        f"SELECT 1 FROM {ROWS} a LEFT JOIN {OTHER_ROWS} b ON a.w = b.w §GROUP BY b.w",
+        "GROUP BY above windows",
+    ),
+    "a window of a window": (
+        f"SELECT count(*) FROM (SELECT window.end AS e FROM flights GROUP BY {W}) §GROUP BY window(e, '1 day')",
+        "GROUP BY above windows",
+    ),
+    "distinct across windows": (f"SELECT §DISTINCT k FROM {ROWS}", "DISTINCT over all rows"),
+    "over across windows": (f"SELECT sum(v) §OVER (PARTITION BY k) FROM {ROWS}", "OVER above windows"),
+    "rows without an order": (
+        f"SELECT sum(v) §OVER (PARTITION BY w ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM {ROWS}",
+        "OVER with ROWS: expected ORDER BY",
+    ),
+    "over in a select with group by": (
+        f"SELECT sum(count(*)) §OVER (ORDER BY window.start RANGE 1 PRECEDING) FROM flights GROUP BY {W}",
+        "OVER beside GROUP BY",
+    ),
+    "over beside a window": (f"SELECT {W} AS w, sum(v) §{HOUR_BEFORE} FROM flights", "OVER beside window(...)"),
+    "a rank over all rows": ("SELECT 1 + row_number() §OVER (ORDER BY k) FROM flights", "row_number over all rows"),
+    "a rank by event time": (f"SELECT first_value(k) §{HOUR_BEFORE} FROM flights", "first_value over all rows"),
+    "a rank without over": ("SELECT §lag(k) FROM flights", "function lag: expected OVER"),
+    "another order": (
+        f"SELECT sum(v) §{HOUR_BEFORE}, max(v) {HOUR_BEFORE.replace('date', 'o.ts')} FROM flights f JOIN others o"
+        f" ON {NEAR}",
+        "OVER with another event time",
+    ),
+    "group by above a join": (
+        f"SELECT f.k, count(*) FROM flights f JOIN others o ON {NEAR} §GROUP BY f.k",
+        "GROUP BY without a window above a JOIN or OVER",
+    ),
+    "group by above over": (
+        f"SELECT k, max(s) FROM (SELECT k, sum(v) {HOUR_BEFORE} AS s FROM flights) §GROUP BY k",
+        "GROUP BY without a window above a JOIN or OVER",
+    ),
+    "sessions of a join": (
+        f"SELECT 1 FROM flights f JOIN others o ON {NEAR} GROUP BY §session_window(f.date, '1 hour')",
+        "session_window(...) above a JOIN",
+    ),
+    "distinct above sessions": (
+        "SELECT §DISTINCT e FROM (SELECT session_window.end AS e FROM flights GROUP BY session_window(date, '1 hour'))",
+        "DISTINCT above a session_window",
+    ),
+    "a join read twice": (
+        f"§WITH a AS (SELECT f.* FROM flights f JOIN others o ON {NEAR}) SELECT k FROM a UNION ALL "
+        f"SELECT k FROM a GROUP BY {W}, k",
+        "is read both by itself and below a window",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", APART)
+def test_what_crosses_windows_or_has_no_bound(name: str) -> None:
+    check(*APART[name])
 
 
 def refusal(sql: str) -> SqlAt:

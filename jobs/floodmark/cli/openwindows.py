@@ -70,7 +70,7 @@ class OpenWindows:
 
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     """What is open at the ledger's head; None for a rule without windows of a fixed size."""
-    kinds = {spec for spec in rule.query.windows if isinstance(spec, WindowSpec)}
+    kinds = {spec for spec in rule.query.windows if isinstance(spec, WindowSpec) and not spec.after_us}
     if not kinds:
         return None
     spans = {span for name in timed(rule) for window in kinds for span in _spans(rule, head, root, name, window)}

@@ -14,7 +14,7 @@ from floodmark.connectors.news import look
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
 from floodmark.core.rules import Process, Rule, Sink, StartAt, Stream
-from floodmark.core.windows import OverSpec, SessionSpec
+from floodmark.core.windows import RowSpec, SessionSpec
 from floodmark.core.yamltree import Tree, read_yaml
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
@@ -22,7 +22,7 @@ from floodmark.ledger.ledger import LedgerReader
 
 if TYPE_CHECKING:
     from floodmark.core.sql.running import Running
-    from floodmark.core.windows import Spec
+    from floodmark.core.windows import Spec, WindowSpec
 
 VARIABLE = re.compile(r"(?<!\$)\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}")
 
@@ -173,10 +173,8 @@ def _class(process: Process) -> Iterator[str]:
 
 
 def _window(window: Spec) -> Iterator[str]:
-    if isinstance(window, OverSpec):
-        before, after = format_duration(window.preceding_us), format_duration(window.following_us)
-        also = f", {after} after it" if window.following_us else ""
-        yield f"a window that follows each row: {before} before it{also}"
+    if isinstance(window, RowSpec):
+        yield f"each row (OVER, JOIN) with what lies {_reach(window)} in event time"
         return
     if isinstance(window, SessionSpec):
         yield f"sessions that end after a gap of {window.gap}; sessions that touch are one"
@@ -185,6 +183,12 @@ def _window(window: Spec) -> Iterator[str]:
     yield f"windows of {size}, a new one every {slide}" + (", side by side" if size == slide else ", overlapping")
     if window.offset_us:
         yield f"they begin {format_duration(window.offset_us)} after 1970-01-01T00:00:00Z and from there on"
+    if window.before_us or window.after_us:
+        yield f"a row of a window hangs on what lies {_reach(window)} in event time"
+
+
+def _reach(spec: RowSpec | WindowSpec) -> str:
+    return f"at most {format_duration(spec.before_us)} before and {format_duration(spec.after_us)} after it"
 
 
 def _sink(sink: Sink) -> dict[str, Any]:

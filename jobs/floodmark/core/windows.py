@@ -15,22 +15,28 @@ Instant = Callable[[int, str], str]  # SQL for a time, to be compared with the c
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """A window of `size_us` starts every `slide_us`, at `offset_us` after 1970-01-01 00:00 UTC; microseconds."""
+    """A window of `size_us` starts every `slide_us`, at `offset_us` after 1970-01-01 00:00 UTC; microseconds.
+
+    What a row of it hangs on lies, in event time, at most `before_us` before and `after_us` after that row: 0 but where
+    it comes out of a join, or of windows that follow each row.
+    """
 
     size_us: int
     slide_us: int
     offset_us: int
+    before_us: int = 0
+    after_us: int = 0
     column: ClassVar[str] = "window.end"
 
     @property
     def tumbles(self) -> bool:
-        """Whether every moment lies in one window only."""
-        return self.size_us == self.slide_us
+        """Whether every moment lies in one window only, and nothing else of the input matters to it."""
+        return self.size_us == self.slide_us and not self.before_us and not self.after_us
 
-    def becoming_final(self, low: int | None, high: int, instant: Instant) -> str:
+    def becoming_final(self, end: str, low: int | None, high: int, instant: Instant) -> str:
         """SQL for the windows that become final between two watermarks (None: before any); end = watermark is final."""
-        upper = f"{self.column} <= {instant(high, self.column)}"
-        return upper if low is None else f"{self.column} > {instant(low, self.column)} AND {upper}"
+        upper = f"{end} <= {instant(high - self.after_us, end)}"
+        return upper if low is None else f"{end} > {instant(low - self.after_us, end)} AND {upper}"
 
     def having(self, condition: str) -> str:
         """SQL for a condition on windows."""
@@ -38,11 +44,11 @@ class WindowSpec:
 
     def any_becomes_final(self, before: int | None, after: int) -> bool:
         """Whether a window ends in (before, after]."""
-        return before is None or newest_final_end(self, after) > before
+        return before is None or newest_final_end(self, after - self.after_us) > before - self.after_us
 
     def needed_from(self, watermark: int) -> int | None:
-        """Rows before this event time belong to no window that ends after `watermark`."""
-        return live_from(self, watermark)
+        """Rows before this event time matter to no window that is not final at `watermark`."""
+        return live_from(self, watermark - self.after_us) - self.before_us
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,10 @@ class SessionSpec:
     column: ClassVar[str] = "session_window.end"
     tumbles: ClassVar[bool] = False
 
-    def becoming_final(self, low: int | None, high: int, instant: Instant) -> str:
+    def becoming_final(self, end: str, low: int | None, high: int, instant: Instant) -> str:
         """As for a window; but a session that ends at the watermark is open: a row there would go on with it."""
-        upper = f"{self.column} < {instant(high, self.column)}"
-        return upper if low is None else f"{self.column} >= {instant(low, self.column)} AND {upper}"
+        upper = f"{end} < {instant(high, end)}"
+        return upper if low is None else f"{end} >= {instant(low, end)} AND {upper}"
 
     def having(self, condition: str) -> str:
         """SQL for a condition on merged sessions.
@@ -76,29 +82,28 @@ class SessionSpec:
 
 
 @dataclass(frozen=True)
-class OverSpec:
-    """A result for each row, from the rows that lie so many microseconds before and after it."""
+class RowSpec:
+    """A result for each row, which hangs on rows that lie so many microseconds before and after it."""
 
-    preceding_us: int
-    following_us: int
-    column: ClassVar[str] = "_floodmark_at"
+    before_us: int
+    after_us: int
     tumbles: ClassVar[bool] = False
 
-    def becoming_final(self, low: int | None, high: int, instant: Instant) -> str:
+    def becoming_final(self, time: str, low: int | None, high: int, instant: Instant) -> str:
         """SQL for the rows whose results become final: at the watermark itself more rows may come, its peers."""
-        upper = f"{self.column} < {instant(high - self.following_us, self.column)}"
-        return upper if low is None else f"{self.column} >= {instant(low - self.following_us, self.column)} AND {upper}"
+        upper = f"{time} < {instant(high - self.after_us, time)}"
+        return upper if low is None else f"{time} >= {instant(low - self.after_us, time)} AND {upper}"
 
     def any_becomes_final(self, before: int | None, after: int) -> bool:
         """Whether a row may lie between two watermarks."""
         return before is None or before < after
 
     def needed_from(self, watermark: int) -> int | None:
-        """Rows before this event time are not final themselves, nor in the window of one that is not."""
-        return watermark - self.following_us - self.preceding_us
+        """Rows before this event time are not final themselves, nor matter to one that is not."""
+        return watermark - self.after_us - self.before_us
 
 
-Spec = WindowSpec | SessionSpec | OverSpec
+Spec = WindowSpec | SessionSpec | RowSpec
 
 
 def needed_from(specs: Iterable[Spec], watermark: int) -> int | None:
@@ -108,7 +113,7 @@ def needed_from(specs: Iterable[Spec], watermark: int) -> int | None:
 
 
 def live_from(spec: WindowSpec, watermark: int) -> int:
-    """Rows at or after this event time belong to a window that ends after `watermark`; rows before it do not."""
+    """Rows at or after this event time are in a window that ends after `watermark`; rows before it are in none."""
     steps = (watermark - spec.size_us - spec.offset_us) // spec.slide_us + 1
     return spec.offset_us + steps * spec.slide_us
 

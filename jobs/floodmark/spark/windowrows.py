@@ -1,7 +1,7 @@
-"""Windows by their input rows: those that a window not yet final still needs are kept.
+"""Windows and joins by their input rows: those that a result not yet final still needs are kept.
 
-The windows that become final in the epoch, W before < end <= W after, are computed by the rule's own SQL over kept and
-new rows.
+The results that become final in the epoch (windows: W before < end <= W after) are computed by the rule's own SQL over
+kept and new rows.
 """
 
 from __future__ import annotations

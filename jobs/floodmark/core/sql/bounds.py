@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from floodmark.core.sql.columns import GroupSpec, names_column
 from floodmark.core.sql.lexis import Word
-from floodmark.core.sql.over import time_of
 from floodmark.core.sql.shape import Select, Stream
-from floodmark.core.sql.window import names_column, streams_of, window_called
-from floodmark.core.windows import Instant, OverSpec, SessionSpec, WindowSpec
+from floodmark.core.sql.window import streams_of, window_called
+from floodmark.core.windows import Instant, RowSpec, Spec
 
 HIDDEN = "_floodmark_"  # how the names of our own columns begin
 
@@ -25,7 +25,8 @@ class Group:
     None where it reads anything else, or groups by more than columns.
     """
 
-    spec: WindowSpec | SessionSpec
+    number: int
+    spec: GroupSpec
     prefix: int
     start: int
     listed: int
@@ -34,12 +35,16 @@ class Group:
     streams: frozenset[str]
     keys: tuple[str, ...] | None
 
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        return (self.spec,)
+
     def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
         """The whole text, with this SELECT giving only what becomes final between two watermarks (None: before any).
 
         The condition goes into the HAVING, where Spark pushes it below the aggregation if it can.
         """
-        condition = self.spec.becoming_final(low, high, instant)
+        condition = self.spec.becoming_final(self.spec.column, low, high, instant)
         start, end = self.having or (self.end, self.end)
         if self.having is not None:
             condition = f"({condition}) AND ({sql[start:end]}\n)"  # it may end in a comment
@@ -58,54 +63,102 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Over:
-    """A SELECT with windows that follow each row: where it begins, where its list and the whole of it end.
+class Rows:
+    """A SELECT whose rows are final by `time`, SQL over what it reads: where it, its list and the whole of it end.
 
-    `time`: the event time as it is written there.
+    It is wrapped as it is, for a condition in its own WHERE would take rows away that its OVERs need.
     """
 
-    spec: OverSpec
+    number: int
+    spec: Spec
     start: int
     listed: int
     end: int
     time: str
 
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        return (self.spec,)
+
     def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
         """The whole text, with this SELECT giving only the rows that become final between two watermarks."""
-        inner = f"{sql[self.start : self.listed]}, {self.time} AS {self.spec.column} {sql[self.listed : self.end]}"
-        outer = f"SELECT * EXCEPT ({self.spec.column}) FROM ({inner}\n)"  # noqa: S608 - all of it is the rule's or ours
-        return f"{sql[: self.start]}{outer} WHERE {self.spec.becoming_final(low, high, instant)}\n{sql[self.end :]}"
+        column = f"{HIDDEN}at"
+        inner = f"{sql[self.start : self.listed]}, {self.time} AS {column} {sql[self.listed : self.end]}"
+        outer = f"SELECT * EXCEPT ({column}) FROM ({inner}\n)"  # noqa: S608 - all of it is the rule's or ours
+        condition = self.spec.becoming_final(column, low, high, instant)
+        return f"{sql[: self.start]}{outer} WHERE {condition}\n{sql[self.end :]}"
 
 
-def over_of(words: Sequence[Word], select: Select, spec: OverSpec) -> Over:
-    """The places of a SELECT with windows that follow each row."""
+@dataclass(frozen=True)
+class Joined:
+    """A SELECT over a join of rows: where its FROM ends, and its WHERE's condition (None without one).
+
+    times: the event times by which a row is final, as SQL: by the second where the first has no value.
+    """
+
+    number: int
+    times: tuple[tuple[str, RowSpec], ...]
+    start: int
+    where: tuple[int, int] | None
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        return tuple(spec for _, spec in self.times)
+
+    def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
+        """The whole text, with this SELECT giving only the rows that become final between two watermarks."""
+        final = [spec.becoming_final(time, low, high, instant) for time, spec in self.times]
+        condition = final[0] if len(final) == 1 else (
+            f"CASE WHEN {self.times[0][0]} IS NOT NULL THEN {final[0]} ELSE {final[1]} END"
+        )  # fmt: skip
+        start, end = self.where or (self.start, self.start)
+        if self.where is not None:
+            condition = f"({condition}) AND ({sql[start:end]}\n)"  # it may end in a comment
+        keyword = "" if self.where else "\nWHERE"
+        return f"{sql[:start]}{keyword} {condition}\n{sql[end:]}"
+
+
+Cut = Group | Rows | Joined
+
+
+def cut_rows(words: Sequence[Word], select: Select, time: str, spec: Spec) -> Rows:
+    """The places of a SELECT whose rows are final by `time`."""
     mine = [word for word in words if word.select == select.number and word.text != ";"]
     listed = [word for word in mine if word.clause == "select"]
-    return Over(spec, listed[0].start, listed[-1].end, mine[-1].end, time_of(select))
+    return Rows(select.number, spec, listed[0].start, listed[-1].end, mine[-1].end, time)
 
 
-def group_of(words: Sequence[Word], grouped: Select, spec: WindowSpec | SessionSpec) -> Group:
+def cut_where(words: Sequence[Word], select: Select, times: tuple[tuple[str, RowSpec], ...]) -> Joined:
+    """The places of a SELECT over a join."""
+    mine = [word for word in words if word.select == select.number and word.text != ";"]
+    where = [word for word in mine if word.clause == "where"]
+    source = [word for word in mine if word.clause == "from"]
+    return Joined(select.number, times, source[-1].end, (where[0].end, where[-1].end) if where else None)
+
+
+def cut_group(words: Sequence[Word], grouped: Select, spec: GroupSpec) -> Group:
     """The places of a SELECT with a GROUP BY."""
     mine = [word for word in words if word.select == grouped.number]
     listed = [word for word in mine if word.clause == "select"]
     group = [word for word in mine if word.clause == "group"]
     having = [word for word in mine if word.clause == "having"]
     return Group(
+        grouped.number,
         spec,
         prefix_of(words),
         listed[0].start,
         listed[-1].end,
         group[-1].end,
         (having[0].end, having[-1].end) if having else None,
-        frozenset(streams_of(grouped.source)),
-        _keys(grouped) if isinstance(grouped.source, Stream) else None,
+        frozenset().union(*(streams_of(source) for source in grouped.sources)),
+        _keys(grouped) if [type(source) for source in grouped.sources] == [Stream] else None,
     )
 
 
 def _keys(grouped: Select) -> tuple[str, ...] | None:
     aliases = {item.alias.lower() for item in grouped.node.expressions if isinstance(item, exp.Alias)}
     items = [item for item in grouped.node.args["group"].expressions if window_called(grouped, item) is None]
-    plain = all(_is_plain(item, grouped.alias, aliases) for item in items)
+    plain = all(_is_plain(item, grouped.reads[0].alias, aliases) for item in items)
     return tuple(item.name for item in items) if plain else None
 
 

@@ -134,12 +134,12 @@ variant_explode variant_explode_outer
 """.split()
 )
 
-# Analytic functions and the windows that come with later state.
-STATEFUL = frozenset(
-    """
-cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number window_time
-""".split()
-)
+# Functions of a row's place among others. Those of TIED tell rows apart that are equal in the order asked for.
+TIED = frozenset("first_value lag last_value lead nth_value ntile row_number".split())
+RANKS = TIED | frozenset("cume_dist dense_rank percent_rank rank".split())
+
+# Of the windows that come with later state.
+STATEFUL = frozenset({"window_time"})
 
 # Which of a GROUP BY's sets a result is of; and the calls in the GROUP BY itself that make such sets.
 GROUPING = frozenset({"grouping", "grouping_id"})

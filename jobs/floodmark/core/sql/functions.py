@@ -15,8 +15,8 @@ NOT_THERE_YET = "needs state that is not there yet"
 # Words of the language that may stand directly before a parenthesis.
 _KEYWORDS = frozenset(
     """
-all and as between by case distinct div else escape except from group having in is like ilike rlike regexp not on or
-over select then union using values when where with within
+all and as between by case distinct div else escape except from group having in is join like ilike rlike regexp not on
+or over select then union using values when where with within
 """.split()
 )
 
@@ -33,6 +33,7 @@ _REASONS = (
         names.ORDER_DEPENDENT,
         "its answer hangs on row order; use max, min or count, or sort_array(collect_list(...)) for a list",
     ),
+    (names.RANKS, "expected OVER (...) after it"),
 )
 # Spark turns these strings into the clock wherever a date or timestamp is wanted, in a cast as in a comparison.
 _CLOCK_TEXT = re.compile(r"(?:now|(?:today|tomorrow|yesterday)(?:\s+\S+|[^a-z\s]\S*)?)", re.IGNORECASE)
@@ -97,6 +98,8 @@ def _check_call(sql: str, words: Sequence[Word], i: int, grouped: Set[int]) -> N
     if word.name in names.SORTABLE and _is_sorted(words, i):
         return _check_aggregate(sql, word, grouped)
     if word.name in names.SETS and word.clause == "group":
+        return None
+    if word.name in names.RANKS and _is_over(words, i):
         return None
     for group, reason in _REASONS:
         if word.name in group:

@@ -1,82 +1,137 @@
-"""The `OVER (...)` of a SELECT: windows that follow each row, by a range of the event time."""
+"""The `OVER (...)` of a SELECT: windows that follow each row, or an order among the rows of one window."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 
 from sqlglot import exp
 
-from floodmark.core.durations import parse_duration
-from floodmark.core.sql.functions import NOT_THERE_YET
-from floodmark.core.sql.lexis import SqlAt
+from floodmark.core.sql.columns import Columns, Part, Time, meaning_of
+from floodmark.core.sql.function_names import RANKS, TIED
+from floodmark.core.sql.functions import NOT_THERE_YET, closing
+from floodmark.core.sql.intervals import length_of, slack_of
+from floodmark.core.sql.lexis import SqlAt, Word
 from floodmark.core.sql.shape import Select, Shape
-from floodmark.core.sql.window import is_event_time
-from floodmark.core.windows import OverSpec
 
 _FORM = (
     "write OVER ([PARTITION BY ...] ORDER BY event_time_column RANGE BETWEEN INTERVAL 'n' MINUTES PRECEDING AND "
     "CURRENT ROW)"
 )
+_BY_WINDOW = "PARTITION BY w, ... with w from FROM (SELECT window(ts, '1 hour') AS w, ... FROM ...)"
 
 
-def check_over(shape: Shape, select: Select) -> OverSpec:
-    """How far the windows of a SELECT reach, all of them together. Raises SqlAt for what cannot be folded."""
-    found = [_reach(shape, select, window) for window in _windows(select)]
-    return OverSpec(max(before for before, _ in found), max(after for _, after in found))
+def overs_of(select: Select) -> list[exp.Window]:
+    """Every OVER in the list of a SELECT."""
+    return [window for item in select.node.expressions for window in item.find_all(exp.Window)]
 
 
-def time_of(select: Select) -> str:
-    """The event time as the SELECT's own ORDER BY writes it."""
-    return str(next(_windows(select)).args["order"].expressions[0].this.sql("spark"))
+def check_in_windows(shape: Shape, select: Select, columns: Columns) -> None:
+    """An OVER among the rows of one window may have any order and any frame. Raises SqlAt where it crosses windows."""
+    for over in overs_of(select):
+        parts = [part for item in over.args.get("partition_by") or [] if (part := _part(item, columns))]
+        if not parts:
+            raise _at(shape, select, f"OVER above windows: expected the window among what it goes by: {_BY_WINDOW}")
+        if _frame(over) == "ROWS" and over.args.get("order") is None:
+            raise _at(shape, select, "OVER with ROWS: expected ORDER BY, for rows without an order have no place")
 
 
-def _windows(select: Select) -> Iterator[exp.Window]:
-    for item in select.node.expressions:
-        yield from item.find_all(exp.Window)
+def _frame(over: exp.Window) -> str | None:
+    """ROWS or RANGE; None without a frame."""
+    frame = over.args.get("spec")
+    return frame.args.get("kind") if frame is not None else None
 
 
-def _reach(shape: Shape, select: Select, window: exp.Window) -> tuple[int, int]:
-    """Microseconds before and after a row that its window holds."""
-    if window.args.get("order") is None:
-        raise _at(shape, select, f"OVER {window.alias or '()'}: a window without an order of its own {NOT_THERE_YET}")
-    _check_order(shape, select, window.args["order"].expressions)
-    frame = window.args.get("spec")
-    if frame is None or frame.args.get("kind") != "RANGE":
-        kind = "without a frame" if frame is None else f"with {frame.args.get('kind')}"
+def _part(item: exp.Expr, columns: Columns) -> Part | None:
+    meaning = meaning_of(item, columns)
+    return meaning if isinstance(meaning, Part) and meaning.tells_end else None
+
+
+def reach_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Expr, Time]:
+    """The event time by which the rows of a SELECT are ordered, and how far its windows reach from it.
+
+    Raises SqlAt for what cannot be folded.
+    """
+    overs = overs_of(select)
+    found = [_reach(shape, select, over, columns) for over in overs]
+    time, *others = (over.args["order"].expressions[0].this for over in overs)
+    if any(other.sql("spark").lower() != time.sql("spark").lower() for other in others):
+        raise _at(shape, select, f"OVER with another event time than in the OVER before it {NOT_THERE_YET}")
+    return time, Time(max(one.before_us for one in found), max(one.after_us for one in found))
+
+
+def _reach(shape: Shape, select: Select, over: exp.Window, columns: Columns) -> Time:
+    function = over.this.this if isinstance(over.this, exp.Filter) else over.this
+    if function.name.lower() in RANKS:
+        raise _at(shape, select, f"{function.name} over all rows of a key {NOT_THERE_YET}; in a window: {_BY_WINDOW}")
+    if over.args.get("order") is None:
+        raise _at(shape, select, f"OVER {over.alias or '()'}: a window without an order of its own {NOT_THERE_YET}")
+    time = _ordering_time(shape, select, over.args["order"].expressions, columns)
+    frame = over.args.get("spec")
+    if frame is None or _frame(over) != "RANGE":
+        kind = f"with {_frame(over)}" if frame is not None else "without a frame"
         raise _at(shape, select, f"OVER {kind} {NOT_THERE_YET}; {_FORM}")
-    before = _bound(shape, select, frame.args.get("start"), frame.args.get("start_side"))
-    after = _bound(shape, select, frame.args.get("end") or "CURRENT ROW", frame.args.get("end_side"))
-    return max(0, -before), max(0, after)
+    begin = _bound(shape, select, frame.args.get("start"), frame.args.get("start_side"))
+    end = _bound(shape, select, frame.args.get("end") or "CURRENT ROW", frame.args.get("end_side"))
+    before, after = max(0, -begin), max(0, end)
+    return Time(time.before_us + before + slack_of(before), time.after_us + after + slack_of(after))
 
 
-def _check_order(shape: Shape, select: Select, order: list[exp.Expr]) -> None:
+def _ordering_time(shape: Shape, select: Select, order: list[exp.Expr], columns: Columns) -> Time:
     ordered = order[0]
     if len(order) > 1 or not isinstance(ordered, exp.Ordered) or ordered.args.get("desc"):
         raise _at(shape, select, f"OVER: expected ORDER BY the event time alone, oldest first; {_FORM}")
-    if not is_event_time(shape, select, ordered.this):
+    meaning = meaning_of(ordered.this, columns)
+    if not isinstance(meaning, Time):
         raise _at(shape, select, f"OVER must be ordered by the event time, found {ordered.this.sql('spark')}; {_FORM}")
+    return meaning
 
 
 def _bound(shape: Shape, select: Select, bound: exp.Expr | str, side: str | None) -> int:
     """Microseconds after the row (negative: before it)."""
     if bound == "CURRENT ROW":
         return 0
-    if not isinstance(bound, exp.Interval):
+    if not isinstance(bound, exp.Expr):
         raise _at(shape, select, f"OVER: a frame that reaches {bound} {NOT_THERE_YET}; {_FORM}")
-    length = _length(shape, select, bound)
-    return -length if side == "PRECEDING" else length
-
-
-def _length(shape: Shape, select: Select, bound: exp.Interval) -> int:
-    unit = bound.args.get("unit")
-    text = f"{bound.this.name} {unit.name if isinstance(unit, exp.Var) else ''}".strip()
-    if not isinstance(bound.this, exp.Literal):
-        raise _at(shape, select, f"OVER: expected a length such as INTERVAL '5' MINUTES, found {bound.sql('spark')}")
+    if not isinstance(bound, exp.Interval):
+        raise _at(shape, select, f"OVER: a frame that reaches {bound.sql('spark')} {NOT_THERE_YET}; {_FORM}")
     try:
-        return parse_duration(text)
+        length = length_of(bound)
     except ValueError as error:
         raise _at(shape, select, f"OVER: {error}") from None
+    return -length if side == "PRECEDING" else length
 
 
 def _at(shape: Shape, select: Select, problem: str) -> SqlAt:
     return shape.at(("over",), problem, select.number)
+
+
+def tie_breaks(words: Sequence[Word], numbers: Set[int]) -> Iterator[int]:
+    """Where the orders of these SELECTs' OVERs end, as offsets, if rows that are equal in them would be told apart.
+
+    There `, struct(*)` makes the order the same whenever and in whatever epochs the rows came.
+    """
+    for i, word in enumerate(words):
+        if word.name == "over" and word.kind == "word" and word.select in numbers and words[i + 1].text == "(":
+            end = closing(words, i + 1)
+            inside = range(i + 2, end)
+            frame = next((k for k in inside if words[k].name in ("rows", "range") and _begins_frame(words, k)), end)
+            ordered = any(words[k].name == "order" for k in inside)
+            if ordered and (_function_before(words, i) in TIED or words[frame].name == "rows"):
+                yield words[frame - 1].end
+
+
+def _begins_frame(words: Sequence[Word], k: int) -> bool:
+    after = words[k + 1]
+    return words[k].kind == "word" and (
+        after.kind == "number" or after.name in ("between", "unbounded", "current", "interval")
+    )
+
+
+def _function_before(words: Sequence[Word], i: int) -> str:
+    """The name of the function whose call ends before word `i`."""
+    depth = 0
+    for k in range(i - 1, 0, -1):
+        depth += {")": 1, "(": -1}.get(words[k].text, 0)
+        if depth == 0 and words[k].text == "(" and words[k - 1].name != "filter":
+            return words[k - 1].name
+    return ""

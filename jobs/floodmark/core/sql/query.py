@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from floodmark.core.sql.bounds import Group, Over, group_of, over_of
+from floodmark.core.sql.bounds import Cut, Group
 from floodmark.core.sql.functions import check_functions
 from floodmark.core.sql.lexis import SqlAt, Word, words_of
 from floodmark.core.sql.naming import naming_fault
-from floodmark.core.sql.over import check_over
+from floodmark.core.sql.over import tie_breaks
 from floodmark.core.sql.parse import parse, parse_expression
+from floodmark.core.sql.relations import relation_of
 from floodmark.core.sql.running import Running, running_of
-from floodmark.core.sql.shape import Shape
-from floodmark.core.sql.window import check_above_sessions, check_windows
+from floodmark.core.sql.shape import Shape, Source
 from floodmark.core.windows import Instant, SessionSpec, Spec
 
 
@@ -26,8 +26,8 @@ class Query:
     sql: the text, without a closing semicolon. streams: those it reads, as declared. identifiers: every name in it,
     lower case (a column that is not among them is not read). star: it selects `*`, so every column is read.
     fault: what keeps the result's columns from being a table's, if anything does (a SELECT inside may have any).
-    windows: how each GROUP BY of it groups by time, and how far each OVER reaches. running: how it folds where a GROUP
-    BY has no window. A query with neither is stateless.
+    windows: when the results of each part of it that hangs on several rows are final. running: how it folds where a
+    GROUP BY has no window. A query with neither is stateless.
     """
 
     sql: str
@@ -37,7 +37,7 @@ class Query:
     windows: tuple[Spec, ...]
     fault: SqlAt | None
     running: Running | None = None
-    _parts: tuple[Group | Over, ...] = field(default=(), repr=False)
+    _cuts: tuple[Cut, ...] = field(default=(), repr=False)
 
     @property
     def stateful(self) -> bool:
@@ -52,14 +52,14 @@ class Query:
         if not self.windows:
             raise ValueError("only a windowed query can be bounded")
         text = self.sql
-        for part in sorted(self._parts, key=lambda part: -part.start):  # from the last on: the places before it stay
-            text = part.bounded(text, low, high, instant)
+        for cut in sorted(self._cuts, key=lambda cut: -cut.start):  # from the last on: the places before it stay
+            text = cut.bounded(text, low, high, instant)
         return text
 
     @property
     def sessions(self) -> tuple[Group, ...]:
         """Where it groups by sessions."""
-        return tuple(part for part in self._parts if isinstance(part, Group) and isinstance(part.spec, SessionSpec))
+        return tuple(cut for cut in self._cuts if isinstance(cut, Group) and isinstance(cut.spec, SessionSpec))
 
 
 def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
@@ -69,23 +69,38 @@ def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
     `qos`: an answer that hangs on row order is wrong at qos 0, too.
     """
     words = words_of(sql)
+    shape, tree, source = _shaped(sql, words, streams)
+    check_functions(sql, words, {grouped.number for grouped in shape.groups})
+    star = _has_star(tree)
+    relation = relation_of(shape, source)
+    if relation.ranked:
+        # The same text as the user's but for the ends of some orders, so it is looked at once more.
+        sql = _spliced(sql, tie_breaks(words, relation.ranked))
+        words = words_of(sql)
+        shape, _, source = _shaped(sql, words, streams)
+        relation = relation_of(shape, source)
+    text = sql[: words[-1].start] + sql[words[-1].end :] if words[-1].text == ";" else sql
+    running = running_of(shape, source) if relation.kind == "totals" else None
+    read = tuple(name for name in streams if name in shape.read)
+    specs = tuple(spec for cut in relation.cuts for spec in cut.specs)
+    fault = naming_fault(shape, source)
+    return Query(text, read, names_in(words), star, specs, fault, running, relation.cuts)
+
+
+def _shaped(sql: str, words: Sequence[Word], streams: Mapping[str, str | None]) -> tuple[Shape, exp.Expr, Source]:
     shape = Shape(sql, words, streams)
     try:
         tree = parse(sql, words)
-        source = shape.root(tree)
+        return shape, tree, shape.root(tree)
     except RecursionError:
         raise SqlAt("cannot be parsed: it is nested too deeply", 1, 1) from None
-    check_functions(sql, words, {grouped.number for grouped in shape.groups})
-    running = running_of(shape, source)
-    windows = () if running else check_windows(shape)
-    check_above_sessions(shape, source)
-    follows = tuple(check_over(shape, select) for select in shape.overs)
-    text = sql[: words[-1].start] + sql[words[-1].end :] if words[-1].text == ";" else sql
-    groups = (group_of(words, grouped, spec) for grouped, spec in zip(shape.groups, windows, strict=not running))
-    overs = (over_of(words, select, spec) for select, spec in zip(shape.overs, follows, strict=True))
-    read = tuple(name for name in streams if name in shape.read)
-    specs, fault = (*windows, *follows), naming_fault(shape, source)
-    return Query(text, read, names_in(words), _has_star(tree), specs, fault, running, (*groups, *overs))
+
+
+def _spliced(sql: str, places: Iterable[int]) -> str:
+    """The SQL with one more thing to order by at each of these places."""
+    for place in sorted(places, reverse=True):
+        sql = f"{sql[:place]}, struct(*){sql[place:]}"
+    return sql
 
 
 def analyse_expression(sql: str) -> frozenset[str]:

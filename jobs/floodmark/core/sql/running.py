@@ -13,10 +13,11 @@ from sqlglot import exp
 
 from floodmark.core.sql import function_names as names
 from floodmark.core.sql.bounds import prefix_of, quoted
+from floodmark.core.sql.columns import names_column
 from floodmark.core.sql.functions import NOT_THERE_YET, closing, is_call
 from floodmark.core.sql.lexis import SqlAt, Word
 from floodmark.core.sql.shape import Select, Shape, Source
-from floodmark.core.sql.window import HINT, names_column
+from floodmark.core.sql.window import HINT
 
 TOTALS = "_floodmark_totals"  # the view with the partial aggregates that `final` reads
 # Aggregate -> what merges two of its values; each is its own partial.
@@ -61,11 +62,9 @@ class Running:
         return f"SELECT {keys}{merges}, max(_epoch) AS _epoch FROM {TOTALS} GROUP BY {keys}"  # noqa: S608 - ours
 
 
-def running_of(shape: Shape, root: Source) -> Running | None:
-    """How a GROUP BY without a window folds; None where each GROUP BY has one. Raises SqlAt for what cannot."""
-    grouped = next((one for one in shape.groups if not _has_window(one)), None)
-    if grouped is None:
-        return None
+def running_of(shape: Shape, root: Source) -> Running:
+    """How the GROUP BY without a window folds. Raises SqlAt for what cannot."""
+    grouped = shape.groups[-1]
     _check_alone(shape, grouped, root)
     keys = [_key(shape, grouped, item) for item in grouped.node.args["group"].expressions]
     calls = list(_calls(shape, grouped, {key.name.lower() for key in keys}))
@@ -79,12 +78,6 @@ def running_of(shape: Shape, root: Source) -> Running | None:
         _final(shape, grouped, calls),
         _over_streams(shape, grouped, means) if means else None,
     )
-
-
-def _has_window(grouped: Select) -> bool:
-    """Whether a window call stands in its GROUP BY, or in its list, where the GROUP BY may name it."""
-    calls = grouped.node.find_all(exp.Anonymous)
-    return any(call.name.lower() in ("window", "session_window") for call in calls)
 
 
 def _check_alone(shape: Shape, grouped: Select, root: Source) -> None:
@@ -103,7 +96,7 @@ def _check_alone(shape: Shape, grouped: Select, root: Source) -> None:
 def _key(shape: Shape, grouped: Select, item: exp.Expr) -> exp.Column:
     aliases = {i.alias.lower(): i.this for i in grouped.node.expressions if isinstance(i, exp.Alias)}
     hidden = isinstance(item, exp.Column) and not item.table and aliases.get(item.name.lower(), item) != item
-    if not isinstance(item, exp.Column) or hidden or not names_column(item, grouped.alias):
+    if not isinstance(item, exp.Column) or hidden or not names_column(item, grouped.reads[0].alias):
         problem = (
             f"GROUP BY without a window: expected columns, found {item.sql('spark')}; name the expression in a "
             f"subquery, FROM (SELECT ... AS name), and group by the name. For windows {HINT}"
@@ -195,7 +188,7 @@ def _over_streams(shape: Shape, grouped: Select, columns: Sequence[str]) -> str:
 def _final(shape: Shape, grouped: Select, calls: Sequence[_Call]) -> str:
     """The SELECT with each aggregate replaced by its result, over rows of partials."""
     listed, group = _places(shape.words, grouped)
-    sql, alias = shape.sql, f" AS {quoted(grouped.alias)}" if grouped.alias else ""
+    sql, alias = shape.sql, f" AS {quoted(grouped.reads[0].alias)}" if grouped.reads[0].alias else ""
     text, at = "", listed[0].start
     for call in calls:
         text += sql[at : call.start] + call.result

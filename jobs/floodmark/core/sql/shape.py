@@ -13,10 +13,9 @@ from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.sql.lexis import SqlAt, Word
 
 # What of a SELECT is allowed; then what else can stand in one: argument -> (words to find it by, what to say).
-_SELECT_ARGS = frozenset({"with_", "expressions", "from_", "where", "group", "having"})
+_SELECT_ARGS = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _NO_ORDER = "the rows of a stream's sink have no order"
 _REFUSED_ARGS: dict[str, tuple[tuple[str, ...], str]] = {
-    "distinct": (("distinct",), f"DISTINCT {NOT_THERE_YET}"),
     "limit": (("limit", "fetch"), f"LIMIT {NOT_THERE_YET}"),
     "offset": (("offset",), f"OFFSET {NOT_THERE_YET}"),
     "order": (("order",), f"ORDER BY: {_NO_ORDER}; leave it out"),
@@ -76,17 +75,29 @@ _BARE_NODES = (
 
 
 @dataclass(frozen=True)
+class Read:
+    """What a SELECT reads under one name (in lower case). `join`: how it is joined to those before it, if to any."""
+
+    source: Source
+    alias: str
+    join: exp.Join | None = None
+
+
+@dataclass(frozen=True)
 class Select:
-    """One SELECT of the query. `source` is what it reads; `aggregate`: it has the GROUP BY."""
+    """One SELECT of the query, with its number in the order of the text."""
 
     node: exp.Select
     number: int
-    source: Source
-    alias: str
+    reads: tuple[Read, ...]
 
     @property
     def grouped(self) -> bool:
         return self.node.args.get("group") is not None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(read.source for read in self.reads)
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,6 @@ class Shape:
     declared: Mapping[str, str | None]
     read: set[str] = field(default_factory=set)
     groups: list[Select] = field(default_factory=list)
-    overs: list[Select] = field(default_factory=list)
     _ctes: dict[str, Source] = field(default_factory=dict)
     _uses: dict[str, int] = field(default_factory=dict)
     _count: int = 0
@@ -182,17 +192,7 @@ class Shape:
         self._only(node, {"with_", "this", "expression", "distinct"}, None)
         if not isinstance(node, exp.Union) or node.args.get("distinct") is not False:
             raise self.at(names, problem)
-        branches = (self._query(node.left), self._query(node.right))
-        if len({self._has_state(branch) for branch in branches}) > 1:
-            # One branch's rows are those of the epoch, the other's those of all windows that become final in it.
-            raise self.at(("union",), f"UNION ALL of windows and of single rows {NOT_THERE_YET}; make two rules")
-        return Union(branches)
-
-    def _has_state(self, source: Source) -> bool:
-        if isinstance(source, Select):
-            own = source.grouped or any(item.find(exp.Window) for item in source.node.expressions)
-            return own or self._has_state(source.source)
-        return isinstance(source, Union) and any(self._has_state(branch) for branch in source.branches)
+        return Union((self._query(node.left), self._query(node.right)))
 
     def _select(self, node: exp.Select) -> Select:
         number = self._count
@@ -202,24 +202,18 @@ class Shape:
             raise self.at(("select",), "a SELECT without columns", number)
         for expression in _roots(node):
             self.expression(expression, number)
-        source, alias = self._from(node.args.get("from_"), number)
-        select = Select(node, number, source, alias)
+        select = Select(node, number, tuple(self._reads(node, number)))
         self._group(select)
         self._over(select)
         return select
 
     def _over(self, select: Select) -> None:
-        """Windows that follow each row stand in the list of a SELECT over single rows."""
+        """Windows that follow each row stand in the list of a SELECT."""
         other = [clause for arg in ("where", "group", "having") if (clause := select.node.args.get(arg)) is not None]
         if any(clause.find(exp.Window) for clause in other):
             raise self.at(
                 ("over",), "OVER outside of the select list: name it there, and use its name in a SELECT above"
             )
-        if not any(item.find(exp.Window) for item in select.node.expressions):
-            return
-        if select.grouped or self._has_state(select.source):
-            raise self.at(("over",), f"OVER in or above a SELECT with GROUP BY or OVER {NOT_THERE_YET}", select.number)
-        self.overs.append(select)
 
     def _group(self, select: Select) -> None:
         group, having = select.node.args.get("group"), select.node.args.get("having")
@@ -227,17 +221,30 @@ class Shape:
             if having is not None:
                 raise self.at(("having",), f"HAVING without GROUP BY {NOT_THERE_YET}", select.number)
             return
-        if self._has_state(select.source):
-            raise self.at(("group",), f"GROUP BY above another, or above OVER, {NOT_THERE_YET}", select.number)
         for arg in sorted(set(_set_args(group)) - {"expressions"}):
             name = "GROUPING SETS" if arg == "grouping_sets" else "GROUP BY ALL" if arg == "all" else arg.upper()
             raise self.at((arg.partition("_")[0],), f"{name} {NOT_THERE_YET}", select.number)
         self.groups.append(select)
 
-    def _from(self, node: exp.Expr | None, number: int) -> tuple[Source, str]:
-        if node is None:
+    def _reads(self, node: exp.Select, number: int) -> Iterator[Read]:
+        if node.args.get("from_") is None:
             raise self.at(("select",), "a SELECT without FROM reads no stream", number)
-        relation = node.this
+        yield Read(*self._relation(node.args["from_"].this, number))
+        joins = node.args.get("joins") or []
+        for join in joins:
+            self._join(join, len(joins), number)
+            yield Read(*self._relation(join.this, number), join)
+
+    def _join(self, join: exp.Join, of: int, number: int) -> None:
+        for arg in sorted(set(_set_args(join)) - {"this", "side", "kind", "on", "using"}):
+            shown = str(join.args[arg]).upper() if arg == "method" else arg
+            raise self.at((shown.lower(), "join"), f"{shown} JOIN is not allowed; write JOIN ... ON", number)
+        outer = join.args.get("side") in ("RIGHT", "FULL")
+        if outer and of > 1:
+            raise self.at((join.args["side"].lower(),), f"{join.args['side']} JOIN beside another JOIN: put one of "
+                          "them into a subquery", number)  # fmt: skip
+
+    def _relation(self, relation: exp.Expr, number: int) -> tuple[Source, str]:
         alias = relation.args.get("alias")
         if alias is not None:
             self._no_columns(alias)
@@ -247,6 +254,8 @@ class Shape:
             return self._table(relation, number), (relation.alias or relation.name).lower()
         if isinstance(relation, exp.Subquery) and isinstance(relation.this, exp.Query):
             return self._query(relation), relation.alias.lower()
+        if isinstance(relation, exp.Subquery):
+            raise self.at(("join",), "a JOIN in parentheses: join the relations one after the other", number)
         raise self.at(("from",), f"FROM {relation.key.upper()}: expected a stream, a WITH name or a SELECT", number)
 
     def _table(self, table: exp.Table, number: int) -> Source:
@@ -286,18 +295,11 @@ class Shape:
             if arg in allowed:
                 continue
             if arg == "joins":
-                raise self._join(number)
+                raise self.at(("join",), "a JOIN in parentheses: join the relations one after the other", number)
             names, problem = _REFUSED_ARGS.get(
                 arg, (("select",), f"this form of {node.key.upper()} ({arg}) is not allowed")
             )
             raise self.at(names, problem, number)
-
-    def _join(self, number: int | None) -> SqlAt:
-        inside = [w for w in self.words if w.clause == "from" and (number is None or w.select == number)]
-        if any(word.name == "join" for word in inside):
-            return self.at(("join",), f"JOIN {NOT_THERE_YET}", number)
-        comma = next((word for word in inside if word.text == ","), (inside or list(self.words))[0])
-        return comma.refuse(self.sql, f"a join (FROM a, b) {NOT_THERE_YET}")
 
     def expression(self, root: exp.Expr, number: int = -1) -> None:
         """Refuse what may not stand in an expression of the SELECT with this number."""
@@ -366,6 +368,7 @@ def _names_of(node: exp.Expr) -> tuple[str, ...]:
 
 def _roots(node: exp.Select) -> Iterator[exp.Expr]:
     yield from node.expressions
+    yield from (join.args["on"] for join in node.args.get("joins") or [] if join.args.get("on") is not None)
     for arg in ("where", "group", "having"):
         clause = node.args.get(arg)
         if clause is not None:

@@ -1,15 +1,16 @@
-"""The `window(...)` or `session_window(...)` of each GROUP BY: its lengths, and that it is over the event time."""
+"""The `window(...)` or `session_window(...)` of a SELECT: its lengths, and that it is over the event time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from sqlglot import exp
 
 from floodmark.core.durations import parse_duration
+from floodmark.core.sql.columns import WINDOWS, Columns, GroupSpec, Named, Time, meaning_of
 from floodmark.core.sql.functions import NOT_THERE_YET, is_call
 from floodmark.core.sql.lexis import SqlAt, Word
 from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
@@ -25,77 +26,49 @@ _HINTS = {
 HINT = f"{_HINTS['window']} (or session_window(event_time_column, 'gap'))"
 
 
-@dataclass(frozen=True)
-class _Named:
-    """A column of a query by its lower-case name (None: Spark makes one up)."""
-
-    name: str | None
-    is_time: bool
-
-
-@dataclass(frozen=True)
-class _Rest:
-    """All columns of a stream (it is not known here which), but those hidden."""
-
-    stream: str
-    time: str | None
-    hidden: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """The fields of a struct (`s.*`): not known here how many, nor their names; a name given twice Spark refuses."""
-
-
-GroupSpec = WindowSpec | SessionSpec
-_Columns = list[_Named | _Rest | _Fields]
-
-
-def check_windows(shape: Shape) -> tuple[GroupSpec, ...]:
-    """The window of each GROUP BY, in the order of `shape.groups`. Raises SqlAt for what cannot be folded."""
-    calls = [w for i, w in enumerate(shape.words) if w.name in _HINTS and is_call(shape.words, i)]
-    if calls and not shape.groups:
-        raise calls[0].refuse(shape.sql, f"{calls[0].name}(...) without GROUP BY: {_HINTS[calls[0].name]}")
-    specs = tuple(_window_of(shape, grouped) for grouped in shape.groups)
-    _check_places(shape, calls)
-    return specs
-
-
-def check_above_sessions(shape: Shape, root: Source) -> None:
-    """Refuse a condition above sessions, which Spark would push down to rows that are not merged to sessions yet."""
-    for select in _selects(root):
-        if select.grouped or select.node.args.get("where") is None:
-            continue
-        if any(below.grouped and _is_session(below) for below in _selects(select.source)):
-            problem = "WHERE above a session_window: Spark would apply it to rows before they are sessions; use HAVING"
-            raise shape.at(("where",), problem, select.number)
-
-
-def _is_session(grouped: Select) -> bool:
-    return any(call.name.lower() == "session_window" for call in grouped.node.find_all(exp.Anonymous))
-
-
-def _window_of(shape: Shape, grouped: Select) -> GroupSpec:
-    call = _grouping_window(shape, grouped)
-    spec, column = _spec(shape, grouped, call), call.expressions[0]
-    for other in grouped.node.find_all(exp.Anonymous):
-        if _is_window(other) and _meaning(shape, grouped, other) != _meaning(shape, grouped, call):
-            raise _again(shape, grouped, f"a second, different {other.name.lower()}(...) {NOT_THERE_YET}")
-    _check_event_time(shape, grouped, column, call.name.lower())
-    _check_names(shape, grouped, call.name.lower())
-    return spec
-
-
-def _check_places(shape: Shape, calls: Sequence[Word]) -> None:
-    numbers = {grouped.number for grouped in shape.groups}
-    for word in calls:
-        if word.select not in numbers or word.clause not in ("select", "group"):
+def check_places(shape: Shape) -> None:
+    """Refuse a window call that is in neither a SELECT's list nor its GROUP BY."""
+    for i, word in enumerate(shape.words):
+        if word.name in WINDOWS and is_call(shape.words, i) and word.clause not in ("select", "group"):
             elsewhere = f"elsewhere write {word.name}.start or {word.name}.end"
             raise word.refuse(shape.sql, f"{word.name}(...) belongs in GROUP BY; {elsewhere}")
 
 
+def window_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Anonymous, GroupSpec] | None:
+    """The window call by which a SELECT puts its rows into windows, and what it means; None for a SELECT without one.
+
+    `columns`: those of what it reads. Raises SqlAt for a call that cannot be folded.
+    """
+    calls = [call for call in select.node.find_all(exp.Anonymous) if _is_window(call) and _is_own(select, call)]
+    if not calls:
+        return None
+    call = _grouping_window(shape, select) if select.grouped else calls[0]
+    spec = _spec(shape, select, call)
+    if not select.grouped and isinstance(spec, SessionSpec):
+        raise _at_window(shape, select, f"session_window(...) without GROUP BY: {_HINTS['session_window']}")
+    for other in calls:
+        if _meaning(shape, select, other) != _meaning(shape, select, call):
+            raise _again(shape, select, f"a second, different {other.name.lower()}(...) {NOT_THERE_YET}")
+    time = _event_time(shape, select, call, columns)
+    _check_names(shape, select, call.name.lower(), columns)
+    return call, _reaching(shape, select, spec, time)
+
+
+def _is_own(select: Select, call: exp.Expr) -> bool:
+    """Whether a call stands in this SELECT, not in one that it reads."""
+    return call.find_ancestor(exp.Select) is select.node
+
+
+def _reaching(shape: Shape, select: Select, spec: GroupSpec, time: Time) -> GroupSpec:
+    if time == Time():
+        return spec
+    if isinstance(spec, SessionSpec):
+        raise _at_window(shape, select, f"session_window(...) above a JOIN or OVER {NOT_THERE_YET}")
+    return replace(spec, before_us=time.before_us, after_us=time.after_us)
+
+
 def _is_window(node: exp.Expr | None) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() in _HINTS
+    return isinstance(node, exp.Anonymous) and node.name.lower() in WINDOWS
 
 
 def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
@@ -110,13 +83,19 @@ def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
 
 def window_called(grouped: Select, item: exp.Expr) -> exp.Anonymous | None:
     """The window call that an item of a GROUP BY is, or that it names in the select list; None for another item."""
-    node: exp.Expr | None = item
+    node = listed_as(grouped, item)
+    return node if isinstance(node, exp.Anonymous) and _is_window(node) else None
+
+
+def listed_as(grouped: Select, item: exp.Expr) -> exp.Expr | None:
+    """What an item of a GROUP BY stands for, where it is a name or a place of the select list; else the item itself."""
     items = grouped.node.expressions
     if isinstance(item, exp.Column) and not item.args.get("table"):
-        node = next((i.this for i in items if isinstance(i, exp.Alias) and i.alias.lower() == item.name.lower()), None)
-    elif isinstance(item, exp.Literal) and not item.is_string and item.name.isdigit():
-        node = _by_ordinal(items, int(item.name))
-    return node if isinstance(node, exp.Anonymous) and _is_window(node) else None
+        name = item.name.lower()
+        return next((i.this for i in items if isinstance(i, exp.Alias) and i.alias.lower() == name), None)
+    if isinstance(item, exp.Literal) and not item.is_string and item.name.isdigit():
+        return _by_ordinal(items, int(item.name))
+    return item
 
 
 def _by_ordinal(items: Sequence[exp.Expr], ordinal: int) -> exp.Expr | None:
@@ -138,12 +117,13 @@ def _at_window(shape: Shape, grouped: Select, problem: str) -> SqlAt:
 
 def _calls(shape: Shape, grouped: Select) -> list[Word]:
     """Every `window(` of the SELECT with the GROUP BY."""
-    found = [w for i, w in enumerate(shape.words) if w.name in _HINTS and is_call(shape.words, i)]
+    found = [w for i, w in enumerate(shape.words) if w.name in WINDOWS and is_call(shape.words, i)]
     return [w for w in found if w.select == grouped.number]
 
 
 def _meaning(shape: Shape, grouped: Select, call: exp.Anonymous) -> tuple[GroupSpec, str]:
-    return _spec(shape, grouped, call), call.expressions[0].name.lower()
+    column = call.expressions[0]
+    return _spec(shape, grouped, call), (column.name if len(grouped.reads) == 1 else column.sql("spark")).lower()
 
 
 def _spec(shape: Shape, grouped: Select, call: exp.Anonymous) -> GroupSpec:
@@ -203,119 +183,38 @@ def _length(refused: Callable[[str], SqlAt], window: str, arg: exp.Expr, negativ
         raise refused(f"{window}(...): {error}") from None
 
 
-def is_event_time(shape: Shape, select: Select, column: exp.Expr) -> bool:
-    """Whether it is the event time of every stream below the SELECT, passed on or renamed but not computed."""
-    below = _columns(select.source, shape.declared)
-    return names_column(column, select.alias) and _lookup(below, column.name.lower())
-
-
-def _check_event_time(shape: Shape, grouped: Select, column: exp.Expr, window: str) -> None:
+def _event_time(shape: Shape, select: Select, call: exp.Anonymous, columns: Columns) -> Time:
     """The window's column must be the event time of every stream below, passed on or renamed but not computed."""
-    if is_event_time(shape, grouped, column):
-        return
-    below = sorted(streams_of(grouped.source))
-    without = [name for name in below if shape.declared[name] is None]
+    meaning = meaning_of(call.expressions[0], columns)
+    if isinstance(meaning, Time):
+        return meaning
+    name, below = call.name.lower(), sorted(set().union(*(streams_of(source) for source in select.sources)))
+    without = [stream for stream in below if shape.declared[stream] is None]
     if without:
-        raise _at_window(
-            shape, grouped, f"{window}(...) needs the event time of stream {without[0]}: declare `event_time`"
-        )
-    expected = " and ".join(f"{shape.declared[name]} of stream {name}" for name in below)
+        problem = f"{name}(...) needs the event time of stream {without[0]}: declare `event_time`"
+        raise _at_window(shape, select, problem)
+    expected = " and ".join(f"{shape.declared[stream]} of stream {stream}" for stream in below)
     raise _at_window(
         shape,
-        grouped,
-        f"{window}(...) must be over the event time: expected {expected}, as it is or only renamed on the way "
-        f"(and no `*` before it in a UNION ALL), found {column.sql('spark')}",
+        select,
+        f"{name}(...) must be over the event time: expected {expected}, as it is or only renamed on the way "
+        f"(and no `*` before it in a UNION ALL), found {call.expressions[0].sql('spark')}",
     )
-
-
-def _selects(source: Source) -> Iterator[Select]:
-    if isinstance(source, Union):
-        for branch in source.branches:
-            yield from _selects(branch)
-    elif isinstance(source, Select):
-        yield source
-        yield from _selects(source.source)
-
-
-def names_column(node: exp.Expr, alias: str) -> bool:
-    """Whether it is a plain column of the relation, not a field of a struct."""
-    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("db"):
-        return False
-    return node.table.lower() in ("", alias)
 
 
 def streams_of(source: Source) -> set[str]:
     """The streams that `source` reads, as declared."""
     if isinstance(source, Stream):
         return {source.name}
-    if isinstance(source, Union):
-        return set().union(*(streams_of(branch) for branch in source.branches))
-    return streams_of(source.source)
+    below = source.branches if isinstance(source, Union) else source.sources
+    return set().union(*(streams_of(one) for one in below))
 
 
-def _columns(source: Source, times: Mapping[str, str | None]) -> _Columns:
-    """What `source` gives, as far as it can be known without its tables."""
-    if isinstance(source, Stream):
-        time = times[source.name]
-        return [_Rest(source.name, time.lower() if time else None)]
-    if isinstance(source, Union):
-        columns = _columns(source.branches[0], times)
-        for branch in source.branches[1:]:
-            columns = _united(columns, _columns(branch, times))
-        return columns
-    below = _columns(source.source, times)
-    return [column for item in source.node.expressions for column in _item(item, source.alias, below)]
-
-
-def _united(left: _Columns, right: _Columns) -> _Columns:
-    """UNION ALL goes by position, and positions are known up to the first `*` over different streams."""
-    columns: _Columns = []
-    for a, b in zip(left, right, strict=False):
-        if isinstance(a, _Named) and isinstance(b, _Named):
-            columns.append(_Named(a.name, a.is_time and b.is_time))
-        elif isinstance(a, _Rest) and a == b:
-            columns.append(a)
-        else:
-            break
-    return columns
-
-
-def _item(item: exp.Expr, alias: str, below: _Columns) -> _Columns:
-    inner = item.unalias()
-    if item.is_star:
-        qualifier = inner.table.lower() if isinstance(inner, exp.Column) else ""
-        return _starred(inner, below) if qualifier in ("", alias) and not inner.args.get("db") else [_Fields()]
-    name = item.alias_or_name.lower() if isinstance(item, (exp.Alias, exp.Column, exp.Dot)) else None
-    passed = names_column(inner, alias) and _lookup(below, inner.name.lower())
-    return [_Named(name, bool(passed))]
-
-
-def _starred(star: exp.Expr, below: _Columns) -> _Columns:
-    inner = star.this if isinstance(star, exp.Column) else star
-    hidden = frozenset(column.name.lower() for column in inner.args.get("except_") or [])
-    kept: _Columns = []
-    for column in below:
-        if isinstance(column, _Rest):
-            kept.append(_Rest(column.stream, column.time, column.hidden | hidden))
-        elif isinstance(column, _Fields) or column.name not in hidden:
-            kept.append(column)
-    return kept
-
-
-def _lookup(columns: _Columns, name: str) -> bool:
-    """Whether `name` is one column only, and that is the event time."""
-    named = [column for column in columns if isinstance(column, _Named) and column.name == name]
-    rests = [c for c in columns if isinstance(c, _Rest) and c.time == name and name not in c.hidden]
-    found = [column.is_time for column in named] + [True] * len(rests)
-    return found == [True]
-
-
-def _check_names(shape: Shape, grouped: Select, name: str) -> None:
+def _check_names(shape: Shape, select: Select, name: str, columns: Columns) -> None:
     """Nothing else may be called as the window is: the closing condition speaks of its end by that name."""
-    for select in _selects(grouped.source):
-        if any(item.alias_or_name.lower() == name for item in select.node.expressions):
-            raise shape.at((name,), f"a column named {name} below the GROUP BY; rename it", select.number)
-    for item in grouped.node.expressions:
+    if any(isinstance(column, Named) and column.name == name for column in columns):
+        raise shape.at((name,), f"a column named {name} below the GROUP BY; rename it")
+    for item in select.node.expressions:
         plain = _is_window(item.unalias()) or (isinstance(item.unalias(), exp.Column) and item.unalias().name == name)
         if isinstance(item, exp.Alias) and item.alias.lower() == name and not plain:
-            raise shape.at((name,), f"AS {name}: only the window itself may have this name", grouped.number)
+            raise shape.at((name,), f"AS {name}: only the window itself may have this name", select.number)
