@@ -143,8 +143,8 @@ DUCKDB = {
 
 
 def _duckdb(name: str, streams: dict[str, list[dict[str, Any]]], mark: int) -> list[tuple[Any, ...]]:
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
-    for stream, rows in streams.items():
-        connection.register(stream, pa.Table.from_pylist(rows, schema=SCHEMA))
-    return connection.execute(DUCKDB[name][1], [mark]).fetchall()
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for stream, rows in streams.items():
+            connection.register(stream, pa.Table.from_pylist(rows, schema=SCHEMA))
+        return connection.execute(DUCKDB[name][1], [mark]).fetchall()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ def _value(value: Any) -> Any:
     if isinstance(value, datetime):
         stamp = value if value.tzinfo else value.replace(tzinfo=UTC)
         return (stamp - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    if isinstance(value, Decimal):
+        return value.normalize()
     if isinstance(value, float) and math.isnan(value):
         return "nan"
     return value
