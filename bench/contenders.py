@@ -20,16 +20,19 @@ SELECT = "SELECT window.start AS minute, k, count(*) AS n, max(v) AS most, avg(v
 SQL = f"{SELECT} GROUP BY window(ts, '1 minute'), k"
 
 
-def rule_file(folder: Path, table: Path, sink: Path, qos: int = 2, epochs: int = 1) -> Path:
-    """A rule over the events. `epochs`: 1 for everything at once."""
+def rule_file(
+    folder: Path, table: Path, sink: Path, qos: int = 2, epochs: int = 1, sql: str = SQL, **settings: str
+) -> Path:
+    """A rule over the events. `epochs`: 1 for everything at once; `settings`: more keys of the rule file."""
     rule = {
         "rule": "bench",
         "streams": {"events": {"delta": str(table), "event_time": "ts", "lateness": LATENESS, "start": {"version": 1}}},
-        "sql": SQL,
+        "sql": sql,
         "qos": qos,
         "sinks": [{"delta": str(sink)}],
         "timezone": "UTC",
         "spark": {"driver_memory": "3g", "shuffle_partitions": PARTITIONS},
+        **settings,
     }
     if epochs > 1:
         rule["epoch"] = {"max_files": _files(epochs)}
@@ -45,10 +48,10 @@ def _files(epochs: int) -> int:
 
 
 def floodmark(
-    spark: SparkSession, table: Path, work: Path, epochs: int, qos: int = 2
+    spark: SparkSession, table: Path, work: Path, epochs: int, qos: int = 2, sql: str = SQL, **settings: str
 ) -> tuple[float, list[EpochReport]]:
     """Seconds of a whole run, gate and lock included, and its epochs."""
-    rule = load_rule(rule_file(work / "rules", table, work / "sink", qos, epochs), os.environ)
+    rule = load_rule(rule_file(work / "rules", table, work / "sink", qos, epochs, sql, **settings), os.environ)
     done: list[EpochReport] = []
     begun = time.monotonic()
     RuleRun(spark, rule, work / "home", "bench", done.append).run()

@@ -1,6 +1,6 @@
 """`make bench`: one table from one run. Both sides of every ratio are measured here, in turn, on the same input.
 
-    python -m bench.run [--rows N] [--repeats N] [--only throughput,small,state,cold]
+    python -m bench.run [--rows N] [--repeats N] [--only throughput,windows,small,state,cold]
 
 The contenders share one JVM (driver memory 3 g), each warmed up on a smaller input; cells are medians, with the
 smallest and largest of the repeats beside them. Short of an aim, the table says so.
@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from bench import contenders, small, state
+from bench import contenders, small, state, windows
 from bench.events import write_events
 from bench.table import Line, Measured, show
 from floodmark.core.rules import load_rule
@@ -26,7 +26,7 @@ from floodmark.spark.session import root_session
 KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)
 WARM_ROWS = 200_000
-PARTS = ("throughput", "small", "state", "cold")
+PARTS = ("throughput", "windows", "small", "state", "cold")
 
 
 class Bench:
@@ -112,6 +112,9 @@ def main() -> None:
     lines: list[Line] = []
     if "throughput" in given.only:
         lines += bench.throughput()
+    if "windows" in given.only:
+        every, tenth = (bench.events(rows, KEYS["1 k"]) for rows in (given.rows, given.rows // 10))
+        lines += told(*windows.hopping(bench.spark, every, tenth, bench.work, given.repeats))
     if "small" in given.only:
         lines += small.warm_epoch(bench.spark, bench.work()) + small.ledger_rows(bench.work())
     if "state" in given.only:

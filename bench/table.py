@@ -53,6 +53,12 @@ class Line:
         aim = _aim(ratio >= at_least, f">= {at_least}") if at_least is not None else ""
         return replace(self, ratio=f"{ratio:.2f}", aim=aim)
 
+    def beside(self, other: Measured, at_most: float | None = None) -> Line:
+        """Put beside something else of ours: how many times as long this takes; `at_most`: the aim."""
+        ratio = self.seconds / other.median
+        aim = _aim(ratio <= at_most, f"<= {at_most}") if at_most is not None else ""
+        return replace(self, ratio=f"{ratio:.2f}", aim=aim)
+
 
 def _aim(met: bool, text: str) -> str:
     return f"{text} {'met' if met else 'MISSED'}"

@@ -80,7 +80,7 @@ CASES = [
     Case("sink0.after", qos=0),
     *(Case("intent.after", qos=0, also=point) for point in LOST_POINTS),
     *(Case(point, how="running") for point in ("state.after", "compact.after")),
-    Case("compact.after", how="sessions"),
+    *(Case("compact.after", how=how) for how in ("sessions", "slices")),
     *(Case(point, how="process") for point in ("state.after", "compact.after")),
 ]
 UPSERTS = [
@@ -94,7 +94,7 @@ CASES += UPSERTS
 if FULL:
     CASES += [Case("state.after", also="commit.before"), Case("commit.before", qos=1), Case("commit.after", qos=1)]
     CASES += [Case(point, how=how) for how in ("running", "sessions", "process") for point in MORE_POINTS]
-    CASES.append(Case("state.after", how="sessions"))
+    CASES += [Case("state.after", how=how) for how in ("sessions", "slices")]
 
 
 # One cold application recovers them all; `make prove` starts one for each.
@@ -111,6 +111,8 @@ def _flow(root: Path, case: Case) -> Flow:
         flow.settings["sinks"] = [{"delta": flow.sink(i), **how} for i, how in enumerate((newest, gone))]
     if case.how == "sessions":
         flow.sql = SESSIONS
+    if case.how == "slices":
+        flow.settings["windows"] = "slices"
     if case.how == "running":
         flow.sql, sinks = RUNNING, [{"delta": flow.sink(i), "key": ["k"]} for i in (0, 1)]
         flow.settings |= {"unbounded": True, "sinks": sinks}

@@ -25,6 +25,7 @@ from support.flow import (
     RUNNING,
     SCHEMA,
     SESSIONS,
+    SLICED,
     STATELESS,
     TUMBLING,
     TWO_WINDOWS,
@@ -57,7 +58,8 @@ STEPS = st.lists(
 )
 CASES = given(
     steps=STEPS,
-    sql=st.sampled_from([TUMBLING, HOPPING, TWO_WINDOWS, STATELESS, SESSIONS, CTE_SESSIONS, OVER, RUNNING]),
+    sql=st.sampled_from([TUMBLING, HOPPING, SLICED, TWO_WINDOWS, STATELESS, SESSIONS, CTE_SESSIONS, OVER, RUNNING]),
+    windows=st.sampled_from([None, "rows", "slices"]),
     max_files=st.sampled_from([None, 1, 2]),
     where=st.sampled_from([None, "n <> 3"]),
     start=st.sampled_from(["earliest", {"version": 0}]),
@@ -82,6 +84,7 @@ def _check(
     spark: SparkSession,
     steps: list[Any],
     sql: str,
+    windows: str | None,
     max_files: int | None,
     where: str | None,
     start: Any,
@@ -91,6 +94,8 @@ def _check(
     root.mkdir(parents=True)
     limits = {"epoch": {"max_files": max_files}} if max_files else {}
     flow = Flow(root, sql=sql, stream={"where": where, "start": start}, settings=limits)
+    if windows and sql in (TUMBLING, HOPPING, SLICED):
+        flow.settings["windows"] = windows
     if sql == RUNNING:
         flow.settings |= {"unbounded": True, "sinks": [{"delta": flow.sink(i), "key": ["k"]} for i in (0, 1)]}
     try:

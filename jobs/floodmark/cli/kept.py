@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.openwindows import state_table, still_needed, timed
+from floodmark.cli.openwindows import SLICES, state_table, still_needed, timed
 from floodmark.cli.tablerows import committed, plain, quoted
 from floodmark.errors import Refused
 from floodmark.ledger import tables
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from floodmark.core.records import Head
     from floodmark.core.rules import Process, Rule
-    from floodmark.core.sql.running import Running
+    from floodmark.core.sql.partials import Aggregated
 
 TOTALS = "totals"  # the state table of a running aggregate
 _HIDDEN = ("_newest", "_deleted")
@@ -47,6 +47,8 @@ def state_tables(rule: Rule) -> tuple[str, ...]:
         return (*rule.streams, *rule.process.tables)
     if rule.query.running is not None:
         return (TOTALS,)
+    if rule.query.windows and rule.slices is not None:
+        return (SLICES, *timed(rule))  # the rows where averages of decimals keep it from slices
     return tuple(timed(rule)) if rule.query.windows else ()
 
 
@@ -73,7 +75,9 @@ def _kept(rule: Rule, head: Head, name: str, table: DeltaTable) -> Kept:
     if rule.process is not None and name in rule.process.tables:
         return _values(rule.process, head, name, table)
     if rule.query.running is not None:
-        return _totals(rule.query.running, head, table)
+        return _totals(rule.query.running, committed(head), table)
+    if name == SLICES and rule.slices is not None:
+        return _totals(rule.slices, still_needed(rule, head, name, table), table)
     if rule.process is not None:
         return _waiting(rule, head, name, table)
     return Kept(table, f"FROM t WHERE {still_needed(rule, head, name, table)}", "_epoch", f"rows of stream {name} kept")
@@ -89,11 +93,11 @@ def _values(process: Process, head: Head, name: str, table: DeltaTable) -> Kept:
     return Kept(table, live, by, f"values of {name}")
 
 
-def _totals(running: Running, head: Head, table: DeltaTable) -> Kept:
+def _totals(kept: Aggregated, needed: str, table: DeltaTable) -> Kept:
     """The partial aggregates of each key, merged."""
-    by = ", ".join(quoted(_spelt(table, key)) for key in running.keys)
-    merged = "".join(f", {p.merge}({quoted(p.name)}) AS {quoted(p.name)}" for p in running.partials)
-    live = f"FROM (SELECT {by}{merged} FROM t WHERE {committed(head)} GROUP BY {by})"  # noqa: S608 - ours
+    by = ", ".join(quoted(_spelt(table, key)) for key in kept.keys)
+    merged = "".join(f", {p.merge}({quoted(p.name)}) AS {quoted(p.name)}" for p in kept.partials)
+    live = f"FROM (SELECT {by}{merged} FROM t WHERE {needed} GROUP BY {by})"  # noqa: S608 - ours
     return Kept(table, live, by, "keys with their partial aggregates")
 
 

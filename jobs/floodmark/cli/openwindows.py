@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from floodmark.core.rules import Rule, Stream
 
 
+SLICES = "slices"  # the state table of windows that fold by partial aggregates
+
+
 @dataclass(frozen=True)
 class OpenWindows:
     """`count` windows with input and without a result yet; `oldest`: its start and end in microseconds since 1970.
@@ -73,7 +76,8 @@ def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     kinds = {spec for spec in rule.query.windows if isinstance(spec, WindowSpec) and not spec.after_us}
     if not kinds:
         return None
-    spans = {span for name in timed(rule) for window in kinds for span in _spans(rule, head, root, name, window)}
+    names = timed(rule) if rule.slices is None else (SLICES, *timed(rule))
+    spans = {span for name in names for window in kinds for span in _spans(rule, head, root, name, window)}
     open_ones = [span for span in spans if head.watermark is None or span[1] > head.watermark]
     oldest = min(open_ones, key=lambda span: span[1], default=None)
     holds, needs, why = _held_by(rule, head, oldest)
@@ -100,9 +104,9 @@ def still_needed(rule: Rule, head: Head, name: str, table: DeltaTable) -> str:
 
 def _micros(rule: Rule, name: str, table: DeltaTable) -> str:
     """SQL for a kept row's event time in microseconds, which is how its column is stored."""
-    time = rule.streams[name].event_time
+    time = rule.slices.time if name == SLICES and rule.slices else rule.event_times[name]
     assert time is not None
-    column = next(found for found in tables.columns_of(table) if found.lower() == time.name.lower())
+    column = next(found for found in tables.columns_of(table) if found.lower() == time.lower())
     return f"CAST({quoted(column)} AS BIGINT)"
 
 

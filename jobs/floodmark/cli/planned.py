@@ -145,8 +145,20 @@ def _state(rule: Rule) -> Iterator[str]:
         return
     for window in dict.fromkeys(rule.query.windows):
         yield from _window(window)
-    yield "kept: the input rows that a window not yet final needs"
+    yield from _how_windows_are_kept(rule)
     yield "emitted: each window's result, once, when it is final"
+
+
+def _how_windows_are_kept(rule: Rule) -> Iterator[str]:
+    if rule.slices is not None:
+        parts = ", ".join(partial.name for partial in rule.slices.partials) or "nothing but the key"
+        why = "as `windows: slices` says" if rule.windows else "for each row is in many windows"
+        yield f"kept: partial aggregates ({parts}) by key and slice of time, {why}"
+        if rule.slices.means:
+            yield "averages of decimals would be kept by the input rows instead: their parts cannot be merged exactly"
+        return
+    why = " (`windows: rows`)" if rule.windows else ""
+    yield f"kept: the input rows that a window not yet final needs{why}"
     if rule.query.star:
         yield "all columns of the input are kept, for the SQL selects *"
 

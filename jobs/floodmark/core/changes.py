@@ -31,6 +31,7 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
         ("sql", not same_sql or (old.process is None) != (new.process is None)),
         *(_process(old.process, new.process) if old.process and new.process else ()),
+        ("windows", old.windows != new.windows and (old.slices is None) != (new.slices is None)),
         ("qos", old.qos != new.qos or _sink_qos(old) != _sink_qos(new, only=old)),
         ("timezone", old.timezone != new.timezone),
         ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),

@@ -153,6 +153,7 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         if name not in query.streams:
             yield ("streams", name), f"expected a stream that the SQL reads, found {name}: read it or remove it"
     yield from _unbounded(rule, query)
+    yield from _windows(rule, query)
     if not query.windows:
         return
     for name in query.streams:
@@ -162,6 +163,17 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
                 "expected `lateness` (a duration such as 30 minutes; 0 seconds where rows come in order): "
                 "a window can only close when it is known how late rows may come",
             )
+
+
+def _windows(rule: Rule, query: Query) -> Iterator[tuple[Field, str | SqlAt]]:
+    if rule.windows is not None and not query.windows:
+        yield ("windows",), "expected a window(...) in the SQL beside it: it says how windows are kept"
+    elif rule.windows == "slices":
+        try:
+            if rule.slices is None:
+                yield ("windows",), "expected windows of one size for `slices`, found others; leave it out"
+        except SqlAt as error:
+            yield ("windows",), f"`slices` cannot be: {error}"
 
 
 def _unbounded(rule: Rule, query: Query) -> Iterator[Problem]:

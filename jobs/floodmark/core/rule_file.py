@@ -398,6 +398,7 @@ class WrittenRule(Written):
     process: Annotated[str, AfterValidator(_class), BeforeValidator(_text), Field(pattern=_CLASS)] | None = None
     key: Annotated[list[str], BeforeValidator(_class_key), Field(min_length=1)] | None = None
     unbounded: bool = False
+    windows: Literal["rows", "slices"] | None = None
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
@@ -429,6 +430,7 @@ class WrittenRule(Written):
             sql=self.sql or "",
             process=process,
             unbounded=self.unbounded,
+            windows=self.windows,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),

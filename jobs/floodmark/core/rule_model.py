@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from floodmark.core.windows import WindowSpec
+from floodmark.errors import SqlRefused
+
 if TYPE_CHECKING:
     from floodmark.core.sql import Query
+    from floodmark.core.sql.slices import Slices
 
 Qos: TypeAlias = Literal[0, 1, 2]
 
@@ -140,6 +144,7 @@ class Rule(Model):
     sql: str = ""
     process: Process | None = None
     unbounded: bool = False
+    windows: Literal["rows", "slices"] | None = None
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]
@@ -165,8 +170,28 @@ class Rule(Model):
         if self.process is not None:
             return Query("", tuple(self.streams), frozenset(), star=True, windows=(), fault=None)
 
-        times = {name: stream.event_time.name if stream.event_time else None for name, stream in self.streams.items()}
-        return analyse(self.sql, times, self.qos)
+        return analyse(self.sql, self.event_times, self.qos)
+
+    @cached_property
+    def slices(self) -> Slices | None:
+        """How its windows fold by partial aggregates; None where they fold by their rows."""
+        from floodmark.core.sql.slices import OVERLAPS, slices_of
+
+        fixed = [spec for spec in self.query.windows if isinstance(spec, WindowSpec)]
+        overlap = any(spec.size_us >= OVERLAPS * spec.slide_us for spec in fixed)
+        if not fixed or self.windows == "rows" or (self.windows is None and not overlap):
+            return None
+        try:
+            return slices_of(self.sql, self.event_times)
+        except SqlRefused:
+            if self.windows == "slices":
+                raise
+            return None
+
+    @property
+    def event_times(self) -> dict[str, str | None]:
+        """The event-time column of each stream; None for one without."""
+        return {name: stream.event_time.name if stream.event_time else None for name, stream in self.streams.items()}
 
     def to_json(self) -> str:
         """Canonical: equal rules give equal text."""

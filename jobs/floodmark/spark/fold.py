@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
 from floodmark.core.rules import Rule
@@ -91,3 +92,9 @@ class Fold(ABC):
         for name in self.shape.streams:  # left there, they would answer where an epoch's own are missing
             session.catalog.dropTempView(name)
         return found
+
+
+def typed(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The same columns in the types that they have in batch: a sum of decimal sums would grow in every step."""
+    columns = zip(frame.columns, schema, strict=True)
+    return frame.select(*(F.col(f"`{name}`").cast(field.dataType).alias(field.name) for name, field in columns))

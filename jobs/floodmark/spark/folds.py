@@ -8,9 +8,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from floodmark.core.rules import Rule
+from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
 from floodmark.spark.processing import Processed
+from floodmark.spark.slices import SlicedWindows
 from floodmark.spark.totals import RunningTotals
 from floodmark.spark.windowrows import WindowRows
 
@@ -21,8 +23,22 @@ def fold_of(rule: Rule, shape: Shape, session: SparkSession) -> Fold:
         return Processed(rule, shape, rule.process)
     if rule.query.running is not None:
         return RunningTotals(rule, shape, rule.query.running, session)
-    windows = rule.query.windows
-    return WindowRows(rule, shape, windows) if windows else Stateless(rule, shape)
+    if not rule.query.windows:
+        return Stateless(rule, shape)
+    return _sliced(rule, shape, session) or WindowRows(rule, shape, rule.query.windows)
+
+
+def _sliced(rule: Rule, shape: Shape, session: SparkSession) -> Fold | None:
+    """Windows by slices, where the rule has or wants them."""
+    if rule.slices is None:
+        return None
+    sliced = SlicedWindows(rule, shape, rule.slices, session)
+    if not sliced.is_exact and rule.windows == "slices":
+        raise Refused(
+            f"rule {rule.rule}: `windows: slices` with avg over decimals, whose parts cannot be merged to the last "
+            "digit: write sum(x) and count(x), or avg(CAST(x AS DOUBLE)), or leave `windows` out"
+        )
+    return sliced if sliced.is_exact else None
 
 
 class Stateless(Fold):

@@ -14,11 +14,12 @@ from pyspark.sql.types import DecimalType, LongType, StructType
 
 from floodmark.core.records import total
 from floodmark.core.rules import Rule
-from floodmark.core.sql.running import TOTALS, Running
+from floodmark.core.sql.partials import TOTALS
+from floodmark.core.sql.running import Running
 from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
-from floodmark.spark.fold import Fold, Folded, Moment, StateReader
+from floodmark.spark.fold import Fold, Folded, Moment, StateReader, typed
 from floodmark.spark.planned import materialised
 
 TABLE = "totals"
@@ -49,7 +50,7 @@ class RunningTotals(Fold):
             added = F.broadcast(added)
         both = new if kept is None else new.unionByName(self._touched(at.committed(kept), added))
         both.createOrReplaceTempView(TOTALS)
-        return Folded(_typed(session.sql(self._running.final), self._output), {TABLE: new})
+        return Folded(typed(session.sql(self._running.final), self._output), {TABLE: new})
 
     def _touched(self, kept: DataFrame, added: DataFrame) -> DataFrame:
         """The rows of keys that the epoch adds to; null is a key like others."""
@@ -58,13 +59,7 @@ class RunningTotals(Fold):
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         rows[table].createOrReplaceTempView(TOTALS)
-        return _typed(rows[table].sparkSession.sql(self._running.merged), self.tables[table])
-
-
-def _typed(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The same columns in the types that they have in batch: a sum of decimal sums would grow in every step."""
-    columns = zip(frame.columns, schema, strict=True)
-    return frame.select(*(F.col(f"`{name}`").cast(field.dataType).alias(field.name) for name, field in columns))
+        return typed(rows[table].sparkSession.sql(self._running.merged), self.tables[table])
 
 
 def _refuse_decimal_means(rule: Rule, means: StructType) -> None:

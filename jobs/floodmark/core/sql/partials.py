@@ -1,0 +1,146 @@
+"""Aggregates whose parts can be merged, split: what rows give by themselves, what merges two of that, the result.
+
+An epoch so adds what its own rows give, and reads of the state partial aggregates instead of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from floodmark.core.sql import function_names as names
+from floodmark.core.sql.bounds import prefix_of, quoted
+from floodmark.core.sql.functions import NOT_THERE_YET, closing, is_call
+from floodmark.core.sql.lexis import SqlAt, Word
+from floodmark.core.sql.shape import Select, Shape
+
+TOTALS = "_floodmark_totals"  # the view with the partial aggregates that `final` reads
+# Aggregate -> what merges two of its values; each is its own partial.
+_MERGED_BY = {
+    "sum": "sum", "count": "sum", "count_if": "sum", "min": "min", "max": "max", "any": "bool_or", "bool_or": "bool_or",
+    "some": "bool_or", "bool_and": "bool_and", "every": "bool_and", "bit_and": "bit_and", "bit_or": "bit_or",
+    "bit_xor": "bit_xor",
+}  # fmt: skip
+_MEANS = ("avg", "mean")
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A column of partial aggregates: its name, the aggregate that gives it, and the one that merges its values."""
+
+    name: str
+    sql: str
+    merge: str
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """Partial aggregates by key.
+
+    keys: the columns by which they are kept. partial: SQL over the streams for keys and partials. means: SQL over the
+    streams for what is an average in the rule; None without.
+    """
+
+    keys: tuple[str, ...]
+    partials: tuple[Partial, ...]
+    partial: str
+    means: str | None
+
+    @property
+    def merged(self) -> str:
+        """SQL over the view TOTALS that merges the partials of each key."""
+        keys = ", ".join(map(quoted, self.keys))
+        merges = "".join(f", {p.merge}({quoted(p.name)}) AS {quoted(p.name)}" for p in self.partials)
+        return f"SELECT {keys}{merges}, max(_epoch) AS _epoch FROM {TOTALS} GROUP BY {keys}"  # noqa: S608 - ours
+
+
+@dataclass(frozen=True)
+class Call:
+    """An aggregate: its place in the text, its partials, and its result over them; `mean`: itself, if an average."""
+
+    start: int
+    end: int
+    partials: tuple[Partial, ...]
+    result: str
+    mean: str | None = None
+
+
+def calls_of(shape: Shape, grouped: Select, taken: set[str]) -> Iterator[Call]:
+    """The aggregates of a SELECT's list and HAVING; `taken`: names that no partial may have.
+
+    Raises SqlAt for an aggregate whose parts cannot be merged.
+    """
+    words = shape.words
+    for i, word in enumerate(words):
+        if word.select != grouped.number or word.clause not in ("select", "having") or not is_call(words, i):
+            continue
+        if word.name in _MERGED_BY or word.name in _MEANS:
+            yield _call(shape, i, taken)
+        elif word.name in names.AGGREGATES | names.SORTABLE | names.GROUPING:
+            raise _refused(shape, word, "needs all rows of its key")
+
+
+def _refused(shape: Shape, word: Word, why: str) -> SqlAt:
+    known = ", ".join(sorted((*_MERGED_BY, "avg")))
+    problem = f"aggregate {word.text} by its parts {why}, which {NOT_THERE_YET}; those that go: {known}"
+    return word.refuse(shape.sql, problem)
+
+
+def _call(shape: Shape, i: int, taken: set[str]) -> Call:
+    sql, words = shape.sql, shape.words
+    close = closing(words, i + 1)
+    argument, end = f"{sql[words[i + 1].end : words[close].start]}\n", words[close].end  # it may end in a comment
+    if words[i + 2].name == "distinct":
+        raise _refused(shape, words[i], "(DISTINCT) needs all values of its key")
+    only = ""
+    if close + 2 < len(words) and words[close + 1].name == "filter" and words[close + 2].text == "(":
+        end = words[closing(words, close + 2)].end
+        only = f" {sql[words[close + 1].start : end]}"
+    name = words[i].name
+    if name in _MEANS:
+        total = Partial(_free("sum", taken), f"sum(CAST({argument} AS DOUBLE)){only}", "sum")
+        count = Partial(_free("count", taken), f"count({argument}){only}", "sum")
+        mean = f"avg({argument}){only} AS {_free('avg', taken)}"
+        return Call(words[i].start, end, (total, count), f"try_divide(sum({total.name}), sum({count.name}))", mean)
+    partial = Partial(_free(name, taken), f"{name}({argument}){only}", _MERGED_BY[name])
+    return Call(words[i].start, end, (partial,), f"{partial.merge}({partial.name})")
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A column name that no key and no other partial has."""
+    number = 0
+    while f"{name}_{number}" in taken:
+        number += 1
+    taken.add(f"{name}_{number}")
+    return f"{name}_{number}"
+
+
+def over_streams(shape: Shape, grouped: Select, columns: Sequence[str], group: str | None = None) -> str:
+    """The SELECT with other columns in its list, and with another GROUP BY where one is given."""
+    listed, grouping = clause_of(shape.words, grouped, "select"), clause_of(shape.words, grouped, "group")
+    source = shape.sql[listed[-1].end : grouping[0].start]
+    by = shape.sql[grouping[0].start : grouping[-1].end] if group is None else f"\nGROUP BY {group}"
+    return f"{shape.sql[: prefix_of(shape.words)]} SELECT {', '.join(columns)} {source}{by}"
+
+
+def over_totals(shape: Shape, grouped: Select, calls: Sequence[Call]) -> str:
+    """The SELECT with each aggregate replaced by its result, over rows of partials."""
+    listed, group = clause_of(shape.words, grouped, "select"), clause_of(shape.words, grouped, "group")
+    having = clause_of(shape.words, grouped, "having")
+    alias = f" AS {quoted(grouped.reads[0].alias)}" if grouped.reads[0].alias else ""
+    columns = _replaced(shape.sql, calls, listed[0].start, listed[-1].end)
+    rest = _replaced(shape.sql, calls, group[0].start, (having or group)[-1].end)
+    return f"{columns}\nFROM {TOTALS}{alias} {rest}"
+
+
+def _replaced(sql: str, calls: Sequence[Call], start: int, end: int) -> str:
+    text, at = "", start
+    for call in calls:
+        if start <= call.start < end:
+            text, at = text + sql[at : call.start] + call.result, call.end
+    return text + sql[at:end]
+
+
+def clause_of(words: Sequence[Word], select: Select, clause: str) -> list[Word]:
+    """The words of one clause of a SELECT; none without it."""
+    return [word for word in words if word.select == select.number and word.clause == clause and word.text != ";"]

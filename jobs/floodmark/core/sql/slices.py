@@ -1,0 +1,93 @@
+"""Overlapping windows by partial aggregates: one for each key and slice of time, of which the windows are made up.
+
+A slice is as long as what divides the windows' size and slide, so every window is some slices, side by side. Rows are
+added up by slice, once, and windows are merged from slices: a row costs the same in however many windows it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from floodmark.core.sql.bounds import Group, quoted
+from floodmark.core.sql.columns import names_column
+from floodmark.core.sql.lexis import words_of
+from floodmark.core.sql.parse import parse
+from floodmark.core.sql.partials import TOTALS, Aggregated, calls_of, over_streams, over_totals
+from floodmark.core.sql.query import Query, analyse
+from floodmark.core.sql.relations import relation_of
+from floodmark.core.sql.shape import Select, Shape
+from floodmark.core.sql.window import window_called
+from floodmark.core.windows import WindowSpec
+
+OVERLAPS = 4  # windows that hold one row; from here on slices are what a rule gets unless it says otherwise
+
+
+@dataclass(frozen=True)
+class Slices(Aggregated):
+    """How it folds. The first of `keys` is where a slice begins; final: the rule's result, over rows of partials."""
+
+    spec: WindowSpec
+    final: Query
+
+    @property
+    def time(self) -> str:
+        """The column with the beginnings of the slices."""
+        return self.keys[0]
+
+
+def slices_of(sql: str, streams: Mapping[str, str | None]) -> Slices:
+    """How a windowed query folds by slices; `streams` as for `analyse`. Raises SqlAt for what cannot: the reason."""
+    words = words_of(sql)
+    shape = Shape(sql, words, streams)
+    source = shape.root(parse(sql, words))
+    relation = relation_of(shape, source)
+    cut = next((cut for cut in relation.cuts if isinstance(source, Select) and cut.number == source.number), None)
+    if not isinstance(source, Select) or not isinstance(cut, Group) or not isinstance(cut.spec, WindowSpec):
+        raise shape.at(("select",), "expected one SELECT with GROUP BY window(...) and nothing above it")
+    if relation.uncut or len(source.reads) > 1:
+        raise shape.at(("group",), "expected single rows below the GROUP BY, found a JOIN or OVER", source.number)
+    call = next(found for item in _items(source) if (found := window_called(source, item)))
+    time, keys = call.expressions[0], list(_keys(shape, source, call.expressions[0]))
+    calls = list(calls_of(shape, source, {time.name.lower(), *(key.name.lower() for key in keys)}))
+    partials = tuple(partial for call in calls for partial in call.partials)
+    window = _slice(cut.spec, time.sql("spark"))
+    named = [f"{window}.start AS {quoted(time.name)}", *(f"{key.sql('spark')} AS {quoted(key.name)}" for key in keys)]
+    means = [call.mean for call in calls if call.mean]
+    group = ", ".join((window, *(key.sql("spark", comments=False) for key in keys)))
+    return Slices(
+        (time.name, *(key.name for key in keys)),
+        partials,
+        over_streams(shape, source, [*named, *(f"{p.sql} AS {quoted(p.name)}" for p in partials)], group),
+        over_streams(shape, source, means, group) if means else None,
+        cut.spec,
+        analyse(over_totals(shape, source, calls), {TOTALS: time.name}),
+    )
+
+
+def _items(grouped: Select) -> list[exp.Expr]:
+    items: list[exp.Expr] = grouped.node.args["group"].expressions
+    return items
+
+
+def _keys(shape: Shape, grouped: Select, time: exp.Expr) -> Iterator[exp.Column]:
+    aliases = {item.alias.lower(): item.this for item in grouped.node.expressions if isinstance(item, exp.Alias)}
+    for item in _items(grouped):
+        if window_called(grouped, item):
+            continue
+        hidden = isinstance(item, exp.Column) and not item.table and aliases.get(item.name.lower(), item) != item
+        if not isinstance(item, exp.Column) or hidden or not names_column(item, grouped.reads[0].alias):
+            problem = f"expected columns in GROUP BY beside the window, found {item.sql('spark')}"
+            raise shape.at(("group",), problem, grouped.number)
+        if item.name.lower() == time.name.lower():
+            raise shape.at(("group",), "expected other columns than the event time beside the window", grouped.number)
+        yield item
+
+
+def _slice(spec: WindowSpec, time: str) -> str:
+    length = math.gcd(spec.size_us, spec.slide_us)
+    offset = f"'{spec.offset_us % length} microseconds'"
+    return f"window({time}, '{length} microseconds', '{length} microseconds', {offset})"

@@ -1,0 +1,57 @@
+"""When windows fold by slices: where rows are in many, unless the rule or its types say otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.flow import HOPPING, SLICED, TUMBLING, Flow, event, rows_of
+from support.running import run
+
+from floodmark.errors import Refused, RuleChanged
+from floodmark.ledger import tables
+
+DECIMALS = """SELECT window.start AS start, avg(CAST(n AS DECIMAL(9, 1))) AS mean FROM events
+GROUP BY window(at, '1 minute', '10 seconds')"""
+
+
+@pytest.mark.parametrize(
+    ("sql", "settings", "kept"),
+    [
+        (TUMBLING, {}, "events"),
+        (HOPPING, {}, "events"),
+        (SLICED, {}, "slices"),
+        (SLICED, {"windows": "rows"}, "events"),
+        (DECIMALS, {}, "events"),
+    ],
+)
+def test_what_is_kept(spark: SparkSession, place: Path, sql: str, settings: dict[str, Any], kept: str) -> None:
+    flow = Flow(place, sql=sql, settings=settings, stream={"start": {"version": 0}})
+    flow.arrive([event(s, "a", 1.0, s % 3 + 2) for s in range(0, 200, 5)])
+    run(spark, flow)
+    assert rows_of(flow.sink())
+    state = [folder.name for folder in Path(flow.place.state(1, "x")).parent.iterdir()]
+    assert state == [kept]
+    table = tables.open_table(flow.place.state(1, kept))
+    assert table is not None
+    assert ("at" in tables.columns_of(table)) and (("count_0" in tables.columns_of(table)) == (kept == "slices"))
+
+
+def test_slices_of_decimals_are_refused_where_they_were_asked_for(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sql=DECIMALS, settings={"windows": "slices"})
+    flow.arrive([event(0)])
+    with pytest.raises(Refused, match="avg over decimals"):
+        run(spark, flow)
+
+
+def test_another_way_to_keep_windows_needs_a_new_generation(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sql=SLICED)
+    flow.arrive([event(0)])
+    run(spark, flow)
+    flow.settings["windows"] = "slices"
+    run(spark, flow)
+    flow.settings["windows"] = "rows"
+    with pytest.raises(RuleChanged, match="windows"):
+        run(spark, flow)

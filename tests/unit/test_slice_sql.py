@@ -1,0 +1,69 @@
+"""Which windows fold by slices, and what the SQL of that is."""
+
+from __future__ import annotations
+
+import pytest
+
+from floodmark.core.sql import SqlAt
+from floodmark.core.sql.slices import slices_of
+
+STREAMS = {"flights": "date", "others": "ts"}
+GROUP = "GROUP BY window(date, '1 hour', '10 minutes'), k"
+
+REFUSED = {
+    "a list": (f"SELECT sort_array(§collect_list(v)) FROM flights {GROUP}", "aggregate collect_list by its parts"),
+    "distinct": (f"SELECT §count(DISTINCT v) FROM flights {GROUP}", "needs all values"),
+    "in having": (f"SELECT k FROM flights {GROUP} HAVING §median(v) > 1", "aggregate median by its parts"),
+    "a select above": (f"§SELECT * FROM (SELECT max(v) AS m FROM flights {GROUP})", "nothing above it"),
+    "two of them": (f"§SELECT k FROM flights {GROUP} UNION ALL SELECT k FROM flights {GROUP}", "nothing above it"),
+    "sessions": ("§SELECT max(v) FROM flights GROUP BY session_window(date, '1 hour')", "expected one SELECT"),
+    "by an expression": (f"SELECT max(v) FROM flights §{GROUP.replace(', k', ', upper(k)')}", "found UPPER(k)"),
+    "by an alias": (f"SELECT upper(k) AS k, max(v) FROM flights §{GROUP}", "expected columns in GROUP BY"),
+    "by sets": (f"SELECT max(v) FROM flights §{GROUP.replace(', k', ', ROLLUP(k)')}", "expected columns in GROUP BY"),
+    "by the event time": (f"SELECT max(v) FROM flights §{GROUP}, date", "other columns than the event time"),
+    "a join below": (
+        f"SELECT max(v) FROM flights f JOIN others o ON date = ts §{GROUP.replace(', k', ', o.k')}",
+        "found a JOIN or OVER",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_fold_by_slices_says_why(name: str) -> None:
+    sql, words = REFUSED[name]
+    with pytest.raises(SqlAt, match=r".") as caught:
+        slices_of(sql.replace("§", ""), STREAMS)
+    assert (caught.value.line, caught.value.column) == (1, sql.index("§") + 1), str(caught.value)
+    assert words in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("window", "slice_"),
+    [
+        ("'1 hour', '10 minutes'", "'600000000 microseconds', '600000000 microseconds', '0 microseconds'"),
+        ("'50 minutes', '20 minutes'", "'600000000 microseconds', '600000000 microseconds', '0 microseconds'"),
+        (
+            "'3 hours', '1 hour', '-10 minutes'",
+            "'3600000000 microseconds', '3600000000 microseconds', '3000000000 micro",
+        ),
+        (
+            "'1 hour', '40 minutes', '35 minutes'",
+            "'1200000000 microseconds', '1200000000 microseconds', '900000000 micro",
+        ),
+    ],
+)
+def test_a_window_is_made_up_of_whole_slices(window: str, slice_: str) -> None:
+    found = slices_of(f"SELECT max(v) AS m FROM flights f GROUP BY f.k, window(f.date, {window})", STREAMS)
+    assert f"window(f.date, {slice_}" in found.partial
+    assert found.keys == ("date", "k")
+    assert found.time == "date"
+
+
+def test_results_are_merged_from_parts() -> None:
+    found = slices_of(f"SELECT k, avg(v) AS m, count(*) AS c FROM flights {GROUP} HAVING count(*) > 1", STREAMS)
+    assert [(part.name, part.merge) for part in found.partials] == [
+        ("sum_0", "sum"), ("count_0", "sum"), ("count_1", "sum"), ("count_2", "sum"),
+    ]  # fmt: skip
+    bounded = found.final.bounded(None, 5, lambda at, _: str(at))
+    assert "try_divide(sum(sum_0), sum(count_0)) AS m, sum(count_1) AS c" in bounded
+    assert "HAVING (window.end <= 5) AND ( sum(count_2) > 1" in bounded
