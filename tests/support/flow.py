@@ -43,12 +43,7 @@ SESSIONS = """
 SELECT session_window.start AS start, session_window.end AS stop, k, count(*) AS c, sum(v) AS total FROM events
 GROUP BY session_window(at, CASE WHEN n < 0 THEN '20 seconds' ELSE '40 seconds' END), k
 """
-CTE_SLICED = """
-SELECT window.start AS start, k, count(*) AS c, avg(v) AS mean, sum(v) FILTER (WHERE n > 0) AS total, max(n) + 1 AS top
-FROM events WHERE n IS NULL OR n <> 2 GROUP BY window(at, '1 minute', '15 seconds', '5 seconds'), k
-HAVING count(*) > 1 OR bool_or(v > 0)
-"""
-SESSIONS = """
+CTE_SESSIONS = """
 WITH a AS (SELECT at AS t, upper(k) AS u, n, v FROM events WHERE n IS NOT NULL)
 SELECT session_window.start AS start, u, max(n) AS top, sum(v) AS total FROM a
 GROUP BY session_window(t, '20 seconds'), u

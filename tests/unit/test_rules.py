@@ -186,11 +186,8 @@ def with_line(text: str, old: str, new: str) -> str:
         ),
         ("rule: delays", "rule: delays\nprocess: a:B", "1: expected either `sql: ...` or `process: module:Class`"),
         ("rule: delays", "rule: delays\nkey: [a]", "1: expected `key` only beside `process`, found it beside `sql`"),
-        (
-            "rule: delays",
-            "rule: delays\nclose_idle_after: 1 hour",
-            "close_idle_after: needs state that is not there yet",
-        ),
+        ("rule: delays", "rule: delays\ngroup: a", "group: needs state that is not there yet"),
+        ("rule: delays", "rule: delays\nclose_idle_after: -1 hour", "2: close_idle_after: expected a duration"),
         ("    delta: ${LAKE}/flights", "    kafka: x", "4: streams.flights.kafka: unknown key 'kafka': kinds: delta"),
         ("  - delta:", "  - parquet:", "12: sinks[0].parquet: unknown key 'parquet': kinds: delta, console"),
         # the name

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,11 @@ from floodmark.cli.boundary import exit_code, message
 from floodmark.cli.output import iso
 from floodmark.cli.selection import Selection
 from floodmark.cli.stopping import STOPPED, Stopping
-from floodmark.cli.zones import zoned
 from floodmark.connectors.news import News, look
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.rules import Rule
-from floodmark.errors import Busy, FloodmarkError, RunFailed, worst
+from floodmark.core.zones import zoned
+from floodmark.errors import Busy, FloodmarkError, Refused, RunFailed, worst
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -114,23 +115,31 @@ def has_run(root: Path, rule: Rule) -> bool:
     return bool(ledger and ledger.head and ledger.head.rule.to_json() == rule.to_json())
 
 
-def idle(selection: Selection, root: Path) -> Drained | None:
+def idle(selection: Selection, root: Path, close_until: datetime | None = None) -> Drained | None:
     """The outcomes where no rule has anything to do; None where one has, or has a fault."""
     outcomes = {rule.rule: Outcome(rule.rule) for rule in selection.rules}
     for rule in selection.rules:
-        _look(rule, root, outcomes[rule.rule])
+        _look(rule, root, outcomes[rule.rule], close_until)
         _look_back(rule, root, outcomes[rule.rule])
     found = list(outcomes.values())
     return Drained(found) if not selection.faults and all(outcome.idle for outcome in found) else None
 
 
-def drain(selection: Selection, root: Path, master: str, run: str, parallel: int | None, quiet: bool) -> Drained:
-    """Run the selected rules. `quiet`: keep standard output for a document."""
+def drain(
+    selection: Selection,
+    root: Path,
+    master: str,
+    run: str,
+    parallel: int | None,
+    quiet: bool,
+    close_until: datetime | None = None,
+) -> Drained:
+    """Run the selected rules. `quiet`: keep standard output for a document. `close_until`: see `RuleRun`."""
     from floodmark.cli.working import working
 
     outcomes = {name: Outcome(name, fault=fault) for name, fault in selection.faults.items()}
     outcomes |= {rule.rule: Outcome(rule.rule) for rule in selection.rules}
-    news = {rule.rule: _look(rule, root, outcomes[rule.rule]) for rule in selection.rules}
+    news = {rule.rule: _look(rule, root, outcomes[rule.rule], close_until) for rule in selection.rules}
     reasons = {name: found.why for name, found in news.items() if found and found.why is not None}
     due = [rule for rule in selection.rules if rule.rule in reasons]
     stopped = None
@@ -138,17 +147,19 @@ def drain(selection: Selection, root: Path, master: str, run: str, parallel: int
         with working(_zones(due, root), quiet) as progress:
             progress.starting_spark(reasons)
             backlog = sum(found.backlog for found in news.values() if found)
-            stopped = _Application(root, run, outcomes, progress).work(due, master, parallel, backlog)
+            stopped = _Application(root, run, outcomes, progress, close_until).work(due, master, parallel, backlog)
     for rule in selection.rules:
         _look_back(rule, root, outcomes[rule.rule])
     return Drained(list(outcomes.values()), stopped)
 
 
-def _look(rule: Rule, root: Path, outcome: Outcome) -> News | None:
+def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None) -> News | None:
     """What there is to do for the rule; None: it cannot have a run (its outcome says why)."""
     try:
+        if close_until is not None and rule.process is None and not rule.query.windows:
+            raise Refused(f"--close-until: rule {rule.rule} has no window and no JOIN, so there is nothing to close")
         check_without_jvm(rule, root)
-        news = look(rule, root)
+        news = look(rule, root, close_until)
         _refuse_held(Home(root, rule.rule), news.why)
     except Exception as fault:
         outcome.fault = fault
@@ -195,8 +206,16 @@ def _zones(rules: list[Rule], root: Path) -> Callable[[str], bool]:
 class _Application:
     """The one Spark application of a run, and the threads that share it."""
 
-    def __init__(self, root: Path, run: str, outcomes: dict[str, Outcome], progress: Working):
+    def __init__(
+        self,
+        root: Path,
+        run: str,
+        outcomes: dict[str, Outcome],
+        progress: Working,
+        close_until: datetime | None,
+    ):
         self._root, self._run, self._outcomes, self._progress = root, run, outcomes, progress
+        self._close_until = close_until
 
     def work(self, rules: list[Rule], master: str, parallel: int | None, backlog: int) -> int | None:
         """Run the rules; the signal that ended this early, if any."""
@@ -237,7 +256,7 @@ class _Application:
         try:
             check()
             self._progress.started(rule.rule)
-            report: RunReport = RuleRun(session, rule, self._root, self._run, told).run()
+            report: RunReport = RuleRun(session, rule, self._root, self._run, told, self._close_until).run()
             outcome.lost = report.lost
         except Exception as fault:
             outcome.fault = fault

@@ -28,7 +28,7 @@ def epochs(
     Example: `floodmark epochs departure_delays --last 5`
     """
     from floodmark.cli.selection import one
-    from floodmark.cli.zones import zoned
+    from floodmark.core.zones import zoned
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.cli.output import iso
 from floodmark.cli.tablerows import committed, quoted
-from floodmark.cli.zones import zoned
 from floodmark.connectors.registry import sources
 from floodmark.core.durations import format_duration
 from floodmark.core.windows import WindowSpec, needed_from
+from floodmark.core.zones import zoned
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.tables import query

@@ -146,7 +146,10 @@ def _state(rule: Rule) -> Iterator[str]:
     for window in dict.fromkeys(rule.query.windows):
         yield from _window(window)
     yield from _how_windows_are_kept(rule)
-    yield "emitted: each window's result, once, when it is final"
+    yield "emitted: each result, once, when it is final"
+    if rule.close_idle_after_us is not None:
+        quiet = format_duration(rule.close_idle_after_us)
+        yield f"closed by silence: a run without news {quiet} after the last epoch moves the watermark on"
 
 
 def _how_windows_are_kept(rule: Rule) -> Iterator[str]:

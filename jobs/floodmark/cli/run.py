@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from floodmark.core.rules import Checked
 
 
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"expected ISO 8601, such as 2001-01-31T12:00, found {text}") from None
+
+
 def run(
     names: Annotated[list[str] | None, typer.Argument(metavar="RULE...", help="Names of rules.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All rules of the folder.")] = False,
@@ -28,6 +35,14 @@ def run(
     ] = None,
     run_id: Annotated[
         str | None, typer.Option("--run-id", help="Name of this run in the ledger.", show_default="made up")
+    ] = None,
+    close_until: Annotated[
+        datetime | None,
+        typer.Option(
+            help="After all input, take it as complete up to this event time; rows below it that come later are late.",
+            metavar="T",
+            parser=_moment,
+        ),
     ] = None,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
@@ -39,15 +54,18 @@ def run(
     A rule with nothing new costs no JVM. Kill it anywhere and run it again: every row has its effect once.
     One rule's failure leaves the others alone and is told at the end.
 
-    Example: `floodmark run departure_delays`, `floodmark run --all --parallel 2`
+    Example: `floodmark run departure_delays`, `floodmark run --all --parallel 2`,
+    `floodmark run departure_delays --close-until 2001-01-31T00:00`
     """
     from floodmark.cli import drain
 
     root, name = home.absolute(), run_id or made_up_id()
-    drained = drain.idle(_selection(rules, names or [], everything, tag, partial(drain.has_run, root)), root)
+    drained = drain.idle(
+        _selection(rules, names or [], everything, tag, partial(drain.has_run, root)), root, close_until
+    )
     if drained is None:
         selection = _selection(rules, names or [], everything, tag)
-        drained = drain.drain(selection, root, master, name, parallel, as_json)
+        drained = drain.drain(selection, root, master, name, parallel, as_json, close_until)
     if as_json:
         found = {outcome.rule: outcome.facts() for outcome in drained.outcomes}
         output.document({"run": name, "exit_code": drained.exit_code, "rules": found})

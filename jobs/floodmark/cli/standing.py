@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 from floodmark.cli.kept import state_tables
 from floodmark.cli.openwindows import OpenWindows, open_windows, state_table
 from floodmark.cli.output import iso, size
-from floodmark.cli.zones import zoned
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.records import Commit, Head, Lost, Row, total
 from floodmark.core.rules import Rule
+from floodmark.core.zones import zoned
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.registry import sources
 from floodmark.core.changes import check_edit
+from floodmark.core.ticks import due
+from floodmark.core.zones import micros_of, zoned
 from floodmark.errors import RunFailed
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from floodmark.core.records import Head
@@ -31,12 +35,15 @@ class News:
     backlog: int
 
 
-def look(rule: Rule, root: Path) -> News:
-    """Compare a rule's ledger with its sources. Raises what a run would raise for a missing table or a bad edit."""
+def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
+    """Compare a rule's ledger with its sources. Raises what a run would raise for a missing table or a bad edit.
+
+    `close_until`: up to where the input is to be taken as complete, if that was asked for.
+    """
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
     seen = {name: source.newest() for name, source in sources(rule).items()}
-    why = _why(rule, head)
+    why = _why(rule, head) or _tick(rule, head, close_until)
     return News(why, head.epoch if head else 0, seen, _backlog(rule, head) if why else 0)
 
 
@@ -58,6 +65,21 @@ def _why(rule: Rule, head: Head | None) -> str | None:
     if fresh:
         return f"new data in {', '.join(fresh)}"
     return None
+
+
+def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | None:
+    """Why a tick is due."""
+    if head is None or (close_until is None and rule.close_idle_after_us is None):
+        return None
+    asked = None if close_until is None else micros_of(close_until, rule, zoned(rule, head))
+    until = due(rule, head, time.time_ns() // 1000, asked)
+    if until is None:
+        return None
+    return (
+        f"to close what is open until {close_until}"
+        if until == asked
+        else "nothing has come for so long that what is open is closed"
+    )
 
 
 def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[str, bool]:

@@ -108,6 +108,8 @@ def _schedule(rule: Rule) -> Iterator[Problem]:
 
 
 def _process(rule: Rule, process: Process) -> Iterator[Problem]:
+    if rule.close_idle_after_us is not None:
+        yield ("close_idle_after",), "expected `sql` with a window beside it: for a class it is not there yet"
     for name, stream in rule.streams.items():
         if stream.event_time is None or stream.lateness_us is None:
             yield (
@@ -154,6 +156,8 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
             yield ("streams", name), f"expected a stream that the SQL reads, found {name}: read it or remove it"
     yield from _unbounded(rule, query)
     yield from _windows(rule, query)
+    if rule.close_idle_after_us is not None and not query.windows:
+        yield ("close_idle_after",), "expected a window or a JOIN in the SQL beside it: nothing else waits to be closed"
     if not query.windows:
         return
     for name in query.streams:

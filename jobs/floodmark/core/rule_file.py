@@ -33,7 +33,7 @@ SOURCE_KINDS = ("delta",)
 SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
-LATER_RULE_KEYS = ("close_idle_after", "group", "expect")
+LATER_RULE_KEYS = ("group", "expect")
 LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "lookup", "idle_after")
 LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
@@ -399,6 +399,7 @@ class WrittenRule(Written):
     key: Annotated[list[str], BeforeValidator(_class_key), Field(min_length=1)] | None = None
     unbounded: bool = False
     windows: Literal["rows", "slices"] | None = None
+    close_idle_after: Duration | None = None
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
@@ -431,6 +432,7 @@ class WrittenRule(Written):
             process=process,
             unbounded=self.unbounded,
             windows=self.windows,
+            close_idle_after_us=self.close_idle_after,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),

@@ -145,6 +145,7 @@ class Rule(Model):
     process: Process | None = None
     unbounded: bool = False
     windows: Literal["rows", "slices"] | None = None
+    close_idle_after_us: int | None = None
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]

@@ -9,7 +9,7 @@ Maxima = Mapping[str, int | None]  # stream -> largest event time folded so far
 
 def merge(before: Maxima, seen: Maxima) -> dict[str, int | None]:
     """The largest event time of each stream after an epoch that saw `seen`."""
-    return {name: _larger(before.get(name), seen.get(name)) for name in {**before, **seen}}
+    return {name: later(before.get(name), seen.get(name)) for name in {**before, **seen}}
 
 
 def advance(before: int | None, maxima: Maxima, lateness: Mapping[str, int], in_snapshot: bool) -> int | None:
@@ -21,8 +21,9 @@ def advance(before: int | None, maxima: Maxima, lateness: Mapping[str, int], in_
     if in_snapshot or not tops or None in tops:
         return before
     reached = min(top - lateness[name] for name, top in zip(lateness, tops, strict=True) if top is not None)
-    return _larger(before, reached)
+    return later(before, reached)
 
 
-def _larger(one: int | None, other: int | None) -> int | None:
+def later(one: int | None, other: int | None) -> int | None:
+    """The later of two times; one that is None does not count."""
     return max((value for value in (one, other) if value is not None), default=None)

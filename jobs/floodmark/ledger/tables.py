@@ -107,7 +107,7 @@ def files_of(table: DeltaTable, time: str | None = None) -> list[DataFile]:
     names = actions.column_names
     newest = values_of(actions[f"max.{time}"]) if f"max.{time}" in names else [None] * actions.num_rows
     paths, rows = values_of(actions["path"]), values_of(actions["num_records"])
-    root = table.table_uri.rstrip("/")
+    root = unquote(table.table_uri).rstrip("/")  # delta-rs gives it as a URI
     return [
         DataFile(f"{root}/{unquote(path)}", int(count), _not_after(moment))
         for path, count, moment in zip(paths, rows, newest, strict=True)

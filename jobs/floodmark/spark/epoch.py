@@ -28,7 +28,8 @@ from floodmark.connectors import console
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
 from floodmark.core.records import Commit, Head, Intent, Written, total
-from floodmark.core.watermark import advance, merge
+from floodmark.core.ticks import watermark_of
+from floodmark.core.watermark import advance, later, merge
 from floodmark.crashpoints import reach
 from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger import tables
@@ -72,11 +73,13 @@ class EpochFolder:
         ledger: Ledger,
         directory: Path,
         report: Callable[[EpochReport], None],
+        ticks: tuple[str, ...] = (),
     ):
+        """`ticks`: what the first epoch is to say of itself, if that is a tick."""
         assert ledger.head is not None
         self._session = session
         self._plan, self._sites, self._ledger = plan, sites, ledger
-        self._directory, self._report = directory, report
+        self._directory, self._report, self._ticks = directory, report, ticks
         self._gate = ledger.head.epoch
         self._seconds: dict[str, float] = {}
 
@@ -170,10 +173,13 @@ class EpochFolder:
         lateness = {name: s.lateness_us for name, s in rule.streams.items() if s.lateness_us is not None}
         lines = zip(sources(rule).values(), entry.offsets, strict=True)
         in_snapshot = any(source.in_snapshot(line) for source, line in lines)
+        ticks = self._ticks_of(entry)
+        reached = advance(self.head.watermark, maxima, lateness, in_snapshot)
         return Intent(
             entry=entry.text(),
             watermark_before=self.head.watermark,
-            watermark=advance(self.head.watermark, maxima, lateness, in_snapshot),
+            watermark=later(reached, watermark_of(ticks)),
+            ticks=ticks,
             maxima=maxima,
             counts=batch.counts,
             rule=rule.to_json(),
@@ -181,6 +187,12 @@ class EpochFolder:
             zone=rule.timezone,
             ansi=rule.ansi,
         )
+
+    def _ticks_of(self, entry: Entry) -> tuple[str, ...]:
+        """What the epoch says of itself as a tick. A tick reads nothing: no other epoch ends where it began."""
+        if self.head.open is not None:
+            return self.head.open.ticks
+        return self._ticks if entry.offsets == self.head.entry.offsets else ()
 
     def _intend(self, intent: Intent) -> None:
         self._reach("intent.before")

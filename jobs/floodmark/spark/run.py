@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -19,6 +21,8 @@ from floodmark.core.process.loading import load_class
 from floodmark.core.records import Head, Intent, Lost, total
 from floodmark.core.recovery import Gate, at_the_gate, check_tables
 from floodmark.core.rules import Rule
+from floodmark.core.ticks import due, tick
+from floodmark.core.zones import micros_of, zoned
 from floodmark.crashpoints import reach
 from floodmark.errors import SqlRefused
 from floodmark.ledger import tables
@@ -91,8 +95,17 @@ def _first_line(fault: PySparkException) -> str:
 class RuleRun:
     """One rule, one run, one holder of its lock."""
 
-    def __init__(self, root: SparkSession, rule: Rule, home_root: Path, run: str, report: Report):
-        self._root, self._rule, self._run = root, rule, run
+    def __init__(
+        self,
+        root: SparkSession,
+        rule: Rule,
+        home_root: Path,
+        run: str,
+        report: Report,
+        close_until: datetime | None = None,
+    ):
+        """`close_until`: after all input, take it as complete up to there."""
+        self._root, self._rule, self._run, self._close_until = root, rule, run, close_until
         self._home = Home(home_root.absolute(), rule.rule)
         self._report = RunReport(rule.rule)
         self._tell = report
@@ -154,6 +167,8 @@ class RuleRun:
         edited = text.to_json() != self._rule.to_json()
         session, plan = analyse(self._root, text, head, head.open)
         self._drain(session, plan, ledger, only_open=edited)
+        if not edited:
+            self._tick(session, plan, ledger)
         return not edited
 
     def _plan_new(self, ledger: Ledger) -> None:
@@ -164,6 +179,25 @@ class RuleRun:
         self._check_sinks(session, plan, ledger)
         evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
         self._drain(session, plan, ledger, only_open=False)
+        self._tick(session, plan, ledger)
+
+    def _tick(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
+        """Close what is to be closed though no more input has come. What came while the run was at work goes first."""
+        if self._is_behind(plan, ledger):
+            if self._close_until is None:
+                return
+            self._drain(session, plan, ledger, only_open=False)
+        head = ledger.head
+        assert head is not None
+        asked = None if self._close_until is None else micros_of(self._close_until, plan.rule, zoned(plan.rule, head))
+        until = due(plan.rule, head, time.time_ns() // 1000, asked)
+        if until is not None:
+            self._drain(session, plan, ledger, only_open=False, ticks=tick(until))
+
+    def _is_behind(self, plan: Plan, ledger: Ledger) -> bool:
+        assert ledger.head is not None
+        lines = zip(sources(plan.rule).values(), ledger.head.entry.offsets, strict=True)
+        return any(source.news(line) for source, line in lines)
 
     def _check_sinks(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
         """Sinks have the rule's columns; those that were added since the last epoch are made."""
@@ -198,8 +232,10 @@ class RuleRun:
         assert ledger.head is not None
         return generation.sites_of(plan, self._home, ledger.id, ledger.head.generation, ledger.head.token)
 
-    def _drain(self, session: SparkSession, plan: Plan, ledger: Ledger, only_open: bool) -> None:
-        """Let Spark plan and fold until the input is drained."""
+    def _drain(
+        self, session: SparkSession, plan: Plan, ledger: Ledger, only_open: bool, ticks: tuple[str, ...] = ()
+    ) -> None:
+        """Let Spark plan and fold until the input is drained; `ticks`: after an epoch that is one."""
         head = ledger.head
         assert head is not None
         found = self._sites(plan, ledger)
@@ -207,9 +243,11 @@ class RuleRun:
         for source, line in zip(sources(plan.rule).values(), head.entry.offsets, strict=True):
             source.check_identity(line)
         open_entry = Entry.parse(head.open.entry) if head.open else None
+        if ticks:
+            open_entry = Entry(time.time_ns() // 1_000_000, head.entry.offsets)
         directory = checkpoint.make(self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions)
         reach(self._rule.rule, "offsets.before", head.epoch + 1)
-        folder = EpochFolder(session, plan, found, ledger, directory, self._told)
+        folder = EpochFolder(session, plan, found, ledger, directory, self._told, ticks)
         _Query(folder, only_open).run(union(session, plan.rule, plan.fold.shape), directory)
         if self._report.epochs:
             reach(self._rule.rule, "sparkcommit.after", self._report.epochs[-1].epoch)

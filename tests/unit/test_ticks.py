@@ -1,0 +1,77 @@
+"""When a tick is due, and how far it moves the watermark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from support.flow import Flow
+
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit, Head
+from floodmark.core.ticks import due, tick, watermark_of
+from floodmark.core.zones import micros_of
+
+SECOND = 1_000_000
+CLOCK = 1_700_000_000_000  # milliseconds: when the head's epoch was
+SQL = "SELECT window.end AS e, count(*) AS n FROM events GROUP BY window(at, '1 minute')"
+SESSIONS = (
+    "SELECT count(*) AS n FROM events GROUP BY session_window(at, CASE WHEN k = 'x' THEN '5 minutes' ELSE '1 hour' END)"
+)
+OVER = """SELECT k, sum(n) OVER (ORDER BY at RANGE BETWEEN INTERVAL '3600' SECONDS PRECEDING
+          AND INTERVAL '20' SECONDS FOLLOWING) AS s FROM events"""
+
+
+def head_of(flow: Flow, watermark: int | None, newest: int | None) -> Head:
+    entry = Entry(CLOCK, ("-",))
+    begun = Commit(entry=entry.text(), watermark=None, maxima={}, rule="{}")
+    return Head(1, "", 1, "t", 3, entry, watermark, {"events": newest}, flow.rule(), begun)
+
+
+def flow_of(place: object, sql: str = SQL, after: str | None = "10 minutes") -> Flow:
+    return Flow(place, sql=sql, settings={"close_idle_after": after} if after else {})  # type: ignore[arg-type]
+
+
+def asked(flow: Flow, quiet: int, watermark: int | None = 0, newest: int | None = 30 * SECOND) -> int | None:
+    return due(flow.rule(), head_of(flow, watermark, newest), (CLOCK * 1000) + quiet * SECOND, None)
+
+
+def test_silence_counts_as_event_time_from_the_declared_length_on(tmp_path: object) -> None:
+    flow = flow_of(tmp_path)
+    assert asked(flow, 599) is None
+    assert asked(flow, 600) == 600 * SECOND
+    assert asked(flow, 4000, watermark=-100 * SECOND) == 3900 * SECOND
+
+
+def test_without_the_declaration_or_a_watermark_nothing_is_due(tmp_path: object) -> None:
+    assert asked(flow_of(tmp_path, after=None), 10**6) is None
+    assert asked(flow_of(tmp_path), 10**6, watermark=None) is None
+
+
+@pytest.mark.parametrize(("sql", "last"), [(SQL, 90), (SESSIONS, 30 + 3600), (OVER, 30 + 20)])
+def test_what_is_closed_is_not_closed_again(tmp_path: object, sql: str, last: int) -> None:
+    """`last`: the second up to which something that the newest row, of second 30, is part of may be open."""
+    flow = flow_of(tmp_path, sql)
+    assert asked(flow, 600, watermark=last * SECOND) is not None
+    assert asked(flow, 600, watermark=last * SECOND + 2) is None
+
+
+def test_what_somebody_asks_for_is_due_unless_the_watermark_is_there(tmp_path: object) -> None:
+    flow = flow_of(tmp_path, after=None)
+    assert due(flow.rule(), head_of(flow, 5, 9), CLOCK * 1000, 7) == 7
+    assert due(flow.rule(), head_of(flow, None, None), CLOCK * 1000, 7) == 7
+    assert due(flow.rule(), head_of(flow, 7, 9), CLOCK * 1000, 7) is None
+
+
+def test_an_intent_says_how_far_a_tick_goes() -> None:
+    assert watermark_of(tick(-12)) == -12
+    assert watermark_of(()) is None
+
+
+def test_a_moment_is_what_the_rule_means_by_it(tmp_path: object) -> None:
+    flow = flow_of(tmp_path)
+    flow.settings["timezone"] = "Europe/Berlin"
+    rule, naive = flow.rule(), datetime(2001, 7, 1, 12)
+    aware = datetime(2001, 7, 1, 10, tzinfo=UTC)
+    assert micros_of(naive, rule, zoned=True) == micros_of(aware, rule, zoned=True) == 993_981_600 * SECOND
+    assert micros_of(naive, rule, zoned=False) == micros_of(aware, rule, zoned=False) == 993_988_800 * SECOND
