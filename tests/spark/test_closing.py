@@ -1,12 +1,13 @@
 """Windows that close though nothing comes: because somebody says so, or because it has been quiet for long enough.
 
-What a quiet period closes is the same after a crash and a recovery as without: the clock of a tick is recorded.
+Windows of processing time are those of the recorded clock; what a quiet period closes is the same after a crash and a
+recovery as without: the clock of a tick is recorded.
 """
 
 from __future__ import annotations
 
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,6 +20,8 @@ from support.joins import JOINS, TwoStreams
 from support.oracle import tumbling
 from support.running import run
 
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit
 from floodmark.spark.run import RuleRun
 
 FIRST = [event(s, k) for s, k in ((0, "a"), (10, "b"), (50, "a"), (70, "a"), (100, "b"), (130, "a"))]
@@ -112,3 +115,30 @@ def test_rows_that_came_come_before_a_tick(spark: SparkSession, place: Path) -> 
     head = flow.ledger().head
     assert head is not None
     assert (head.epoch, head.watermark) == (2, round((START + timedelta(seconds=30)).timestamp() * 1_000_000))
+
+
+@pytest.mark.parametrize("point", [None, "intent.after"])
+def test_windows_of_processing_time_are_those_of_the_recorded_clock(
+    spark: SparkSession, place: Path, point: str | None
+) -> None:
+    """The event time is the epoch's clock; a retry, however much later, puts its rows into the same windows."""
+    seen = {"name": "seen", "expr": "current_timestamp()"}
+    sql = """SELECT window.start AS start, k, count(*) AS c, current_timestamp() AS written FROM events
+             GROUP BY window(seen, '1 millisecond'), k"""
+    flow = Flow(place, sql=sql, stream={"event_time": seen, "lateness": "0 seconds"})
+    flow.arrive(FIRST)
+    if point is not None:
+        with crash_at(point) as planned, pytest.raises(Crash):
+            run(spark, flow)
+        assert planned.fired
+    run(spark, flow)
+    flow.arrive([event(0, "c")])
+    run(spark, flow)
+    close(spark, flow, datetime.now(UTC) + timedelta(minutes=1))
+    commits = [Commit.model_validate_json(row.body) for row in flow.ledger().rows if row.kind == "commit"]
+    clocks = [datetime.fromtimestamp(Entry.parse(commit.entry).clock_ms / 1000, UTC) for commit in commits]
+    assert sorted((row["start"], row["k"], row["c"], row["written"]) for row in rows_of(flow.sink())) == [
+        (clocks[1], "a", 4, clocks[2]),
+        (clocks[1], "b", 2, clocks[2]),
+        (clocks[2], "c", 1, clocks[3]),
+    ]

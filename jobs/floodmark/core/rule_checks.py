@@ -43,7 +43,7 @@ def _expression(path: Field, expression: str) -> Iterator[tuple[Field, SqlAt]]:
     from floodmark.core.sql import analyse_expression
 
     try:
-        analyse_expression(expression)
+        analyse_expression(expression, clock=path[-1] == "expr")
     except SqlAt as error:
         yield path, error
 

@@ -19,6 +19,7 @@ from floodmark.connectors.columns import check_columns, needed
 from floodmark.connectors.registry import sources
 from floodmark.core.records import Counts
 from floodmark.core.rules import Rule, Stream
+from floodmark.core.sql.clock import at_clock
 from floodmark.errors import Refused, WrongColumn
 from floodmark.spark.constants import aside
 from floodmark.spark.planned import relations
@@ -110,13 +111,16 @@ def union(spark: SparkSession, rule: Rule, shape: Shape) -> DataFrame:
     return _united([source.read_stream(spark, rule.epoch) for source in sources(rule).values()], rule, shape)
 
 
-def planned_union(spark: SparkSession, rule: Rule, shape: Shape, query: str) -> DataFrame | None:
-    """The same frame over what Spark planned for the running query's batch; None where that cannot be had."""
+def planned_union(spark: SparkSession, rule: Rule, shape: Shape, query: str, clock: int) -> DataFrame | None:
+    """The same frame over what Spark planned for the running query's batch; None where that cannot be had.
+
+    `clock`: the epoch's, in microseconds. In the streaming frame Spark itself puts it in place of the clock's calls.
+    """
     found = relations(spark, query, len(rule.streams))
     if found is None:
         return None
     if any(frame is not None for frame in found):
-        return _united(found, rule, shape)
+        return _united(found, rule, shape, clock)
     empty = [spark.createDataFrame([], source.read_batch(spark).schema) for source in sources(rule).values()]
     return _united(empty, rule, shape)
 
@@ -126,19 +130,20 @@ def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFra
     return _united([source.read_batch(spark).limit(rows) for source in sources(rule).values()], rule, shape)
 
 
-def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape) -> DataFrame:
+def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock: int | None = None) -> DataFrame:
     tagged = [
-        _tagged(frame, stream, name, shape)
+        _tagged(frame, stream, name, shape, clock)
         for frame, (name, stream) in zip(frames, rule.streams.items(), strict=True)
         if frame is not None
     ]
     return reduce(DataFrame.unionAll, tagged)
 
 
-def _tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape) -> DataFrame:
+def _tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int | None) -> DataFrame:
     mine = shape.streams[name]
     if stream.event_time and stream.event_time.expr:
-        frame = frame.withColumn(stream.event_time.name, F.expr(stream.event_time.expr))
+        made = stream.event_time.expr if clock is None else at_clock(stream.event_time.expr, clock)
+        frame = frame.withColumn(stream.event_time.name, F.expr(made))
     time = micros(stream.event_time.name, time_type(stream, mine)) if stream.event_time else micros("", None)
     keep = f"coalesce({stream.where}\n, false)" if stream.where else "true"
     place = list(shape.streams).index(name)

@@ -100,7 +100,7 @@ class EpochFolder:
             self._reach("sparkcommit.after", self.head.epoch)
         self._reach("offsets.after")
         entry = self._planned(batch_id)
-        with self._rows(frame) as rows:
+        with self._rows(frame, entry) as rows:
             commit = self._effects(rows, entry)
         self._reach("commit.before")
         with self._timed("commit"):
@@ -122,10 +122,11 @@ class EpochFolder:
         return checkpoint.planned(self._directory, batch_id)
 
     @contextmanager
-    def _rows(self, frame: DataFrame) -> Iterator[DataFrame]:
+    def _rows(self, frame: DataFrame, entry: Entry) -> Iterator[DataFrame]:
         """The batch's rows: over the relations that Spark planned for it; else `frame`, held for several actions."""
         query = checkpoint.query(self._directory)
-        planned = planned_union(self._session, self._plan.rule, self._plan.fold.shape, query)
+        clock = entry.clock_ms * 1000
+        planned = planned_union(self._session, self._plan.rule, self._plan.fold.shape, query, clock)
         if planned is not None:
             yield planned
             return

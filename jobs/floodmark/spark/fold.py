@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import StructType
 
 from floodmark.core.rules import Rule
+from floodmark.core.sql.clock import at_clock
 from floodmark.spark.batch import Batch, Shape, instant, time_type
 from floodmark.spark.constants import aside
 
@@ -27,6 +28,10 @@ class Moment:
     after: int | None
     lost: tuple[int, ...]
     clock: int
+
+    def sql(self, text: str) -> str:
+        """SQL of the rule, with the epoch's clock in it."""
+        return at_clock(text, self.clock)
 
     def committed(self, rows: DataFrame) -> DataFrame:
         """Of the rows of a state table those of epochs that are committed; another attempt at this one left others."""

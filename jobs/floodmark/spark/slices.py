@@ -36,17 +36,17 @@ class SlicedWindows(Fold):
         return {TABLE: StructType(list(self._partials.fields)).add("_epoch", LongType())}
 
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
-        added = self._added(batch, session) if total(batch.counts).folded else None
+        added = self._added(batch, session, at) if total(batch.counts).folded else None
         changes = {}
         if added is not None:
             epoch = f"{aside(f'{at.epoch}L', f'`{self._slices.time}`')} AS _epoch"
             changes = {TABLE: self._needed(added, at.after).selectExpr("*", epoch)}
         return Folded(self._due(added, state[TABLE], session, at), changes)
 
-    def _added(self, batch: Batch, session: SparkSession) -> DataFrame:
+    def _added(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
         for name in self.shape.streams:
             batch.folded(name).createOrReplaceTempView(name)
-        return materialised(session.sql(self._slices.partial), session)
+        return materialised(session.sql(at.sql(self._slices.partial)), session)
 
     def _due(self, added: DataFrame | None, reader: StateReader, session: SparkSession, at: Moment) -> DataFrame | None:
         if at.after is None or not self._slices.spec.any_becomes_final(at.before, at.after):
@@ -57,7 +57,8 @@ class SlicedWindows(Fold):
         if rows is None:
             return None
         rows.where(self._before(at.after)).createOrReplaceTempView(TOTALS)
-        return typed(session.sql(self._slices.final.bounded(at.before, at.after, self._instant)), self._output)
+        final = self._slices.final.bounded(at.before, at.after, self._instant)
+        return typed(session.sql(at.sql(final)), self._output)
 
     def _needed(self, rows: DataFrame, watermark: int | None) -> DataFrame:
         """The slices of windows that are not final."""

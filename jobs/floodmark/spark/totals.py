@@ -43,14 +43,14 @@ class RunningTotals(Fold):
             return Folded(None)
         for name in self.shape.streams:
             batch.folded(name).createOrReplaceTempView(name)
-        added = materialised(session.sql(self._running.partial), session)
+        added = materialised(session.sql(at.sql(self._running.partial)), session)
         new = added.selectExpr("*", f"{aside(f'{at.epoch}L', f'`{self._running.keys[0]}`')} AS _epoch")
         kept = state[TABLE](None)
         if total(batch.counts).folded <= FEW:  # what `materialised` gives has no size by which Spark could tell
             added = F.broadcast(added)
         both = new if kept is None else new.unionByName(self._touched(at.committed(kept), added))
         both.createOrReplaceTempView(TOTALS)
-        return Folded(typed(session.sql(self._running.final), self._output), {TABLE: new})
+        return Folded(typed(session.sql(at.sql(self._running.final)), self._output), {TABLE: new})
 
     def _touched(self, kept: DataFrame, added: DataFrame) -> DataFrame:
         """The rows of keys that the epoch adds to; null is a key like others."""

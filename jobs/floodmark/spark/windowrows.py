@@ -54,7 +54,7 @@ class WindowRows(Fold):
             if kept is not None:
                 rows = rows.unionByName(self._committed(kept, name, at))
             rows.where(self._before(name, self._cut(at.after))).createOrReplaceTempView(name)
-        return session.sql(self._sql(at.before, at.after))
+        return session.sql(at.sql(self._sql(at.before, at.after)))
 
     def _cut(self, after: int) -> int:
         """Rows at or after this event time are in no window that is final at `after`."""

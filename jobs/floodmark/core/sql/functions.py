@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence, Set
 
 from floodmark.core.sql import function_names as names
+from floodmark.core.sql.clock import CALLS as CLOCK_CALLS
 from floodmark.core.sql.lexis import Word
 
 NOT_THERE_YET = "needs state that is not there yet"
@@ -42,16 +43,34 @@ _CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _BLANK = "".join(map(chr, (*range(33), *range(127, 161))))  # what Spark trims off before it reads a date
 
 
-def check_functions(sql: str, words: Sequence[Word], grouped: Set[int]) -> None:
+def check_functions(sql: str, words: Sequence[Word], grouped: Set[int], clocked: Set[int]) -> None:
     """Raise SqlAt for the first function that is not allowed where it stands.
 
     `grouped`: the numbers of the SELECTs that have a GROUP BY. Elsewhere an aggregate needs an OVER.
+    `clocked`: of those whose list may have the epoch's clock.
     """
     for i, word in enumerate(words):
         if word.kind in _TEXTS and not (i and words[i - 1].kind in _TEXTS):
             _check_text(sql, words, i)
         elif is_call(words, i):
-            _check_call(sql, words, i, grouped)
+            if words[i].name in CLOCK_CALLS:
+                _check_clock(sql, words, i, clocked)
+            else:
+                _check_call(sql, words, i, grouped)
+
+
+def _check_clock(sql: str, words: Sequence[Word], i: int, clocked: Set[int]) -> None:
+    word = words[i]
+    if i and words[i - 1].text == ".":
+        raise word.refuse(sql, f"function {word.text}: a qualified function name is not allowed")
+    if words[i + 2].text != ")" or word.kind != "word":
+        raise word.refuse(sql, f"function {word.text}: expected current_timestamp(), the epoch's recorded clock")
+    if word.select not in clocked or word.clause not in ("select", ""):
+        raise word.refuse(
+            sql,
+            f"function {word.text}: the epoch's clock may stand in the list of the outermost SELECT only (or in a "
+            "stream's event_time expr): elsewhere it would decide anew about the same rows in every epoch",
+        )
 
 
 def is_call(words: Sequence[Word], i: int) -> bool:

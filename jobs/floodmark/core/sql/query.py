@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -15,7 +15,7 @@ from floodmark.core.sql.over import tie_breaks
 from floodmark.core.sql.parse import parse, parse_expression
 from floodmark.core.sql.relations import relation_of
 from floodmark.core.sql.running import Running, running_of
-from floodmark.core.sql.shape import Shape, Source
+from floodmark.core.sql.shape import Select, Shape, Source, Union
 from floodmark.core.windows import Instant, SessionSpec, Spec
 
 
@@ -70,7 +70,7 @@ def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
     """
     words = words_of(sql)
     shape, tree, source = _shaped(sql, words, streams)
-    check_functions(sql, words, {grouped.number for grouped in shape.groups})
+    check_functions(sql, words, {grouped.number for grouped in shape.groups}, set(_outermost(source)))
     star = _has_star(tree)
     relation = relation_of(shape, source)
     if relation.ranked:
@@ -103,12 +103,23 @@ def _spliced(sql: str, places: Iterable[int]) -> str:
     return sql
 
 
-def analyse_expression(sql: str) -> frozenset[str]:
-    """The lower-case names in an expression over one row (`where`, `expr`). Raises SqlRefused as `analyse` does."""
+def _outermost(source: Source) -> Iterator[int]:
+    """The numbers of the SELECTs that name the columns of the result."""
+    if isinstance(source, Select):
+        yield source.number
+    for branch in source.branches if isinstance(source, Union) else ():
+        yield from _outermost(branch)
+
+
+def analyse_expression(sql: str, clock: bool = False) -> frozenset[str]:
+    """The lower-case names in an expression over one row (`where`, `expr`). Raises SqlRefused as `analyse` does.
+
+    `clock`: whether it may have the epoch's clock in it.
+    """
     words = words_of(sql)
     tree = parse_expression(sql, words)
     Shape(sql, words, {}).expression(tree)
-    check_functions(sql, words, frozenset())
+    check_functions(sql, words, frozenset(), {-1} if clock else frozenset())
     if words[-1].text == ";":  # it would end the statement that the expression becomes a part of
         raise words[-1].refuse(sql, "a semicolon in an expression; leave it out")
     calls = [w for i, w in enumerate(words[:-1]) if w.name in ("window", "session_window") and words[i + 1].text == "("]

@@ -7,18 +7,19 @@ there; or, where its rows hang on others and never come into a window, at the up
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sqlglot import exp
 
 from floodmark.core.sql import joins, over, window
-from floodmark.core.sql.bounds import Cut, cut_group, cut_rows, cut_where
+from floodmark.core.sql.bounds import Cut, Joined, cut_group, cut_rows, cut_where
 from floodmark.core.sql.columns import (
     WINDOWS,
     Column,
     Columns,
+    GroupSpec,
     Meaning,
     Named,
     Part,
@@ -32,7 +33,7 @@ from floodmark.core.sql.columns import (
 )
 from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
-from floodmark.core.windows import RowSpec, SessionSpec
+from floodmark.core.windows import RowSpec, SessionSpec, WindowSpec
 
 Kind = Literal["rows", "windows", "totals"]
 
@@ -65,7 +66,24 @@ def relation_of(shape: Shape, root: Source) -> Relation:
             ("with",), "a WITH name with a JOIN or OVER is read both by itself and below a window: write it twice"
         )
     window.check_places(shape)
-    return replace(found, cuts=tuple({cut.number: cut for cut in found.cuts}.values()))
+    return replace(found, cuts=tuple(_together({cut.number: cut for cut in found.cuts}.values())))
+
+
+def _together(cuts: Collection[Cut]) -> Iterator[Cut]:
+    """The cuts, where windows of one size and slide become final together: those above joins wait for these."""
+    for cut in cuts:
+        if isinstance(cut, Joined) or not isinstance(cut.spec, WindowSpec):
+            yield cut
+            continue
+        fixed = [spec for other in cuts for spec in other.specs if isinstance(spec, WindowSpec)]
+        same = [spec for spec in fixed if _bare(spec) == _bare(cut.spec)]
+        before, after = (max(getattr(spec, name) for spec in same) for name in ("before_us", "after_us"))
+        yield replace(cut, spec=replace(cut.spec, before_us=before, after_us=after))
+
+
+def _bare(spec: GroupSpec) -> GroupSpec:
+    """The spec of a window, without how far the rows in it reach."""
+    return replace(spec, before_us=0, after_us=0) if isinstance(spec, WindowSpec) else spec
 
 
 @dataclass
@@ -163,7 +181,7 @@ class _Relations:
             if select.grouped
             else cut_rows(words, select, f"{call.sql('spark')}.end", spec)
         )
-        columns = (*_timeless(own.columns), Named(name, Part(spec, "window")))
+        columns = (*_timeless(own.columns), Named(name, Part(_bare(spec), "window")))
         return replace(_uncut(own), columns=columns, kind="windows", cuts=(cut,))
 
     def _grouped(self, select: Select, own: Relation, joined: joins.Joined) -> Relation | None:
