@@ -403,6 +403,14 @@ APART = {
         f"SELECT sum(v) §OVER (PARTITION BY w ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM {ROWS}",
         "OVER with ROWS: expected ORDER BY",
     ),
+    "the last of equal rows": (
+        f"SELECT last_value(v) §OVER (PARTITION BY w ORDER BY k) FROM {ROWS}",
+        "last_value: expected ROWS",
+    ),
+    "the first by a range": (
+        f"WITH a AS {ROWS} SELECT first_value(v) §OVER (PARTITION BY w ORDER BY v RANGE 1 PRECEDING) AS f FROM a",
+        "first_value: expected ROWS",
+    ),
     "over in a select with group by": (
         f"SELECT sum(count(*)) §OVER (ORDER BY window.start RANGE 1 PRECEDING) FROM flights GROUP BY {W}",
         "OVER beside GROUP BY",

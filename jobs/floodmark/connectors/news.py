@@ -73,13 +73,9 @@ def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | 
         return None
     asked = None if close_until is None else micros_of(close_until, rule, zoned(rule, head))
     until = due(rule, head, time.time_ns() // 1000, asked)
-    if until is None:
-        return None
-    return (
-        f"to close what is open until {close_until}"
-        if until == asked
-        else "nothing has come for so long that what is open is closed"
-    )
+    if until is not None and until == asked:
+        return f"to close what is open until {close_until}"
+    return None if until is None else "nothing has come for so long that what is open is closed"
 
 
 def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[str, bool]:

@@ -17,6 +17,7 @@ _FORM = (
     "write OVER ([PARTITION BY ...] ORDER BY event_time_column RANGE BETWEEN INTERVAL 'n' MINUTES PRECEDING AND "
     "CURRENT ROW)"
 )
+_BY_PLACE = ("first_value", "last_value", "nth_value")  # in a frame of RANGE, rows that are equal have one place
 _BY_WINDOW = "PARTITION BY w, ... with w from FROM (SELECT window(ts, '1 hour') AS w, ... FROM ...)"
 
 
@@ -31,8 +32,16 @@ def check_in_windows(shape: Shape, select: Select, columns: Columns) -> None:
         parts = [part for item in over.args.get("partition_by") or [] if (part := _part(item, columns))]
         if not parts:
             raise _at(shape, select, f"OVER above windows: expected the window among what it goes by: {_BY_WINDOW}")
+        name = _function(over)
+        if name in _BY_PLACE and _frame(over) != "ROWS" and not (name == "first_value" and _frame(over) is None):
+            problem = f"{name}: expected ROWS BETWEEN ... AND ..., for rows that are equal in the order have no place"
+            raise _at(shape, select, problem)
         if _frame(over) == "ROWS" and over.args.get("order") is None:
             raise _at(shape, select, "OVER with ROWS: expected ORDER BY, for rows without an order have no place")
+
+
+def _function(over: exp.Window) -> str:
+    return str((over.this.this if isinstance(over.this, exp.Filter) else over.this).name).lower()
 
 
 def _frame(over: exp.Window) -> str | None:
@@ -60,9 +69,8 @@ def reach_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Expr, 
 
 
 def _reach(shape: Shape, select: Select, over: exp.Window, columns: Columns) -> Time:
-    function = over.this.this if isinstance(over.this, exp.Filter) else over.this
-    if function.name.lower() in RANKS:
-        raise _at(shape, select, f"{function.name} over all rows of a key {NOT_THERE_YET}; in a window: {_BY_WINDOW}")
+    if _function(over) in RANKS:
+        raise _at(shape, select, f"{_function(over)} over all rows of a key {NOT_THERE_YET}; in a window: {_BY_WINDOW}")
     if over.args.get("order") is None:
         raise _at(shape, select, f"OVER {over.alias or '()'}: a window without an order of its own {NOT_THERE_YET}")
     time = _ordering_time(shape, select, over.args["order"].expressions, columns)

@@ -71,7 +71,7 @@ def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
     words = words_of(sql)
     shape, tree, source = _shaped(sql, words, streams)
     check_functions(sql, words, {grouped.number for grouped in shape.groups}, set(_outermost(source)))
-    star = _has_star(tree)
+    star, fault = _has_star(tree), naming_fault(shape, source)
     relation = relation_of(shape, source)
     if relation.ranked:
         # The same text as the user's but for the ends of some orders, so it is looked at once more.
@@ -83,7 +83,6 @@ def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
     running = running_of(shape, source) if relation.kind == "totals" else None
     read = tuple(name for name in streams if name in shape.read)
     specs = tuple(spec for cut in relation.cuts for spec in cut.specs)
-    fault = naming_fault(shape, source)
     return Query(text, read, names_in(words), star, specs, fault, running, relation.cuts)
 
 
