@@ -55,7 +55,7 @@ def test_every_join_equals_batch(spark: SparkSession) -> None:
 
 
 @DRAWN
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
 def test_joins_equal_batch(spark: SparkSession, **drawn: Any) -> None:
     _check(spark, **drawn)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.flow import HOPPING, SLICED, TUMBLING, Flow, event, rows_of
+from support.flow import HOPPING, SLICED, Flow, event, rows_of
 from support.running import run
 
 from floodmark.errors import Refused, RuleChanged
@@ -20,7 +20,6 @@ GROUP BY window(at, '1 minute', '10 seconds')"""
 @pytest.mark.parametrize(
     ("sql", "settings", "kept"),
     [
-        (TUMBLING, {}, "events"),
         (HOPPING, {}, "events"),
         (SLICED, {}, "slices"),
         (SLICED, {"windows": "rows"}, "events"),
