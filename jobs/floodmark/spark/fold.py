@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DecimalType, StructType
 
 from floodmark.core.rules import Rule
 from floodmark.core.sql.clock import at_clock
@@ -84,6 +84,16 @@ class Fold(ABC):
         """SQL for a time in microseconds, as the event times of this rule's streams have it."""
         kinds = {time_type(self.rule.streams[name], schema) for name, schema in self.shape.streams.items()}
         return instant(at, next(kind for kind in kinds if kind))
+
+    def show(self, batch: Batch) -> None:
+        """Make the epoch's rows of each stream what the SQL reads by the stream's name."""
+        for name in self.shape.streams:
+            batch.folded(name).createOrReplaceTempView(name)
+
+    def averages_decimals(self, means: str | None, session: SparkSession) -> bool:
+        """Whether SQL over the streams gives an average of decimals, whose parts cannot be merged to the last digit."""
+        found = self.schema_of(means, session) if means else StructType()
+        return any(isinstance(field.dataType, DecimalType) for field in found)
 
     def output_schema(self, session: SparkSession) -> StructType:
         """Columns that the rule's SQL gives."""

@@ -49,8 +49,7 @@ class Stateless(Fold):
         return {}
 
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
-        for name in self.shape.streams:
-            batch.folded(name).createOrReplaceTempView(name)
+        self.show(batch)
         return Folded(session.sql(at.sql(self.rule.sql)))
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DecimalType, LongType, StructType
+from pyspark.sql.types import LongType, StructType
 
 from floodmark.core.records import total
 from floodmark.core.rules import Rule
@@ -28,8 +28,7 @@ class SlicedWindows(Fold):
         self._slices = slices
         self._output = self.output_schema(session)
         self._partials = self.schema_of(slices.partial, session)
-        means = self.schema_of(slices.means, session) if slices.means else StructType()
-        self.is_exact = not any(isinstance(field.dataType, DecimalType) for field in means)
+        self.is_exact = not self.averages_decimals(slices.means, session)
 
     @property
     def tables(self) -> dict[str, StructType]:
@@ -44,8 +43,7 @@ class SlicedWindows(Fold):
         return Folded(self._due(added, state[TABLE], session, at), changes)
 
     def _added(self, batch: Batch, session: SparkSession, at: Moment) -> DataFrame:
-        for name in self.shape.streams:
-            batch.folded(name).createOrReplaceTempView(name)
+        self.show(batch)
         return materialised(session.sql(at.sql(self._slices.partial)), session)
 
     def _due(self, added: DataFrame | None, reader: StateReader, session: SparkSession, at: Moment) -> DataFrame | None:

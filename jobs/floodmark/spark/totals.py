@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import DecimalType, LongType, StructType
+from pyspark.sql.types import LongType, StructType
 
 from floodmark.core.records import total
 from floodmark.core.rules import Rule
@@ -32,7 +32,11 @@ class RunningTotals(Fold):
         self._running = running
         self._output = self.output_schema(session)
         self._partials = self.schema_of(running.partial, session)
-        _refuse_decimal_means(rule, self.schema_of(running.means, session) if running.means else StructType())
+        if self.averages_decimals(running.means, session):
+            raise Refused(
+                f"rule {rule.rule}: avg over decimals cannot be merged to the last digit: write sum(x) and count(x), "
+                "or avg(CAST(x AS DOUBLE))"
+            )
 
     @property
     def tables(self) -> dict[str, StructType]:
@@ -41,8 +45,7 @@ class RunningTotals(Fold):
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         if not total(batch.counts).folded:
             return Folded(None)
-        for name in self.shape.streams:
-            batch.folded(name).createOrReplaceTempView(name)
+        self.show(batch)
         added = materialised(session.sql(at.sql(self._running.partial)), session)
         new = added.selectExpr("*", f"{aside(f'{at.epoch}L', f'`{self._running.keys[0]}`')} AS _epoch")
         kept = state[TABLE](None)
@@ -60,11 +63,3 @@ class RunningTotals(Fold):
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         rows[table].createOrReplaceTempView(TOTALS)
         return typed(rows[table].sparkSession.sql(self._running.merged), self.tables[table])
-
-
-def _refuse_decimal_means(rule: Rule, means: StructType) -> None:
-    if any(isinstance(field.dataType, DecimalType) for field in means):
-        raise Refused(
-            f"rule {rule.rule}: avg over decimals cannot be merged to the last digit: write sum(x) and count(x), or "
-            "avg(CAST(x AS DOUBLE))"
-        )

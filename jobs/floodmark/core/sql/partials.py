@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sqlglot import exp
+
 from floodmark.core.sql import function_names as names
 from floodmark.core.sql.bounds import prefix_of, quoted
+from floodmark.core.sql.columns import names_column
 from floodmark.core.sql.functions import NOT_THERE_YET, closing, is_call
 from floodmark.core.sql.lexis import SqlAt, Word
 from floodmark.core.sql.shape import Select, Shape
@@ -113,6 +116,31 @@ def _free(name: str, taken: set[str]) -> str:
         number += 1
     taken.add(f"{name}_{number}")
     return f"{name}_{number}"
+
+
+def aggregated(
+    shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], group: str | None = None
+) -> tuple[Aggregated, list[Call]]:
+    """What is kept of a SELECT with a GROUP BY, and its aggregates.
+
+    `keys`: the columns that it is kept by, and their SQL. `group`: another GROUP BY than its own. Raises SqlAt for an
+    aggregate whose parts cannot be merged.
+    """
+    calls = list(calls_of(shape, grouped, {name.lower() for name, _ in keys}))
+    partials = tuple(partial for call in calls for partial in call.partials)
+    named = [f"{sql} AS {quoted(name)}" for name, sql in keys]
+    named += [f"{partial.sql} AS {quoted(partial.name)}" for partial in partials]
+    means = [call.mean for call in calls if call.mean]
+    partial = over_streams(shape, grouped, named, group)
+    averages = over_streams(shape, grouped, means, group) if means else None
+    return Aggregated(tuple(name for name, _ in keys), partials, partial, averages), calls
+
+
+def grouping_column(grouped: Select, item: exp.Expr) -> exp.Column | None:
+    """The column of what the SELECT reads that an item of its GROUP BY is; None for anything else, an alias too."""
+    aliases = {one.alias.lower(): one.this for one in grouped.node.expressions if isinstance(one, exp.Alias)}
+    hidden = isinstance(item, exp.Column) and not item.table and aliases.get(item.name.lower(), item) != item
+    return item if isinstance(item, exp.Column) and not hidden and names_column(item, grouped.reads[0].alias) else None
 
 
 def over_streams(shape: Shape, grouped: Select, columns: Sequence[str], group: str | None = None) -> str:

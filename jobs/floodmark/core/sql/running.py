@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from floodmark.core.sql.bounds import quoted
-from floodmark.core.sql.columns import names_column
 from floodmark.core.sql.functions import NOT_THERE_YET
-from floodmark.core.sql.partials import Aggregated, calls_of, over_streams, over_totals
+from floodmark.core.sql.partials import Aggregated, aggregated, grouping_column, over_totals
 from floodmark.core.sql.shape import Select, Shape, Source
 from floodmark.core.sql.window import HINT
 
@@ -31,18 +29,9 @@ def running_of(shape: Shape, root: Source) -> Running:
     grouped = shape.groups[-1]
     _check_alone(shape, grouped, root)
     keys = [_key(shape, grouped, item) for item in grouped.node.args["group"].expressions]
-    calls = list(calls_of(shape, grouped, {key.name.lower() for key in keys}))
-    partials = tuple(partial for call in calls for partial in call.partials)
-    means = [call.mean for call in calls if call.mean]
-    named = [f"{key.sql('spark', comments=False)} AS {quoted(key.name)}" for key in keys]
-    return Running(
-        tuple(key.name for key in keys),
-        partials,
-        over_streams(shape, grouped, [*named, *(f"{p.sql} AS {quoted(p.name)}" for p in partials)]),
-        over_streams(shape, grouped, means) if means else None,
-        tuple(_shown(grouped, key) for key in keys),
-        over_totals(shape, grouped, calls),
-    )
+    kept, calls = aggregated(shape, grouped, [(key.name, key.sql("spark", comments=False)) for key in keys])
+    outputs = tuple(_shown(grouped, key) for key in keys)
+    return Running(**vars(kept), outputs=outputs, final=over_totals(shape, grouped, calls))
 
 
 def _check_alone(shape: Shape, grouped: Select, root: Source) -> None:
@@ -59,15 +48,14 @@ def _check_alone(shape: Shape, grouped: Select, root: Source) -> None:
 
 
 def _key(shape: Shape, grouped: Select, item: exp.Expr) -> exp.Column:
-    aliases = {i.alias.lower(): i.this for i in grouped.node.expressions if isinstance(i, exp.Alias)}
-    hidden = isinstance(item, exp.Column) and not item.table and aliases.get(item.name.lower(), item) != item
-    if not isinstance(item, exp.Column) or hidden or not names_column(item, grouped.reads[0].alias):
+    column = grouping_column(grouped, item)
+    if column is None:
         problem = (
             f"GROUP BY without a window: expected columns, found {item.sql('spark')}; name the expression in a "
             f"subquery, FROM (SELECT ... AS name), and group by the name. For windows {HINT}"
         )
         raise shape.at(("group",), problem, grouped.number)
-    return item
+    return column
 
 
 def _shown(grouped: Select, key: exp.Column) -> str | None:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from floodmark.core.sql.bounds import Group, quoted
-from floodmark.core.sql.columns import names_column
+from floodmark.core.sql.bounds import Group
 from floodmark.core.sql.lexis import words_of
 from floodmark.core.sql.parse import parse
-from floodmark.core.sql.partials import TOTALS, Aggregated, calls_of, over_streams, over_totals
+from floodmark.core.sql.partials import TOTALS, Aggregated, aggregated, grouping_column, over_totals
 from floodmark.core.sql.query import Query, analyse
 from floodmark.core.sql.relations import relation_of
 from floodmark.core.sql.shape import Select, Shape
@@ -52,20 +51,12 @@ def slices_of(sql: str, streams: Mapping[str, str | None]) -> Slices:
         raise shape.at(("group",), "expected single rows below the GROUP BY, found a JOIN or OVER", source.number)
     call = next(found for item in _items(source) if (found := window_called(source, item)))
     time, keys = call.expressions[0], list(_keys(shape, source, call.expressions[0]))
-    calls = list(calls_of(shape, source, {time.name.lower(), *(key.name.lower() for key in keys)}))
-    partials = tuple(partial for call in calls for partial in call.partials)
-    window = _slice(cut.spec, time.sql("spark"))
-    named = [f"{window}.start AS {quoted(time.name)}", *(f"{key.sql('spark')} AS {quoted(key.name)}" for key in keys)]
-    means = [call.mean for call in calls if call.mean]
-    group = ", ".join((window, *(key.sql("spark", comments=False) for key in keys)))
-    return Slices(
-        (time.name, *(key.name for key in keys)),
-        partials,
-        over_streams(shape, source, [*named, *(f"{p.sql} AS {quoted(p.name)}" for p in partials)], group),
-        over_streams(shape, source, means, group) if means else None,
-        cut.spec,
-        analyse(over_totals(shape, source, calls), {TOTALS: time.name}),
-    )
+    slice_ = _slice(cut.spec, time.sql("spark"))
+    columns = [(key.name, key.sql("spark", comments=False)) for key in keys]
+    by = [(time.name, f"{slice_}.start"), *columns]
+    kept, calls = aggregated(shape, source, by, ", ".join((slice_, *(sql for _, sql in columns))))
+    final = analyse(over_totals(shape, source, calls), {TOTALS: time.name})
+    return Slices(**vars(kept), spec=cut.spec, final=final)
 
 
 def _items(grouped: Select) -> list[exp.Expr]:
@@ -74,17 +65,16 @@ def _items(grouped: Select) -> list[exp.Expr]:
 
 
 def _keys(shape: Shape, grouped: Select, time: exp.Expr) -> Iterator[exp.Column]:
-    aliases = {item.alias.lower(): item.this for item in grouped.node.expressions if isinstance(item, exp.Alias)}
     for item in _items(grouped):
         if window_called(grouped, item):
             continue
-        hidden = isinstance(item, exp.Column) and not item.table and aliases.get(item.name.lower(), item) != item
-        if not isinstance(item, exp.Column) or hidden or not names_column(item, grouped.reads[0].alias):
+        column = grouping_column(grouped, item)
+        if column is None:
             problem = f"expected columns in GROUP BY beside the window, found {item.sql('spark')}"
             raise shape.at(("group",), problem, grouped.number)
-        if item.name.lower() == time.name.lower():
+        if column.name.lower() == time.name.lower():
             raise shape.at(("group",), "expected other columns than the event time beside the window", grouped.number)
-        yield item
+        yield column
 
 
 def _slice(spec: WindowSpec, time: str) -> str:
