@@ -19,13 +19,16 @@ TABLES = ("person", "auction", "bid")
 _BLOCK = 50  # events: a person, three auctions, and bids
 _ACTIVE = 100  # auctions, and persons, that are not hot and still get bids, or make them
 _FIRST_ID = 1000
+_SIDE = 10_000  # rows of the table that q13 looks auctions up in
 
 
 def write_tables(spark: SparkSession, folder: Path, events: int, seed: int = 1, commits: int = 3) -> None:
-    """The three tables below `folder`, in `commits` commits; version 0 of each is empty.
+    """The three tables below `folder`, in `commits` commits; version 0 of each is empty. Beside them `side_input`.
 
     Event number n is the person, auction or bid that the place of n in its block of fifty says.
     """
+    side = spark.range(0, _SIDE, 1, 1).selectExpr("id AS key", "concat('value-', id) AS value")
+    side.write.format("delta").save(str(folder / "side_input"))
     for commit in range(commits):
         first, last = (_BLOCK * (events // _BLOCK * place // commits) for place in (commit, commit + 1))
         numbers = spark.range(first, last, 1, 2).withColumnRenamed("id", "n")

@@ -18,10 +18,12 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from support.compared import CACHE, same, without
+from support.drawn import STEPS, play
 from support.flow import (
     CTE_SESSIONS,
     HOPPING,
     OVER,
+    PLACES,
     RUNNING,
     SCHEMA,
     SESSIONS,
@@ -30,35 +32,17 @@ from support.flow import (
     TUMBLING,
     TWO_WINDOWS,
     Flow,
-    event,
     rows_of,
 )
-from support.running import crash, run
 
 from floodmark.core import compaction
 from floodmark.core.entry import DeltaOffset
 
-# Seconds that lie on, just before and just after the boundaries of windows and slides, and some that do not.
-SECONDS = st.sampled_from([0, 19.999999, 20, 40, 59.999999, 60, 60.000001, 61, 90, 120, 120.5, 179, 180]) | st.integers(
-    0, 400
-)
-EVENTS = st.builds(
-    event,
-    st.none() | SECONDS,
-    st.sampled_from(["a", "b", "é", None]),
-    st.sampled_from([None, 0.1, -2.5, 1e9, float("nan")]) | st.floats(-100, 100),
-    st.none() | st.integers(-5, 5),
-)
-POINTS = ["intent.after", "state.after", "sink0.before", "sink0.after", "sink1.after", "late.after", "commit.before",
-          "commit.after", "intent.before"]  # fmt: skip
-STEPS = st.lists(
-    st.tuples(st.lists(EVENTS, min_size=1, max_size=12), st.none() | st.sampled_from(POINTS), st.booleans()),
-    min_size=1,
-    max_size=4,
-)
 CASES = given(
     steps=STEPS,
-    sql=st.sampled_from([TUMBLING, HOPPING, SLICED, TWO_WINDOWS, STATELESS, SESSIONS, CTE_SESSIONS, OVER, RUNNING]),
+    sql=st.sampled_from(
+        [TUMBLING, HOPPING, SLICED, TWO_WINDOWS, STATELESS, SESSIONS, CTE_SESSIONS, OVER, PLACES, RUNNING]
+    ),
     windows=st.sampled_from([None, "rows", "slices"]),
     max_files=st.sampled_from([None, 1, 2]),
     where=st.sampled_from([None, "n <> 3"]),
@@ -96,25 +80,16 @@ def _check(
     flow = Flow(root, sql=sql, stream={"where": where, "start": start}, settings=limits)
     if windows and sql in (TUMBLING, HOPPING, SLICED):
         flow.settings["windows"] = windows
+    if sql == PLACES:
+        flow.settings["unbounded"] = True
     if sql == RUNNING:
         flow.settings |= {"unbounded": True, "sinks": [{"delta": flow.sink(i), "key": ["k"]} for i in (0, 1)]}
     try:
         with mock.patch.object(compaction, "MAX_FILES", 1 if compacts else compaction.MAX_FILES):
-            _play(spark, flow, steps)
+            note(f"crashes: {play(spark, flow, steps)}")
         _compare(spark, flow, [one for events, _, _ in steps for one in events])
     finally:
         shutil.rmtree(root, ignore_errors=True)
-
-
-def _play(spark: SparkSession, flow: Flow, steps: list[Any]) -> None:
-    for events, point, split in steps:
-        half = len(events) // 2 if split else 0
-        for part in (events[:half], events[half:]):
-            if part:
-                flow.arrive(part)
-        if point is not None:
-            note(f"crash at {point}: {crash(spark, flow, point)}")
-    run(spark, flow)
 
 
 def _compare(spark: SparkSession, flow: Flow, arrived: list[dict[str, Any]]) -> None:
@@ -154,15 +129,15 @@ def _batch(
         return [tuple(row) for row in spark.sql(flow.sql).collect()]
     if watermark is None:
         return []
-    last = watermark - {SESSIONS: 1, CTE_SESSIONS: 1, OVER: 1_000_001}.get(flow.sql, 0)
+    last = watermark - {SESSIONS: 1, CTE_SESSIONS: 1, OVER: 1_000_001, PLACES: 1}.get(flow.sql, 0)
     # Cut here, not by Spark: it would push a condition on a session's end below the aggregation, to single rows.
     return [tuple(row)[1:] for row in spark.sql(_with_end(flow.sql)).collect() if row["_end"] <= last]
 
 
 def _with_end(sql: str) -> str:
     """The SQL with the end of the window as a column `_end`."""
-    if sql == OVER:
-        return sql.replace("SELECT ", "SELECT unix_micros(at) AS _end, ")
+    if sql in (OVER, PLACES):
+        return sql.replace("SELECT ", "SELECT unix_micros(at) AS _end, ", 1)
     if "session" in sql:
         return sql.replace("SELECT session", "SELECT unix_micros(session_window.end) AS _end, session")
     return sql.replace("SELECT ", "SELECT unix_micros(window.end) AS _end, ")

@@ -159,6 +159,25 @@ def test_a_join_is_cut_by_the_last_event_time_that_may_matter(tables: Any, name:
     assert sorted(map(str, found)) == cut
 
 
+PLACES = {
+    "lag": "SELECT date AS e, v, lag(v, 2) OVER (PARTITION BY k ORDER BY date) AS b FROM flights WHERE v % 4 > 0",
+    "rows": """SELECT date AS e, max(v % 5) OVER (PARTITION BY k ORDER BY date ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)
+               AS m, count(*) OVER (ORDER BY date) AS n FROM flights""",
+    "of one time": "SELECT date AS e, row_number() OVER (PARTITION BY date ORDER BY v DESC) AS place FROM flights",
+    "in windows": """SELECT window.end - INTERVAL '1' MICROSECOND AS e, count_if(v > b) AS n FROM (SELECT *, lag(v % 5)
+                     OVER (PARTITION BY k ORDER BY date) AS b FROM flights) GROUP BY window(date, '1 hour')""",
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_rows_that_look_back_by_their_place_are_cut_by_their_time(tables: Any, name: str) -> None:
+    query = analyse(PLACES[name], {"flights": "date"})
+    whole = tables.sql(query.sql).collect()
+    cut = sorted(map(str, (row for row in whole if LOW <= ended(row) < HIGH)))
+    assert 0 < len(cut) < len(whole)
+    assert sorted(map(str, tables.sql(query.bounded(micros(LOW), micros(HIGH), instant)).collect())) == cut
+
+
 SESSIONS = {
     "one gap": """SELECT session_window.end AS e, k, count(*) AS n FROM flights
                   GROUP BY session_window(date, '25 minutes'), k""",

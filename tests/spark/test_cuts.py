@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.core.sql import analyse
-from floodmark.core.windows import needed_from
+from floodmark.spark.liverows import live_rows
 
 START = datetime(2001, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
@@ -30,16 +30,24 @@ RANGE BETWEEN INTERVAL '{0}' SECONDS PRECEDING AND INTERVAL '{1}' SECONDS FOLLOW
 @st.composite
 def rows(draw: Any, depth: int) -> str:
     """A SELECT of single rows with an event time t, a key k and a number v."""
-    kind = draw(st.sampled_from(["stream", "union", "join", "join", "over"])) if depth else "stream"
+    kind = draw(st.sampled_from(["stream", "union", "join", "join", "over", "back"])) if depth else "stream"
     if kind == "stream":
         time, name = draw(st.sampled_from([("date", "flights"), ("ts", "others")]))
         where = draw(st.sampled_from(["", " WHERE v % 3 > 0", " WHERE k <> 'a'"]))
         return f"SELECT {time} AS t, k, v FROM {name}{where}"
     if kind == "union":
         return f"{draw(rows(0))} UNION ALL {draw(rows(0))}"
+    if kind == "back":
+        time, name = draw(st.sampled_from([("date", "flights"), ("ts", "others")]))
+        where = draw(st.sampled_from(["", " WHERE v % 3 > 0"]))
+        back = f"lag(v, {draw(st.integers(1, 3))}, 0) OVER (PARTITION BY k ORDER BY {time}, v)"
+        return f"SELECT {time} AS t, k, v + 100 * {back} AS v FROM {name}{where}"
     if kind == "over":
         frame = FRAMES.format(draw(LENGTHS), draw(LENGTHS))
-        return f"SELECT t, k, v + count(*) {frame} AS v FROM ({draw(rows(depth - 1))})"
+        below = draw(rows(depth - 1))
+        if draw(st.booleans()):
+            return f"SELECT t, k, v + c AS v FROM (SELECT *, count(*) {frame} AS c FROM ({below}))"
+        return f"SELECT t, k, v + count(*) {frame} AS v FROM ({below})"
     return _joined(draw, depth)
 
 
@@ -107,29 +115,33 @@ def _check(spark: SparkSession, sql: str, marks: list[int]) -> None:
     note(sql)
     query = analyse(sql, STREAMS)
     low, high = (_micros(mark) for mark in marks)
-    _given_rows(spark)
+    _show(_rows(spark))
     whole = _answer(spark, query.sql)
     before, between = (_answer(spark, query.bounded(*pair, _instant)) for pair in ((None, low), (low, high)))
     assert before + between == _answer(spark, query.bounded(None, high, _instant)), "nothing twice, nothing left out"
     assert _answer(spark, query.bounded(None, _micros(10_000), _instant)) == whole, "in the end it is the answer"
-    _given_rows(spark, needed_from(query.windows, low), high)
+    rows = _rows(spark)
+    kept = {name: live_rows(query, name, time, rows, low, _instant) for name, time in STREAMS.items()}
+    _show({name: frame.where(f"{STREAMS[name]} < {_instant(high, '')}") for name, frame in kept.items()})
     assert _answer(spark, query.bounded(low, high, _instant)) == between, "what is kept is enough, what is final stays"
 
 
-def _given_rows(spark: SparkSession, since: int | None = None, until: int | None = None) -> None:
-    """Some sixty rows of two minutes, with equal times; only those from `since` on and before `until`."""
+def _rows(spark: SparkSession) -> dict[str, DataFrame]:
+    """Some sixty rows of two minutes, with equal times."""
     number = (
         "SELECT id AS n, element_at(array('a', 'b', 'c'), CAST(pmod(hash(id), 3) AS INT) + 1) AS k FROM range({0}, {1})"
     )
     at = "timestamp'2001-01-01 00:00:00' + make_dt_interval(0, 0, 0, pmod(hash(n, {2}), 120))"
-    for name, time, first in (("flights", "date", 0), ("others", "ts", 100)):
+    found = {}
+    for name, first in (("flights", 0), ("others", 100)):
         rows = number.format(first, first + 30)
-        found = spark.sql(f"SELECT {at.format(0, 0, first)} AS {time}, k, n AS v FROM ({rows})")
-        if since is not None:
-            found = found.where(f"{time} >= {_instant(since, '')}")
-        if until is not None:
-            found = found.where(f"{time} < {_instant(until, '')}")
-        found.createOrReplaceTempView(name)
+        found[name] = spark.sql(f"SELECT {at.format(0, 0, first)} AS {STREAMS[name]}, k, n AS v FROM ({rows})")
+    return found
+
+
+def _show(rows: dict[str, DataFrame]) -> None:
+    for name, frame in rows.items():
+        frame.createOrReplaceTempView(name)
 
 
 def _answer(spark: SparkSession, sql: str) -> Counter[str]:

@@ -73,7 +73,8 @@ def _check(
     root = CACHE / uuid4().hex
     root.mkdir(parents=True)
     limits = {"epoch": {"max_files": max_files}} if max_files else {}
-    flow = TwoStreams(root, sql=together(sorted(names)), settings=limits, sinks=1)
+    endless = {"unbounded": True} if "endless" in names else {}
+    flow = TwoStreams(root, sql=together(sorted(names)), settings=limits | endless, sinks=1)
     flow.arrive([])
     flow.arrive_other([])
     try:

@@ -55,6 +55,14 @@ SELECT at, k, v, n, count(*) OVER (PARTITION BY k ORDER BY at RANGE BETWEEN INTE
          OVER (ORDER BY at RANGE BETWEEN INTERVAL '60' SECOND PRECEDING AND INTERVAL '1' SECOND FOLLOWING) AS top
 FROM events
 """
+PLACES = """
+SELECT at, k, v, n, lag(n, 2, -1) OVER (PARTITION BY k ORDER BY at, n, v) AS before,
+       sum(n) FILTER (WHERE n > 0)
+         OVER (PARTITION BY k ORDER BY at, n, v ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING) AS s,
+       row_number() OVER (PARTITION BY k, at ORDER BY v, n) AS place,
+       n IS DISTINCT FROM lag(n) OVER (ORDER BY at, n, v, k) AS changed
+FROM events WHERE n IS NULL OR n <> 1
+"""
 RUNNING = """
 SELECT k, count(*) AS c, sum(v) AS total, avg(n) AS mean, max(at) FILTER (WHERE n > 0) AS last, min(n) + 1 AS low,
        bool_or(v > 0) AS any_positive

@@ -89,6 +89,11 @@ JOINS = {
         "window.end + INTERVAL '30' SECONDS",
         peers=False,
     ),
+    "endless": Join(
+        """SELECT e.at AS at, o.at AS other, e.k AS k, e.n AS n, o.v AS v FROM events e, others o
+           WHERE e.k = o.k AND e.n = o.n AND e.v IS NOT NULL""",
+        "greatest(e.at, o.at)",
+    ),
     "OVER above a join": Join(
         """SELECT t, k, n, count(*) OVER (PARTITION BY k ORDER BY t RANGE BETWEEN INTERVAL '60' SECONDS PRECEDING AND
              INTERVAL '10' SECONDS FOLLOWING) AS c

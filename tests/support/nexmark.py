@@ -57,6 +57,7 @@ ANSWERS = {
               GROUP BY bidder, session HAVING epoch_us(ending) < $mark""",
     "q12": f"""SELECT bidder, count(*), {_TEN} AS start, start + INTERVAL 10 SECOND FROM bid
                WHERE epoch_us(start) + 10000000 <= $mark GROUP BY bidder, start""",
+    "q13": """SELECT auction, bidder, price, "dateTime", value FROM bid JOIN side_input ON auction % 10000 = key""",
     "q14": """SELECT auction, bidder, 0.908 * price AS euros, CASE WHEN hour("dateTime") BETWEEN 8 AND 18 THEN 'dayTime'
                 WHEN hour("dateTime") <= 6 OR hour("dateTime") >= 20 THEN 'nightTime' ELSE 'otherTime' END,
                 "dateTime", extra, length(extra) - length(replace(extra, 'c', ''))
@@ -70,12 +71,11 @@ ANSWERS = {
                 count(*) FILTER (WHERE price >= 1000000), min(price), max(price), avg(price), sum(price)::BIGINT
               FROM bid GROUP BY auction, day""",
     "q18": """SELECT auction, bidder, price, channel, url, "dateTime", extra FROM bid
-              QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY "dateTime" DESC, channel DESC,
-                                         extra DESC, price DESC, url DESC) = 1""",
-    "q19": f"""SELECT start + INTERVAL 1 MINUTE, auction, bidder, price, place FROM
-               (SELECT *, {_MINUTE} AS start, row_number() OVER (PARTITION BY {_MINUTE}, auction
-                ORDER BY price DESC, bidder) AS place FROM bid)
-               WHERE place <= 10 AND epoch_us(start) + 60000000 <= $mark""",
+              QUALIFY row_number() OVER (PARTITION BY bidder, auction
+                                         ORDER BY "dateTime" DESC, price, channel, url, extra) = 1""",
+    "q19": """SELECT *, row_number() OVER (PARTITION BY auction ORDER BY price DESC, bidder, channel, url, "dateTime",
+                                           extra) AS place
+              FROM bid QUALIFY place <= 10""",
     "q20": """SELECT auction, bidder, price, channel, b."dateTime", "itemName", seller, a."dateTime"
               FROM bid b JOIN auction a ON b.auction = a.id AND a.category = 10 AND a."dateTime"
                 BETWEEN b."dateTime" - INTERVAL 5 MINUTE AND b."dateTime" + INTERVAL 3 SECOND
@@ -89,7 +89,7 @@ def answer(name: str, tables: Path, mark: int) -> list[tuple[Any, ...]]:
     """Rows in the order of the rule's columns. `mark`: the watermark in microseconds."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        for table in ("person", "auction", "bid"):
+        for table in ("person", "auction", "bid", "side_input"):
             rows = QueryBuilder().register("t", DeltaTable(str(tables / table))).execute("SELECT * FROM t").read_all()
             connection.register(table, pa.table(rows))
         parameters = {"mark": mark} if "$mark" in ANSWERS[name] else None

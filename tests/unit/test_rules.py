@@ -258,7 +258,7 @@ def with_line(text: str, old: str, new: str) -> str:
         (
             "  FROM flights",
             "  FROM flihgts",
-            "9: sql: column 8: table flihgts: no stream has this name; did you mean fli",
+            "9: sql: column 8: table flihgts: no stream or lookup has this name; did you mean fli",
         ),
         # sql
         ("count(*) AS", "rand() AS", "8: sql: column 40: function rand: a replay would give another answer"),
@@ -542,7 +542,7 @@ def test_running_totals_go_to_sinks_that_know_a_result_by_its_key(load: Load) ->
     [
         ("unbounded: true\n", "", "sql: GROUP BY without a window keeps a row for every key, for ever: add a window"),
         (" GROUP BY origin, dest", "", "aggregate count without GROUP BY window(...)"),
-        (", key: [Dest, o]", "", "sinks[0]: expected `key: [dest, o]`, the columns of the GROUP BY, found none"),
+        (", key: [Dest, o]", "", "sinks[0]: expected `key: [dest, o]`, every column of the GROUP BY, found none"),
         ("[Dest, o]", "[dest]", "found key: [dest]"),
         ("[Dest, o]", "[dest, o], newest: n", "sinks[0].newest: expected no `newest`"),
         ("SELECT origin AS o,", "SELECT", "sql: expected every column of the GROUP BY in the SELECT"),
@@ -557,3 +557,70 @@ def test_running_totals_that_would_go_wrong(
     refused: Callable[..., list[str]], old: str, new: str, problem: str
 ) -> None:
     assert any(problem in line for line in refused(RUNNING.replace(old, new)))
+
+
+TOP = """\
+rule: delays
+streams: {flights: {delta: /lake/flights, event_time: date, lateness: 5 minutes}}
+unbounded: true
+sql: >
+  SELECT origin AS o, delay, place FROM (SELECT *, row_number() OVER (PARTITION BY origin ORDER BY delay DESC) AS place
+  FROM flights) WHERE place <= 3
+sinks: [{delta: /lake/best, key: [o, place]}]
+"""
+LOOKUP = """\
+rule: delays
+streams: {flights: {delta: /lake/flights}}
+lookups: {airports: {delta: /lake/airports}}
+sql: SELECT origin, city FROM flights f JOIN airports a ON f.origin = a.iata
+sinks: [{delta: /lake/named}]
+"""
+DISTINCT = """\
+rule: delays
+streams: {flights: {delta: /lake/flights, event_time: date, lateness: 5 minutes, distinct: {key: [id], within: 1 day}}}
+sql: SELECT id, delay FROM flights
+sinks: [{delta: /lake/once}]
+"""
+
+
+@pytest.mark.parametrize("text", [TOP, LOOKUP, DISTINCT])
+def test_rules_with_later_state(load: Load, text: str) -> None:
+    assert load(text).query.stateful is (text is not LOOKUP)
+    jsonschema.validate(plain(text), rules.json_schema())
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "problem"),
+    [
+        (TOP, "unbounded: true\n", "", "sql: row_number() by an order of its own keeps 3 rows of every key, for ever"),
+        (
+            TOP,
+            ", place]",
+            "]",
+            "sinks[0]: expected `key: [o, place]`, every column of the PARTITION BY, and the place,",
+        ),
+        (TOP, ", place FROM (", " FROM (", "add row_number()"),
+        (TOP, "place <= 3", "place <= 3 AND delay > 0", "expected WHERE place <= n, and nothing else in it"),
+        (LOOKUP, "JOIN airports a ON f.origin = a.iata", "", "lookups.airports: expected a lookup table that the SQL"),
+        (LOOKUP, "{airports: {", "{Flights: {", "lookups.Flights: expected a name that no stream has"),
+        (LOOKUP, "/lake/named", "/lake/airports", "expected another address than that of lookup airports"),
+        (LOOKUP, "airports}}", "airports, histroy: true}}", "unknown key 'histroy': did you mean 'history'?"),
+        (LOOKUP, "{airports: {", "{a-b: {", "expected lookup names of letters, digits and _"),
+        (DISTINCT, "[id]", "[]", "streams.flights.distinct.key: expected a list of at least one column"),
+        (DISTINCT, "1 day", "0 seconds", "streams.flights.distinct.within: expected a duration longer than nothing"),
+        (DISTINCT, " event_time: date, lateness: 5 minutes,", "", "expected `event_time` beside it: a horizon is"),
+        (DISTINCT, " lateness: 5 minutes,", "", "expected `lateness`"),
+        (
+            DISTINCT,
+            "SELECT id, delay FROM flights",
+            "SELECT id, count(*) AS n FROM flights GROUP BY id",
+            "over stream flights, for it is `distinct`: GROUP BY without a window above a JOIN or OVER",
+        ),
+    ],
+)
+def test_mistakes_with_later_state(
+    refused: Callable[..., list[str]], text: str, old: str, new: str, problem: str
+) -> None:
+    assert old in text
+    found = refused(text.replace(old, new))
+    assert any(problem in line for line in found), found

@@ -226,6 +226,13 @@ def test_a_window_that_follows_each_row() -> None:
     assert found.windows[0].needed_from(0) == -150 * MINUTE
 
 
+def test_how_far_an_over_reaches_is_known_of_a_star_too() -> None:
+    over = "count(*) OVER (ORDER BY date RANGE BETWEEN INTERVAL '5' MINUTES PRECEDING AND CURRENT ROW) AS n"
+    for listed in ("*", "date", "flights.*"):
+        found = query(f"SELECT max(n) AS m FROM (SELECT {listed}, {over} FROM flights) GROUP BY window(date, '1 hour')")
+        assert [spec.before_us for spec in found.windows if isinstance(spec, WindowSpec)] == [300_000_000]
+
+
 def test_only_a_window_can_be_bounded() -> None:
     with pytest.raises(ValueError, match="windowed"):
         bounded("SELECT k FROM flights")

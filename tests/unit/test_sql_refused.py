@@ -40,15 +40,6 @@ STATE = {
         "aggregate sum",
     ),
     "over": ("SELECT sum(k) §OVER (PARTITION BY k) FROM flights", "OVER"),
-    "over without a frame": ("SELECT sum(k) §OVER (PARTITION BY k ORDER BY date) FROM flights", "without a frame"),
-    "over rows": (
-        "SELECT sum(k) §OVER (ORDER BY date ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS s FROM flights",
-        "with ROWS",
-    ),
-    "over all that went before": (
-        "SELECT sum(k) §OVER (ORDER BY date RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS s FROM flights",
-        "reaches UNBOUNDED",
-    ),
     "named window": ("SELECT sum(k) OVER w FROM flights §WINDOW w AS (PARTITION BY k)", ""),
     "in (select)": ("SELECT k FROM flights WHERE k IN (§SELECT k FROM others)", "IN (SELECT ...)"),
     "not in (select)": ("SELECT k FROM flights WHERE k NOT IN (§SELECT k FROM others)", "IN (SELECT ...)"),
@@ -115,7 +106,7 @@ NEVER = {
     "pipe": ("SELECT k FROM flights §|> WHERE k > 1", "the pipe syntax"),
     "path table": ("SELECT * FROM §delta.`/lake/x`", "table delta./lake/x: only streams"),
     "qualified table": ("SELECT * FROM §db.flights", "table db.flights: only streams"),
-    "unknown table": ("SELECT * FROM §flihgts", "no stream has this name; did you mean flights?"),
+    "unknown table": ("SELECT * FROM §flihgts", "no stream or lookup has this name; did you mean flights?"),
     "no table": ("§SELECT 1", "without FROM"),
     "hint": ("SELECT §/*+ BROADCAST(flights) */ k FROM flights", "a hint"),
     "time travel by version": ("SELECT * FROM flights §VERSION AS OF 1", "time travel"),
@@ -140,7 +131,7 @@ NEVER = {
     "unused cte": ("WITH §a AS (SELECT k FROM flights) SELECT * FROM others", "WITH a: it is never read"),
     "cte with a stream's name": (
         "WITH §Others AS (SELECT k FROM flights) SELECT * FROM others",
-        "a stream has this na",
+        "a stream or lookup has this na",
     ),
     "a cte twice": (
         "WITH §a AS (SELECT k FROM flights), a AS (SELECT 1 FROM a) SELECT * FROM a",
@@ -416,8 +407,18 @@ APART = {
         "OVER beside GROUP BY",
     ),
     "over beside a window": (f"SELECT {W} AS w, sum(v) §{HOUR_BEFORE} FROM flights", "OVER beside window(...)"),
-    "a rank over all rows": ("SELECT 1 + row_number() §OVER (ORDER BY k) FROM flights", "row_number over all rows"),
-    "a rank by event time": (f"SELECT first_value(k) §{HOUR_BEFORE} FROM flights", "first_value over all rows"),
+    "a rank by another order": (
+        "SELECT 1 + row_number() §OVER (ORDER BY k) FROM flights",
+        "ordered by the event time, found k",
+    ),
+    "the first of equal rows": (f"SELECT first_value(k) §{HOUR_BEFORE} FROM flights", "first_value: expected ROWS"),
+    "the next row": ("SELECT lead(k) §OVER (ORDER BY date) FROM flights", "lead: OVER that hangs on rows to come"),
+    "a share of all rows": ("SELECT ntile(4) §OVER (ORDER BY date) FROM flights", "ntile: OVER that hangs on rows"),
+    "rows after the row": (
+        "SELECT max(k) §OVER (ORDER BY date ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS m FROM flights",
+        "max: OVER that hangs on rows to come",
+    ),
+    "a lag that is no number": ("SELECT lag(k, n) §OVER (ORDER BY date) FROM flights", "lag: expected a number of"),
     "a rank without over": ("SELECT §lag(k) FROM flights", "function lag: expected OVER"),
     "another order": (
         f"SELECT sum(v) §{HOUR_BEFORE}, max(v) {HOUR_BEFORE.replace('date', 'o.ts')} FROM flights f JOIN others o"

@@ -13,7 +13,7 @@ from floodmark.cli import output
 from floodmark.connectors.news import look
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
-from floodmark.core.rules import Process, Rule, Sink, StartAt, Stream
+from floodmark.core.rules import Lookup, Process, Rule, Sink, StartAt, Stream
 from floodmark.core.windows import RowSpec, SessionSpec
 from floodmark.core.yamltree import Tree, read_yaml
 from floodmark.errors import FloodmarkError
@@ -21,7 +21,10 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
 if TYPE_CHECKING:
+    from floodmark.core.sql.bounds import Last
+    from floodmark.core.sql.collected import Collected
     from floodmark.core.sql.running import Running
+    from floodmark.core.sql.tops import Top
     from floodmark.core.windows import Spec, WindowSpec
 
 VARIABLE = re.compile(r"(?<!\$)\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}")
@@ -42,6 +45,7 @@ class Plan:
 
     rule: Rule
     streams: list[dict[str, Any]]
+    lookups: list[dict[str, Any]]
     state: list[str]
     sinks: list[dict[str, Any]]
     delivery: list[SinkDelivery]
@@ -56,6 +60,7 @@ class Plan:
             "rule": self.rule.rule,
             "hash": self.rule.hash,
             "streams": self.streams,
+            "lookups": self.lookups,
             "state": self.state,
             "sinks": self.sinks,
             "delivery": [asdict(sink) for sink in self.delivery],
@@ -70,8 +75,11 @@ class Plan:
         output.say(f"{self.rule.rule}: {self.rule.description}" if self.rule.description else self.rule.rule)
         for stream in self.streams:
             output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
-            for key in ("event_time", "lateness", "max_ahead", "where", "start"):
+            for key in ("event_time", "lateness", "max_ahead", "where", "start", "distinct"):
                 output.say(f"  {key:<11} {stream[key] or '-'}")
+        for lookup in self.lookups:
+            output.say(f"\nlookup {lookup['name']}: {lookup['kind']} {lookup['address']}")
+            output.say(f"  rows        {lookup['rows']}")
         output.say("\nstate")
         for line in self.state:
             output.say(f"  {line}")
@@ -92,6 +100,7 @@ def planned(rule: Rule, folder: Path, root: Path) -> Plan:
     return Plan(
         rule,
         [_stream(name, stream) for name, stream in rule.streams.items()],
+        [_lookup(name, lookup) for name, lookup in rule.lookups.items()],
         list(_state(rule)),
         [_sink(sink) for sink in rule.sinks],
         delivery(rule, kept),
@@ -120,7 +129,21 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
         "max_ahead": _length(stream.max_ahead_us),
         "where": stream.where,
         "start": _start(stream.start),
+        "distinct": _distinct(stream),
     }
+
+
+def _distinct(stream: Stream) -> str | None:
+    if stream.distinct is None:
+        return None
+    return f"by {', '.join(stream.distinct.key)}: none of the same within {format_duration(stream.distinct.within_us)}"
+
+
+def _lookup(name: str, lookup: Lookup) -> dict[str, Any]:
+    newest = "the table's newest version when an epoch begins; its retries read the same"
+    every = "every version up to the newest when an epoch begins, with _valid_from and _valid_to"
+    facts = lookup.model_dump(include={"kind", "address", "history"})
+    return {"name": name, **facts, "rows": every if lookup.history else newest}
 
 
 def _length(us: int | None) -> str | None:
@@ -139,6 +162,12 @@ def _state(rule: Rule) -> Iterator[str]:
         return
     if rule.query.running is not None:
         yield from _totals(rule.query.running)
+        return
+    if rule.query.top is not None:
+        yield from _top(rule.query.top)
+        return
+    if rule.query.collected is not None:
+        yield from _collected(rule.query.collected)
         return
     if not rule.query.windows:
         yield "stateless: each epoch's rows go through the SQL, nothing is kept"
@@ -162,8 +191,19 @@ def _how_windows_are_kept(rule: Rule) -> Iterator[str]:
         return
     why = " (`windows: rows`)" if rule.windows else ""
     yield f"kept: the input rows that a window not yet final needs{why}"
+    for last in rule.query.lasts:
+        yield _looking_back(last)
     if rule.query.star:
         yield "all columns of the input are kept, for the SQL selects *"
+
+
+def _looking_back(last: Last) -> str:
+    if last.rows is None:
+        return "and every row before, for ever, for OVER counts from the first (`unbounded: true`)"
+    if last.keys is None:
+        return "and every row before, for ever: PARTITION BY columns of a stream that is read directly would keep fewer"
+    of = f" of every ({', '.join(last.keys)})" if last.keys else ""
+    return f"and the last {last.rows} rows before that{of}, for ever (`unbounded: true`)"
 
 
 def _totals(running: Running) -> Iterator[str]:
@@ -171,6 +211,24 @@ def _totals(running: Running) -> Iterator[str]:
     yield f"totals by ({', '.join(running.keys)}): what each epoch adds to a key ({parts})"
     yield "without bound: one row for every key, for ever (`unbounded: true`)"
     yield "emitted: in each epoch the new result of every key that it touches"
+
+
+def _top(top: Top) -> Iterator[str]:
+    of = f" of every ({', '.join(top.keys)})" if top.keys else ""
+    yield f"the first {top.rows} rows{of}, for ever (`unbounded: true`), with the columns that the SQL reads"
+    yield "emitted: in each epoch the first rows anew of every key that it touches"
+
+
+def _collected(how: Collected) -> Iterator[str]:
+    of = f" of every ({', '.join(how.keys)})" if how.keys else ""
+    from floodmark.core.sql.collected import EveryRows
+
+    if isinstance(how.window, EveryRows):
+        yield f"windows of {how.window.rows} rows{of}, a new one every {how.window.every}"
+    else:
+        yield f"windows of rows{of}, from one that begins to one that ends them"
+    yield "kept: the rows that the watermark has not passed, and those of windows that are open (`unbounded: true`)"
+    yield "emitted: each window, once, when the watermark has passed its last row"
 
 
 def _class(process: Process) -> Iterator[str]:

@@ -46,10 +46,15 @@ def check_columns(rule: Rule, name: str, found: Mapping[str, str]) -> None:
     _check_event_time(name, rule.streams[name], found)
     if rule.process is not None:
         _check_key(rule.process, name, rule.streams[name], found)
+    refuse_window_column(rule, f"stream {name}", found)
+
+
+def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> None:
+    """Raise WrongColumn where a table has a column that hides the SQL's window."""
     hidden = {"window", "session_window"} & set(map(str.lower, found))
     if hidden and rule.query.windows:  # in this order: analysing the SQL takes long
         raise WrongColumn(
-            f"stream {name}: expected no column named `{min(hidden)}`, for it cannot be told from the window; found "
+            f"{table}: expected no column named `{min(hidden)}`, for it cannot be told from the window; found "
             f"{', '.join(found)}: rename it in the table"
         )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from floodmark.connectors.columns import check_columns
 from floodmark.connectors.delta import DeltaSink, delta_sinks
+from floodmark.connectors.lookups import check_lookups
 from floodmark.connectors.registry import sources
 from floodmark.core.rules import Rule
 from floodmark.ledger.home import Home, check_home
@@ -27,6 +28,7 @@ def check_tables(rule: Rule, owner: str | None) -> None:
 
 
 def check_streams(rule: Rule) -> None:
-    """Streams are there and have columns that fit the rule."""
+    """Streams and lookup tables are there and have columns that fit the rule."""
+    check_lookups(rule)
     for name, source in sources(rule).items():
         check_columns(rule, name, source.columns())

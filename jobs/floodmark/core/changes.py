@@ -29,6 +29,7 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
     same_sql = old.sql == new.sql or not (old.query.stateful or new.query.stateful)
     return [
         ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
+        ("lookups", _lookups(old) != _lookups(new) and (old.query.stateful or new.query.stateful)),
         ("sql", not same_sql or (old.process is None) != (new.process is None)),
         *(_process(old.process, new.process) if old.process and new.process else ()),
         ("windows", old.windows != new.windows and (old.slices is None) != (new.slices is None)),
@@ -59,6 +60,11 @@ def misfits(old: Sequence[Column], new: Sequence[Column]) -> Iterator[str]:
 def _streams(rule: Rule) -> list[object]:
     """What of the streams progress hangs on. `start` counts for the first epoch only; a table is known by its id."""
     return [stream.model_dump(exclude={"start", "address"}) for stream in rule.streams.values()]
+
+
+def _lookups(rule: Rule) -> dict[str, bool]:
+    """What of the lookup tables results hang on; where each lies may change, for an intent names table and version."""
+    return {name: lookup.history for name, lookup in rule.lookups.items()}
 
 
 def _sink_qos(rule: Rule, only: Rule | None = None) -> dict[str, int | None]:

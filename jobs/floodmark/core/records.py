@@ -41,6 +41,13 @@ class Counts(Record):
     folded: int = 0
 
 
+class Pinned(Record):
+    """The version of a lookup table in one epoch; `table`: its id."""
+
+    table: str
+    version: int
+
+
 class Intent(Record):
     """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds."""
 
@@ -51,7 +58,7 @@ class Intent(Record):
     maxima: dict[str, int | None]
     counts: dict[str, Counts]
     ticks: tuple[str, ...] = ()
-    lookups: dict[str, int] = Field(default_factory=dict)
+    lookups: dict[str, Pinned] = Field(default_factory=dict)
     rule: str
     rule_hash: str
     zone: str

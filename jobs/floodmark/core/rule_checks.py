@@ -14,6 +14,7 @@ from floodmark.core.yamltree import Path as Field
 if TYPE_CHECKING:
     from floodmark.core.sql import Query
     from floodmark.core.sql.running import Running
+    from floodmark.core.sql.tops import Top
 
 Problem = tuple[Field, str]
 
@@ -21,6 +22,7 @@ Problem = tuple[Field, str]
 def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     """Every problem of a rule whose fields are valid one by one: the field it concerns, and what is wrong."""
     yield from _streams(rule)
+    yield from _lookups(rule)
     yield from _sinks(rule)
     yield from _upserts(rule)
     yield from _epoch(rule)
@@ -33,10 +35,26 @@ def _streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         for key, value in (("lateness", stream.lateness_us), ("max_ahead", stream.max_ahead_us)):
             if value is not None and stream.event_time is None:
                 yield ("streams", name, key), f"expected `event_time` beside it: {key} is measured in event time"
+        if stream.distinct is not None and stream.event_time is None:
+            yield ("streams", name, "distinct"), "expected `event_time` beside it: a horizon is measured in event time"
+        if stream.distinct is not None and rule.process is not None:
+            yield (
+                ("streams", name, "distinct"),
+                "expected `sql` beside it; a class remembers what it has seen: get_state, put_state and a ttl",
+            )
         expressions = {("where",): stream.where, ("event_time", "expr"): stream.event_time and stream.event_time.expr}
         for path, expression in expressions.items():
             if expression:
                 yield from _expression(("streams", name, *path), expression)
+
+
+def _lookups(rule: Rule) -> Iterator[Problem]:
+    streams = {name.lower(): name for name in rule.streams}
+    for name in rule.lookups:
+        if name.lower() in streams:
+            yield ("lookups", name), f"expected a name that no stream has, found that of stream {streams[name.lower()]}"
+        if rule.process is not None:
+            yield ("lookups", name), "expected `sql` beside it: for a class lookup tables are not there yet"
 
 
 def _expression(path: Field, expression: str) -> Iterator[tuple[Field, SqlAt]]:
@@ -75,17 +93,17 @@ def _sinks(rule: Rule) -> Iterator[Problem]:
                     ("sinks", i, sink.kind),
                     f"expected another address than that of sink {j + 1}, found {sink.address}",
                 )
-        for name, stream in rule.streams.items():
-            if sink.address and same_address(sink.address, stream.address):
+        for name, address in _inputs(rule).items():
+            if sink.address and same_address(sink.address, address):
                 yield (
                     ("sinks", i, sink.kind),
-                    f"expected another address than that of stream {name}, found {sink.address}",
+                    f"expected another address than that of {name}, found {sink.address}",
                 )
-            elif sink.address and (within(sink.address, stream.address) or within(stream.address, sink.address)):
+            elif sink.address and (within(sink.address, address) or within(address, sink.address)):
                 yield (
                     ("sinks", i, sink.kind),
-                    f"expected an address beside that of stream {name}, found {sink.address}: a table inside another "
-                    "would lose its files to the other's clean-up",
+                    f"expected an address beside that of {name}, found {sink.address}: a table inside another would "
+                    "lose its files to the other's clean-up",
                 )
     for i, one in enumerate(delivery(rule)):
         if one.fix is not None and rule.sinks[i].qos <= rule.qos and one.refused:
@@ -93,6 +111,12 @@ def _sinks(rule: Rule) -> Iterator[Problem]:
                 ("sinks", i),
                 f"expected a sink that can do {one.wanted} (qos {rule.sinks[i].qos}), found {one.sink}: {one.fix}",
             )
+
+
+def _inputs(rule: Rule) -> dict[str, str]:
+    """The addresses that it reads."""
+    streams = {f"stream {name}": stream.address for name, stream in rule.streams.items()}
+    return {**streams, **{f"lookup {name}": lookup.address for name, lookup in rule.lookups.items()}}
 
 
 def _epoch(rule: Rule) -> Iterator[Problem]:
@@ -154,11 +178,14 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     for name in rule.streams:
         if name not in query.streams:
             yield ("streams", name), f"expected a stream that the SQL reads, found {name}: read it or remove it"
+    for name in rule.lookups:
+        if name not in query.lookups:
+            yield ("lookups", name), f"expected a lookup table that the SQL reads, found {name}: read it or remove it"
     yield from _unbounded(rule, query)
     yield from _windows(rule, query)
-    if rule.close_idle_after_us is not None and not query.windows:
+    if rule.close_idle_after_us is not None and not (query.windows or query.collected):
         yield ("close_idle_after",), "expected a window or a JOIN in the SQL beside it: nothing else waits to be closed"
-    if not query.windows:
+    if not (query.windows or query.collected):
         return
     for name in query.streams:
         if rule.streams[name].lateness_us is None:
@@ -182,8 +209,27 @@ def _windows(rule: Rule, query: Query) -> Iterator[tuple[Field, str | SqlAt]]:
 
 def _unbounded(rule: Rule, query: Query) -> Iterator[Problem]:
     """State that grows with every new key is what the rule's author has asked for, or it is not kept."""
-    if query.running is None and rule.unbounded:
-        yield ("unbounded",), "expected a GROUP BY without a window beside it: no other state grows without bound"
+    if rule.unbounded and not (query.running or query.top or query.collected or query.lasts):
+        yield (
+            ("unbounded",),
+            "expected a GROUP BY without a window, an OVER by rows or a JOIN without a bound beside it: no other state "
+            "grows without bound",
+        )
+    if query.top is not None:
+        yield from _tops(rule, query.top)
+    if query.collected is not None and not rule.unbounded:
+        yield (
+            ("sql",),
+            f"{query.collected.name} keeps the rows of every key's open window, however long it stays open: say that "
+            "it may with `unbounded: true`, or group by window(...)",
+        )
+    if query.lasts and not rule.unbounded:
+        kept = "every row" if any(last.rows is None for last in query.lasts) else "the last rows of every key"
+        yield (
+            ("sql",),
+            f"OVER by rows keeps {kept}, for ever: bound it by event time (RANGE BETWEEN INTERVAL ... PRECEDING AND "
+            "CURRENT ROW) or by a window, or say that it may with `unbounded: true`",
+        )
     if query.running is not None and not rule.unbounded:
         yield (
             ("sql",),
@@ -194,19 +240,33 @@ def _unbounded(rule: Rule, query: Query) -> Iterator[Problem]:
         yield from _totals(rule, query.running)
 
 
+def _tops(rule: Rule, top: Top) -> Iterator[Problem]:
+    """A row that comes to a place of a key takes that of the row before it: a sink must know it by key and place."""
+    if not rule.unbounded:
+        yield (
+            ("sql",),
+            f"row_number() by an order of its own keeps {top.rows} rows of every key, for ever: put a window among its "
+            "PARTITION BY, or say that it may with `unbounded: true`",
+        )
+    needed = [*zip(top.keys, top.outputs, strict=True), *([("row_number()", top.place)] if top.rows > 1 else [])]
+    yield from _known_by(rule, needed, "every column of the PARTITION BY, and the place,")
+
+
 def _totals(rule: Rule, running: Running) -> Iterator[Problem]:
     """Each epoch's totals take the place of those before: a sink must know a result by the columns of the GROUP BY."""
-    hidden = [key for key, name in zip(running.keys, running.outputs, strict=True) if name is None]
+    yield from _known_by(rule, list(zip(running.keys, running.outputs, strict=True)), "every column of the GROUP BY")
+
+
+def _known_by(rule: Rule, needed: list[tuple[str, str | None]], what: str) -> Iterator[Problem]:
+    """The sinks' keys must be these columns, each by the name under which the result shows it."""
+    hidden = [key for key, name in needed if name is None]
     if hidden:
-        yield ("sql",), f"expected every column of the GROUP BY in the SELECT, for the sinks' key; add {hidden[0]}"
+        yield ("sql",), f"expected {what} in the SELECT, for the sinks' key; add {hidden[0]}"
         return
-    shown = {str(name).lower() for name in running.outputs}
+    shown = {str(name).lower() for _, name in needed}
     for i, sink in enumerate(rule.sinks):
         if sink.kind != "console" and {name.lower() for name in sink.key} != shown:
             found = f"key: [{', '.join(sink.key)}]" if sink.key else "none"
-            yield (
-                ("sinks", i),
-                f"expected `key: [{', '.join(sorted(shown))}]`, the columns of the GROUP BY, found {found}",
-            )
+            yield ("sinks", i), f"expected `key: [{', '.join(sorted(shown))}]`, {what}, found {found}"
         if sink.newest is not None:
-            yield ("sinks", i, "newest"), "expected no `newest`: of a key's totals the last is always the one to stay"
+            yield ("sinks", i, "newest"), "expected no `newest`: of a key's results the last is always the one to stay"

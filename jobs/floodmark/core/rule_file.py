@@ -7,6 +7,7 @@ Messages say what was expected; `rules` adds the place and what was found.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -18,8 +19,10 @@ from floodmark.core.durations import parse_duration
 from floodmark.core.rule_model import (
     AirflowSettings,
     AssetSchedule,
+    Distinct,
     EpochLimits,
     EventTime,
+    Lookup,
     Process,
     Qos,
     Rule,
@@ -34,7 +37,7 @@ SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
 LATER_RULE_KEYS = ("group", "expect")
-LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "lookup", "idle_after")
+LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "idle_after")
 LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -164,6 +167,27 @@ def _column(value: str) -> str:
     return value
 
 
+def _columns(value: object) -> object:
+    if not isinstance(value, list) or not value:
+        raise ValueError("expected a list of at least one column, such as [device]")
+    lower = [_column(_text_of(name)).lower() for name in value]
+    if len(set(lower)) < len(lower):
+        raise ValueError("expected each column once")
+    return value
+
+
+def _text_of(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected column names as text")
+    return value
+
+
+def _positive(us: int) -> int:
+    if us <= 0:
+        raise ValueError("expected a duration longer than nothing")
+    return us
+
+
 class WrittenEventTime(Written):
     name: Annotated[str, AfterValidator(_column), BeforeValidator(_text)]
     expr: Filled | None = None
@@ -206,6 +230,13 @@ def _start(value: object) -> object:
     return WrittenStart.model_validate(value)
 
 
+class WrittenDistinct(Written):
+    """Rows are duplicates of an earlier one that is equal in the columns of `key`, and at most `within` before them."""
+
+    key: Annotated[list[str], BeforeValidator(_columns), Field(min_length=1)]
+    within: Annotated[Duration, AfterValidator(_positive)]
+
+
 class WrittenStream(Written):
     """One source kind with its address, and how the stream is read."""
 
@@ -215,6 +246,17 @@ class WrittenStream(Written):
     max_ahead: Duration | None = None
     where: Filled | None = None
     start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
+    distinct: WrittenDistinct | None = None
+
+
+class WrittenLookup(Written):
+    """A table that the SQL joins streams with: in every epoch the newest version then.
+
+    `history`: its versions up to then, with `_valid_from` and `_valid_to`: when each row stood in the table.
+    """
+
+    delta: Address
+    history: bool = False
 
 
 class WrittenEpoch(Written):
@@ -351,14 +393,25 @@ def _rule_name(value: str) -> str:
 def _streams(value: object) -> object:
     if not isinstance(value, dict) or not value:
         raise ValueError("expected at least one stream, {NAME: {delta: ADDRESS, ...}}")
-    seen: dict[str, str] = {}
-    for name in value:
-        if not re.fullmatch(_IDENTIFIER[1:-1], name) or name.lower() == "window":
-            raise ValueError(f"expected stream names of letters, digits and _ (and not window), found {name!r}")
-        if name.lower() in seen:
-            raise ValueError(f"expected stream names that differ in more than case, found {seen[name.lower()]}, {name}")
-        seen[name.lower()] = name
+    _check_names("stream", value)
     return value
+
+
+def _lookups(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("expected lookup tables, {NAME: {delta: ADDRESS, ...}}")
+    _check_names("lookup", value)
+    return value
+
+
+def _check_names(kind: str, names: Iterable[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if not re.fullmatch(_IDENTIFIER[1:-1], name) or name.lower() == "window":
+            raise ValueError(f"expected {kind} names of letters, digits and _ (and not window), found {name!r}")
+        if name.lower() in seen:
+            raise ValueError(f"expected {kind} names that differ in more than case, found {seen[name.lower()]}, {name}")
+        seen[name.lower()] = name
 
 
 def _sinks(value: object) -> object:
@@ -373,30 +426,16 @@ def _class(value: str) -> str:
     return value
 
 
-def _class_key(value: object) -> object:
-    if not isinstance(value, list) or not value:
-        raise ValueError("expected a list of at least one column, such as [device]")
-    lower = [_column(_text_of(name)).lower() for name in value]
-    if len(set(lower)) < len(lower):
-        raise ValueError("expected each column once")
-    return value
-
-
-def _text_of(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("expected column names as text")
-    return value
-
-
 class WrittenRule(Written):
     """A Floodmark rule file."""
 
     rule: Annotated[str, AfterValidator(_rule_name), BeforeValidator(_text), Field(pattern=_RULE_NAME)]
     description: Text = ""
     streams: Annotated[dict[str, WrittenStream], BeforeValidator(_streams), Field(min_length=1)]
+    lookups: Annotated[dict[str, WrittenLookup], BeforeValidator(_lookups)] = {}
     sql: Filled | None = None
     process: Annotated[str, AfterValidator(_class), BeforeValidator(_text), Field(pattern=_CLASS)] | None = None
-    key: Annotated[list[str], BeforeValidator(_class_key), Field(min_length=1)] | None = None
+    key: Annotated[list[str], BeforeValidator(_columns), Field(min_length=1)] | None = None
     unbounded: bool = False
     windows: Literal["rows", "slices"] | None = None
     close_idle_after: Duration | None = None
@@ -428,6 +467,7 @@ class WrittenRule(Written):
             rule=self.rule,
             description=self.description,
             streams={name: _stream(written, self.timezone) for name, written in self.streams.items()},
+            lookups={name: _lookup(written) for name, written in self.lookups.items()},
             sql=self.sql or "",
             process=process,
             unbounded=self.unbounded,
@@ -467,7 +507,16 @@ def _stream(written: WrittenStream, zone: str) -> Stream:
         max_ahead_us=ahead,
         where=written.where,
         start=_start_at(written.start, zone),
+        distinct=_distinct(written.distinct),
     )
+
+
+def _distinct(written: WrittenDistinct | None) -> Distinct | None:
+    return None if written is None else Distinct(key=tuple(written.key), within_us=written.within)
+
+
+def _lookup(written: WrittenLookup) -> Lookup:
+    return Lookup(kind="delta", address=written.delta, history=written.history)
 
 
 def _start_at(start: Literal["earliest", "latest"] | WrittenStart, zone: str) -> Any:

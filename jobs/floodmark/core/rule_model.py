@@ -41,6 +41,13 @@ class StartAt(Model):
     timestamp: str | None = None
 
 
+class Distinct(Model):
+    """Of rows that are equal in the columns of `key`, one is read whose like was not within `within_us` before it."""
+
+    key: tuple[str, ...]
+    within_us: int
+
+
 class Stream(Model):
     """A source. `lateness_us` and `max_ahead_us` are microseconds, and None without an event time."""
 
@@ -51,6 +58,18 @@ class Stream(Model):
     max_ahead_us: int | None = None
     where: str | None = None
     start: Literal["earliest", "latest"] | StartAt = "earliest"
+    distinct: Distinct | None = None
+
+
+class Lookup(Model):
+    """A table in which rows are looked up: in each epoch, the version that its intent names.
+
+    `history`: all versions up to that one, each row with the time from and until which it stood.
+    """
+
+    kind: str
+    address: str
+    history: bool = False
 
 
 class Process(Model):
@@ -141,6 +160,7 @@ class Rule(Model):
     rule: str
     description: str = ""
     streams: Annotated[dict[str, Stream], AfterValidator(_by_name)]
+    lookups: dict[str, Lookup] = {}
     sql: str = ""
     process: Process | None = None
     unbounded: bool = False
@@ -171,7 +191,7 @@ class Rule(Model):
         if self.process is not None:
             return Query("", tuple(self.streams), frozenset(), star=True, windows=(), fault=None)
 
-        return analyse(self.sql, self.event_times, self.qos)
+        return analyse(self.sql, self.event_times, self.qos, self.lookups.keys(), self._distinct, self.unbounded)
 
     @cached_property
     def slices(self) -> Slices | None:
@@ -183,11 +203,16 @@ class Rule(Model):
         if not fixed or self.windows == "rows" or (self.windows is None and not overlap):
             return None
         try:
-            return slices_of(self.sql, self.event_times)
+            return slices_of(self.query.sql if self._distinct else self.sql, self.event_times, self.lookups.keys())
         except SqlRefused:
             if self.windows == "slices":
                 raise
             return None
+
+    @property
+    def _distinct(self) -> dict[str, tuple[tuple[str, ...], int]]:
+        found = ((name, stream.distinct) for name, stream in self.streams.items() if stream.event_time)
+        return {name: (one.key, one.within_us) for name, one in found if one is not None}
 
     @property
     def event_times(self) -> dict[str, str | None]:

@@ -20,8 +20,10 @@ from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rule_model import (
     AirflowSettings,
     AssetSchedule,
+    Distinct,
     EpochLimits,
     EventTime,
+    Lookup,
     Process,
     Rule,
     Sink,
@@ -39,8 +41,10 @@ from floodmark.errors import FloodmarkError, RuleInvalid
 __all__ = [
     "AirflowSettings",
     "AssetSchedule",
+    "Distinct",
     "EpochLimits",
     "EventTime",
+    "Lookup",
     "Process",
     "Rule",
     "Sink",
@@ -314,6 +318,7 @@ def _known_keys(parent: Field) -> list[str]:
     model: type[BaseModel] = WrittenRule
     nested: dict[str, type[BaseModel]] = {
         "streams": rule_file.WrittenStream,
+        "lookups": rule_file.WrittenLookup,
         "sinks": rule_file.WrittenSink,
         "epoch": rule_file.WrittenEpoch,
         "spark": rule_file.WrittenSpark,
@@ -321,6 +326,7 @@ def _known_keys(parent: Field) -> list[str]:
         "schedule": rule_file.WrittenAssets,
         "event_time": rule_file.WrittenEventTime,
         "start": rule_file.WrittenStart,
+        "distinct": rule_file.WrittenDistinct,
     }
     for part in parent:
         model = nested.get(str(part), model)

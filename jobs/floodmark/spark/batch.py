@@ -219,6 +219,11 @@ class Batch:
             self.counts[name] = Counts(read=read, filtered=filtered, dead=dead, late=late, folded=folded)
             self.maxima[name] = found[f"max{i}"]
 
+    def earliest(self) -> int | None:
+        """The smallest event time of a folded row, in microseconds; in a pass of its own."""
+        row = self._frame.where(f"_kind = {FOLDED}").agg(F.min("_t")).head()
+        return None if row is None else row[0]
+
     def folded(self, name: str) -> DataFrame:
         """Rows of stream `name` for the rule's SQL, with the stream's own column names."""
         place = list(self.shape.streams).index(name)

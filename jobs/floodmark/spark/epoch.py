@@ -25,16 +25,17 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors import console
+from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head, Intent, Written, total
+from floodmark.core.records import Commit, Head, Intent, Pinned, Written, total
 from floodmark.core.ticks import watermark_of
 from floodmark.core.watermark import advance, later, merge
 from floodmark.crashpoints import reach
 from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
-from floodmark.spark import checkpoint, sites
+from floodmark.spark import checkpoint, lookups, sites
 from floodmark.spark.appending import files_for
 from floodmark.spark.batch import AHEAD, LATE, NO_TIME, Batch, Limits, latest_times, planned_union
 from floodmark.spark.compaction import compact
@@ -181,6 +182,7 @@ class EpochFolder:
             watermark_before=self.head.watermark,
             watermark=later(reached, watermark_of(ticks)),
             ticks=ticks,
+            lookups=self._pinned(),
             maxima=maxima,
             counts=batch.counts,
             rule=rule.to_json(),
@@ -188,6 +190,10 @@ class EpochFolder:
             zone=rule.timezone,
             ansi=rule.ansi,
         )
+
+    def _pinned(self) -> dict[str, Pinned]:
+        """The versions of lookup tables that the epoch reads: those of its first attempt."""
+        return dict(self.head.open.lookups) if self.head.open is not None else pinned_now(self._plan.rule)
 
     def _ticks_of(self, entry: Entry) -> tuple[str, ...]:
         """What the epoch says of itself as a tick. A tick reads nothing: no other epoch ends where it began."""
@@ -204,12 +210,14 @@ class EpochFolder:
     def _fold(self, batch: Batch, intent: Intent) -> Folded:
         clock = Entry.parse(intent.entry).clock_ms * 1000
         moment = Moment(self.head.epoch + 1, intent.watermark_before, intent.watermark, self.head.lost, clock)
-        schemas = self._plan.fold.tables
+        fold = self._plan.fold
+        lookups.show(self._session, self._plan.rule, intent.lookups, partial(fold.since, batch, moment))
+        schemas = fold.tables
         state = {
-            name: partial(state_rows, self._session, site.address, schemas[name], self._plan.fold.time_of(name))
+            name: partial(state_rows, self._session, site.address, schemas[name], fold.time_of(name))
             for name, site in self._sites.state.items()
         }
-        return self._plan.fold.fold(batch, state, self._session, moment)
+        return fold.fold(batch, state, self._session, moment)
 
     def _output(self, frame: DataFrame, batch: Batch) -> DataFrame:
         """The results; where more than one sink takes them, the work up to the last shuffle is done once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +80,10 @@ class Fold(ABC):
         """Event time in microseconds before which no state row is needed at `watermark`; None: not known by time."""
         return None
 
+    def since(self, batch: Batch, at: Moment) -> int | None:
+        """An event time before which no row matters to the epoch, in microseconds; None: not known."""
+        return batch.earliest()
+
     def instant(self, at: int) -> str:
         """SQL for a time in microseconds, as the event times of this rule's streams have it."""
         kinds = {time_type(self.rule.streams[name], schema) for name, schema in self.shape.streams.items()}
@@ -107,6 +111,15 @@ class Fold(ABC):
         for name in self.shape.streams:  # left there, they would answer where an epoch's own are missing
             session.catalog.dropTempView(name)
         return found
+
+
+FEW = 200_000  # rows: their keys are sent to every task, which is cheaper than to move all of the state
+
+
+def touched(kept: DataFrame, added: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Of `kept` the rows with a key of `added`; null is a key like others."""
+    same = [kept[f"`{key}`"].eqNullSafe(added[f"`{key}`"]) for key in keys]
+    return kept.join(added, same, "left_semi") if same else kept
 
 
 def typed(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -10,9 +10,11 @@ from pyspark.sql.types import StructType
 from floodmark.core.rules import Rule
 from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape
+from floodmark.spark.collecting import CollectedRows
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
 from floodmark.spark.processing import Processed
 from floodmark.spark.slices import SlicedWindows
+from floodmark.spark.tops import TopRows
 from floodmark.spark.totals import RunningTotals
 from floodmark.spark.windowrows import WindowRows
 
@@ -23,6 +25,10 @@ def fold_of(rule: Rule, shape: Shape, session: SparkSession) -> Fold:
         return Processed(rule, shape, rule.process)
     if rule.query.running is not None:
         return RunningTotals(rule, shape, rule.query.running, session)
+    if rule.query.top is not None:
+        return TopRows(rule, shape, rule.query.top)
+    if rule.query.collected is not None:
+        return CollectedRows(rule, shape, rule.query.collected)
     if not rule.query.windows:
         return Stateless(rule, shape)
     return _sliced(rule, shape, session) or WindowRows(rule, shape, rule.query.windows)

@@ -10,9 +10,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.connectors.lookups import pinned_now
 from floodmark.core.records import Counts
 from floodmark.core.rules import Rule
 from floodmark.core.watermark import advance
+from floodmark.spark import lookups
 from floodmark.spark.batch import Batch, Limits, Shape, instant, latest_times, sampled, time_type
 from floodmark.spark.epoch import zone_offset_ms
 from floodmark.spark.faults import explained
@@ -47,8 +49,9 @@ def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
         session, plan = analyse(root, rule, None)
         shape = plan.fold.shape
         batch = _batch(session, rule, shape, sample)
+        lookups.show(session, rule, pinned_now(rule), batch.earliest)
         mark = _watermark(rule, batch)
-        parts = _taken_by_class(session, plan, batch, mark) if rule.process else _results(session, rule, batch, mark)
+        parts = _folded(session, plan, batch, mark) if _is_ours(rule) else _results(session, rule, batch, mark)
         found = [(values, final) for frame, final in parts for values in _taken(frame, rows + 1)]
     columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
     return Preview(columns, found[:rows], len(found) > rows, batch.counts, mark, _time(rule, shape) == "timestamp")
@@ -66,8 +69,13 @@ def _watermark(rule: Rule, batch: Batch) -> int | None:
     return advance(None, batch.maxima, lateness, in_snapshot=False)
 
 
-def _taken_by_class(session: SparkSession, plan: Plan, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
-    """What the class gives for the rows that the sample's watermark has passed, from no state."""
+def _is_ours(rule: Rule) -> bool:
+    """Whether it is more than SQL that Spark knows."""
+    return rule.process is not None or rule.query.collected is not None
+
+
+def _folded(session: SparkSession, plan: Plan, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
+    """What the rule gives for the rows that the sample's watermark has passed, from no state."""
     moment = Moment(1, None, mark, (), int(time.time()) * 1_000_000)
     output = plan.fold.fold(batch, dict.fromkeys(plan.fold.tables, _empty), session, moment).output
     return [] if output is None else [(output, True)]

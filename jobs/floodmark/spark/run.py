@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.changes import check_edit
@@ -28,7 +29,7 @@ from floodmark.errors import SqlRefused
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.spark import checkpoint, evolution, generation, lock, sites
+from floodmark.spark import checkpoint, evolution, generation, lock, lookups, sites
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
 from floodmark.spark.faults import explained
@@ -61,6 +62,7 @@ def analyse(
     ansi = intent.ansi if intent else rule.ansi
     session = rule_session(root, rule, intent.zone if intent else rule.timezone, ansi)
     frozen = _frozen_columns(rule, head)
+    lookups.show_columns(session, rule, intent.lookups if intent else pinned_now(rule))
     try:
         fold = fold_of(rule, shape_of(session, rule, frozen), session)
         output = fold.output_schema(session)

@@ -19,11 +19,10 @@ from floodmark.core.sql.running import Running
 from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
-from floodmark.spark.fold import Fold, Folded, Moment, StateReader, typed
+from floodmark.spark.fold import FEW, Fold, Folded, Moment, StateReader, touched, typed
 from floodmark.spark.planned import materialised
 
 TABLE = "totals"
-FEW = 200_000  # rows: their keys are sent to every task, which is cheaper than to move all of the state
 
 
 class RunningTotals(Fold):
@@ -51,14 +50,9 @@ class RunningTotals(Fold):
         kept = state[TABLE](None)
         if total(batch.counts).folded <= FEW:  # what `materialised` gives has no size by which Spark could tell
             added = F.broadcast(added)
-        both = new if kept is None else new.unionByName(self._touched(at.committed(kept), added))
+        both = new if kept is None else new.unionByName(touched(at.committed(kept), added, self._running.keys))
         both.createOrReplaceTempView(TOTALS)
         return Folded(typed(session.sql(at.sql(self._running.final)), self._output), {TABLE: new})
-
-    def _touched(self, kept: DataFrame, added: DataFrame) -> DataFrame:
-        """The rows of keys that the epoch adds to; null is a key like others."""
-        same = [kept[f"`{key}`"].eqNullSafe(added[f"`{key}`"]) for key in self._running.keys]
-        return kept.join(added, same, "left_semi")
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         rows[table].createOrReplaceTempView(TOTALS)

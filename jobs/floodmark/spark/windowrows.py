@@ -16,7 +16,7 @@ from floodmark.core.windows import Spec, needed_from
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
-from floodmark.spark.sessions import live_sessions
+from floodmark.spark.liverows import live_rows
 
 
 class WindowRows(Fold):
@@ -63,8 +63,8 @@ class WindowRows(Fold):
 
     @property
     def _tumbles(self) -> bool:
-        """Whether a row is in one window only, whichever GROUP BY of the SQL it is for."""
-        return len(set(self.windows)) == 1 and self.windows[0].tumbles
+        """Whether a row is in one window only, whichever GROUP BY of the SQL it is for, and matters to no other."""
+        return len(set(self.windows)) == 1 and self.windows[0].tumbles and not self.rule.query.lasts
 
     def _sql(self, before: int | None, after: int) -> str:
         """The rule's SQL over the windows that become final.
@@ -91,15 +91,19 @@ class WindowRows(Fold):
         return rows if since is None else rows.where(f"NOT ({self._before(name, since)})")
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
-        if watermark is None or not self.rule.query.sessions:
+        query = self.rule.query
+        if watermark is None or not (query.sessions or query.lasts):
             return self._needed(table, rows[table], watermark)
-        return live_sessions(self.rule.query, table, self._column(table), rows, watermark, self._instant)
+        return live_rows(self.rule.query, table, self._column(table), rows, watermark, self._instant)
 
     def _column(self, name: str) -> str:
         return f"`{self.time_of(name)}`"
 
     def needed_from(self, watermark: int | None) -> int | None:
-        return None if watermark is None else needed_from(self.windows, watermark)
+        return None if watermark is None or self.rule.query.lasts else needed_from(self.windows, watermark)
+
+    def since(self, batch: Batch, at: Moment) -> int | None:
+        return self.needed_from(at.before)
 
     def time_of(self, table: str) -> str:
         """The event time of the stream whose rows the table keeps."""

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from floodmark.core.sql.columns import GroupSpec, names_column
 from floodmark.core.sql.lexis import Word
+from floodmark.core.sql.over import Back
 from floodmark.core.sql.shape import Select, Stream
 from floodmark.core.sql.window import streams_of, window_called
 from floodmark.core.windows import Instant, RowSpec, Spec
@@ -118,6 +119,43 @@ class Joined:
         return f"{sql[:start]}{keyword} {condition}\n{sql[end:]}"
 
 
+@dataclass(frozen=True)
+class Last:
+    """A SELECT that looks `rows` rows back, whenever they were (None: to the first).
+
+    keys: what they are equal in, columns of the one stream that it reads; None where it is not known what they are.
+    time: its event time, as SQL. source: from where to where in the text its FROM and WHERE stand; `filtered`: where in
+    them the WHERE's condition begins, if there is one.
+    """
+
+    rows: int | None
+    keys: tuple[str, ...] | None
+    streams: frozenset[str]
+    time: str
+    source: tuple[int, int]
+    filtered: int | None
+
+    def since(self, sql: str, before: int, instant: Instant) -> str:
+        """A query of its own: for each key, the time of the row so far back from `before`, as `since`."""
+        upper = f"{self.time} < {instant(before, self.time)}"
+        start, end = self.source
+        source = (
+            f"{sql[start : self.filtered]} ({sql[self.filtered : end]}\n) AND {upper}"
+            if self.filtered
+            else f"{sql[start:end]}\nWHERE {upper}"
+        )
+        by = [f"{quoted(key)} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
+        parts = f"PARTITION BY {', '.join(map(quoted, self.keys))} " if self.keys else ""
+        place = f"row_number() OVER ({parts}ORDER BY {self.time} DESC) AS {HIDDEN}place"
+        inner = f"SELECT {', '.join([*by, f'{self.time} AS {HIDDEN}at', place])} {source}"
+        names = "".join(f", {HIDDEN}key{i}" for i in range(len(by)))
+        grouped = f" GROUP BY {names[2:]}" if names else ""
+        return (
+            f"SELECT min({HIDDEN}at) AS {HIDDEN}since{names} FROM ({inner}\n) "  # noqa: S608 - the rule's or ours
+            f"WHERE {HIDDEN}place <= {self.rows}{grouped}"
+        )
+
+
 Cut = Group | Rows | Joined
 
 
@@ -126,6 +164,29 @@ def cut_rows(words: Sequence[Word], select: Select, time: str, spec: Spec) -> Ro
     mine = [word for word in words if word.select == select.number and word.text != ";"]
     listed = [word for word in mine if word.clause == "select"]
     return Rows(select.number, spec, listed[0].start, listed[-1].end, mine[-1].end, time)
+
+
+def last_of(words: Sequence[Word], select: Select, back: Back, time: str) -> Last:
+    """The places of a SELECT with an OVER that looks back by rows."""
+    mine = [word for word in words if word.select == select.number and word.text != ";"]
+    where = [word for word in mine if word.clause == "where"]
+    source = [word for word in mine if word.clause == "from"]
+    direct = [type(read) for read in select.sources] == [Stream]
+    plain = direct and all(names_column(part, select.reads[0].alias) for part in back.parts)
+    return Last(
+        back.rows,
+        tuple(part.name for part in back.parts) if plain else None,
+        frozenset().union(*(streams_of(read) for read in select.sources)),
+        time,
+        (source[0].start, (where or source)[-1].end),
+        where[0].end if where else None,
+    )
+
+
+def all_of(select: Select) -> Last:
+    """Every row that a SELECT reads."""
+    streams = frozenset().union(*(streams_of(read) for read in select.sources))
+    return Last(None, None, streams, "", (0, 0), None)
 
 
 def cut_where(words: Sequence[Word], select: Select, times: tuple[tuple[str, RowSpec], ...]) -> Joined:

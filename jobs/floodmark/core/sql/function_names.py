@@ -153,4 +153,7 @@ session_user user
 """.split()
 )
 
-ALLOWED = SCALARS | TYPES | AGGREGATES | GROUPING | {"window", "session_window"}
+# Windows of rows, which Spark has not: ours (see `collected`).
+COLLECTING = frozenset({"count_window", "state_window"})
+
+ALLOWED = COLLECTING | SCALARS | TYPES | AGGREGATES | GROUPING | {"window", "session_window"}

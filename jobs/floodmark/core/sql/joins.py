@@ -17,7 +17,8 @@ from floodmark.core.sql.shape import Select, Shape
 
 BOUNDED = (
     "write ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '5' MINUTES AND a.ts + INTERVAL '10' MINUTES, of the event "
-    "times; or join windows: FROM (SELECT window(ts, '10 minutes') AS w, ... FROM a) a JOIN (...) b ON a.w = b.w"
+    "times; or join windows: FROM (SELECT window(ts, '10 minutes') AS w, ... FROM a) a JOIN (...) b ON a.w = b.w; or, "
+    "for an inner join that keeps every row for ever, say `unbounded: true`"
 )
 _COMPARED: dict[type[exp.Expr], str] = {exp.LT: "<", exp.LTE: "<", exp.GT: ">", exp.GTE: ">", exp.EQ: "="}
 _SIDES = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
@@ -27,11 +28,13 @@ _SIDES = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
 class Joined:
     """The columns of all relations of a SELECT; times: those that tell when a row of the join is final, as SQL.
 
-    A row without a value in the first of `times` (one of a FULL JOIN) is final by the second.
+    A row without a value in the first of `times` (one of a FULL JOIN) is final by the second. endless: its rows may lie
+    any time apart.
     """
 
     columns: Columns
     times: tuple[tuple[str, Time], ...] = ()
+    endless: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ def join_rows(shape: Shape, select: Select, columns: Sequence[Columns]) -> Joine
         if not found:
             raise _at(shape, select, f"JOIN: {read.alias or 'a subquery'} has no event time to bound it by; {BOUNDED}")
     distances = _distances(select, columns, [clock for found in clocks for clock in found])
+    if shape.unbounded and _is_endless(select, distances):
+        return _endless(select, columns, clocks)
     preserved, full = _preserved(select), _is_full(select)
     reached = {
         clock: _reach(shape, select, clock, clocks, distances) for number in preserved for clock in clocks[number]
@@ -80,6 +85,17 @@ def join_rows(shape: Shape, select: Select, columns: Sequence[Columns]) -> Joine
     ends = [clocks[number][0] for number in preserved] if full else [soonest]
     times = {(clock.read, clock.name): time for clock, time in reached.items()}
     return Joined(_output(select, columns, times), tuple((clock.sql, reached[clock]) for clock in ends))
+
+
+def _is_endless(select: Select, distances: _Distances) -> bool:
+    """Whether rows of inner joins may lie any time apart: then one is final when its own rows are."""
+    return len(_preserved(select)) == len(select.reads) and not _is_full(select) and math.inf in distances.values()
+
+
+def _endless(select: Select, columns: Sequence[Columns], clocks: Sequence[Sequence[_Clock]]) -> Joined:
+    latest = f"greatest({', '.join(found[0].sql for found in clocks)})"
+    after = max(clock.time.after_us for found in clocks for clock in found)
+    return Joined(_output(select, columns, {}), ((latest, Time(0, after)),), endless=True)
 
 
 def _at(shape: Shape, select: Select, problem: str) -> SqlAt:
@@ -129,13 +145,13 @@ def _equal_windows(select: Select, columns: Sequence[Columns], number: int) -> I
 
 def _used_windows(select: Select, columns: Sequence[Columns], number: int) -> Iterator[Part]:
     """The same for USING."""
-    for name in _using(select.reads[number].join):
+    for name in using(select.reads[number].join):
         right = lookup(columns[number], name)
         if isinstance(right, Part) and right.tells_end and right in (lookup(own, name) for own in columns[:number]):
             yield right
 
 
-def _using(join: exp.Join | None) -> list[str]:
+def using(join: exp.Join | None) -> list[str]:
     return [column.name.lower() for column in join.args.get("using") or []] if join is not None else []
 
 
@@ -171,7 +187,7 @@ def _distances(select: Select, columns: Sequence[Columns], clocks: Sequence[_Clo
         for node in _conditions(select, number):
             for left, op, right in _comparisons(node):
                 _learn(known, _moment(left, select, columns, places), op, _moment(right, select, columns, places))
-        for name in _using(select.reads[number].join):
+        for name in using(select.reads[number].join):
             same = [clock for clock in clocks if clock.name == name and clock.read <= number]
             for clock in same[1:]:
                 _learn(known, (same[0], 0, 0), "=", (clock, 0, 0))
@@ -249,12 +265,12 @@ def _output(select: Select, columns: Sequence[Columns], times: dict[tuple[int, s
                 meaning = times.get((number, column.known or ""))
             found.append(replace(column, relation=read.alias, meaning=meaning))
     for read in select.reads:
-        for name in _using(read.join):
-            found = _merged(found, name)
+        for name in using(read.join):
+            found = merged(found, name)
     return tuple(found)
 
 
-def _merged(columns: Sequence[Column], name: str) -> list[Column]:
+def merged(columns: Sequence[Column], name: str) -> list[Column]:
     """USING: one column by the name alone, those of both sides by name and relation."""
     same = [column for column in columns if column.known == name]
     meaning = next((column.meaning for column in same if column.meaning is not None), None)

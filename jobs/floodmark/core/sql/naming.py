@@ -8,7 +8,7 @@ from collections import Counter
 from sqlglot import exp
 
 from floodmark.core.sql.lexis import SqlAt
-from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
+from floodmark.core.sql.shape import Select, Shape, Source, Union
 
 # Spark names these by their own text, which has parentheses or spaces in it.
 _NAMED_BY_TEXT = (exp.Func, exp.Binary, exp.Not, exp.Neg, exp.Between, exp.In, exp.Interval, exp.Window)
@@ -41,7 +41,7 @@ def _outermost(source: Source) -> Select | None:
     """The SELECT that names the columns: of a UNION ALL, the first."""
     if isinstance(source, Union):
         return _outermost(source.branches[0])
-    return None if isinstance(source, Stream) else source
+    return source if isinstance(source, Select) else None
 
 
 def _name(item: exp.Expr) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -18,6 +19,7 @@ _FORM = (
     "CURRENT ROW)"
 )
 _BY_PLACE = ("first_value", "last_value", "nth_value")  # in a frame of RANGE, rows that are equal have one place
+_OF_WHOLE = ("lead", "ntile", "cume_dist", "percent_rank")  # of these every row hangs on those after it
 _BY_WINDOW = "PARTITION BY w, ... with w from FROM (SELECT window(ts, '1 hour') AS w, ... FROM ...)"
 
 
@@ -32,12 +34,22 @@ def check_in_windows(shape: Shape, select: Select, columns: Columns) -> None:
         parts = [part for item in over.args.get("partition_by") or [] if (part := _part(item, columns))]
         if not parts:
             raise _at(shape, select, f"OVER above windows: expected the window among what it goes by: {_BY_WINDOW}")
-        name = _function(over)
-        if name in _BY_PLACE and _frame(over) != "ROWS" and not (name == "first_value" and _frame(over) is None):
-            problem = f"{name}: expected ROWS BETWEEN ... AND ..., for rows that are equal in the order have no place"
-            raise _at(shape, select, problem)
-        if _frame(over) == "ROWS" and over.args.get("order") is None:
-            raise _at(shape, select, "OVER with ROWS: expected ORDER BY, for rows without an order have no place")
+    check_places(shape, select)
+
+
+def check_places(shape: Shape, select: Select) -> None:
+    """An OVER among rows that are all there may have any order and any frame, if a row's place in it is known."""
+    for over in overs_of(select):
+        _check_place(shape, select, over)
+
+
+def _check_place(shape: Shape, select: Select, over: exp.Window) -> None:
+    name = _function(over)
+    if name in _BY_PLACE and _frame(over) != "ROWS" and not (name == "first_value" and _frame(over) is None):
+        problem = f"{name}: expected ROWS BETWEEN ... AND ..., for rows that are equal in the order have no place"
+        raise _at(shape, select, problem)
+    if _frame(over) == "ROWS" and over.args.get("order") is None:
+        raise _at(shape, select, "OVER with ROWS: expected ORDER BY, for rows without an order have no place")
 
 
 def _function(over: exp.Window) -> str:
@@ -55,33 +67,99 @@ def _part(item: exp.Expr, columns: Columns) -> Part | None:
     return meaning if isinstance(meaning, Part) and meaning.tells_end else None
 
 
-def reach_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Expr, Time]:
-    """The event time by which the rows of a SELECT are ordered, and how far its windows reach from it.
+@dataclass(frozen=True)
+class Reach:
+    """What the OVERs of a SELECT hang on: rows within `span` of a row's event time, and those that `backs` tell.
 
-    Raises SqlAt for what cannot be folded.
+    time: the event time of a row. places: whether rows that are equal in an order are told apart.
     """
-    overs = overs_of(select)
-    found = [_reach(shape, select, over, columns) for over in overs]
-    time, *others = (over.args["order"].expressions[0].this for over in overs)
+
+    time: exp.Expr
+    span: Time
+    backs: tuple[Back, ...] = ()
+    places: bool = False
+
+
+@dataclass(frozen=True)
+class Back:
+    """An OVER that looks so many rows back, whenever they were (None: to the first), of those equal in `parts`."""
+
+    rows: int | None
+    parts: tuple[exp.Expr, ...]
+
+
+def reach_of(shape: Shape, select: Select, columns: Columns) -> Reach:
+    """What the OVERs among the rows of a SELECT hang on. Raises SqlAt for what cannot be folded."""
+    found = [_reach(shape, select, over, columns) for over in overs_of(select)]
+    time, *others = (one.time for one in found)
     if any(other.sql("spark").lower() != time.sql("spark").lower() for other in others):
         raise _at(shape, select, f"OVER with another event time than in the OVER before it {NOT_THERE_YET}")
-    return time, Time(max(one.before_us for one in found), max(one.after_us for one in found))
+    span = Time(max(one.span.before_us for one in found), max(one.span.after_us for one in found))
+    backs = tuple(back for one in found for back in one.backs)
+    return Reach(time, span, backs, any(one.places for one in found))
 
 
-def _reach(shape: Shape, select: Select, over: exp.Window, columns: Columns) -> Time:
-    if _function(over) in RANKS:
-        raise _at(shape, select, f"{_function(over)} over all rows of a key {NOT_THERE_YET}; in a window: {_BY_WINDOW}")
+def _reach(shape: Shape, select: Select, over: exp.Window, columns: Columns) -> Reach:
+    parts: list[exp.Expr] = over.args.get("partition_by") or []
+    moment = next((item for item in parts if isinstance(meaning_of(item, columns), Time)), None)
+    if moment is not None:  # among rows of one event time
+        _check_place(shape, select, over)
+        span = meaning_of(moment, columns)
+        assert isinstance(span, Time)
+        return Reach(moment, span, places=True)
     if over.args.get("order") is None:
         raise _at(shape, select, f"OVER {over.alias or '()'}: a window without an order of its own {NOT_THERE_YET}")
-    time = _ordering_time(shape, select, over.args["order"].expressions, columns)
+    if _goes_by_time(over):
+        return _by_time(shape, select, over, columns)
+    time = _ordering_time(shape, select, over.args["order"].expressions[:1], columns)
+    if time != Time():
+        raise _at(shape, select, f"OVER by rows above a JOIN or OVER {NOT_THERE_YET}")
+    _check_place(shape, select, over)
+    rows = _rows_back(shape, select, over)
+    backs = () if rows == 0 else (Back(rows, tuple(parts)),)
+    return Reach(over.args["order"].expressions[0].this, time, backs, places=True)
+
+
+def _goes_by_time(over: exp.Window) -> bool:
+    """Whether its frame is one of event time with bounds on both sides."""
     frame = over.args.get("spec")
-    if frame is None or _frame(over) != "RANGE":
-        kind = f"with {_frame(over)}" if frame is not None else "without a frame"
-        raise _at(shape, select, f"OVER {kind} {NOT_THERE_YET}; {_FORM}")
+    return _function(over) not in RANKS - set(_BY_PLACE) and (
+        frame is not None and _frame(over) == "RANGE" and frame.args.get("start") != "UNBOUNDED"
+    )
+
+
+def _by_time(shape: Shape, select: Select, over: exp.Window, columns: Columns) -> Reach:
+    _check_place(shape, select, over)
+    order, frame = over.args["order"].expressions, over.args["spec"]
+    time = _ordering_time(shape, select, order, columns)
     begin = _bound(shape, select, frame.args.get("start"), frame.args.get("start_side"))
     end = _bound(shape, select, frame.args.get("end") or "CURRENT ROW", frame.args.get("end_side"))
     before, after = max(0, -begin), max(0, end)
-    return Time(time.before_us + before + slack_of(before), time.after_us + after + slack_of(after))
+    span = Time(time.before_us + before + slack_of(before), time.after_us + after + slack_of(after))
+    return Reach(order[0].this, span)
+
+
+def _rows_back(shape: Shape, select: Select, over: exp.Window) -> int | None:
+    """How many rows before its own an OVER looks at; None: all."""
+    name, frame = _function(over), over.args.get("spec")
+    if name in _OF_WHOLE or (frame is not None and frame.args.get("end_side") == "FOLLOWING"):
+        problem = f"{name}: OVER that hangs on rows to come is never final; in a window: {_BY_WINDOW}"
+        raise _at(shape, select, problem)
+    if name == "lag":
+        return _offset(shape, select, over)
+    if name in RANKS - set(_BY_PLACE) or frame is None:
+        return None
+    start = frame.args.get("start")
+    if start == "CURRENT ROW":
+        return 0
+    return int(start.name) if isinstance(start, exp.Literal) and start.name.isdigit() else None
+
+
+def _offset(shape: Shape, select: Select, over: exp.Window) -> int:
+    given = over.this.expressions[1:2]
+    if given and not (isinstance(given[0], exp.Literal) and given[0].name.isdigit()):
+        raise _at(shape, select, f"lag: expected a number of rows of at least 0, found {given[0].sql('spark')}")
+    return int(given[0].name) if given else 1
 
 
 def _ordering_time(shape: Shape, select: Select, order: list[exp.Expr], columns: Columns) -> Time:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from floodmark.core.sql.bounds import Cut, Group
+from floodmark.core.sql.bounds import Cut, Group, Last
+from floodmark.core.sql.collected import Collected, collected_of
+from floodmark.core.sql.distinct import Horizon, deduplicated
 from floodmark.core.sql.functions import check_functions
 from floodmark.core.sql.lexis import SqlAt, Word, words_of
 from floodmark.core.sql.naming import naming_fault
 from floodmark.core.sql.over import tie_breaks
 from floodmark.core.sql.parse import parse, parse_expression
-from floodmark.core.sql.relations import relation_of
+from floodmark.core.sql.relations import Relation, relation_of
 from floodmark.core.sql.running import Running, running_of
 from floodmark.core.sql.shape import Select, Shape, Source, Union
+from floodmark.core.sql.tops import Top, ranking_of, top_of
 from floodmark.core.windows import Instant, SessionSpec, Spec
 
 
@@ -23,11 +26,12 @@ from floodmark.core.windows import Instant, SessionSpec, Spec
 class Query:
     """SQL that can be folded exactly.
 
-    sql: the text, without a closing semicolon. streams: those it reads, as declared. identifiers: every name in it,
-    lower case (a column that is not among them is not read). star: it selects `*`, so every column is read.
+    sql: the text, without a closing semicolon. streams and lookups: those it reads, as declared. identifiers: every
+    name in it, lower case (a column that is not among them is not read). star: it selects `*`, so every column is read.
     fault: what keeps the result's columns from being a table's, if anything does (a SELECT inside may have any).
     windows: when the results of each part of it that hangs on several rows are final. running: how it folds where a
-    GROUP BY has no window. A query with neither is stateless.
+    GROUP BY has no window; top: where it takes the first rows of each key; collected: where it has windows of rows. A
+    query with none of them is stateless. lasts: which rows it looks back to by their place, however long ago they came.
     """
 
     sql: str
@@ -37,12 +41,16 @@ class Query:
     windows: tuple[Spec, ...]
     fault: SqlAt | None
     running: Running | None = None
+    top: Top | None = None
+    collected: Collected | None = None
+    lookups: tuple[str, ...] = ()
+    lasts: tuple[Last, ...] = ()
     _cuts: tuple[Cut, ...] = field(default=(), repr=False)
 
     @property
     def stateful(self) -> bool:
         """Whether a result may hang on rows of earlier epochs."""
-        return bool(self.windows) or self.running is not None
+        return bool(self.windows or self.running or self.top or self.collected)
 
     def bounded(self, low: int | None, high: int, instant: Instant) -> str:
         """The SQL with only the results that become final between two watermarks (low None: before any).
@@ -62,34 +70,68 @@ class Query:
         return tuple(cut for cut in self._cuts if isinstance(cut, Group) and isinstance(cut.spec, SessionSpec))
 
 
-def analyse(sql: str, streams: Mapping[str, str | None], qos: int = 2) -> Query:
+def analyse(
+    sql: str,
+    streams: Mapping[str, str | None],
+    qos: int = 2,
+    lookups: Collection[str] = frozenset(),
+    distinct: Mapping[str, Horizon] | None = None,
+    unbounded: bool = False,
+) -> Query:
     """The query, where each rule can be folded exactly; `streams`: name -> event-time column (None: has none).
 
-    Raises SqlRefused, with place and name of the first thing that is not allowed. What is refused is refused at every
-    `qos`: an answer that hangs on row order is wrong at qos 0, too.
+    distinct: by stream, the columns and the horizon by which it is read without duplicates. unbounded: whether rows may
+    be kept for ever. Raises SqlRefused, with place and name of the first thing that is not allowed. What is refused is
+    refused at every `qos`: an answer that hangs on row order is wrong at qos 0, too.
     """
+    found, shape = _analysed(sql, streams, lookups, unbounded)
+    if not distinct or not any(name in distinct for name in found.streams):
+        return found
+    try:
+        whole, _ = _analysed(deduplicated(shape, distinct), streams, lookups, unbounded)
+    except SqlAt as fault:
+        name = next(name for name in found.streams if name in distinct)
+        raise shape.at((name.lower(),), f"over stream {name}, for it is `distinct`: {fault.problem}") from None
+    return replace(whole, star=found.star, fault=found.fault)
+
+
+def _analysed(
+    sql: str, streams: Mapping[str, str | None], lookups: Collection[str], unbounded: bool
+) -> tuple[Query, Shape]:
     words = words_of(sql)
-    shape, tree, source = _shaped(sql, words, streams)
+    shape, tree, source = _shaped(Shape(sql, words, streams, lookups, unbounded))
     check_functions(sql, words, {grouped.number for grouped in shape.groups}, set(_outermost(source)))
-    star, fault = _has_star(tree), naming_fault(shape, source)
-    relation = relation_of(shape, source)
+    star, fault, given = _has_star(tree), naming_fault(shape, source), shape
+    collected = collected_of(shape, source)
+    if collected is not None:
+        read = tuple(name for name in streams if name in shape.read)
+        return Query(sql, read, names_in(words), star, (), fault, collected=collected), shape
+    relation, top = _folded(shape, source)
     if relation.ranked:
         # The same text as the user's but for the ends of some orders, so it is looked at once more.
         sql = _spliced(sql, tie_breaks(words, relation.ranked))
         words = words_of(sql)
-        shape, _, source = _shaped(sql, words, streams)
-        relation = relation_of(shape, source)
+        shape, _, source = _shaped(Shape(sql, words, streams, lookups, unbounded))
+        relation, top = _folded(shape, source)
     text = sql[: words[-1].start] + sql[words[-1].end :] if words[-1].text == ";" else sql
-    running = running_of(shape, source) if relation.kind == "totals" else None
-    read = tuple(name for name in streams if name in shape.read)
+    running = running_of(shape, source) if relation.kind == "totals" and top is None else None
+    read, looked_up = (tuple(name for name in names if name in shape.read) for names in (streams, lookups))
     specs = tuple(spec for cut in relation.cuts for spec in cut.specs)
-    return Query(text, read, names_in(words), star, specs, fault, running, relation.cuts)
+    return Query(
+        text, read, names_in(words), star, specs, fault, running, top, None, looked_up, relation.lasts, relation.cuts
+    ), given
 
 
-def _shaped(sql: str, words: Sequence[Word], streams: Mapping[str, str | None]) -> tuple[Shape, exp.Expr, Source]:
-    shape = Shape(sql, words, streams)
+def _folded(shape: Shape, source: Source) -> tuple[Relation, Top | None]:
+    ranking = ranking_of(source, shape.declared)
+    if ranking is None or not isinstance(source, Select):
+        return relation_of(shape, source), None
+    return Relation((), "totals", ranked=frozenset({ranking.number})), top_of(shape, source, ranking)
+
+
+def _shaped(shape: Shape) -> tuple[Shape, exp.Expr, Source]:
     try:
-        tree = parse(sql, words)
+        tree = parse(shape.sql, shape.words)
         return shape, tree, shape.root(tree)
     except RecursionError:
         raise SqlAt("cannot be parsed: it is nested too deeply", 1, 1) from None

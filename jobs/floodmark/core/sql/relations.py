@@ -1,8 +1,9 @@
 """What each SELECT of a query gives, and where the query is cut to what becomes final.
 
 A relation is of single rows, each with an event time; of windows, where every row is of one window and nothing done
-above may mix windows; or of totals, which go on for ever. Rows become rows of windows by a window call. A query is cut
-there; or, where its rows hang on others and never come into a window, at the uppermost SELECT that makes them do so.
+above may mix windows; of totals, which go on for ever; or of lookup tables alone, which an epoch has whole. Rows become
+rows of windows by a window call. A query is cut there; or, where its rows hang on others and never come into a window,
+at the uppermost SELECT that makes them do so.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import Literal
 
 from sqlglot import exp
 
-from floodmark.core.sql import joins, over, window
-from floodmark.core.sql.bounds import Cut, Joined, cut_group, cut_rows, cut_where
+from floodmark.core.sql import joins, lookups, over, window
+from floodmark.core.sql.bounds import Cut, Joined, Last, all_of, cut_group, cut_rows, cut_where, last_of
 from floodmark.core.sql.columns import (
     WINDOWS,
     Column,
     Columns,
+    Fields,
     GroupSpec,
     Meaning,
     Named,
@@ -32,17 +34,17 @@ from floodmark.core.sql.columns import (
     united,
 )
 from floodmark.core.sql.functions import NOT_THERE_YET
-from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
+from floodmark.core.sql.shape import Lookup, Select, Shape, Source, Stream, Union
 from floodmark.core.windows import RowSpec, SessionSpec, WindowSpec
 
-Kind = Literal["rows", "windows", "totals"]
+Kind = Literal["rows", "windows", "totals", "lookup"]
 
 
 @dataclass(frozen=True)
 class Relation:
     """`cuts`: where what it gives is cut. `uncut`: the SELECTs below that must not be, for one above needs all of it.
 
-    ranked: the SELECTs with an order among the rows of a window.
+    ranked: the SELECTs with an order in which no two rows may be equal. lasts: what they look back to by rows.
     """
 
     columns: Columns
@@ -50,6 +52,7 @@ class Relation:
     cuts: tuple[Cut, ...] = ()
     uncut: frozenset[int] = frozenset()
     ranked: frozenset[int] = frozenset()
+    lasts: tuple[Last, ...] = ()
 
     @property
     def has_state(self) -> bool:
@@ -95,6 +98,8 @@ class _Relations:
         if isinstance(source, Stream):
             time = self.shape.declared[source.name]
             return Relation((Rest(source.name, time.lower() if time else None),))
+        if isinstance(source, Lookup):
+            return Relation((Fields(),), "lookup")
         if isinstance(source, Union):
             return self._union([self.of(branch) for branch in source.branches])
         if source.number not in self._known:  # WITH: read more than once, it is one and the same
@@ -103,6 +108,9 @@ class _Relations:
 
     def _union(self, branches: Sequence[Relation]) -> Relation:
         self._no_totals(branches)
+        if len({branch.kind == "lookup" for branch in branches}) > 1:
+            problem = "UNION ALL of a stream with a lookup table: every epoch would give the table's rows again"
+            raise self.shape.at(("union",), problem)
         if len({branch.has_state for branch in branches}) > 1:
             # One branch's rows are those of the epoch, the other's those of all windows that become final in it.
             raise self.shape.at(("union",), f"UNION ALL of windows and of single rows {NOT_THERE_YET}; make two rules")
@@ -111,11 +119,16 @@ class _Relations:
         return _above(branches, columns, kind)
 
     def _select(self, select: Select, below: Sequence[Relation]) -> Relation:
-        self._check_below(select, below)
+        streams = [relation for relation in below if relation.kind != "lookup"]
+        self._check_below(select, streams)
+        if not streams:
+            over.check_places(self.shape, select)
+            ranked = frozenset().union({select.number}, *(relation.ranked for relation in below))
+            return Relation((Fields(),), "lookup", ranked=ranked)
         joined = self._joined(select, below)
-        own = _above(below, joined.columns, below[0].kind)
+        own = _above(below, joined.columns, streams[0].kind)
         found = self._windowed(select, own) or self._grouped(select, own, joined) or self._ranked(select, own, joined)
-        stars = own.columns if found.kind == own.kind else _timeless(own.columns)
+        stars = found.columns if found.kind == own.kind else _timeless(own.columns)
         found = replace(found, columns=tuple(_listed(select, found.columns, stars)))
         self._check_distinct(select, found)
         return found
@@ -159,6 +172,12 @@ class _Relations:
             raise self.shape.at((doubled,), f"two relations are called {doubled}: write {doubled} AS another_name")
 
     def _joined(self, select: Select, below: Sequence[Relation]) -> joins.Joined:
+        looked_up = [read for read, relation in zip(select.reads, below, strict=True) if relation.kind == "lookup"]
+        streams = [relation for relation in below if relation.kind != "lookup"]
+        if looked_up:
+            lookups.check_joins(self.shape, select, looked_up)
+            others = replace(select, reads=tuple(read for read in select.reads if read not in looked_up))
+            return lookups.beside(self._joined(others, streams), looked_up)
         columns = [relation.columns for relation in below]
         if len(below) == 1:
             return joins.Joined(under(columns[0], select.reads[0].alias))
@@ -172,6 +191,8 @@ class _Relations:
         if found is None:
             return None
         call, spec = found
+        if own.lasts and isinstance(spec, SessionSpec):
+            raise self.shape.at(("session_window",), f"session_window(...) above an OVER by rows {NOT_THERE_YET}")
         if not select.grouped and over.overs_of(select):
             problem = "OVER beside window(...): name the window in a SELECT below: FROM (SELECT window(...) AS w, ...)"
             raise self.shape.at(("over",), problem, select.number)
@@ -207,12 +228,19 @@ class _Relations:
             over.check_in_windows(self.shape, select, own.columns)
             return replace(own, ranked=own.ranked | {select.number})
         if over.overs_of(select):
-            time, reach = over.reach_of(self.shape, select, own.columns)
-            cut = cut_rows(words, select, time.sql("spark"), RowSpec(reach.before_us, reach.after_us))
-            return replace(_uncut(own), columns=tuple(_reaching(own.columns, time, reach)), cuts=(cut,))
+            reach = over.reach_of(self.shape, select, own.columns)
+            time, span = reach.time.sql("spark"), reach.span
+            return replace(
+                _uncut(own),
+                columns=tuple(_reaching(own.columns, reach.time, span)),
+                cuts=(cut_rows(words, select, time, RowSpec(span.before_us, span.after_us)),),
+                ranked=own.ranked | {select.number} if reach.places else own.ranked,
+                lasts=(*own.lasts, *(last_of(words, select, back, time) for back in reach.backs)),
+            )
         if joined.times:
             times = tuple((sql, RowSpec(time.before_us, time.after_us)) for sql, time in joined.times)
-            return replace(_uncut(own), cuts=(cut_where(words, select, times),))
+            lasts = (*own.lasts, all_of(select)) if joined.endless else own.lasts
+            return replace(_uncut(own), cuts=(cut_where(words, select, times),), lasts=lasts)
         return own
 
     def _check_distinct(self, select: Select, found: Relation) -> None:
@@ -235,6 +263,7 @@ def _above(below: Sequence[Relation], columns: Columns, kind: Kind) -> Relation:
         tuple(cut for relation in below for cut in relation.cuts),
         frozenset().union(*(relation.uncut for relation in below)),
         frozenset().union(*(relation.ranked for relation in below)),
+        tuple(dict.fromkeys(last for relation in below for last in relation.lasts)),
     )
 
 

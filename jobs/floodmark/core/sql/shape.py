@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -114,17 +114,31 @@ class Stream:
     name: str
 
 
-Source = Select | Union | Stream
+@dataclass(frozen=True)
+class Lookup:
+    """A lookup table: in one epoch, the rows of one version."""
+
+    name: str
+
+
+Source = Select | Union | Stream | Lookup
 
 
 @dataclass
 class Shape:
-    """Walks the tree once, refusing what is not allowed. After `root()`: what was found."""
+    """Walks the tree once, refusing what is not allowed. After `root()`: what was found.
+
+    unbounded: whether rows may be kept for ever. read: names of tables. places: where in the text a stream is read:
+    from, to, its name, and whether it gets another.
+    """
 
     sql: str
     words: Sequence[Word]
     declared: Mapping[str, str | None]
+    lookups: Collection[str] = ()
+    unbounded: bool = False
     read: set[str] = field(default_factory=set)
+    places: list[tuple[int, int, str, bool]] = field(default_factory=list)
     groups: list[Select] = field(default_factory=list)
     _ctes: dict[str, Source] = field(default_factory=dict)
     _uses: dict[str, int] = field(default_factory=dict)
@@ -143,6 +157,11 @@ class Shape:
         if self._count != sum(1 for i in range(len(self.words)) if self._is_select(i)):
             raise self.at(("select",), "a SELECT where none is allowed")
         return source
+
+    @property
+    def looked_up(self) -> set[str]:
+        """The lookup tables that it reads."""
+        return self.read.intersection(self.lookups)
 
     def at(self, names: Sequence[str], problem: str, select: int | None = None) -> SqlAt:
         """The error for the first word out of `names`, in the SELECT with this number where one is given."""
@@ -167,7 +186,7 @@ class Shape:
         self._only(cte, {"this", "alias"}, self._count)
         self._no_columns(cte.args.get("alias"))
         if self._declared(name):
-            raise self.at((name,), f"WITH {cte.alias}: a stream has this name; choose another")
+            raise self.at((name,), f"WITH {cte.alias}: a stream or lookup has this name; choose another")
         if name in self._ctes:
             raise self.at((name,), f"WITH {cte.alias}: it stands there twice; choose another name")
         if name in _NO_ALIASES:
@@ -273,15 +292,19 @@ class Shape:
             return self._ctes[name]
         declared = self._declared(name)
         if declared is None:
-            raise self.at((name,), f"table {table.name}: no stream has this name{self._near(name)}", number)
+            raise self.at((name,), f"table {table.name}: no stream or lookup has this name{self._near(name)}", number)
         self.read.add(declared)
+        if declared not in self.declared:
+            return Lookup(declared)
+        at = table.this.meta
+        self.places.append((at["start"], at["end"] + 1, declared, bool(table.alias)))
         return Stream(declared)
 
     def _declared(self, name: str) -> str | None:
-        return next((stream for stream in self.declared if stream.lower() == name), None)
+        return next((known for known in (*self.declared, *self.lookups) if known.lower() == name), None)
 
     def _near(self, name: str) -> str:
-        known = [*self.declared, *self._ctes]
+        known = [*self.declared, *self.lookups, *self._ctes]
         near = difflib.get_close_matches(name, known, 1)
         return f"; did you mean {near[0]}?" if near else f"; streams: {', '.join(self.declared)}"
 

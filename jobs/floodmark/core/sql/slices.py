@@ -7,7 +7,7 @@ added up by slice, once, and windows are merged from slices: a row costs the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -38,15 +38,17 @@ class Slices(Aggregated):
         return self.keys[0]
 
 
-def slices_of(sql: str, streams: Mapping[str, str | None]) -> Slices:
-    """How a windowed query folds by slices; `streams` as for `analyse`. Raises SqlAt for what cannot: the reason."""
+def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[str] = ()) -> Slices:
+    """How a windowed query folds by slices; arguments as for `analyse`. Raises SqlAt for what cannot: the reason."""
     words = words_of(sql)
-    shape = Shape(sql, words, streams)
+    shape = Shape(sql, words, streams, lookups)
     source = shape.root(parse(sql, words))
     relation = relation_of(shape, source)
     cut = next((cut for cut in relation.cuts if isinstance(source, Select) and cut.number == source.number), None)
     if not isinstance(source, Select) or not isinstance(cut, Group) or not isinstance(cut.spec, WindowSpec):
         raise shape.at(("select",), "expected one SELECT with GROUP BY window(...) and nothing above it")
+    if shape.looked_up:
+        raise shape.at(("join",), "expected no lookup table, whose rows may be others when a window ends")
     if relation.uncut or len(source.reads) > 1:
         raise shape.at(("group",), "expected single rows below the GROUP BY, found a JOIN or OVER", source.number)
     call = next(found for item in _items(source) if (found := window_called(source, item)))

@@ -13,7 +13,7 @@ from floodmark.core.durations import parse_duration
 from floodmark.core.sql.columns import WINDOWS, Columns, GroupSpec, Named, Time, meaning_of
 from floodmark.core.sql.functions import NOT_THERE_YET, is_call
 from floodmark.core.sql.lexis import SqlAt, Word
-from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
+from floodmark.core.sql.shape import Lookup, Select, Shape, Source, Stream, Union
 from floodmark.core.windows import SessionSpec, WindowSpec
 
 # Functions that give one of their arguments: from which on.
@@ -204,8 +204,8 @@ def _event_time(shape: Shape, select: Select, call: exp.Anonymous, columns: Colu
 
 def streams_of(source: Source) -> set[str]:
     """The streams that `source` reads, as declared."""
-    if isinstance(source, Stream):
-        return {source.name}
+    if isinstance(source, Stream | Lookup):
+        return {source.name} if isinstance(source, Stream) else set()
     below = source.branches if isinstance(source, Union) else source.sources
     return set().union(*(streams_of(one) for one in below))
 

@@ -1,0 +1,122 @@
+"""Lookup tables: which version an epoch reads, and when each version began. No JVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from floodmark.connectors.columns import refuse_window_column
+from floodmark.core.addresses import location
+from floodmark.core.records import Pinned
+from floodmark.errors import HistoryGone, NotThereYet, Refused
+from floodmark.ledger import tables
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from floodmark.core.rules import Lookup, Rule
+
+MOST_VERSIONS = 500  # each costs Spark a scan of its own, some tenth of a second of planning
+FOR_EVER = 253_402_300_799_999_999  # the last microsecond of the year 9999
+
+
+@dataclass(frozen=True)
+class Stood:
+    """A version of a table, and when it was the newest: microseconds since 1970, [begin, end)."""
+
+    version: int
+    begin: int
+    end: int
+
+
+class LookupTable:
+    """A Delta table in which a rule looks rows up."""
+
+    def __init__(self, name: str, lookup: Lookup):
+        self.name, self.lookup = name, lookup
+        self.address = location(lookup.address)
+
+    def table(self) -> DeltaTable:
+        found = tables.open_table(self.address)
+        if found is None:
+            raise NotThereYet(
+                f"lookup {self.name}: no Delta table at {self.address} yet. Write it first, or mend the address; a "
+                "retry will look again"
+            )
+        return found
+
+    def newest(self) -> Pinned:
+        """What an epoch that begins now is to read."""
+        table = self.table()
+        return Pinned(table=tables.table_id(table), version=table.version())
+
+    def check(self, pinned: Pinned) -> None:
+        """Refuse another table than the epoch's intent names, or an older state of it."""
+        found = self.newest()
+        if found.table != pinned.table or found.version < pinned.version:
+            raise HistoryGone(
+                f"lookup {self.name}: expected version {pinned.version} of the table with id {pinned.table}, found "
+                f"{found.version} of {found.table} at {self.address}: it was made anew or put back. Restore the table, "
+                "or begin anew with `floodmark reset`"
+            )
+
+    def stood(self, newest: int, since: int | None) -> list[Stood]:
+        """The versions up to `newest` that were in force at or after `since` (None: all), oldest first.
+
+        Raises HistoryGone where the log does not reach that far back, Refused for too many.
+        """
+        begins = self._begins(newest)
+        ends = [later for _, later in list(begins.items())[1:]]
+        found = [
+            Stood(version, begin, end)
+            for (version, begin), end in zip(begins.items(), [*ends, FOR_EVER], strict=True)
+            if since is None or end > since
+        ]
+        self._check_reach(min(begins), begins[min(begins)], since)
+        if len(found) > MOST_VERSIONS:
+            raise Refused(
+                f"lookup {self.name}: expected at most {MOST_VERSIONS} versions to look back to, found {len(found)}. "
+                "Keep the history in the table itself, with columns for when a row begins and ends to hold, and join "
+                "by those, without `history`"
+            )
+        return found
+
+    def _begins(self, newest: int) -> dict[int, int]:
+        """When each version with other rows than the one before was committed, in microseconds; never backwards."""
+        stamps = {commit["version"]: commit.get("timestamp", 0) for commit in self.table().history()}
+        known = sorted(version for version in stamps if version <= newest)
+        changing = {commit.version for commit in tables.data_commits(self.address, known[0] + 1, newest)}
+        begins: dict[int, int] = {}
+        last = 0
+        for version in known:
+            last = max(last, stamps[version] * 1000)
+            if version == known[0] or version in changing:
+                begins[version] = last
+        return begins
+
+    def _check_reach(self, oldest: int, begin: int, since: int | None) -> None:
+        if oldest > 0 and (since is None or since < begin):
+            shown = datetime.fromtimestamp(begin / 1_000_000, UTC).isoformat()
+            raise HistoryGone(
+                f"lookup {self.name}: expected the table's log back to the rows' event times, found it from version "
+                f"{oldest} on, of {shown}: what stood there before is not known. Leave older rows out by the stream's "
+                "`where`, or join by columns of the table that say when a row holds"
+            )
+
+
+def lookup_tables(rule: Rule) -> dict[str, LookupTable]:
+    """The rule's lookup tables by name."""
+    return {name: LookupTable(name, lookup) for name, lookup in rule.lookups.items()}
+
+
+def pinned_now(rule: Rule) -> dict[str, Pinned]:
+    """What an epoch that begins now is to read."""
+    return {name: table.newest() for name, table in lookup_tables(rule).items()}
+
+
+def check_lookups(rule: Rule) -> None:
+    """Lookup tables are there, and none has a column that hides the SQL's window."""
+    for name, table in lookup_tables(rule).items():
+        columns = tables.columns_of(table.table())
+        refuse_window_column(rule, f"lookup {name}", columns)

@@ -1,0 +1,185 @@
+"""Lookup tables: each epoch reads the version that its intent names, whatever becomes of the table until a retry."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+from support.flow import START, Flow, event, rows_of
+from support.running import crash, run
+
+from floodmark.errors import HistoryGone, NotThereYet
+
+CITIES = pa.schema([("k", pa.string()), ("city", pa.string())])
+JOINED = "SELECT at, e.k, c.city FROM events e LEFT JOIN cities c ON e.k = c.k"
+
+
+def _flow(root: Path, sql: str, **lookup: Any) -> Flow:
+    settings = {"lookups": {"cities": {"delta": str(root / "lake" / "cities"), **lookup}}}
+    return Flow(root, sql=sql, settings=settings, sinks=1)
+
+
+def _cities(flow: Flow, mode: str = "overwrite", **cities: str) -> None:
+    rows = [{"k": key, "city": city} for key, city in cities.items()]
+    write_deltalake(str(flow.root / "lake" / "cities"), pa.Table.from_pylist(rows, schema=CITIES), mode=mode)
+
+
+def _pinned(flow: Flow) -> list[int]:
+    bodies = [json.loads(row.body) for row in flow.ledger().rows if row.kind == "intent"]
+    return [body["lookups"]["cities"]["version"] for body in bodies]
+
+
+def _values(flow: Flow, *names: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row[name] for name in names) for row in rows_of(flow.sink()))
+
+
+@pytest.mark.parametrize("point", ["intent.after", "sink0.after"])
+def test_a_retry_reads_the_version_of_the_first_attempt(spark: SparkSession, place: Path, point: str) -> None:
+    flow = _flow(place, JOINED)
+    _cities(flow, a="Aachen")
+    flow.arrive([event(1, "a"), event(2, "b")])
+    run(spark, flow)
+    _cities(flow, a="Amsterdam", b="Bern")
+    flow.arrive([event(3, "a"), event(4, "b")])
+    assert crash(spark, flow, point)
+    _cities(flow, a="Athens")
+    run(spark, flow)
+    flow.arrive([event(5, "a"), event(6, "b")])
+    run(spark, flow)
+    seconds = [(at - START).total_seconds() for at, _ in _values(flow, "at", "k")]
+    assert seconds == [1, 2, 3, 4, 5, 6]
+    assert [city for _, city in _values(flow, "at", "city")] == ["Aachen", None, "Amsterdam", "Bern", "Athens", None]
+    assert _pinned(flow) == [0, 1, 1, 2]
+
+
+def test_a_table_made_anew_is_not_the_one_of_the_intent(spark: SparkSession, place: Path) -> None:
+    flow = _flow(place, JOINED)
+    flow.arrive([event(1, "a")])
+    with pytest.raises(NotThereYet, match="lookup cities: no Delta table"):
+        run(spark, flow)
+    _cities(flow, a="Aachen")
+    assert crash(spark, flow, "intent.after")
+    kept = (flow.root / "lake" / "cities").rename(flow.root / "kept")
+    _cities(flow, a="Amsterdam")
+    with pytest.raises(HistoryGone, match="lookup cities: expected version 0 of the table with id"):
+        run(spark, flow)
+    (flow.root / "lake" / "cities").rename(flow.root / "gone")
+    kept.rename(flow.root / "lake" / "cities")
+    run(spark, flow)
+    assert _values(flow, "city") == [("Aachen",)]
+
+
+def test_a_window_is_joined_when_it_is_final(spark: SparkSession, place: Path) -> None:
+    flow = _flow(
+        place,
+        "SELECT window.start AS start, city, count(*) AS n FROM events e JOIN (SELECT DISTINCT k, city FROM cities) c "
+        "ON e.k = c.k GROUP BY window(at, '1 minute'), city",
+    )
+    _cities(flow, a="Aachen")
+    flow.arrive([event(1, "a"), event(61, "a"), event(2, "b")])
+    run(spark, flow)
+    _cities(flow, a="Amsterdam")
+    flow.arrive([event(100, "a")])
+    run(spark, flow)
+    _cities(flow, a="Athens")
+    flow.arrive([event(200, "a")])
+    run(spark, flow)
+    minute = [(start - START).total_seconds() for start, _, _ in _values(flow, "start", "city", "n")]
+    assert minute == [0, 60]
+    assert [row[1:] for row in _values(flow, "start", "city", "n")] == [("Amsterdam", 1), ("Athens", 2)]
+
+
+def test_totals_are_joined_row_by_row_as_they_come(spark: SparkSession, place: Path) -> None:
+    flow = _flow(place, "SELECT city, count(*) AS n FROM events e JOIN cities c ON e.k = c.k GROUP BY city")
+    flow.settings |= {"unbounded": True, "sinks": [{"delta": flow.sink(), "key": ["city"]}]}
+    _cities(flow, a="Aachen", b="Aachen")
+    flow.arrive([event(1, "a"), event(1, "b"), event(1, "c")])
+    run(spark, flow)
+    _cities(flow, a="Athens", b="Aachen", c="Cork")
+    flow.arrive([event(2, "a"), event(2, "b"), event(2, "b")])
+    run(spark, flow)
+    assert _values(flow, "city", "n") == [("Aachen", 4), ("Athens", 1)]
+
+
+def test_rows_are_kept_or_left_out_by_a_lookup_table(spark: SparkSession, place: Path) -> None:
+    flow = _flow(
+        place,
+        "SELECT at, k FROM events e LEFT SEMI JOIN cities c ON e.k = c.k WHERE n = 0 "
+        "UNION ALL SELECT at, upper(k) FROM events e LEFT ANTI JOIN cities c ON e.k = c.k",
+    )
+    _cities(flow, a="Aachen")
+    flow.arrive([event(1, "a"), event(2, "a", n=1), event(3, "b")])
+    run(spark, flow)
+    assert _values(flow, "k") == [("B",), ("a",)]
+
+
+AS_OF = """SELECT at, e.k, city FROM events e LEFT JOIN cities c
+           ON e.k = c.k AND e.at >= c._valid_from AND e.at < c._valid_to"""
+
+
+def test_a_row_is_joined_as_of_its_event_time(spark: SparkSession, place: Path) -> None:
+    flow = _flow(place, AS_OF, history=True)
+    _cities(flow, a="Aachen")
+    _cities(flow, a="Amsterdam", b="Bern")
+    _cities(flow, b="Basel")
+    DeltaTable(str(place / "lake" / "cities")).optimize.compact()
+    _cities(flow, "append", a="Athens")
+    stamps = _stamps(flow)
+    _arrive_around(flow, stamps[:3])
+    assert crash(spark, flow, "intent.after")
+    _cities(flow, a="Arles")
+    run(spark, flow)
+    _arrive_around(flow, _stamps(flow))
+    run(spark, flow)
+    found = {(row["at"], row["k"]): row["city"] for row in rows_of(flow.sink())}
+    assert len(found) == 2 * 3 * len(_stamps(flow)), "every event, once"
+    for (at, key), city in found.items():
+        assert city == _as_of(flow, at, key), (at, key)
+    assert set(found.values()) == {None, "Aachen", "Amsterdam", "Bern", "Basel", "Athens", "Arles"}
+
+
+def _stamps(flow: Flow) -> list[datetime]:
+    commits = DeltaTable(str(flow.root / "lake" / "cities")).history()
+    stamps = [commit["timestamp"] for commit in reversed(commits) if commit["operation"] == "WRITE"]
+    return [datetime.fromtimestamp(stamp / 1000, UTC) for stamp in stamps]
+
+
+def _arrive_around(flow: Flow, stamps: list[datetime]) -> None:
+    """Events just before, at and just after these moments that have not come yet."""
+    known = set()
+    if Path(flow.source).exists():
+        known = {row["at"] for row in rows_of(flow.source)}
+    micro = timedelta(microseconds=1)
+    moments = [stamp + by for stamp in stamps for by in (-micro, timedelta(0), micro)]
+    rows = [{"at": at, "k": key, "v": 1.0, "n": 0} for at in moments if at not in known for key in ("a", "b")]
+    flow.arrive(rows)
+
+
+def _as_of(flow: Flow, at: datetime, key: str) -> str | None:
+    """By delta-rs: the row of the newest version that was written by then."""
+    address = str(flow.root / "lake" / "cities")
+    commits = [c for c in DeltaTable(address).history() if c["timestamp"] * 1000 <= at.timestamp() * 1_000_000 + 0.5]
+    if not commits:
+        return None
+    rows = DeltaTable(address, version=max(commit["version"] for commit in commits)).to_pyarrow_table().to_pylist()
+    return next((row["city"] for row in rows if row["k"] == key), None)
+
+
+def test_a_history_that_is_cut_off_is_not_guessed_at(spark: SparkSession, place: Path) -> None:
+    flow = _flow(place, AS_OF, history=True)
+    for city in ("Aachen", "Amsterdam", "Athens"):
+        _cities(flow, a=city)
+    table = DeltaTable(str(place / "lake" / "cities"))
+    table.create_checkpoint()
+    second = _stamps(flow)[1]
+    for version in (0, 1):
+        (place / "lake" / "cities" / "_delta_log" / f"{version:020}.json").unlink()
+    flow.arrive([{"at": second, "k": "a", "v": 1.0, "n": 0}])
+    with pytest.raises(HistoryGone, match="lookup cities: expected the table's log back to the rows' event times"):
+        run(spark, flow)

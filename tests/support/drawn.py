@@ -1,0 +1,47 @@
+"""Random events in random runs with random crashes: what property tests of rules have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from support.flow import Flow, event
+from support.running import crash, run
+
+# Seconds that lie on, just before and just after the boundaries of windows and slides, and some that do not.
+SECONDS = st.sampled_from([0, 19.999999, 20, 40, 59.999999, 60, 60.000001, 61, 90, 120, 120.5, 179, 180]) | st.integers(
+    0, 400
+)
+EVENTS = st.builds(
+    event,
+    st.none() | SECONDS,
+    st.sampled_from(["a", "b", "é", None]),
+    st.sampled_from([None, 0.1, -2.5, 1e9, float("nan")]) | st.floats(-100, 100),
+    st.none() | st.integers(-5, 5),
+)
+POINTS = ["intent.after", "state.after", "sink0.before", "sink0.after", "sink1.after", "late.after", "commit.before",
+          "commit.after", "intent.before"]  # fmt: skip
+STEPS = st.lists(
+    st.tuples(st.lists(EVENTS, min_size=1, max_size=12), st.none() | st.sampled_from(POINTS), st.booleans()),
+    min_size=1,
+    max_size=4,
+)
+
+
+def play(spark: SparkSession, flow: Flow, steps: list[Any]) -> list[bool]:
+    """Each step: events, where the run after them crashes, and whether they come in two commits. Then a last run.
+
+    Returns, for each crash that was planned, whether the run came to it.
+    """
+    fired = []
+    for events, point, split in steps:
+        half = len(events) // 2 if split else 0
+        for part in (events[:half], events[half:]):
+            if part:
+                flow.arrive(part)
+        if point is not None:
+            fired.append(crash(spark, flow, point))
+    run(spark, flow)
+    return fired

@@ -1,0 +1,65 @@
+"""Lookup tables in SQL: what may be joined with them, and what they make of a query."""
+
+from __future__ import annotations
+
+import pytest
+
+from floodmark.core.sql import Query, SqlAt, analyse
+
+STREAMS = {"flights": "date", "others": "ts"}
+
+
+def query(sql: str) -> Query:
+    return analyse(sql, STREAMS, lookups=["airports"])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT f.origin, a.city FROM flights f JOIN airports a ON f.origin = a.iata",
+        "SELECT f.origin, a.city FROM airports a, flights f WHERE f.origin = a.iata",
+        "SELECT * FROM flights LEFT JOIN airports USING (origin)",
+        "SELECT f.* FROM flights f LEFT SEMI JOIN airports a ON f.origin = a.iata",
+        "SELECT f.* FROM flights f JOIN (SELECT hub, count(*) AS n FROM airports GROUP BY hub) a ON f.hub = a.hub",
+        "SELECT f.* FROM flights f JOIN (SELECT *, lead(since) OVER (PARTITION BY iata ORDER BY since) AS until "
+        "FROM airports) a ON f.origin = a.iata AND f.date >= a.since AND f.date < a.until",
+    ],
+)
+def test_looking_up_keeps_nothing(sql: str) -> None:
+    found = query(sql)
+    assert (found.streams, found.lookups, found.stateful) == (("flights",), ("airports",), False)
+
+
+def test_a_window_above_a_lookup_is_like_one_without() -> None:
+    grouped = "GROUP BY window(date, '1 hour'), city"
+    plain = query(f"SELECT city, count(*) AS n FROM flights {grouped}")
+    joined = query(f"SELECT city, count(*) AS n FROM flights f JOIN airports a ON f.origin = a.iata {grouped}")
+    assert joined.windows == plain.windows
+
+
+def test_streams_are_joined_by_time_beside_a_lookup() -> None:
+    found = query(
+        "SELECT f.origin FROM flights f JOIN airports a ON f.origin = a.iata JOIN others o ON o.k = a.k "
+        "AND o.ts BETWEEN f.date AND f.date + INTERVAL '5' MINUTES"
+    )
+    assert [(spec.before_us, spec.after_us) for spec in found.windows] == [(300_000_000, 0)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("SELECT a.city FROM flights f RIGHT JOIN airports a ON f.origin = a.iata", "RIGHT JOIN with lookup table a"),
+        ("SELECT a.city FROM flights f FULL JOIN airports a ON f.origin = a.iata", "FULL JOIN with lookup table a"),
+        ("SELECT a.city FROM airports a LEFT JOIN flights f ON f.origin = a.iata", "LEFT JOIN with lookup table a"),
+        ("SELECT origin FROM flights UNION ALL SELECT iata FROM airports", "UNION ALL of a stream with a lookup"),
+        ("WITH airports AS (SELECT 1 AS x FROM flights) SELECT * FROM airports", "a stream or lookup has this name"),
+        ("SELECT f.x FROM flights f JOIN airport a ON f.x = a.x", "no stream or lookup has this name; did you mean"),
+        (
+            "SELECT f.x FROM flights f JOIN airports a ON f.x = a.x JOIN others o ON o.x = a.x",
+            "JOIN of o with no bound on how far event times may lie apart",
+        ),
+    ],
+)
+def test_what_is_refused(sql: str, problem: str) -> None:
+    with pytest.raises(SqlAt, match=problem):
+        query(sql)
