@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Counts, Intent, Lost, Row, Seal, read_head
+from floodmark.core.records import Commit, Counts, Intent, Lost, Row, Seal, Written, head_at, read_head
 from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, check_tables
 from floodmark.core.rules import Rule, Sink, Stream
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
@@ -71,6 +71,23 @@ def test_an_intent_is_open_until_its_commit(ledger: Ledger) -> None:
     again = LedgerReader.load(ledger.address)
     assert again is not None and again.head == ledger.head
     assert again.head is not None and (again.head.epoch, again.head.entry.clock_ms) == (1, 1)
+
+
+def test_the_head_of_an_earlier_epoch(ledger: Ledger) -> None:
+    heads = []
+    for place in (1, 2, 3):
+        planned = intent(place)
+        ledger.intend(planned)
+        table = {"state/s": Written(version=place << 20, commit=place + 1, rows=1)} if place != 2 else {}
+        heads.append(ledger.commit(commit(planned).model_copy(update={"tables": table})))
+    ledger.intend(intent(4))
+    assert [head_at(ledger.rows, epoch) for epoch in (1, 2, 3)] == heads
+    assert [head.commits["state/s"] for head in heads] == [2, 2, 4]
+    seal = Seal(why="reset", successor=2, token="next", keep_output=False, discarded=4)
+    ledger.seal(seal)
+    assert head_at(ledger.rows, 3) == heads[2]
+    begun = ledger.begin(2, "next", first())
+    assert head_at(ledger.rows, 0) == begun
 
 
 def test_a_retry_announces_the_same_intent_with_the_next_attempt(ledger: Ledger) -> None:

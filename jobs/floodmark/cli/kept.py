@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,11 @@ class Kept:
 
 def kept(rule: Rule, head: Head, root: Path) -> dict[str, Kept]:
     """What each state table of a rule holds; one that is not there is left out."""
-    opened = {name: state_table(rule, head, root, name) for name in state_tables(rule)}
+    return kept_in(rule, head, {name: state_table(rule, head, root, name) for name in state_tables(rule)})
+
+
+def kept_in(rule: Rule, head: Head, opened: Mapping[str, DeltaTable | None]) -> dict[str, Kept]:
+    """What the rule kept at `head`, in state tables that hold at least that."""
     return {name: _kept(rule, head, name, table) for name, table in opened.items() if table is not None}
 
 

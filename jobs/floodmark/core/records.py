@@ -142,7 +142,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Head:
-    """Where a rule stands: the newest commit (or lost) row, the open intent if any, and a seal still at work."""
+    """Where a rule stands: the newest commit (or lost) row, the open intent if any, and a seal still at work.
+
+    `written`, `commits`: of each table the app transaction and the Delta version of the newest epoch that wrote it.
+    """
 
     seq: int
     hash: str
@@ -156,6 +159,7 @@ class Head:
     begun_with: Commit
     kept_output: bool = False
     written: dict[str, int] = field(default_factory=dict)
+    commits: dict[str, int] = field(default_factory=dict)
     table_ids: dict[str, str] = field(default_factory=dict)
     lost: tuple[int, ...] = ()
     open: Intent | None = None
@@ -171,6 +175,16 @@ def read_head(rows: Sequence[Row]) -> Head | None:
     head: Head | None = None
     for row in rows:
         head = follow(head, row)
+    return head
+
+
+def head_at(rows: Sequence[Row], epoch: int) -> Head:
+    """The head of the newest generation as it was when `epoch`, one of its own, had just ended."""
+    ends = (
+        row.kind in ("commit", "lost") and (row.generation, row.epoch) == (rows[-1].generation, epoch) for row in rows
+    )
+    head = read_head(rows[: list(ends).index(True) + 1])
+    assert head is not None
     return head
 
 
@@ -220,6 +234,7 @@ def _begin(head: Head | None, row: Row) -> Head:
         begun_with=commit,
         kept_output=commit.kept_output,
         written={name: written.version for name, written in commit.tables.items()},
+        commits={name: written.commit for name, written in commit.tables.items()},
         table_ids=commit.table_ids,
     )
 
@@ -248,6 +263,7 @@ def _commit(head: Head, row: Row) -> Head:
         _advanced(head, commit, row),
         rule=Rule.from_json(head.open.rule),
         written={**head.written, **{name: table.version for name, table in commit.tables.items()}},
+        commits={**head.commits, **{name: table.commit for name, table in commit.tables.items()}},
         table_ids={**head.table_ids, **commit.table_ids},
     )
 
