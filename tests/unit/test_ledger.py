@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -88,6 +89,23 @@ def test_the_head_of_an_earlier_epoch(ledger: Ledger) -> None:
     assert head_at(ledger.rows, 3) == heads[2]
     begun = ledger.begin(2, "next", first())
     assert head_at(ledger.rows, 0) == begun
+
+
+def test_rows_of_ledgers_from_before_streams_could_be_excused_read_and_hash_as_they_did() -> None:
+    for record in (intent(1), commit(intent(1)), first()):
+        assert "heard" not in record.model_dump_json()
+    text = intent(1).model_dump_json()
+    assert Intent.model_validate_json(text).digest == hashlib.sha256(text.encode()).hexdigest()
+    assert Intent.model_validate_json(text).heard == {}
+
+
+def test_the_head_knows_when_streams_were_last_heard(tmp_path: Path) -> None:
+    ledger = Ledger.open(str(tmp_path / "other"), "one")
+    assert ledger.begin(1, "token", first(heard={"s": 1})).heard == {"s": 1}
+    planned = intent(1).model_copy(update={"heard": {"s": 5}})
+    ledger.intend(planned)
+    assert ledger.commit(commit(planned).model_copy(update={"heard": planned.heard})).heard == {"s": 5}
+    assert read_head(ledger.rows) == ledger.head
 
 
 def test_a_retry_announces_the_same_intent_with_the_next_attempt(ledger: Ledger) -> None:

@@ -146,6 +146,20 @@ def test_the_hash_is_the_same_in_every_environment_and_says_what_the_file_says(l
     assert load("# a comment\n" + GOOD).hash == one.hash
 
 
+def test_a_stream_can_be_excused_only_where_something_waits_for_the_watermark(load: Load, refused: Any) -> None:
+    lines = GOOD.replace(
+        "sql: |", "  other: {delta: /lake/o, event_time: at, lateness: 1 hour, idle_after: 5 minutes}\nsql: |"
+    )
+    both = lines.replace("FROM flights", "FROM (SELECT date, origin FROM flights UNION ALL SELECT at, k FROM other)")
+    assert load(both).streams["other"].idle_after_us == 300_000_000
+    head, _, tail = lines.partition("sql: |")
+    plain = f"{head}sql: SELECT date FROM flights UNION ALL SELECT at FROM other\n{tail[tail.index('sinks:') :]}"
+    assert refused(plain) == [
+        "delays.yaml:7: streams.other.idle_after: expected a window or a JOIN in the SQL beside it: nothing else waits "
+        "for the watermark"
+    ]
+
+
 def test_a_rule_is_frozen(load: Load) -> None:
     with pytest.raises(ValueError, match="frozen"):
         load(GOOD).qos = 1  # type: ignore[misc]
@@ -190,6 +204,22 @@ def with_line(text: str, old: str, new: str) -> str:
         ("rule: delays", "rule: delays\nclose_idle_after: -1 hour", "2: close_idle_after: expected a duration"),
         ("    delta: ${LAKE}/flights", "    kafka: x", "4: streams.flights.kafka: unknown key 'kafka': kinds: delta"),
         ("  - delta:", "  - parquet:", "12: sinks[0].parquet: unknown key 'parquet': kinds: delta, console"),
+        (
+            "    event_time: date\n",
+            "    event_time: date\n    idle_after: 0 seconds\n",
+            "expected a duration above zero",
+        ),
+        (
+            "    event_time: date\n",
+            "    event_time: date\n    idle_after: 5 minutes\n",
+            "6: streams.flights.idle_after: expected another stream with `event_time` and `lateness`, found none: to "
+            "close windows while all streams are silent there is `close_idle_after`",
+        ),
+        (
+            "  flights:\n",
+            "  other: {delta: /lake/other, idle_after: 5 minutes}\n  flights:\n",
+            "3: streams.other.idle_after: expected `event_time` and `lateness` beside it",
+        ),
         # the name
         ("rule: delays", "rule: Delays", "1: rule: expected a name of at most 63 small letters, digits and _"),
         ("rule: delays", "rule: ../delays", "1: rule: expected a name of at most 63 small letters"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from floodmark.cli.output import iso
 from floodmark.cli.tablerows import committed, quoted
 from floodmark.connectors.registry import sources
 from floodmark.core.durations import format_duration
+from floodmark.core.watermark import holding
 from floodmark.core.windows import WindowSpec, needed_from
 from floodmark.core.zones import zoned
 from floodmark.ledger import tables
@@ -130,11 +132,11 @@ def _spans(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) ->
 
 def _held_by(rule: Rule, head: Head, oldest: tuple[int, int] | None) -> tuple[str | None, int | None, str | None]:
     """The stream that holds the watermark, the event time it must reach for the oldest window, and why."""
-    lateness = {name: s.lateness_us for name, s in rule.streams.items() if s.lateness_us is not None}
+    lateness = holding(rule, head.heard, head.entry.clock_ms * 1000)
     waiting = [name for name in lateness if head.maxima.get(name) is None]
     if waiting:
         return waiting[0], oldest[1] + lateness[waiting[0]] if oldest else None, "it has no row yet"
-    snapshot = _in_snapshot(rule, head)
+    snapshot = _in_snapshot(rule, head, head.heard.keys() - lateness.keys())
     if snapshot:
         return snapshot, None, "it is in its first snapshot, and the epoch that ends that moves the watermark"
     if not lateness:
@@ -146,6 +148,6 @@ def _held_by(rule: Rule, head: Head, oldest: tuple[int, int] | None) -> tuple[st
     return holds, oldest[1] + lateness[holds] if oldest else None, why
 
 
-def _in_snapshot(rule: Rule, head: Head) -> str | None:
+def _in_snapshot(rule: Rule, head: Head, excused: Set[str]) -> str | None:
     lines = zip(sources(rule).items(), head.entry.offsets, strict=True)
-    return next((name for (name, source), line in lines if source.in_snapshot(line)), None)
+    return next((name for (name, source), line in lines if source.in_snapshot(line) and name not in excused), None)

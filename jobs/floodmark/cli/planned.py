@@ -70,7 +70,7 @@ class Plan:
         output.say(f"{self.rule.rule}: {self.rule.description}" if self.rule.description else self.rule.rule)
         for stream in self.streams:
             output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
-            for key in ("event_time", "lateness", "max_ahead", "where", "start"):
+            for key in ("event_time", "lateness", "max_ahead", "idle_after", "where", "start"):
                 output.say(f"  {key:<11} {stream[key] or '-'}")
         output.say("\nstate")
         for line in self.state:
@@ -118,6 +118,7 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
         "event_time": f"{time.name}{made}" if time else None,
         "lateness": _length(stream.lateness_us),
         "max_ahead": _length(stream.max_ahead_us),
+        "idle_after": _length(stream.idle_after_us),
         "where": stream.where,
         "start": _start(stream.start),
     }

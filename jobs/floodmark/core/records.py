@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -41,6 +42,11 @@ class Counts(Record):
     folded: int = 0
 
 
+# When each stream that can be excused was last heard (`core.watermark`), in microseconds. Without such
+# streams it is left out, so the rows of older ledgers are read, and hash, as they did.
+Heard = Annotated[dict[str, int], Field(default_factory=dict, exclude_if=operator.not_)]
+
+
 class Intent(Record):
     """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds."""
 
@@ -49,6 +55,7 @@ class Intent(Record):
     watermark_before: int | None
     watermark: int | None
     maxima: dict[str, int | None]
+    heard: Heard
     counts: dict[str, Counts]
     ticks: tuple[str, ...] = ()
     lookups: dict[str, int] = Field(default_factory=dict)
@@ -79,6 +86,7 @@ class Commit(Record):
     entry: str
     watermark: int | None
     maxima: dict[str, int | None]
+    heard: Heard
     counts: dict[str, Counts] = Field(default_factory=dict)
     tables: dict[str, Written] = Field(default_factory=dict)
     table_ids: dict[str, str] = Field(default_factory=dict)
@@ -99,6 +107,7 @@ class Lost(Record):
     entry: str
     watermark: int | None
     maxima: dict[str, int | None]
+    heard: Heard
     counts: dict[str, Counts]
     lost: int
     lost_epochs: tuple[int, ...]
@@ -162,6 +171,7 @@ class Head:
     commits: dict[str, int] = field(default_factory=dict)
     table_ids: dict[str, str] = field(default_factory=dict)
     lost: tuple[int, ...] = ()
+    heard: dict[str, int] = field(default_factory=dict)
     open: Intent | None = None
     attempt: int = 0
     seal: Seal | None = None
@@ -236,6 +246,7 @@ def _begin(head: Head | None, row: Row) -> Head:
         written={name: written.version for name, written in commit.tables.items()},
         commits={name: written.commit for name, written in commit.tables.items()},
         table_ids=commit.table_ids,
+        heard=commit.heard,
     )
 
 
@@ -281,6 +292,7 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         entry=Entry.parse(record.entry),
         watermark=record.watermark,
         maxima=record.maxima,
+        heard=record.heard,
         open=None,
         attempt=0,
     )

@@ -34,7 +34,7 @@ SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
 LATER_RULE_KEYS = ("group", "expect")
-LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "lookup", "idle_after")
+LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "lookup")
 LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -192,6 +192,12 @@ def _instant(text: str) -> datetime:
     return found
 
 
+def _some(us: int) -> int:
+    if us == 0:
+        raise ValueError("expected a duration above zero")
+    return us
+
+
 def _event_time(value: object) -> object:
     if not isinstance(value, (str, dict)):
         raise ValueError("expected a column name, or {name: ..., expr: ...}")
@@ -213,6 +219,7 @@ class WrittenStream(Written):
     event_time: Annotated[str | WrittenEventTime, BeforeValidator(_event_time)] | None = None
     lateness: Duration | None = None
     max_ahead: Duration | None = None
+    idle_after: Annotated[Duration, AfterValidator(_some)] | None = None
     where: Filled | None = None
     start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
 
@@ -465,6 +472,7 @@ def _stream(written: WrittenStream, zone: str) -> Stream:
         event_time=EventTime(name=time) if isinstance(time, str) else time and EventTime(**time.model_dump()),
         lateness_us=written.lateness,
         max_ahead_us=ahead,
+        idle_after_us=written.idle_after,
         where=written.where,
         start=_start_at(written.start, zone),
     )

@@ -42,13 +42,14 @@ class StartAt(Model):
 
 
 class Stream(Model):
-    """A source. `lateness_us` and `max_ahead_us` are microseconds, and None without an event time."""
+    """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time."""
 
     kind: str
     address: str
     event_time: EventTime | None = None
     lateness_us: int | None = None
     max_ahead_us: int | None = None
+    idle_after_us: int | None = None
     where: str | None = None
     start: Literal["earliest", "latest"] | StartAt = "earliest"
 
