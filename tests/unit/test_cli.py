@@ -348,6 +348,15 @@ def test_late_and_dead_leave_out_what_is_not_committed(flow: Flow) -> None:
     assert facts(flow, "dead", "counted", "list")["shown"][0]["_reason"] == "r"
 
 
+def test_late_says_where_late_rows_are_not_kept(flow: Flow) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    assert "counted, not kept" not in call(flow, "late", "counted")
+    flow.settings = {"late": "drop"}
+    flow.write_rule()
+    assert "`late: drop`: they are counted, not kept" in call(flow, "late", "counted")
+    assert "counted, not kept" not in call(flow, "dead", "list", "counted")
+
+
 def test_state_shows_what_a_window_still_needs(flow: Flow) -> None:
     ledger = begun(flow)
     keep(flow, 1, 10, 130)

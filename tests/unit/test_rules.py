@@ -146,6 +146,14 @@ def test_the_hash_is_the_same_in_every_environment_and_says_what_the_file_says(l
     assert load("# a comment\n" + GOOD).hash == one.hash
 
 
+def test_late_rows_are_kept_unless_the_rule_drops_them(load: Load, refused: Any) -> None:
+    assert (load(GOOD).late, load(GOOD + "late: drop\n").late) == ("keep", "drop")
+    [problem] = refused(PLAIN + "late: drop\n")
+    assert problem == "delays.yaml:5: late: expected a stream with `lateness` beside it: without one no row is late"
+    [problem] = refused(GOOD + "late: amend\n")
+    assert problem.endswith("; amend is not there yet, found 'amend'")
+
+
 def test_a_stream_can_be_excused_only_where_something_waits_for_the_watermark(load: Load, refused: Any) -> None:
     lines = GOOD.replace(
         "sql: |", "  other: {delta: /lake/o, event_time: at, lateness: 1 hour, idle_after: 5 minutes}\nsql: |"
@@ -220,6 +228,8 @@ def with_line(text: str, old: str, new: str) -> str:
             "  other: {delta: /lake/other, idle_after: 5 minutes}\n  flights:\n",
             "3: streams.other.idle_after: expected `event_time` and `lateness` beside it",
         ),
+        ("rule: delays", "rule: delays\nlate: amend", "2: late: expected keep (late rows are set apart) or drop"),
+        ("rule: delays", "rule: delays\nlate: [keep]", "2: late: expected keep (late rows are set apart) or drop"),
         # the name
         ("rule: delays", "rule: Delays", "1: rule: expected a name of at most 63 small letters, digits and _"),
         ("rule: delays", "rule: ../delays", "1: rule: expected a name of at most 63 small letters"),

@@ -233,6 +233,7 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
         if stream.max_ahead_us is not None:
             yield f"streams.{name}.max_ahead", format_duration(stream.max_ahead_us)
     yield "qos", rule.qos
+    yield "late", rule.late
     for i, sink in enumerate(rule.sinks):
         yield f"sinks.{i}.qos", sink.qos
     yield from ((f"epoch.{key}", value) for key, value in rule.epoch.model_dump().items())

@@ -91,13 +91,14 @@ def _set_apart(kind: str, name: str, limit: int, folder: Path, root: Path, as_js
     from floodmark.ledger import tables
     from floodmark.ledger.home import Home
 
-    _, _, head = _begun(folder, root, name)
+    rule, _, head = _begun(folder, root, name)
     home = Home(root, name)
     table = tables.open_table({"late": home.late, "dead": home.dead}[kind])
     count, rows = (0, list[dict[str, Any]]()) if table is None else _first(table, committed(head), limit, "DESC")
     if as_json:
         return output.document({"rule": name, "epoch": head.epoch, "rows": count, "shown": rows})
-    return _print(rows, f"{name}: {count} {kind} rows at epoch {head.epoch}")
+    dropped = "; `late: drop`: they are counted, not kept" if (kind, rule.late) == ("late", "drop") else ""
+    return _print(rows, f"{name}: {count} {kind} rows at epoch {head.epoch}{dropped}")
 
 
 def _begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head]:

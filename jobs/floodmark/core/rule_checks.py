@@ -21,6 +21,7 @@ Problem = tuple[Field, str]
 def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     """Every problem of a rule whose fields are valid one by one: the field it concerns, and what is wrong."""
     yield from _streams(rule)
+    yield from _late(rule)
     yield from _idle(rule)
     yield from _sinks(rule)
     yield from _upserts(rule)
@@ -38,6 +39,11 @@ def _streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         for path, expression in expressions.items():
             if expression:
                 yield from _expression(("streams", name, *path), expression)
+
+
+def _late(rule: Rule) -> Iterator[Problem]:
+    if rule.late == "drop" and all(stream.lateness_us is None for stream in rule.streams.values()):
+        yield ("late",), "expected a stream with `lateness` beside it: without one no row is late"
 
 
 def _idle(rule: Rule) -> Iterator[Problem]:

@@ -34,7 +34,7 @@ SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
 LATER_RULE_KEYS = ("group", "expect")
-LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "lookup")
+LATER_STREAM_KEYS = ("expect", "close_idle_after", "lookup")
 LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -395,6 +395,13 @@ def _text_of(value: object) -> str:
     return value
 
 
+def _late(value: object) -> object:
+    if value not in ("keep", "drop"):
+        later = "; amend is not there yet" if value == "amend" else ""
+        raise ValueError(f"expected keep (late rows are set apart) or drop (they are counted){later}")
+    return value
+
+
 class WrittenRule(Written):
     """A Floodmark rule file."""
 
@@ -407,6 +414,7 @@ class WrittenRule(Written):
     unbounded: bool = False
     windows: Literal["rows", "slices"] | None = None
     close_idle_after: Duration | None = None
+    late: Annotated[Literal["keep", "drop"], BeforeValidator(_late)] = "keep"
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
@@ -440,6 +448,7 @@ class WrittenRule(Written):
             unbounded=self.unbounded,
             windows=self.windows,
             close_idle_after_us=self.close_idle_after,
+            late=self.late,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),

@@ -147,6 +147,7 @@ class Rule(Model):
     unbounded: bool = False
     windows: Literal["rows", "slices"] | None = None
     close_idle_after_us: int | None = None
+    late: Literal["keep", "drop"] = "keep"
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]

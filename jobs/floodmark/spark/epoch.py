@@ -235,7 +235,7 @@ class EpochFolder:
     def _own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
         """What goes to the rule's own tables."""
         counts = total(batch.counts)
-        late = self._set_apart(batch, (LATE,), counts.late, entry)
+        late = self._set_apart(batch, (LATE,), counts.late if self._plan.rule.late == "keep" else 0, entry)
         dead = self._set_apart(batch, (NO_TIME, AHEAD), counts.dead, entry)
         state = [Work(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()]
         return [Work(self._sites.late, late), Work(self._sites.dead, dead), *state]
