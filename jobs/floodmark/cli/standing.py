@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from floodmark.cli.kept import state_tables
 from floodmark.cli.openwindows import OpenWindows, open_windows, state_table
 from floodmark.cli.output import iso, size
+from floodmark.cli.waiting import Waiting, waiting
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
 from floodmark.core.delivery import SinkDelivery, delivery
@@ -51,6 +52,7 @@ class Standing:
     totals: dict[str, int] = field(default_factory=dict)
     state: dict[str, StateSize] = field(default_factory=dict)
     windows: OpenWindows | None = None
+    waiting: Waiting | None = None
     excused: dict[str, int] = field(default_factory=dict)
     delivery: list[SinkDelivery] = field(default_factory=list)
     zoned: bool = True
@@ -77,6 +79,7 @@ class Standing:
             "state": {name: asdict(found) for name, found in self.state.items()},
             "excused": {name: {"silent_since": iso(at)} for name, at in self.excused.items()},
             "open_windows": self.windows.facts() if self.windows else None,
+            "waiting": self.waiting.facts() if self.waiting else None,
             "delivery": [asdict(sink) for sink in self.delivery],
             "kept_output": head.kept_output if head else False,
         }
@@ -93,6 +96,7 @@ class Standing:
             ("epoch", self._epoch()),
             ("watermark", iso(self.head.watermark, self.zoned) if self.head else None),
             ("windows", self.windows.text() if self.windows else None),
+            ("waiting", self.waiting.text() if self.waiting else None),
             *(
                 (
                     "excused",
@@ -147,6 +151,7 @@ def standing(rule: Rule, root: Path) -> Standing:
             totals=_totals(rows, head),
             state=_state(rule, head, root),
             windows=open_windows(rule, head, root) if head else None,
+            waiting=waiting(rule, head, root) if head else None,
             excused=_excused(rule, head) if head else {},
             delivery=delivery(rule, head.kept_output if head else False),
             zoned=zoned(rule, head),

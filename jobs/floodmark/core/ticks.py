@@ -50,7 +50,7 @@ def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
     if after is None or head.watermark is None or head.open is not None or quiet < after:
         return None
     newest = max((at for at in head.maxima.values() if at is not None), default=head.watermark)
-    open_until = newest + max(map(_extent, rule.query.windows), default=0)
+    open_until = newest + max(map(extent, rule.query.windows), default=0)
     return head.watermark + quiet if head.watermark <= open_until else None
 
 
@@ -65,7 +65,7 @@ def excused_until(rule: Rule, head: Head, clock: int) -> int | None:
     return None if reached == head.watermark else reached
 
 
-def _extent(spec: Spec) -> int:
+def extent(spec: Spec) -> int:
     """How far beyond a row a result can be that hangs on it; of a gap that a column gives, a day."""
     if isinstance(spec, WindowSpec):
         return spec.size_us + spec.after_us
