@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,9 @@ def together(names: Iterable[str]) -> str:
 
 @dataclass
 class TwoStreams(Flow):
-    """`settings` and `stream` as in Flow, but for both streams."""
+    """`settings` and `stream` as in Flow, but for both streams; `more`: what the stream `others` has beside these."""
+
+    more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def other(self) -> str:
@@ -121,7 +123,7 @@ class TwoStreams(Flow):
 
     def text(self) -> dict[str, Any]:
         text = super().text()
-        text["streams"]["others"] = {**text["streams"]["events"], "delta": self.other}
+        text["streams"]["others"] = {**text["streams"]["events"], "delta": self.other, **self.more}
         return text
 
     def arrive_other(self, events: Iterable[Mapping[str, Any]]) -> None:

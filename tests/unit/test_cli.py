@@ -15,11 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from support.flow import HOPPING, TUMBLING, Flow, event
+from support.flow import HOPPING, OVER, SESSIONS, TUMBLING, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.openwindows import open_windows
+from floodmark.cli.output import iso
 from floodmark.cli.stopping import Stopping
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import DeltaOffset, Entry
@@ -284,8 +285,8 @@ def test_open_windows_are_those_of_committed_rows_that_end_after_the_watermark(f
     assert found is not None
     assert found.count == 1  # those of second 10 and 70 ended at or before the watermark
     assert found.oldest == (START + 2 * MINUTE, START + 3 * MINUTE)
-    assert found.holds == "events"
-    assert found.needs == START + 3 * MINUTE + 30_000_000
+    assert found.held.by == "events"
+    assert found.held.needs == START + 3 * MINUTE + 30_000_000
 
 
 def test_hopping_windows_are_each_counted_once(flow: Flow) -> None:
@@ -298,6 +299,32 @@ def test_hopping_windows_are_each_counted_once(flow: Flow) -> None:
     assert found is not None
     assert found.count == 5  # they start at -40, -20, 0, 20 and 40 seconds
     assert found.oldest == (START - 40_000_000, START + 20_000_000)
+
+
+@pytest.mark.parametrize(
+    ("more", "rows", "oldest", "until"),
+    [
+        ({"sql": OVER}, 2, 119, 120.000001),
+        ({"sql": SESSIONS}, 3, 80, 120.000001),
+        ({"process": "totals:Totals"}, 1, 130, 130.000001),
+    ],
+)
+def test_status_tells_which_rows_wait_for_which_watermark(
+    flow: Flow, more: dict[str, str], rows: int, oldest: float, until: float
+) -> None:
+    """The watermark is at second 120: a gap of 40 seconds after second 79 is over, one after second 80 is not quite."""
+    for name, value in more.items():
+        setattr(flow, name, value)
+    ledger = begun(flow)
+    keep(flow, 1, 79, 80, 119, 130)
+    keep(flow, 2, 120)  # an epoch that is not committed
+    folded(flow, ledger, 1, START + 150_000_000, START + 2 * MINUTE)
+    found = facts(flow, "status", "counted")["rules"]["counted"]
+    assert found["open_windows"] is None
+    at = {"oldest": iso(START + round(oldest * 1e6)), "until": iso(START + round(until * 1e6))}
+    needs = iso(START + round(until * 1e6) + 30_000_000)
+    assert {**at, "rows": rows, "held_by": "events", "needs_event_time": needs}.items() <= found["waiting"].items()
+    assert f"of {at['oldest']}. What hangs on it is final at watermark {at['until']}" in call(flow, "status")
 
 
 def test_status_tells_lag_totals_state_and_what_is_open(flow: Flow) -> None:
@@ -313,7 +340,7 @@ def test_status_tells_lag_totals_state_and_what_is_open(flow: Flow) -> None:
     assert found["state"]["events"]["rows"] == 1
     assert found["open"] == {"epoch": 2, "attempts": 1}
     assert found["watermark"] == "2001-01-01T00:02:00Z"
-    assert found["open_windows"]["count"] == 1
+    assert (found["open_windows"]["count"], found["waiting"]) == (1, None)
     assert "the next run finishes it" in call(flow, "status")
 
 
@@ -346,6 +373,15 @@ def test_late_and_dead_leave_out_what_is_not_committed(flow: Flow) -> None:
     assert facts(flow, "late", "counted", "--limit", "1")["rows"] == 2
     assert facts(flow, "dead", "list", "counted")["rows"] == 1
     assert facts(flow, "dead", "counted", "list")["shown"][0]["_reason"] == "r"
+
+
+def test_late_says_where_late_rows_are_not_kept(flow: Flow) -> None:
+    folded(flow, begun(flow), 1, START, None)
+    assert "counted, not kept" not in call(flow, "late", "counted")
+    flow.settings = {"late": "drop"}
+    flow.write_rule()
+    assert "`late: drop`: they are counted, not kept" in call(flow, "late", "counted")
+    assert "counted, not kept" not in call(flow, "dead", "list", "counted")
 
 
 def test_state_shows_what_a_window_still_needs(flow: Flow) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Counts, Intent, Lost, Row, Seal, read_head
+from floodmark.core.records import Commit, Counts, Intent, Lost, Row, Seal, Written, head_at, read_head
 from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, check_tables
 from floodmark.core.rules import Rule, Sink, Stream
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
@@ -71,6 +72,40 @@ def test_an_intent_is_open_until_its_commit(ledger: Ledger) -> None:
     again = LedgerReader.load(ledger.address)
     assert again is not None and again.head == ledger.head
     assert again.head is not None and (again.head.epoch, again.head.entry.clock_ms) == (1, 1)
+
+
+def test_the_head_of_an_earlier_epoch(ledger: Ledger) -> None:
+    heads = []
+    for place in (1, 2, 3):
+        planned = intent(place)
+        ledger.intend(planned)
+        table = {"state/s": Written(version=place << 20, commit=place + 1, rows=1)} if place != 2 else {}
+        heads.append(ledger.commit(commit(planned).model_copy(update={"tables": table})))
+    ledger.intend(intent(4))
+    assert [head_at(ledger.rows, epoch) for epoch in (1, 2, 3)] == heads
+    assert [head.commits["state/s"] for head in heads] == [2, 2, 4]
+    seal = Seal(why="reset", successor=2, token="next", keep_output=False, discarded=4)
+    ledger.seal(seal)
+    assert head_at(ledger.rows, 3) == heads[2]
+    begun = ledger.begin(2, "next", first())
+    assert head_at(ledger.rows, 0) == begun
+
+
+def test_rows_of_ledgers_from_before_streams_could_be_excused_read_and_hash_as_they_did() -> None:
+    for record in (intent(1), commit(intent(1)), first()):
+        assert "heard" not in record.model_dump_json()
+    text = intent(1).model_dump_json()
+    assert Intent.model_validate_json(text).digest == hashlib.sha256(text.encode()).hexdigest()
+    assert Intent.model_validate_json(text).heard == {}
+
+
+def test_the_head_knows_when_streams_were_last_heard(tmp_path: Path) -> None:
+    ledger = Ledger.open(str(tmp_path / "other"), "one")
+    assert ledger.begin(1, "token", first(heard={"s": 1})).heard == {"s": 1}
+    planned = intent(1).model_copy(update={"heard": {"s": 5}})
+    ledger.intend(planned)
+    assert ledger.commit(commit(planned).model_copy(update={"heard": planned.heard})).heard == {"s": 5}
+    assert read_head(ledger.rows) == ledger.head
 
 
 def test_a_retry_announces_the_same_intent_with_the_next_attempt(ledger: Ledger) -> None:

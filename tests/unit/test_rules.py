@@ -146,6 +146,28 @@ def test_the_hash_is_the_same_in_every_environment_and_says_what_the_file_says(l
     assert load("# a comment\n" + GOOD).hash == one.hash
 
 
+def test_late_rows_are_kept_unless_the_rule_drops_them(load: Load, refused: Any) -> None:
+    assert (load(GOOD).late, load(GOOD + "late: drop\n").late) == ("keep", "drop")
+    [problem] = refused(PLAIN + "late: drop\n")
+    assert problem == "delays.yaml:5: late: expected a stream with `lateness` beside it: without one no row is late"
+    [problem] = refused(GOOD + "late: amend\n")
+    assert problem.endswith("; amend is not there yet, found 'amend'")
+
+
+def test_a_stream_can_be_excused_only_where_something_waits_for_the_watermark(load: Load, refused: Any) -> None:
+    lines = GOOD.replace(
+        "sql: |", "  other: {delta: /lake/o, event_time: at, lateness: 1 hour, idle_after: 5 minutes}\nsql: |"
+    )
+    both = lines.replace("FROM flights", "FROM (SELECT date, origin FROM flights UNION ALL SELECT at, k FROM other)")
+    assert load(both).streams["other"].idle_after_us == 300_000_000
+    head, _, tail = lines.partition("sql: |")
+    plain = f"{head}sql: SELECT date FROM flights UNION ALL SELECT at FROM other\n{tail[tail.index('sinks:') :]}"
+    assert refused(plain) == [
+        "delays.yaml:7: streams.other.idle_after: expected a window or a JOIN in the SQL beside it: nothing else waits "
+        "for the watermark"
+    ]
+
+
 def test_a_rule_is_frozen(load: Load) -> None:
     with pytest.raises(ValueError, match="frozen"):
         load(GOOD).qos = 1  # type: ignore[misc]
@@ -190,6 +212,24 @@ def with_line(text: str, old: str, new: str) -> str:
         ("rule: delays", "rule: delays\nclose_idle_after: -1 hour", "2: close_idle_after: expected a duration"),
         ("    delta: ${LAKE}/flights", "    kafka: x", "4: streams.flights.kafka: unknown key 'kafka': kinds: delta"),
         ("  - delta:", "  - parquet:", "12: sinks[0].parquet: unknown key 'parquet': kinds: delta, console"),
+        (
+            "    event_time: date\n",
+            "    event_time: date\n    idle_after: 0 seconds\n",
+            "expected a duration above zero",
+        ),
+        (
+            "    event_time: date\n",
+            "    event_time: date\n    idle_after: 5 minutes\n",
+            "6: streams.flights.idle_after: expected another stream with `event_time` and `lateness`, found none: to "
+            "close windows while all streams are silent there is `close_idle_after`",
+        ),
+        (
+            "  flights:\n",
+            "  other: {delta: /lake/other, idle_after: 5 minutes}\n  flights:\n",
+            "3: streams.other.idle_after: expected `event_time` and `lateness` beside it",
+        ),
+        ("rule: delays", "rule: delays\nlate: amend", "2: late: expected keep (late rows are set apart) or drop"),
+        ("rule: delays", "rule: delays\nlate: [keep]", "2: late: expected keep (late rows are set apart) or drop"),
         # the name
         ("rule: delays", "rule: Delays", "1: rule: expected a name of at most 63 small letters, digits and _"),
         ("rule: delays", "rule: ../delays", "1: rule: expected a name of at most 63 small letters"),
@@ -607,7 +647,7 @@ def test_rules_with_later_state(load: Load, text: str) -> None:
         (LOOKUP, "airports}}", "airports, histroy: true}}", "unknown key 'histroy': did you mean 'history'?"),
         (LOOKUP, "{airports: {", "{a-b: {", "expected lookup names of letters, digits and _"),
         (DISTINCT, "[id]", "[]", "streams.flights.distinct.key: expected a list of at least one column"),
-        (DISTINCT, "1 day", "0 seconds", "streams.flights.distinct.within: expected a duration longer than nothing"),
+        (DISTINCT, "1 day", "0 seconds", "streams.flights.distinct.within: expected a duration above zero"),
         (DISTINCT, " event_time: date, lateness: 5 minutes,", "", "expected `event_time` beside it: a horizon is"),
         (DISTINCT, " lateness: 5 minutes,", "", "expected `lateness`"),
         (

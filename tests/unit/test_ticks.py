@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from support.flow import Flow
+from support.joins import TwoStreams
 
 from floodmark.core.entry import Entry
 from floodmark.core.records import Commit, Head
+from floodmark.core.rules import Rule
 from floodmark.core.ticks import due, tick, watermark_of
 from floodmark.core.zones import micros_of
 
 SECOND = 1_000_000
 CLOCK = 1_700_000_000_000  # milliseconds: when the head's epoch was
 SQL = "SELECT window.end AS e, count(*) AS n FROM events GROUP BY window(at, '1 minute')"
+BOTH = SQL.replace("events", "(SELECT at FROM events UNION ALL SELECT at FROM others)")
 SESSIONS = (
     "SELECT count(*) AS n FROM events GROUP BY session_window(at, CASE WHEN k = 'x' THEN '5 minutes' ELSE '1 hour' END)"
 )
@@ -61,6 +65,30 @@ def test_what_somebody_asks_for_is_due_unless_the_watermark_is_there(tmp_path: o
     assert due(flow.rule(), head_of(flow, 5, 9), CLOCK * 1000, 7) == 7
     assert due(flow.rule(), head_of(flow, None, None), CLOCK * 1000, 7) == 7
     assert due(flow.rule(), head_of(flow, 7, 9), CLOCK * 1000, 7) is None
+
+
+def two_streams(place: object, others: int | None, **settings: str) -> tuple[Rule, Head]:
+    """Two streams, events up to second 300 and others up to second `others`, heard with the head's epoch."""
+    flow = TwoStreams(place, sql=BOTH, settings=settings, more={"idle_after": "10 minutes"})  # type: ignore[arg-type]
+    tops = {"events": 300 * SECOND, "others": None if others is None else others * SECOND}
+    mark = None if others is None else (others - 30) * SECOND
+    return flow.rule(), replace(head_of(flow, mark, None), maxima=tops, heard={"others": CLOCK * 1000})
+
+
+def test_a_stream_that_falls_silent_lets_the_watermark_go_on_without_input(tmp_path: object) -> None:
+    for others in (0, None):
+        rule, head = two_streams(tmp_path, others)
+        assert due(rule, head, (CLOCK + 599_999) * 1000, None) is None
+        assert due(rule, head, (CLOCK + 600_000) * 1000, None) == 270 * SECOND
+        there = replace(head, watermark=270 * SECOND)
+        assert due(rule, there, (CLOCK + 10**9) * 1000, None) is None, "once is enough"
+
+
+def test_silence_of_one_stream_and_of_all_go_by_what_is_further(tmp_path: object) -> None:
+    rule, head = two_streams(tmp_path, 0, close_idle_after="10 minutes")
+    assert due(rule, head, (CLOCK + 600_000) * 1000, None) == 570 * SECOND
+    rule, head = two_streams(tmp_path, 0, close_idle_after="11 minutes")
+    assert due(rule, head, (CLOCK + 600_000) * 1000, None) == 270 * SECOND
 
 
 def test_an_intent_says_how_far_a_tick_goes() -> None:

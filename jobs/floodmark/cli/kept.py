@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
     from floodmark.core.records import Head
     from floodmark.core.rules import Process, Rule
+    from floodmark.core.sql.collected import Collected
     from floodmark.core.sql.partials import Aggregated
 
 TOTALS = "totals"  # the state table of a running aggregate
-_HIDDEN = ("_newest", "_deleted")
+_HIDDEN = ("_newest", "_deleted", "_held")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,11 @@ class Kept:
 
 def kept(rule: Rule, head: Head, root: Path) -> dict[str, Kept]:
     """What each state table of a rule holds; one that is not there is left out."""
-    opened = {name: state_table(rule, head, root, name) for name in state_tables(rule)}
+    return kept_in(rule, head, {name: state_table(rule, head, root, name) for name in state_tables(rule)})
+
+
+def kept_in(rule: Rule, head: Head, opened: Mapping[str, DeltaTable | None]) -> dict[str, Kept]:
+    """What the rule kept at `head`, in state tables that hold at least that."""
     return {name: _kept(rule, head, name, table) for name, table in opened.items() if table is not None}
 
 
@@ -47,6 +52,10 @@ def state_tables(rule: Rule) -> tuple[str, ...]:
         return (*rule.streams, *rule.process.tables)
     if rule.query.running is not None:
         return (TOTALS,)
+    if rule.query.top is not None:
+        return (rule.query.top.stream,)
+    if rule.query.collected is not None:
+        return (rule.query.collected.stream, rule.query.collected.held)
     if rule.query.windows and rule.slices is not None:
         return (SLICES, *timed(rule))  # the rows where averages of decimals keep it from slices
     return tuple(timed(rule)) if rule.query.windows else ()
@@ -78,8 +87,14 @@ def _kept(rule: Rule, head: Head, name: str, table: DeltaTable) -> Kept:
         return _totals(rule.query.running, committed(head), table)
     if name == SLICES and rule.slices is not None:
         return _totals(rule.slices, still_needed(rule, head, name, table), table)
-    if rule.process is not None:
+    collected = rule.query.collected
+    if collected is not None and name == collected.held:
+        return _held(collected, head, table)
+    if rule.process is not None or collected is not None:
         return _waiting(rule, head, name, table)
+    if rule.query.top is not None:
+        what = f"rows of stream {name}, among them the first of each key"
+        return Kept(table, f"FROM t WHERE {committed(head)}", "_epoch", what)
     return Kept(table, f"FROM t WHERE {still_needed(rule, head, name, table)}", "_epoch", f"rows of stream {name} kept")
 
 
@@ -91,6 +106,15 @@ def _values(process: Process, head: Head, name: str, table: DeltaTable) -> Kept:
     newest = f"SELECT *, {rank} FROM t WHERE {committed(head)}"  # noqa: S608 - all of it is ours
     live = f"FROM ({newest}) WHERE _newest = 1 AND NOT _deleted{_alive(process, head, name)}"
     return Kept(table, live, by, f"values of {name}")
+
+
+def _held(how: Collected, head: Head, table: DeltaTable) -> Kept:
+    """The rows of each key's open window."""
+    by = ", ".join(quoted(_spelt(table, key)) for key in how.keys)
+    rank = f"rank() OVER ({f'PARTITION BY {by} ' if by else ''}ORDER BY _epoch DESC) AS _newest"
+    newest = f"SELECT *, {rank} FROM t WHERE {committed(head)}"  # noqa: S608 - all of it is ours
+    live = f"FROM ({newest}) WHERE _newest = 1 AND _held"
+    return Kept(table, live, by or "_epoch", f"rows of stream {how.stream} in open windows")
 
 
 def _totals(kept: Aggregated, needed: str, table: DeltaTable) -> Kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from floodmark.cli.output import iso
 from floodmark.cli.tablerows import committed, quoted
 from floodmark.connectors.registry import sources
 from floodmark.core.durations import format_duration
+from floodmark.core.watermark import holding
 from floodmark.core.windows import WindowSpec, needed_from
 from floodmark.core.zones import zoned
 from floodmark.ledger import tables
@@ -27,48 +29,60 @@ SLICES = "slices"  # the state table of windows that fold by partial aggregates
 
 
 @dataclass(frozen=True)
-class OpenWindows:
-    """`count` windows with input and without a result yet; `oldest`: its start and end in microseconds since 1970.
+class Held:
+    """Where the watermark stands, and what holds it there; times in microseconds since 1970.
 
-    The oldest is final at watermark `oldest[1]`; `holds` is the stream that holds the watermark back, and `needs` the
-    event time that this stream has to reach first (None: the watermark stands still for another reason, `why`).
+    `by` is the stream that holds it back, and `needs` the event time that this stream has to reach for what is waited
+    for (None: the watermark stands still for another reason, `why`).
     """
 
-    count: int
-    oldest: tuple[int, int] | None
     watermark: int | None
-    holds: str | None
+    by: str | None
     needs: int | None
     why: str | None
     zoned: bool
 
     def facts(self) -> dict[str, Any]:
         """For --json."""
-        start, end = self.oldest or (None, None)
         return {
-            "count": self.count,
-            "oldest_start": iso(start, self.zoned),
-            "oldest_end": iso(end, self.zoned),
             "watermark": iso(self.watermark, self.zoned),
-            "held_by": self.holds,
+            "held_by": self.by,
             "needs_event_time": iso(self.needs, self.zoned),
             "why": self.why,
         }
 
     def text(self) -> str:
+        """For people, the end of a sentence."""
+        now = f"the watermark is {iso(self.watermark, self.zoned) or 'not set yet'}"
+        if self.by is None:
+            return f"{now} ({self.why})" if self.why else now
+        held = f"{now}, held by stream {self.by} ({self.why})"
+        return held if self.needs is None else f"{held}: an event at {iso(self.needs, self.zoned)} or later moves it on"
+
+
+@dataclass(frozen=True)
+class OpenWindows:
+    """`count` windows with input and without a result yet; `oldest`: its start and end in microseconds since 1970.
+
+    The oldest is final at watermark `oldest[1]`.
+    """
+
+    count: int
+    oldest: tuple[int, int] | None
+    held: Held
+
+    def facts(self) -> dict[str, Any]:
+        """For --json."""
+        start, end = (iso(at, self.held.zoned) for at in self.oldest or (None, None))
+        return {"count": self.count, "oldest_start": start, "oldest_end": end, **self.held.facts()}
+
+    def text(self) -> str:
         """For people, in one or two sentences."""
         if self.oldest is None:
             return "no window is open"
-        start, end = (iso(at, self.zoned) for at in self.oldest)
+        start, end = (iso(at, self.held.zoned) for at in self.oldest)
         many = "1 window is open" if self.count == 1 else f"{self.count} windows are open"
-        now = iso(self.watermark, self.zoned) or "not set yet"
-        return f"{many}, the oldest {start} to {end}. Final at watermark {end}; the watermark is {now}{self._held()}"
-
-    def _held(self) -> str:
-        if self.holds is None:
-            return f" ({self.why})" if self.why else ""
-        held = f", held by stream {self.holds} ({self.why})"
-        return held if self.needs is None else f"{held}: an event at {iso(self.needs, self.zoned)} or later moves it on"
+        return f"{many}, the oldest {start} to {end}. Final at watermark {end}; {self.held.text()}"
 
 
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
@@ -80,8 +94,7 @@ def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     spans = {span for name in names for window in kinds for span in _spans(rule, head, root, name, window)}
     open_ones = [span for span in spans if head.watermark is None or span[1] > head.watermark]
     oldest = min(open_ones, key=lambda span: span[1], default=None)
-    holds, needs, why = _held_by(rule, head, oldest)
-    return OpenWindows(len(open_ones), oldest, head.watermark, holds, needs, why, zoned(rule, head))
+    return OpenWindows(len(open_ones), oldest, held(rule, head, oldest[1] if oldest else None))
 
 
 def timed(rule: Rule) -> dict[str, Stream]:
@@ -96,13 +109,13 @@ def state_table(rule: Rule, head: Head, root: Path, name: str) -> DeltaTable | N
 
 def still_needed(rule: Rule, head: Head, name: str, table: DeltaTable) -> str:
     """The condition for state rows of committed epochs that a window not yet final needs."""
-    since = None if head.watermark is None else needed_from(rule.query.windows, head.watermark)
-    if since is None:
+    if head.watermark is None or rule.query.lasts:
         return committed(head)
-    return f"{committed(head)} AND {_micros(rule, name, table)} >= {since}"
+    since = needed_from(rule.query.windows, head.watermark)
+    return committed(head) if since is None else f"{committed(head)} AND {micros(rule, name, table)} >= {since}"
 
 
-def _micros(rule: Rule, name: str, table: DeltaTable) -> str:
+def micros(rule: Rule, name: str, table: DeltaTable) -> str:
     """SQL for a kept row's event time in microseconds, which is how its column is stored."""
     time = rule.slices.time if name == SLICES and rule.slices else rule.event_times[name]
     assert time is not None
@@ -115,7 +128,7 @@ def _spans(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) ->
     table = state_table(rule, head, root, name)
     if table is None:
         return set()
-    at, size, slide = _micros(rule, name, table), window.size_us, window.slide_us
+    at, size, slide = micros(rule, name, table), window.size_us, window.slide_us
     # How far a row lies into the newest window that holds it; the windows before that one hold it while it fits in.
     into = f"(({at} - {window.offset_us}) % {slide} + {slide}) % {slide}"
     found = query(
@@ -128,13 +141,18 @@ def _spans(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) ->
     return {(start, start + size) for start in starts}
 
 
-def _held_by(rule: Rule, head: Head, oldest: tuple[int, int] | None) -> tuple[str | None, int | None, str | None]:
-    """The stream that holds the watermark, the event time it must reach for the oldest window, and why."""
-    lateness = {name: s.lateness_us for name, s in rule.streams.items() if s.lateness_us is not None}
+def held(rule: Rule, head: Head, until: int | None) -> Held:
+    """What holds the watermark of a rule that waits for it to reach `until`."""
+    return Held(head.watermark, *_held_by(rule, head, until), zoned(rule, head))
+
+
+def _held_by(rule: Rule, head: Head, until: int | None) -> tuple[str | None, int | None, str | None]:
+    """The stream that holds the watermark, the event time it must reach, and why."""
+    lateness = holding(rule, head.heard, head.entry.clock_ms * 1000)
     waiting = [name for name in lateness if head.maxima.get(name) is None]
     if waiting:
-        return waiting[0], oldest[1] + lateness[waiting[0]] if oldest else None, "it has no row yet"
-    snapshot = _in_snapshot(rule, head)
+        return waiting[0], None if until is None else until + lateness[waiting[0]], "it has no row yet"
+    snapshot = _in_snapshot(rule, head, head.heard.keys() - lateness.keys())
     if snapshot:
         return snapshot, None, "it is in its first snapshot, and the epoch that ends that moves the watermark"
     if not lateness:
@@ -143,9 +161,9 @@ def _held_by(rule: Rule, head: Head, oldest: tuple[int, int] | None) -> tuple[st
     holds = min(lateness, key=lambda name: (tops[name] or 0) - lateness[name])
     zone = zoned(rule, head)
     why = f"its newest event is of {iso(tops[holds], zone)}, its lateness {format_duration(lateness[holds])}"
-    return holds, oldest[1] + lateness[holds] if oldest else None, why
+    return holds, None if until is None else until + lateness[holds], why
 
 
-def _in_snapshot(rule: Rule, head: Head) -> str | None:
+def _in_snapshot(rule: Rule, head: Head, excused: Set[str]) -> str | None:
     lines = zip(sources(rule).items(), head.entry.offsets, strict=True)
-    return next((name for (name, source), line in lines if source.in_snapshot(line)), None)
+    return next((name for (name, source), line in lines if source.in_snapshot(line) and name not in excused), None)

@@ -75,7 +75,7 @@ class Plan:
         output.say(f"{self.rule.rule}: {self.rule.description}" if self.rule.description else self.rule.rule)
         for stream in self.streams:
             output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
-            for key in ("event_time", "lateness", "max_ahead", "where", "start", "distinct"):
+            for key in ("event_time", "lateness", "max_ahead", "idle_after", "where", "start", "distinct"):
                 output.say(f"  {key:<11} {stream[key] or '-'}")
         for lookup in self.lookups:
             output.say(f"\nlookup {lookup['name']}: {lookup['kind']} {lookup['address']}")
@@ -127,6 +127,7 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
         "event_time": f"{time.name}{made}" if time else None,
         "lateness": _length(stream.lateness_us),
         "max_ahead": _length(stream.max_ahead_us),
+        "idle_after": _length(stream.idle_after_us),
         "where": stream.where,
         "start": _start(stream.start),
         "distinct": _distinct(stream),
@@ -290,6 +291,7 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
         if stream.max_ahead_us is not None:
             yield f"streams.{name}.max_ahead", format_duration(stream.max_ahead_us)
     yield "qos", rule.qos
+    yield "late", rule.late
     for i, sink in enumerate(rule.sinks):
         yield f"sinks.{i}.qos", sink.qos
     yield from ((f"epoch.{key}", value) for key, value in rule.epoch.model_dump().items())

@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule
+    from floodmark.ledger.ledger import LedgerReader
 
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")]
 Keys = Annotated[
     list[str] | None, typer.Option("--key", help="COLUMN=VALUE: only rows with this value, as text; may be repeated.")
+]
+Epoch = Annotated[
+    int | None, typer.Option("--epoch", min=0, help="As of this epoch, of the newest generation; default: the newest.")
 ]
 Found = list[dict[str, Any]]
 
@@ -28,25 +32,29 @@ def state(
     name: options.RuleName,
     limit: Limit = 20,
     key: Keys = None,
+    epoch: Epoch = None,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
     """What a rule keeps: rows that a window not yet final needs, oldest epoch first; or values and totals by key.
 
-    Example: `floodmark state departure_delays --key origin=SFO --limit 5`
+    Example: `floodmark state departure_delays --key origin=SFO --limit 5`; of an earlier epoch: `--epoch 41`
     """
-    rule, head = _begun(rules, home.absolute(), name)
+    rule, ledger, head = _begun(rules, home.absolute(), name)
     if rule.process is None and not rule.query.stateful:
         return _nothing_kept(rule, as_json)
+    from floodmark.cli.earlier import kept_at
     from floodmark.cli.kept import kept, shown
 
-    found = {table: shown(one, key or [], limit) for table, one in kept(rule, head, home.absolute()).items()}
+    at, root = head.epoch if epoch is None else epoch, home.absolute()
+    now = kept(rule, head, root) if at == head.epoch else kept_at(ledger, root, at)
+    found = {table: shown(one, key or [], limit) for table, one in now.items()}
     if as_json:
         streams = {table: {"rows": count, "shown": rows} for table, (count, rows, _) in found.items()}
-        return output.document({"rule": name, "epoch": head.epoch, "streams": streams})
+        return output.document({"rule": name, "epoch": at, "streams": streams})
     for count, rows, what in found.values():
-        _print(rows, f"{name}: {count} {what} at epoch {head.epoch}")
+        _print(rows, f"{name}: {count} {what} at epoch {at}")
     return None
 
 
@@ -83,17 +91,18 @@ def _set_apart(kind: str, name: str, limit: int, folder: Path, root: Path, as_js
     from floodmark.ledger import tables
     from floodmark.ledger.home import Home
 
-    _, head = _begun(folder, root, name)
+    rule, _, head = _begun(folder, root, name)
     home = Home(root, name)
     table = tables.open_table({"late": home.late, "dead": home.dead}[kind])
     count, rows = (0, list[dict[str, Any]]()) if table is None else _first(table, committed(head), limit, "DESC")
     if as_json:
         return output.document({"rule": name, "epoch": head.epoch, "rows": count, "shown": rows})
-    return _print(rows, f"{name}: {count} {kind} rows at epoch {head.epoch}")
+    dropped = "; `late: drop`: they are counted, not kept" if (kind, rule.late) == ("late", "drop") else ""
+    return _print(rows, f"{name}: {count} {kind} rows at epoch {head.epoch}{dropped}")
 
 
-def _begun(folder: Path, root: Path, name: str) -> tuple[Rule, Head]:
-    """A rule and where it stands; refused where it has not run yet."""
+def _begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head]:
+    """A rule, its ledger and where it stands; refused where it has not run yet."""
     from floodmark.cli.selection import one
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
@@ -102,7 +111,7 @@ def _begun(folder: Path, root: Path, name: str) -> tuple[Rule, Head]:
     ledger = LedgerReader.load(Home(root, name).ledger)
     if ledger is None or ledger.head is None:
         raise Refused(f"rule {name} has not run yet: there is no ledger at {Home(root, name).ledger}")
-    return rule, ledger.head
+    return rule, ledger, ledger.head
 
 
 def _nothing_kept(rule: Rule, as_json: bool) -> None:

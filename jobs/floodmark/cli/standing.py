@@ -11,11 +11,13 @@ from deltalake import DeltaTable
 from floodmark.cli.kept import state_tables
 from floodmark.cli.openwindows import OpenWindows, open_windows, state_table
 from floodmark.cli.output import iso, size
+from floodmark.cli.waiting import Waiting, waiting
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.records import Commit, Head, Lost, Row, total
 from floodmark.core.rules import Rule
+from floodmark.core.watermark import holding
 from floodmark.core.zones import zoned
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.holder import holder_pid, holder_text
@@ -37,7 +39,10 @@ class StateSize:
 
 @dataclass(frozen=True)
 class Standing:
-    """Everything `status` tells of a rule. `fault`: why it cannot be told."""
+    """Everything `status` tells of a rule. `fault`: why it cannot be told.
+
+    `excused`: the streams that the watermark does not wait for, and the recorded clock since when they are silent.
+    """
 
     rule: str
     head: Head | None = None
@@ -47,6 +52,8 @@ class Standing:
     totals: dict[str, int] = field(default_factory=dict)
     state: dict[str, StateSize] = field(default_factory=dict)
     windows: OpenWindows | None = None
+    waiting: Waiting | None = None
+    excused: dict[str, int] = field(default_factory=dict)
     delivery: list[SinkDelivery] = field(default_factory=list)
     zoned: bool = True
     fault: FloodmarkError | None = None
@@ -70,7 +77,9 @@ class Standing:
             "lost_epochs": list(head.lost) if head else [],
             "totals": self.totals,
             "state": {name: asdict(found) for name, found in self.state.items()},
+            "excused": {name: {"silent_since": iso(at)} for name, at in self.excused.items()},
             "open_windows": self.windows.facts() if self.windows else None,
+            "waiting": self.waiting.facts() if self.waiting else None,
             "delivery": [asdict(sink) for sink in self.delivery],
             "kept_output": head.kept_output if head else False,
         }
@@ -87,6 +96,14 @@ class Standing:
             ("epoch", self._epoch()),
             ("watermark", iso(self.head.watermark, self.zoned) if self.head else None),
             ("windows", self.windows.text() if self.windows else None),
+            ("waiting", self.waiting.text() if self.waiting else None),
+            *(
+                (
+                    "excused",
+                    f"stream {name}: silent since {iso(at)}; the watermark does not wait for it until it speaks",
+                )
+                for name, at in self.excused.items()
+            ),
             ("open", self._open()),
             ("held by", self.holder),
             *(("behind", _behind(name, lag)) for name, lag in self.lag.items()),
@@ -134,11 +151,18 @@ def standing(rule: Rule, root: Path) -> Standing:
             totals=_totals(rows, head),
             state=_state(rule, head, root),
             windows=open_windows(rule, head, root) if head else None,
+            waiting=waiting(rule, head, root) if head else None,
+            excused=_excused(rule, head) if head else {},
             delivery=delivery(rule, head.kept_output if head else False),
             zoned=zoned(rule, head),
         )
     except FloodmarkError as fault:
         return Standing(rule.rule, fault=fault)
+
+
+def _excused(rule: Rule, head: Head) -> dict[str, int]:
+    waited_for = holding(rule, head.heard, head.entry.clock_ms * 1000)
+    return {name: at for name, at in head.heard.items() if name not in waited_for}
 
 
 def _newest(rows: list[Row]) -> Row | None:

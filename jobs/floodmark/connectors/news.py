@@ -69,13 +69,13 @@ def _why(rule: Rule, head: Head | None) -> str | None:
 
 def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | None:
     """Why a tick is due."""
-    if head is None or (close_until is None and rule.close_idle_after_us is None):
+    if head is None or (close_until is None and rule.close_idle_after_us is None and not head.heard):
         return None
     asked = None if close_until is None else micros_of(close_until, rule, zoned(rule, head))
     until = due(rule, head, time.time_ns() // 1000, asked)
     if until is not None and until == asked:
         return f"to close what is open until {close_until}"
-    return None if until is None else "nothing has come for so long that what is open is closed"
+    return None if until is None else "nothing has come for so long that the watermark goes on"
 
 
 def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[str, bool]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -41,6 +42,11 @@ class Counts(Record):
     folded: int = 0
 
 
+# When each stream that can be excused was last heard (`core.watermark`), in microseconds. Without such
+# streams it is left out, so the rows of older ledgers are read, and hash, as they did.
+Heard = Annotated[dict[str, int], Field(default_factory=dict, exclude_if=operator.not_)]
+
+
 class Pinned(Record):
     """The version of a lookup table in one epoch; `table`: its id."""
 
@@ -56,6 +62,7 @@ class Intent(Record):
     watermark_before: int | None
     watermark: int | None
     maxima: dict[str, int | None]
+    heard: Heard
     counts: dict[str, Counts]
     ticks: tuple[str, ...] = ()
     lookups: dict[str, Pinned] = Field(default_factory=dict)
@@ -86,6 +93,7 @@ class Commit(Record):
     entry: str
     watermark: int | None
     maxima: dict[str, int | None]
+    heard: Heard
     counts: dict[str, Counts] = Field(default_factory=dict)
     tables: dict[str, Written] = Field(default_factory=dict)
     table_ids: dict[str, str] = Field(default_factory=dict)
@@ -106,6 +114,7 @@ class Lost(Record):
     entry: str
     watermark: int | None
     maxima: dict[str, int | None]
+    heard: Heard
     counts: dict[str, Counts]
     lost: int
     lost_epochs: tuple[int, ...]
@@ -149,7 +158,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Head:
-    """Where a rule stands: the newest commit (or lost) row, the open intent if any, and a seal still at work."""
+    """Where a rule stands: the newest commit (or lost) row, the open intent if any, and a seal still at work.
+
+    `written`, `commits`: of each table the app transaction and the Delta version of the newest epoch that wrote it.
+    """
 
     seq: int
     hash: str
@@ -163,8 +175,10 @@ class Head:
     begun_with: Commit
     kept_output: bool = False
     written: dict[str, int] = field(default_factory=dict)
+    commits: dict[str, int] = field(default_factory=dict)
     table_ids: dict[str, str] = field(default_factory=dict)
     lost: tuple[int, ...] = ()
+    heard: dict[str, int] = field(default_factory=dict)
     open: Intent | None = None
     attempt: int = 0
     seal: Seal | None = None
@@ -178,6 +192,16 @@ def read_head(rows: Sequence[Row]) -> Head | None:
     head: Head | None = None
     for row in rows:
         head = follow(head, row)
+    return head
+
+
+def head_at(rows: Sequence[Row], epoch: int) -> Head:
+    """The head of the newest generation as it was when `epoch`, one of its own, had just ended."""
+    ends = (
+        row.kind in ("commit", "lost") and (row.generation, row.epoch) == (rows[-1].generation, epoch) for row in rows
+    )
+    head = read_head(rows[: list(ends).index(True) + 1])
+    assert head is not None
     return head
 
 
@@ -227,7 +251,9 @@ def _begin(head: Head | None, row: Row) -> Head:
         begun_with=commit,
         kept_output=commit.kept_output,
         written={name: written.version for name, written in commit.tables.items()},
+        commits={name: written.commit for name, written in commit.tables.items()},
         table_ids=commit.table_ids,
+        heard=commit.heard,
     )
 
 
@@ -255,6 +281,7 @@ def _commit(head: Head, row: Row) -> Head:
         _advanced(head, commit, row),
         rule=Rule.from_json(head.open.rule),
         written={**head.written, **{name: table.version for name, table in commit.tables.items()}},
+        commits={**head.commits, **{name: table.commit for name, table in commit.tables.items()}},
         table_ids={**head.table_ids, **commit.table_ids},
     )
 
@@ -272,6 +299,7 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         entry=Entry.parse(record.entry),
         watermark=record.watermark,
         maxima=record.maxima,
+        heard=record.heard,
         open=None,
         attempt=0,
     )

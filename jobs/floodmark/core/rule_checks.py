@@ -23,6 +23,8 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     """Every problem of a rule whose fields are valid one by one: the field it concerns, and what is wrong."""
     yield from _streams(rule)
     yield from _lookups(rule)
+    yield from _late(rule)
+    yield from _idle(rule)
     yield from _sinks(rule)
     yield from _upserts(rule)
     yield from _epoch(rule)
@@ -55,6 +57,28 @@ def _lookups(rule: Rule) -> Iterator[Problem]:
             yield ("lookups", name), f"expected a name that no stream has, found that of stream {streams[name.lower()]}"
         if rule.process is not None:
             yield ("lookups", name), "expected `sql` beside it: for a class lookup tables are not there yet"
+
+
+def _late(rule: Rule) -> Iterator[Problem]:
+    if rule.late == "drop" and all(stream.lateness_us is None for stream in rule.streams.values()):
+        yield ("late",), "expected a stream with `lateness` beside it: without one no row is late"
+
+
+def _idle(rule: Rule) -> Iterator[Problem]:
+    """A stream can be excused only where another one goes on, and something waits for the watermark."""
+    timed = [name for name, stream in rule.streams.items() if stream.event_time and stream.lateness_us is not None]
+    for name in (name for name, stream in rule.streams.items() if stream.idle_after_us is not None):
+        if name not in timed:
+            yield (
+                ("streams", name, "idle_after"),
+                "expected `event_time` and `lateness` beside it: else it is never waited for",
+            )
+        elif len(timed) < 2:
+            yield (
+                ("streams", name, "idle_after"),
+                "expected another stream with `event_time` and `lateness`, found none: to close windows while all "
+                "streams are silent there is `close_idle_after`, a key of the rule",
+            )
 
 
 def _expression(path: Field, expression: str) -> Iterator[tuple[Field, SqlAt]]:
@@ -186,6 +210,7 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     if rule.close_idle_after_us is not None and not (query.windows or query.collected):
         yield ("close_idle_after",), "expected a window or a JOIN in the SQL beside it: nothing else waits to be closed"
     if not (query.windows or query.collected):
+        yield from _needless(rule)
         return
     for name in query.streams:
         if rule.streams[name].lateness_us is None:
@@ -194,6 +219,15 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
                 "expected `lateness` (a duration such as 30 minutes; 0 seconds where rows come in order): "
                 "a window can only close when it is known how late rows may come",
             )
+
+
+def _needless(rule: Rule) -> Iterator[Problem]:
+    """What says how long to wait, where nothing waits."""
+    for name in (name for name, stream in rule.streams.items() if stream.idle_after_us is not None):
+        yield (
+            ("streams", name, "idle_after"),
+            "expected a window or a JOIN in the SQL beside it: nothing else waits for the watermark",
+        )
 
 
 def _windows(rule: Rule, query: Query) -> Iterator[tuple[Field, str | SqlAt]]:

@@ -37,7 +37,7 @@ SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
 LATER_RULE_KEYS = ("group", "expect")
-LATER_STREAM_KEYS = ("expect", "late", "close_idle_after", "idle_after")
+LATER_STREAM_KEYS = ("expect", "close_idle_after")
 LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -184,7 +184,7 @@ def _text_of(value: object) -> str:
 
 def _positive(us: int) -> int:
     if us <= 0:
-        raise ValueError("expected a duration longer than nothing")
+        raise ValueError("expected a duration above zero")
     return us
 
 
@@ -244,6 +244,7 @@ class WrittenStream(Written):
     event_time: Annotated[str | WrittenEventTime, BeforeValidator(_event_time)] | None = None
     lateness: Duration | None = None
     max_ahead: Duration | None = None
+    idle_after: Annotated[Duration, AfterValidator(_positive)] | None = None
     where: Filled | None = None
     start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
     distinct: WrittenDistinct | None = None
@@ -426,6 +427,13 @@ def _class(value: str) -> str:
     return value
 
 
+def _late(value: object) -> object:
+    if value not in ("keep", "drop"):
+        later = "; amend is not there yet" if value == "amend" else ""
+        raise ValueError(f"expected keep (late rows are set apart) or drop (they are counted){later}")
+    return value
+
+
 class WrittenRule(Written):
     """A Floodmark rule file."""
 
@@ -439,6 +447,7 @@ class WrittenRule(Written):
     unbounded: bool = False
     windows: Literal["rows", "slices"] | None = None
     close_idle_after: Duration | None = None
+    late: Annotated[Literal["keep", "drop"], BeforeValidator(_late)] = "keep"
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
@@ -473,6 +482,7 @@ class WrittenRule(Written):
             unbounded=self.unbounded,
             windows=self.windows,
             close_idle_after_us=self.close_idle_after,
+            late=self.late,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),
@@ -505,6 +515,7 @@ def _stream(written: WrittenStream, zone: str) -> Stream:
         event_time=EventTime(name=time) if isinstance(time, str) else time and EventTime(**time.model_dump()),
         lateness_us=written.lateness,
         max_ahead_us=ahead,
+        idle_after_us=written.idle_after,
         where=written.where,
         start=_start_at(written.start, zone),
         distinct=_distinct(written.distinct),

@@ -49,13 +49,14 @@ class Distinct(Model):
 
 
 class Stream(Model):
-    """A source. `lateness_us` and `max_ahead_us` are microseconds, and None without an event time."""
+    """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time."""
 
     kind: str
     address: str
     event_time: EventTime | None = None
     lateness_us: int | None = None
     max_ahead_us: int | None = None
+    idle_after_us: int | None = None
     where: str | None = None
     start: Literal["earliest", "latest"] | StartAt = "earliest"
     distinct: Distinct | None = None
@@ -166,6 +167,7 @@ class Rule(Model):
     unbounded: bool = False
     windows: Literal["rows", "slices"] | None = None
     close_idle_after_us: int | None = None
+    late: Literal["keep", "drop"] = "keep"
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from floodmark.core.durations import DAY, parse_duration
+from floodmark.core.watermark import advance, holding, later
 from floodmark.core.windows import RowSpec, SessionSpec, Spec, WindowSpec
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def due(rule: Rule, head: Head, clock: int, close_until: int | None) -> int | No
     """How far the watermark is to go without input: to where somebody asked for, or by the rule; None: nowhere."""
     if close_until is not None and (head.watermark is None or head.watermark < close_until):
         return close_until
-    return quiet_until(rule, head, clock)
+    return later(quiet_until(rule, head, clock), excused_until(rule, head, clock))
 
 
 def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
@@ -49,11 +50,22 @@ def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
     if after is None or head.watermark is None or head.open is not None or quiet < after:
         return None
     newest = max((at for at in head.maxima.values() if at is not None), default=head.watermark)
-    open_until = newest + max(map(_extent, rule.query.windows), default=0)
+    open_until = newest + max(map(extent, rule.query.windows), default=0)
     return head.watermark + quiet if head.watermark <= open_until else None
 
 
-def _extent(spec: Spec) -> int:
+def excused_until(rule: Rule, head: Head, clock: int) -> int | None:
+    """How far the watermark goes because a stream, silent until `clock`, holds it no longer; None: nothing is due.
+
+    Asked where nothing is new: so no first snapshot has rows left, and no stream any that would break its silence.
+    """
+    if not head.heard or head.open is not None:
+        return None
+    reached = advance(head.watermark, head.maxima, holding(rule, head.heard, clock), in_snapshot=False)
+    return None if reached == head.watermark else reached
+
+
+def extent(spec: Spec) -> int:
     """How far beyond a row a result can be that hangs on it; of a gap that a column gives, a day."""
     if isinstance(spec, WindowSpec):
         return spec.size_us + spec.after_us

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from floodmark.core.rules import Rule
 
 Maxima = Mapping[str, int | None]  # stream -> largest event time folded so far
+Heard = Mapping[str, int]  # stream with `idle_after` -> clock of the newest epoch that folded a row of it
 
 
 def merge(before: Maxima, seen: Maxima) -> dict[str, int | None]:
@@ -22,6 +27,25 @@ def advance(before: int | None, maxima: Maxima, lateness: Mapping[str, int], in_
         return before
     reached = min(top - lateness[name] for name, top in zip(lateness, tops, strict=True) if top is not None)
     return later(before, reached)
+
+
+def hear(before: Heard, speaking: Collection[str], clock: int) -> dict[str, int]:
+    """When each stream that can be excused was last heard, after an epoch of recorded clock `clock`."""
+    return {name: clock if name in speaking else at for name, at in before.items()}
+
+
+def excused(heard: Heard, idle_after: Mapping[str, int], timed: Collection[str], clock: int) -> set[str]:
+    """Of the streams that have a watermark, `timed`, those silent for as long as they declare; never all of them."""
+    silent = {name for name, after in idle_after.items() if clock - heard.get(name, clock) >= after}
+    return silent if silent < set(timed) else set()
+
+
+def holding(rule: Rule, heard: Heard, clock: int) -> dict[str, int]:
+    """The lateness of each stream that the watermark waits for at recorded clock `clock`."""
+    timed = {name: stream.lateness_us for name, stream in rule.streams.items() if stream.lateness_us is not None}
+    idle_after = {name: s.idle_after_us for name, s in rule.streams.items() if s.idle_after_us is not None}
+    silent = excused(heard, idle_after, timed, clock)
+    return {name: lateness for name, lateness in timed.items() if name not in silent}
 
 
 def later(one: int | None, other: int | None) -> int | None:

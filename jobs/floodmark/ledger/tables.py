@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable, QueryBuilder, Schema
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from floodmark.core.upserts import Effect
 from floodmark.errors import HistoryGone, ReplayDiffers
@@ -20,6 +21,7 @@ NEWEST = 10  # commits to look at first: the one looked for is nearly always amo
 # A checkpoint of a small log costs Spark two seconds, more than the epoch that it falls upon; Delta's default is 10.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
 _MOVES = ("add", "remove")
+_HOLDS_FROM = "holds_from"
 OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
 
 
@@ -198,6 +200,41 @@ def same_files(address: str, found: OurCommit, effect: Effect | None) -> None:
             f"{address}: by its log, commit {found.commit} added {found.added} rows and removed {found.removed}, which "
             f"is not what was computed ({effect}). Begin anew with `floodmark reset`"
         )
+
+
+def holding_from(epoch: int) -> str:
+    """What the commit of a rewrite says of itself: the table holds what is seen from `epoch` on, earlier epochs not."""
+    return json.dumps({_HOLDS_FROM: epoch})
+
+
+def as_of(address: str, since: int, epoch: int) -> DeltaTable:
+    """The table at the newest version that holds what `epoch` saw. `since`: the version that an epoch up to it wrote.
+
+    Raises HistoryGone where the table's log, or the files of that version, are not there any more.
+    """
+    try:
+        found = DeltaTable(address, version=_last_holding(address, since, epoch))
+    except (OSError, DeltaError) as fault:
+        raise HistoryGone(f"{address}: its log does not reach back to epoch {epoch} any more") from fault
+    files = (Path(address, unquote(path)) for path in values_of(found.get_add_actions()["path"]))
+    if not all(file.exists() for file in files):
+        raise HistoryGone(f"{address}: the files that epoch {epoch} saw are not there any more")
+    return found
+
+
+def _last_holding(address: str, since: int, epoch: int) -> int:
+    """The newest version before a rewrite took away what `epoch` saw."""
+    newest = DeltaTable(address).version()
+    gone = (version for version in range(since + 1, newest + 1) if _holds_from(_actions(address, version)) > epoch)
+    return next(gone, newest + 1) - 1
+
+
+def _holds_from(actions: list[dict[str, Any]]) -> float:
+    """The first epoch of which a commit leaves all in the table; a rewrite that does not say it ends all that was."""
+    if not any(action.get("remove", {}).get("dataChange") for action in actions):
+        return 0
+    said = next((action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action), None)
+    return json.loads(said)[_HOLDS_FROM] if said else math.inf
 
 
 def query(table: DeltaTable, sql: str) -> list[dict[str, Any]]:

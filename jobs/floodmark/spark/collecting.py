@@ -20,7 +20,7 @@ from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader, touched
 from floodmark.spark.planned import materialised
 
-HELD = f"{HIDDEN}held"
+HELD = "_held"  # whether a row is of an open window
 _PLACE, _ROWS, _CLOSED, _PART, _BEGUN, _ENDS = (
     f"{HIDDEN}{name}" for name in ("place", "rows", "closed", "part", "begun", "ends")
 )
@@ -30,7 +30,7 @@ class CollectedRows(Fold):
     def __init__(self, rule: Rule, shape: Shape, collected: Collected):
         super().__init__(rule, shape)
         self._how = collected
-        self._waiting, self._held = collected.stream, f"{collected.stream}_held"
+        self._waiting, self._held = collected.stream, collected.held
         self._columns = shape.streams[collected.stream].names
 
     @property

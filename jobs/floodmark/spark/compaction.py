@@ -28,7 +28,7 @@ def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Si
         if is_due(len(files), rows, dead):
             reach(rule, "compact.before", head.epoch)
             live = fold.live(name, _committed(session, fold, sites, head), head.watermark)
-            _rewrite(session, site, live.coalesce(files_for(rows - dead)))
+            _rewrite(session, site, live.coalesce(files_for(rows - dead)), head.epoch)
             reach(rule, "compact.after", head.epoch)
 
 
@@ -42,9 +42,10 @@ def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], hea
     return found
 
 
-def _rewrite(session: SparkSession, site: Site, live: DataFrame) -> None:
+def _rewrite(session: SparkSession, site: Site, live: DataFrame, epoch: int) -> None:
     refuse_leaked_transaction(session)
-    live.write.format("delta").mode("overwrite").save(site.address)
+    writer = live.write.format("delta").mode("overwrite")
+    writer.option("userMetadata", tables.holding_from(epoch)).save(site.address)
     session.sql(f"VACUUM delta.`{site.address}`")
 
 

@@ -30,7 +30,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
 from floodmark.core.records import Commit, Head, Intent, Pinned, Written, total
 from floodmark.core.ticks import watermark_of
-from floodmark.core.watermark import advance, later, merge
+from floodmark.core.watermark import advance, hear, holding, later, merge
 from floodmark.crashpoints import reach
 from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger import tables
@@ -172,9 +172,11 @@ class EpochFolder:
     def _intent(self, entry: Entry, batch: Batch) -> Intent:
         rule = self._plan.rule
         maxima = merge(self.head.maxima, batch.maxima)
-        lateness = {name: s.lateness_us for name, s in rule.streams.items() if s.lateness_us is not None}
-        lines = zip(sources(rule).values(), entry.offsets, strict=True)
-        in_snapshot = any(source.in_snapshot(line) for source, line in lines)
+        heard = self._heard(entry, batch)
+        lateness = holding(rule, heard, entry.clock_ms * 1000)
+        idle = heard.keys() - lateness.keys()
+        lines = zip(sources(rule).items(), entry.offsets, strict=True)
+        in_snapshot = any(source.in_snapshot(line) for (name, source), line in lines if name not in idle)
         ticks = self._ticks_of(entry)
         reached = advance(self.head.watermark, maxima, lateness, in_snapshot)
         return Intent(
@@ -184,8 +186,9 @@ class EpochFolder:
             ticks=ticks,
             lookups=self._pinned(),
             maxima=maxima,
+            heard=heard,
             counts=batch.counts,
-            rule=rule.to_json(),
+            rule=self.head.open.rule if self.head.open else rule.to_json(),  # an older Floodmark's has fewer fields
             rule_hash=rule.hash,
             zone=rule.timezone,
             ansi=rule.ansi,
@@ -194,6 +197,18 @@ class EpochFolder:
     def _pinned(self) -> dict[str, Pinned]:
         """The versions of lookup tables that the epoch reads: those of its first attempt."""
         return dict(self.head.open.lookups) if self.head.open is not None else pinned_now(self._plan.rule)
+
+    def _heard(self, entry: Entry, batch: Batch) -> dict[str, int]:
+        """When each stream that can be excused was last heard. One with input that is not read yet is not silent.
+
+        What is not read yet hangs on when one looks: a retry takes what its intent recorded.
+        """
+        if self.head.open is not None:
+            return self.head.open.heard
+        lines = zip(sources(self._plan.rule).items(), entry.offsets, strict=True)
+        waiting = {name for (name, source), line in lines if name in self.head.heard and source.news(line)}
+        folded = {name for name, counts in batch.counts.items() if counts.folded}
+        return hear(self.head.heard, waiting | folded, entry.clock_ms * 1000)
 
     def _ticks_of(self, entry: Entry) -> tuple[str, ...]:
         """What the epoch says of itself as a tick. A tick reads nothing: no other epoch ends where it began."""
@@ -228,7 +243,7 @@ class EpochFolder:
     def _own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
         """What goes to the rule's own tables."""
         counts = total(batch.counts)
-        late = self._set_apart(batch, (LATE,), counts.late, entry)
+        late = self._set_apart(batch, (LATE,), counts.late if self._plan.rule.late == "keep" else 0, entry)
         dead = self._set_apart(batch, (NO_TIME, AHEAD), counts.dead, entry)
         state = [Work(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()]
         return [Work(self._sites.late, late), Work(self._sites.dead, dead), *state]
@@ -285,6 +300,7 @@ class EpochFolder:
             entry=intent.entry,
             watermark=intent.watermark,
             maxima=intent.maxima,
+            heard=intent.heard,
             counts=intent.counts,
             tables=written,
             table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},

@@ -27,18 +27,20 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
         if tables.open_table(site.address) is None:
             make_state(session, plan, name, site, ledger.id)
         elif process and name in process.state:
-            _fit(session, plan, name, site)
+            assert ledger.head is not None
+            _fit(session, plan, name, site, ledger.head.epoch + 1)
 
 
-def _fit(session: SparkSession, plan: Plan, name: str, site: Site) -> None:
+def _fit(session: SparkSession, plan: Plan, name: str, site: Site, coming: int) -> None:
+    """`coming`: the epoch from which on the table has these columns."""
     rows = session.read.format("delta").load(site.address)
     wanted = plan.fold.tables[name]
     if _types(rows.schema) == _types(wanted):
         return
     _refuse_misfits(plan, name, rows.schema)
     refuse_leaked_transaction(session)
-    fitted = _fitted(rows, wanted)
-    fitted.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(site.address)
+    writer = _fitted(rows, wanted).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer.option("userMetadata", tables.holding_from(coming)).save(site.address)
 
 
 def _types(schema: StructType) -> list[tuple[str, str]]:

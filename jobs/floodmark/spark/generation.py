@@ -137,10 +137,13 @@ def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> Non
 def first_commit(plan: Plan, found: Sites, written: dict[str, Written], kept_output: bool = False) -> Commit:
     starts = tuple(source.start() for source in sources(plan.rule).values())
     shape = plan.fold.shape.streams
+    clock = int(time.time() * 1000)
+    idle = [name for name, stream in plan.rule.streams.items() if stream.idle_after_us is not None]
     return Commit(
-        entry=Entry(int(time.time() * 1000), starts).text(),
+        entry=Entry(clock, starts).text(),
         watermark=None,
         maxima=dict.fromkeys(shape),
+        heard=dict.fromkeys(idle, clock * 1000),
         table_ids=ids_of(found),
         tables=written,
         columns={name: [(f.name, f.dataType.simpleString()) for f in schema] for name, schema in shape.items()},

@@ -221,6 +221,7 @@ class RuleRun:
                 entry=intent.entry,
                 watermark=intent.watermark,
                 maxima=intent.maxima,
+                heard=intent.heard,
                 counts=intent.counts,
                 lost=counts.read - counts.filtered,
                 lost_epochs=(*head.lost, head.epoch + 1),

@@ -61,6 +61,11 @@ class Collected:
     read: str
     final: str
 
+    @property
+    def held(self) -> str:
+        """The state table with the rows of open windows."""
+        return f"{self.stream}_held"
+
 
 def collected_of(shape: Shape, root: Source) -> Collected | None:
     """How the query folds; None for one without such a window. Raises SqlAt for what cannot."""

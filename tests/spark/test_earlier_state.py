@@ -1,0 +1,94 @@
+"""`state --epoch N` is what `state` printed when epoch N was the newest, also before a rewrite, while that is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from support.flow import HOPPING, RUNNING, SESSIONS, SLICED, Flow, event
+from support.running import crash, run
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.core import compaction
+
+UPSERTED: dict[str, Any] = {"unbounded": True}
+KINDS: dict[str, dict[str, Any]] = {
+    "rows": {"sql": HOPPING},
+    "sessions": {"sql": SESSIONS},
+    "slices": {"sql": SLICED},
+    "totals": {"sql": RUNNING, "settings": UPSERTED},
+    "class": {"process": "totals:Totals"},
+}
+
+
+def flow_of(root: Path, kind: str) -> Flow:
+    flow = Flow(root, **KINDS[kind])
+    if kind == "totals":
+        flow.settings = {**UPSERTED, "sinks": [{"delta": flow.sink(), "key": ["k"]}]}
+    return flow
+
+
+def state(flow: Flow, *words: str) -> dict[str, Any]:
+    """Table by table how many rows there are, and the rows, sorted."""
+    found = json.loads(said(flow, 0, *words, "--limit", "1000", "--json"))
+    return {name: (one["rows"], sorted(map(json.dumps, one["shown"]))) for name, one in found["streams"].items()}
+
+
+def said(flow: Flow, code: int, *words: str) -> str:
+    places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
+    found = CliRunner().invoke(app, ["state", flow.name, *words], env=places)
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_epoch_reads_as_it_did_when_it_was_the_newest(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, kind: str
+) -> None:
+    monkeypatch.setattr(compaction, "MAX_FILES", 3)
+    flow, printed, of_a = flow_of(place, kind), [], []
+    for epoch in range(1, 9):
+        flow.arrive([event(25 * epoch + more, "ab"[more % 2], n=epoch + more) for more in range(4)])
+        if epoch in (3, 6):
+            assert crash(spark, flow, "state.after"), "the retry's rows are those of the first attempt"
+        run(spark, flow)
+        printed.append(state(flow))
+        of_a.append(state(flow, "--key", "k=a"))
+    assert [state(flow, "--epoch", str(epoch)) for epoch in range(1, 9)] == printed
+    assert [state(flow, "--epoch", str(epoch), "--key", "k=a") for epoch in range(1, 9)] == of_a
+    assert all(rows == (0, []) for rows in state(flow, "--epoch", "0").values())
+    assert "expected an epoch from 0 to 8" in said(flow, 2, "--epoch", "9")
+    _forget(flow, printed)
+
+
+def _forget(flow: Flow, printed: list[dict[str, Any]]) -> None:
+    """Once the files of old versions are gone, what is refused names the first epoch that still reads as it did."""
+    for table in printed[-1]:
+        DeltaTable(flow.place.state(1, table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    refused = said(flow, 2, "--epoch", "1")
+    first = int(refused.split("expected an epoch from ")[1].split(" on")[0])
+    assert 1 < first <= len(printed)
+    assert [state(flow, "--epoch", str(epoch + 1)) for epoch in range(first - 1, len(printed))] == printed[first - 1 :]
+    for epoch in range(1, first):
+        said(flow, 2, "--epoch", str(epoch))
+
+
+def test_state_of_before_an_edit_of_the_class_has_the_columns_of_then(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, "class")
+    flow.arrive([event(0, n=1)])
+    run(spark, flow)
+    flow.arrive([event(100, n=2)])
+    run(spark, flow)
+    before = state(flow)
+    assert before["last"][0] == 1
+    text = (flow.root / "rules" / flow.module).read_text()
+    flow.write_class(text.replace("n BIGINT, seen", "n BIGINT, more DATE, seen"))
+    flow.arrive([event(200, n=3)])
+    run(spark, flow)
+    assert state(flow, "--epoch", "2") == before
+    assert '"more"' in said(flow, 0, "--json")

@@ -1,0 +1,36 @@
+"""What becomes of late rows: set apart, or with `late: drop` only counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from support.flow import Flow, event, rows_of
+from support.running import crash, run
+
+from floodmark.ledger import tables
+
+
+def test_dropped_late_rows_are_counted_and_not_kept(spark: SparkSession, place: Path) -> None:
+    """The key may change between epochs; an epoch that is open is finished as it began."""
+    flow = Flow(place)
+    flow.arrive([event(100)])
+    run(spark, flow)
+    flow.arrive([event(10, "kept")])
+    assert crash(spark, flow, "late.before")
+    flow.settings["late"] = "drop"
+    flow.arrive([event(10, "dropped"), event(101), event(11, "dropped")])
+    run(spark, flow)
+    assert [row["k"] for row in rows_of(flow.place.late)] == ["kept"]
+    assert (flow.counts()["late"], flow.counts()["folded"]) == (3, 2)
+    version = _version(flow)
+    flow.arrive([event(12, "dropped")])
+    assert crash(spark, flow, "commit.before")
+    run(spark, flow)
+    assert (flow.counts()["late"], _version(flow)) == (4, version), "no commit was made for them"
+
+
+def _version(flow: Flow) -> int:
+    table = tables.open_table(flow.place.late)
+    assert table is not None
+    return table.version()
