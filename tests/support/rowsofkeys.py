@@ -15,7 +15,10 @@ Answer = Callable[[list[Row]], Iterable[tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Kind:
-    """A rule's SQL and settings, and the answer; `passed`: of rows that the watermark has passed, else of all."""
+    """A rule's SQL and settings, and the answer; `passed`: of rows that the watermark has passed, else of all.
+
+    `windows`: the answer is of windows of a minute that begin at the first column; those that are final count.
+    """
 
     sql: str
     answer: Answer
@@ -23,6 +26,7 @@ class Kind:
     stream: dict[str, Any] = field(default_factory=dict)
     key: tuple[str, ...] = ()
     passed: bool = True
+    windows: bool = False
 
 
 def micros(at: datetime) -> int:
@@ -94,6 +98,17 @@ def _distinct(rows: list[Row]) -> Iterator[tuple[Any, ...]]:
         seen[row["k"], row["n"]] = row["at"]
 
 
+def _by_minute(rows: list[Row]) -> Iterator[tuple[Any, ...]]:
+    """Counts and sums by k and minute."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        start = row["at"].replace(second=0, microsecond=0)
+        found.setdefault((start, row["k"]), []).append(row)
+    for (start, key), mine in found.items():
+        numbers = [row["n"] for row in mine if row["n"] is not None]
+        yield start, key, len(mine), sum(numbers) if numbers else None
+
+
 ENDLESS = {"unbounded": True}
 KINDS = {
     "count": Kind(
@@ -123,6 +138,15 @@ KINDS = {
         ENDLESS,
         key=("key",),
         passed=False,
+    ),
+    "amend": Kind(
+        """SELECT window.start AS start, k, count(*) AS c, sum(n) AS total FROM events
+           GROUP BY k, window(at, '1 minute')""",
+        _by_minute,
+        {"late": {"amend": "2 minutes"}},
+        key=("start", "k"),
+        passed=False,
+        windows=True,
     ),
     "distinct": Kind(
         "SELECT at, k, v, n FROM events",

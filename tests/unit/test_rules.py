@@ -151,7 +151,7 @@ def test_late_rows_are_kept_unless_the_rule_drops_them(load: Load, refused: Any)
     [problem] = refused(PLAIN + "late: drop\n")
     assert problem == "delays.yaml:5: late: expected a stream with `lateness` beside it: without one no row is late"
     [problem] = refused(GOOD + "late: amend\n")
-    assert problem.endswith("; amend is not there yet, found 'amend'")
+    assert problem.endswith("(those that are not later than that amend results), found 'amend'")
 
 
 def test_a_stream_can_be_excused_only_where_something_waits_for_the_watermark(load: Load, refused: Any) -> None:
@@ -228,8 +228,8 @@ def with_line(text: str, old: str, new: str) -> str:
             "  other: {delta: /lake/other, idle_after: 5 minutes}\n  flights:\n",
             "3: streams.other.idle_after: expected `event_time` and `lateness` beside it",
         ),
-        ("rule: delays", "rule: delays\nlate: amend", "2: late: expected keep (late rows are set apart) or drop"),
-        ("rule: delays", "rule: delays\nlate: [keep]", "2: late: expected keep (late rows are set apart) or drop"),
+        ("rule: delays", "rule: delays\nlate: amend", "2: late: expected keep (late rows are set apart), drop"),
+        ("rule: delays", "rule: delays\nlate: [keep]", "2: late: expected keep (late rows are set apart), drop"),
         # the name
         ("rule: delays", "rule: Delays", "1: rule: expected a name of at most 63 small letters, digits and _"),
         ("rule: delays", "rule: ../delays", "1: rule: expected a name of at most 63 small letters"),
@@ -623,7 +623,18 @@ sinks: [{delta: /lake/once}]
 """
 
 
-@pytest.mark.parametrize("text", [TOP, LOOKUP, DISTINCT])
+AMEND = """\
+rule: delays
+streams: {flights: {delta: /lake/flights, event_time: date, lateness: 5 minutes}}
+late: {amend: 7 days}
+sql: >-
+  SELECT window.end AS hour, origin AS o, count(*) AS n FROM flights
+  GROUP BY window(date, '1 hour', '5 minutes'), origin
+sinks: [{delta: /lake/hourly, key: [hour, o]}]
+"""
+
+
+@pytest.mark.parametrize("text", [TOP, LOOKUP, DISTINCT, AMEND])
 def test_rules_with_later_state(load: Load, text: str) -> None:
     assert load(text).query.stateful is (text is not LOOKUP)
     jsonschema.validate(plain(text), rules.json_schema())
@@ -646,6 +657,19 @@ def test_rules_with_later_state(load: Load, text: str) -> None:
         (LOOKUP, "/lake/named", "/lake/airports", "expected another address than that of lookup airports"),
         (LOOKUP, "airports}}", "airports, histroy: true}}", "unknown key 'histroy': did you mean 'history'?"),
         (LOOKUP, "{airports: {", "{a-b: {", "expected lookup names of letters, digits and _"),
+        (AMEND, "[hour, o]", "[hour]", "expected `key: [hour, o]`, the window and every column of the GROUP BY, found"),
+        (AMEND, "window.end AS hour, ", "", "add window.start"),
+        (AMEND, "7 days", "-1 day", "late.amend: expected"),
+        (AMEND, "{amend: 7 days}", "ammend", "late: expected keep"),
+        (AMEND, ", origin\n", ", origin HAVING count(*) > 1\n", "HAVING with `late: {amend: ...}`"),
+        (AMEND, ", origin\n", ", upper(origin)\n", "expected columns beside the window, found UPPER(origin)"),
+        (AMEND, "late:", "windows: slices\nlate:", "windows: expected `rows` or nothing"),
+        (
+            AMEND,
+            "window(date, '1 hour', '5 minutes')",
+            "session_window(date, '1 hour')",
+            "expected GROUP BY window(...)",
+        ),
         (DISTINCT, "[id]", "[]", "streams.flights.distinct.key: expected a list of at least one column"),
         (DISTINCT, "1 day", "0 seconds", "streams.flights.distinct.within: expected a duration above zero"),
         (DISTINCT, " event_time: date, lateness: 5 minutes,", "", "expected `event_time` beside it: a horizon is"),

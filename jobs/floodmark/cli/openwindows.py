@@ -111,7 +111,7 @@ def still_needed(rule: Rule, head: Head, name: str, table: DeltaTable) -> str:
     """The condition for state rows of committed epochs that a window not yet final needs."""
     if head.watermark is None or rule.query.lasts:
         return committed(head)
-    since = needed_from(rule.query.windows, head.watermark)
+    since = needed_from(rule.query.windows, head.watermark - (rule.amend_us or 0))
     return committed(head) if since is None else f"{committed(head)} AND {micros(rule, name, table)} >= {since}"
 
 

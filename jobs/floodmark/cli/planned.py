@@ -177,6 +177,8 @@ def _state(rule: Rule) -> Iterator[str]:
         yield from _window(window)
     yield from _how_windows_are_kept(rule)
     yield "emitted: each result, once, when it is final"
+    if rule.amend_us is not None:
+        yield f"amended: by rows that are late by no more than {format_duration(rule.amend_us)}; rows are kept for that"
     if rule.close_idle_after_us is not None:
         quiet = format_duration(rule.close_idle_after_us)
         yield f"closed by silence: a run without news {quiet} after the last epoch moves the watermark on"

@@ -33,6 +33,7 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ("sql", not same_sql or (old.process is None) != (new.process is None)),
         *(_process(old.process, new.process) if old.process and new.process else ()),
         ("windows", old.windows != new.windows and (old.slices is None) != (new.slices is None)),
+        ("late (amend)", old.amend_us != new.amend_us),
         ("qos", old.qos != new.qos or _sink_qos(old) != _sink_qos(new, only=old)),
         ("timezone", old.timezone != new.timezone),
         ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),

@@ -156,6 +156,8 @@ def _schedule(rule: Rule) -> Iterator[Problem]:
 
 
 def _process(rule: Rule, process: Process) -> Iterator[Problem]:
+    if rule.amend_us is not None:
+        yield ("late",), "expected keep or drop beside `process`: what a class has done is not amended"
     if rule.close_idle_after_us is not None:
         yield ("close_idle_after",), "expected `sql` with a window beside it: for a class it is not there yet"
     for name, stream in rule.streams.items():
@@ -207,6 +209,7 @@ def _sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
             yield ("lookups", name), f"expected a lookup table that the SQL reads, found {name}: read it or remove it"
     yield from _unbounded(rule, query)
     yield from _windows(rule, query)
+    yield from _amending(rule)
     if rule.close_idle_after_us is not None and not (query.windows or query.collected):
         yield ("close_idle_after",), "expected a window or a JOIN in the SQL beside it: nothing else waits to be closed"
     if not (query.windows or query.collected):
@@ -284,6 +287,27 @@ def _tops(rule: Rule, top: Top) -> Iterator[Problem]:
         )
     needed = [*zip(top.keys, top.outputs, strict=True), *([("row_number()", top.place)] if top.rows > 1 else [])]
     yield from _known_by(rule, needed, "every column of the PARTITION BY, and the place,")
+
+
+def _amending(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    """A result that is amended takes the place of the one before: a sink must know it by window and key."""
+    from floodmark.core.sql.amending import amended_of
+
+    if rule.amend_us is None:
+        return
+    if rule.windows == "slices":
+        yield ("windows",), "expected `rows` or nothing: with `late: {amend: ...}` windows are kept by their rows"
+    if any(stream.distinct for stream in rule.streams.values()):
+        yield (
+            ("late",),
+            "expected no `distinct` beside {amend: ...}: a late row would make rows that were read duplicates",
+        )
+    try:
+        needed = amended_of(rule.sql, rule.event_times, rule.lookups.keys())
+    except SqlAt as error:
+        yield ("sql",), error
+        return
+    yield from _known_by(rule, needed, "the window and every column of the GROUP BY")
 
 
 def _totals(rule: Rule, running: Running) -> Iterator[Problem]:

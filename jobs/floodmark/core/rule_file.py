@@ -428,10 +428,20 @@ def _class(value: str) -> str:
 
 
 def _late(value: object) -> object:
+    if isinstance(value, dict):
+        return WrittenAmend.model_validate(value)
     if value not in ("keep", "drop"):
-        later = "; amend is not there yet" if value == "amend" else ""
-        raise ValueError(f"expected keep (late rows are set apart) or drop (they are counted){later}")
+        raise ValueError(
+            "expected keep (late rows are set apart), drop (they are counted) or {amend: DURATION} (those that are not "
+            "later than that amend results)"
+        )
     return value
+
+
+class WrittenAmend(Written):
+    """Rows that are late by no more than `amend` take part in results that were final, and those are written again."""
+
+    amend: Annotated[Duration, AfterValidator(_positive)]
 
 
 class WrittenRule(Written):
@@ -447,7 +457,7 @@ class WrittenRule(Written):
     unbounded: bool = False
     windows: Literal["rows", "slices"] | None = None
     close_idle_after: Duration | None = None
-    late: Annotated[Literal["keep", "drop"], BeforeValidator(_late)] = "keep"
+    late: Annotated[Literal["keep", "drop"] | WrittenAmend, BeforeValidator(_late)] = "keep"
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
@@ -482,7 +492,8 @@ class WrittenRule(Written):
             unbounded=self.unbounded,
             windows=self.windows,
             close_idle_after_us=self.close_idle_after,
-            late=self.late,
+            late=late if isinstance(late := self.late, str) else "keep",
+            amend_us=None if isinstance(late, str) else late.amend,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),

@@ -168,6 +168,7 @@ class Rule(Model):
     windows: Literal["rows", "slices"] | None = None
     close_idle_after_us: int | None = None
     late: Literal["keep", "drop"] = "keep"
+    amend_us: int | None = None
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]
@@ -202,7 +203,7 @@ class Rule(Model):
 
         fixed = [spec for spec in self.query.windows if isinstance(spec, WindowSpec)]
         overlap = any(spec.size_us >= OVERLAPS * spec.slide_us for spec in fixed)
-        if not fixed or self.windows == "rows" or (self.windows is None and not overlap):
+        if not fixed or self.windows == "rows" or self.amend_us is not None or (self.windows is None and not overlap):
             return None
         try:
             return slices_of(self.query.sql if self._distinct else self.sql, self.event_times, self.lookups.keys())
@@ -215,6 +216,10 @@ class Rule(Model):
     def _distinct(self) -> dict[str, tuple[tuple[str, ...], int]]:
         found = ((name, stream.distinct) for name, stream in self.streams.items() if stream.event_time)
         return {name: (one.key, one.within_us) for name, one in found if one is not None}
+
+    def late_below(self, watermark: int | None) -> int | None:
+        """The event time below which a row is late, and results stand for good, at a watermark; microseconds."""
+        return None if watermark is None else watermark - (self.amend_us or 0)
 
     @property
     def event_times(self) -> dict[str, str | None]:

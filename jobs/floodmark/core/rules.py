@@ -326,6 +326,7 @@ def _known_keys(parent: Field) -> list[str]:
         "schedule": rule_file.WrittenAssets,
         "event_time": rule_file.WrittenEventTime,
         "start": rule_file.WrittenStart,
+        "late": rule_file.WrittenAmend,
         "distinct": rule_file.WrittenDistinct,
     }
     for part in parent:

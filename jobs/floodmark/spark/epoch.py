@@ -167,7 +167,7 @@ class EpochFolder:
     def _read(self, frame: DataFrame, entry: Entry) -> Batch:
         rule, shape = self._plan.rule, self._plan.fold.shape
         latest = latest_times(rule, shape, entry.clock_ms, zone_offset_ms(rule.timezone, entry.clock_ms))
-        return Batch(frame, rule, shape, Limits(self.head.watermark, latest))
+        return Batch(frame, rule, shape, Limits(rule.late_below(self.head.watermark), latest))
 
     def _intent(self, entry: Entry, batch: Batch) -> Intent:
         rule = self._plan.rule

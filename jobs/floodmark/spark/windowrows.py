@@ -41,30 +41,38 @@ class WindowRows(Fold):
         return newest is not None and (since is None or newest >= since)
 
     def _kept(self, batch: Batch, name: str, at: Moment) -> DataFrame:
-        kept = self._needed(name, batch.folded(name), at.after)
+        kept = self._needed(name, batch.folded(name), self.needed_from(at.after))
         return kept.selectExpr("*", f"{aside(f'{at.epoch}L', self._column(name))} AS _epoch")
 
     def _due(
         self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment
     ) -> DataFrame | None:
-        if at.after is None or not any(window.any_becomes_final(at.before, at.after) for window in self.windows):
+        low = self._low(batch, at)
+        if at.after is None or not any(window.any_becomes_final(low, at.after) for window in self.windows):
             return None
+        since = self._since(low)
         for name, reader in state.items():
-            rows, kept = batch.folded(name), reader(self.needed_from(at.before))
+            rows, kept = batch.folded(name), reader(since)
             if kept is not None:
-                rows = rows.unionByName(self._committed(kept, name, at))
+                rows = rows.unionByName(self._needed(name, at.committed(kept), since).drop("_epoch"))
             rows.where(self._before(name, self._cut(at.after))).createOrReplaceTempView(name)
-        return session.sql(at.sql(self._sql(at.before, at.after)))
+        return session.sql(at.sql(self._sql(low, at.after)))
+
+    def _low(self, batch: Batch, at: Moment) -> int | None:
+        """The watermark from which on results are due: an earlier one where a row comes to results that were final."""
+        earliest = batch.earliest() if at.before is not None and self.rule.amend_us is not None else None
+        return at.before if at.before is None or earliest is None else min(at.before, earliest)
 
     def _cut(self, after: int) -> int:
         """Rows at or after this event time are in no window that is final at `after`."""
-        since = self.needed_from(after) if self._tumbles else None
+        since = self._since(after) if self._tumbles else None
         return after if since is None else since
 
     @property
     def _tumbles(self) -> bool:
         """Whether a row is in one window only, whichever GROUP BY of the SQL it is for, and matters to no other."""
-        return len(set(self.windows)) == 1 and self.windows[0].tumbles and not self.rule.query.lasts
+        alone = len(set(self.windows)) == 1 and self.rule.amend_us is None and not self.rule.query.lasts
+        return alone and self.windows[0].tumbles
 
     def _sql(self, before: int | None, after: int) -> str:
         """The rule's SQL over the windows that become final.
@@ -81,29 +89,28 @@ class WindowRows(Fold):
     def _before(self, name: str, moment: int) -> str:
         return f"{self._column(name)} < {aside(self.instant(moment), self._column(name))}"
 
-    def _committed(self, kept: DataFrame, name: str, at: Moment) -> DataFrame:
-        """State rows of committed epochs that a window after the previous watermark holds."""
-        return self._needed(name, at.committed(kept), at.before).drop("_epoch")
-
-    def _needed(self, name: str, rows: DataFrame, watermark: int | None) -> DataFrame:
-        """The rows that something not yet final may need, as far as their event time tells."""
-        since = self.needed_from(watermark)
+    def _needed(self, name: str, rows: DataFrame, since: int | None) -> DataFrame:
+        """The rows from an event time on (None: all)."""
         return rows if since is None else rows.where(f"NOT ({self._before(name, since)})")
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         query = self.rule.query
         if watermark is None or not (query.sessions or query.lasts):
-            return self._needed(table, rows[table], watermark)
+            return self._needed(table, rows[table], self.needed_from(watermark))
         return live_rows(self.rule.query, table, self._column(table), rows, watermark, self._instant)
 
     def _column(self, name: str) -> str:
         return f"`{self.time_of(name)}`"
 
     def needed_from(self, watermark: int | None) -> int | None:
+        return self._since(self.rule.late_below(watermark))
+
+    def _since(self, watermark: int | None) -> int | None:
+        """An event time before which no result that is not final at `watermark` needs a row."""
         return None if watermark is None or self.rule.query.lasts else needed_from(self.windows, watermark)
 
     def since(self, batch: Batch, at: Moment) -> int | None:
-        return self.needed_from(at.before)
+        return self._since(self._low(batch, at))
 
     def time_of(self, table: str) -> str:
         """The event time of the stream whose rows the table keeps."""

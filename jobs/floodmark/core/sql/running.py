@@ -30,7 +30,7 @@ def running_of(shape: Shape, root: Source) -> Running:
     _check_alone(shape, grouped, root)
     keys = [_key(shape, grouped, item) for item in grouped.node.args["group"].expressions]
     kept, calls = aggregated(shape, grouped, [(key.name, key.sql("spark", comments=False)) for key in keys])
-    outputs = tuple(_shown(grouped, key) for key in keys)
+    outputs = tuple(shown_as(grouped, key) for key in keys)
     return Running(**vars(kept), outputs=outputs, final=over_totals(shape, grouped, calls))
 
 
@@ -58,7 +58,8 @@ def _key(shape: Shape, grouped: Select, item: exp.Expr) -> exp.Column:
     return column
 
 
-def _shown(grouped: Select, key: exp.Column) -> str | None:
+def shown_as(grouped: Select, key: exp.Column) -> str | None:
+    """The name under which the result shows a column that it groups by."""
     found = (item for item in grouped.node.expressions if _names(item.unalias(), key))
     return next((item.alias_or_name for item in found), None)
 
