@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -71,6 +73,13 @@ def test_an_intent_is_open_until_its_commit(ledger: Ledger) -> None:
     again = LedgerReader.load(ledger.address)
     assert again is not None and again.head == ledger.head
     assert again.head is not None and (again.head.epoch, again.head.entry.clock_ms) == (1, 1)
+
+
+def test_an_intent_from_before_there_were_digests_keeps_its_hash() -> None:
+    now = json.loads(intent(1).model_dump_json())
+    before = {**{name: value for name, value in now.items() if name != "digests"}, "format": 1}
+    text = json.dumps(before, separators=(",", ":"))
+    assert Intent.model_validate_json(text).digest == hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_a_retry_announces_the_same_intent_with_the_next_attempt(ledger: Ledger) -> None:

@@ -18,11 +18,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from floodmark.core.digests import Digest
 from floodmark.core.entry import Entry
 from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
-FORMAT = 1  # of the rows' bodies; a reader refuses a newer one
+FORMAT = 2  # of the rows' bodies; a reader refuses a newer one. 2: with digests
 
 Kind = Literal["commit", "intent", "lost", "seal"]
 
@@ -42,7 +43,10 @@ class Counts(Record):
 
 
 class Intent(Record):
-    """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds."""
+    """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds.
+
+    `digests`: of each stream's folded rows, in their event time alone.
+    """
 
     format: int = FORMAT
     entry: str
@@ -50,6 +54,7 @@ class Intent(Record):
     watermark: int | None
     maxima: dict[str, int | None]
     counts: dict[str, Counts]
+    digests: dict[str, Digest] = Field(default_factory=dict)
     ticks: tuple[str, ...] = ()
     lookups: dict[str, int] = Field(default_factory=dict)
     rule: str
@@ -60,19 +65,27 @@ class Intent(Record):
     @property
     def digest(self) -> str:
         """The intent's own hash; attempt, run and time stand outside of it."""
-        return _sha(self.model_dump_json())
+        return _sha(self.model_dump_json(exclude={"digests"} if self.format < 2 else None))
 
 
 class Written(Record):
-    """One table's part in an epoch. `version`: app transaction; `commit`: the Delta version that carries it."""
+    """One table's part in an epoch. `version`: app transaction; `commit`: the Delta version that carries it.
+
+    `digest`: of the rows in the files that the commit added; `results`: of those that an upsert merged.
+    """
 
     version: int
     commit: int
     rows: int
+    digest: Digest | None = None
+    results: Digest | None = None
 
 
 class Commit(Record):
-    """The only commit point of an epoch. `lost_epochs`: all of this generation, so that a reader needs no other row."""
+    """The only commit point of an epoch. `lost_epochs`: all of this generation, so that a reader needs no other row.
+
+    `digests`: the intent's; those of the tables stand in `tables`.
+    """
 
     format: int = FORMAT
     intent: str | None = None
@@ -87,7 +100,7 @@ class Commit(Record):
     kept_output: bool = False
     lost_epochs: tuple[int, ...] = ()
     output_rows: int = 0
-    digests: dict[str, str] = Field(default_factory=dict)
+    digests: dict[str, Digest] = Field(default_factory=dict)
     seconds: dict[str, float] = Field(default_factory=dict)
 
 
