@@ -94,7 +94,7 @@ def test_a_twin_that_commits_between_the_look_and_the_commit(
 ) -> None:
     begun = Appending(spark, site.address, APP)
     begun.write(numbers(spark, 1))
-    twin = sites.write(Work(site, numbers(spark, *range(rows))), Attempt(epoch, 2, "the intent"))
+    twin = sites.write(Work(site, numbers(spark, *range(1, rows + 1))), Attempt(epoch, 2, "the intent"))
 
     if wanted is None:
         assert sites._committed(begun, site, FIRST, 1) == twin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -106,6 +107,13 @@ def test_the_head_knows_when_streams_were_last_heard(tmp_path: Path) -> None:
     ledger.intend(planned)
     assert ledger.commit(commit(planned).model_copy(update={"heard": planned.heard})).heard == {"s": 5}
     assert read_head(ledger.rows) == ledger.head
+
+
+def test_an_intent_from_before_there_were_digests_keeps_its_hash() -> None:
+    now = json.loads(intent(1).model_dump_json())
+    before = {**{name: value for name, value in now.items() if name != "digests"}, "format": 1}
+    text = json.dumps(before, separators=(",", ":"))
+    assert Intent.model_validate_json(text).digest == hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_a_retry_announces_the_same_intent_with_the_next_attempt(ledger: Ledger) -> None:

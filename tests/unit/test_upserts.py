@@ -33,16 +33,12 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(how: dict[str, Any
 
 
 def test_an_effect_agrees_with_the_rows_of_the_files_that_it_moves() -> None:
-    effect = Effect(rows=9, inserted=2, updated=3, deleted=1).with_written(15, fed=False)
+    effect = Effect(rows=9, inserted=2, updated=3, deleted=1).with_written(15)
     assert (effect.changed, effect.copied) == (6, 10)
     assert effect.agrees(added=15, removed=14)
     assert not effect.agrees(added=15, removed=13)
     assert not effect.agrees(added=14, removed=14)
     assert Effect(9).agrees(0, 0)
-
-
-def test_rows_for_the_change_feed_are_no_rows_of_the_table() -> None:
-    assert Effect(rows=6, inserted=2, updated=3, deleted=1).with_written(15 + 9, fed=True).copied == 10
 
 
 def stats(least: Any, most: Any) -> str:

@@ -19,11 +19,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from floodmark.core.digests import Digest
 from floodmark.core.entry import Entry
 from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
-FORMAT = 1  # of the rows' bodies; a reader refuses a newer one
+FORMAT = 2  # of the rows' bodies; a reader refuses a newer one. 2: with digests
 
 Kind = Literal["commit", "intent", "lost", "seal"]
 
@@ -55,7 +56,10 @@ class Pinned(Record):
 
 
 class Intent(Record):
-    """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds."""
+    """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds.
+
+    `digests`: of each stream's folded rows, in their event time alone.
+    """
 
     format: int = FORMAT
     entry: str
@@ -64,6 +68,7 @@ class Intent(Record):
     maxima: dict[str, int | None]
     heard: Heard
     counts: dict[str, Counts]
+    digests: dict[str, Digest] = Field(default_factory=dict)
     ticks: tuple[str, ...] = ()
     lookups: dict[str, Pinned] = Field(default_factory=dict)
     rule: str
@@ -74,19 +79,27 @@ class Intent(Record):
     @property
     def digest(self) -> str:
         """The intent's own hash; attempt, run and time stand outside of it."""
-        return _sha(self.model_dump_json())
+        return _sha(self.model_dump_json(exclude={"digests"} if self.format < 2 else None))
 
 
 class Written(Record):
-    """One table's part in an epoch. `version`: app transaction; `commit`: the Delta version that carries it."""
+    """One table's part in an epoch. `version`: app transaction; `commit`: the Delta version that carries it.
+
+    `digest`: of the rows in the files that the commit added; `results`: of those that an upsert merged.
+    """
 
     version: int
     commit: int
     rows: int
+    digest: Digest | None = None
+    results: Digest | None = None
 
 
 class Commit(Record):
-    """The only commit point of an epoch. `lost_epochs`: all of this generation, so that a reader needs no other row."""
+    """The only commit point of an epoch. `lost_epochs`: all of this generation, so that a reader needs no other row.
+
+    `digests`: the intent's; those of the tables stand in `tables`.
+    """
 
     format: int = FORMAT
     intent: str | None = None
@@ -102,7 +115,7 @@ class Commit(Record):
     kept_output: bool = False
     lost_epochs: tuple[int, ...] = ()
     output_rows: int = 0
-    digests: dict[str, str] = Field(default_factory=dict)
+    digests: dict[str, Digest] = Field(default_factory=dict)
     seconds: dict[str, float] = Field(default_factory=dict)
 
 

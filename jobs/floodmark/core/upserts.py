@@ -35,10 +35,9 @@ class Effect:
         """Keys whose row is another one afterwards."""
         return self.inserted + self.updated + self.deleted
 
-    def with_written(self, rows: int, fed: bool) -> Effect:
-        """The same where so many rows were written; `fed`: the changes were told to the table's change feed, too."""
-        told = self.inserted + 2 * self.updated + self.deleted if fed else 0
-        return replace(self, copied=rows - self.inserted - self.updated - told)
+    def with_written(self, rows: int) -> Effect:
+        """The same where so many rows of the table were written."""
+        return replace(self, copied=rows - self.inserted - self.updated)
 
     def agrees(self, added: int, removed: int) -> bool:
         """Whether this is what files with so many rows, added to the table and removed from it, do."""

@@ -14,8 +14,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from floodmark.core.upserts import Effect
-from floodmark.errors import HistoryGone, ReplayDiffers
+from floodmark.errors import HistoryGone
 
 NEWEST = 10  # commits to look at first: the one looked for is nearly always among them
 # A checkpoint of a small log costs Spark two seconds, more than the epoch that it falls upon; Delta's default is 10.
@@ -178,28 +177,34 @@ def _ours(entry: dict[str, Any]) -> OurCommit | None:
     return OurCommit(entry) if text.startswith('{"app":') else None
 
 
-def same_effect(address: str, found: OurCommit, intent: str, rows: int) -> None:
-    """Raise ReplayDiffers unless the commit carries this intent and as many rows as this attempt computed."""
-    if found.metadata["intent"] != intent:
-        raise ReplayDiffers(
-            f"{address}: commit {found.commit} was written for another intent ({found.metadata['intent'][:12]}) than "
-            f"the ledger's ({intent[:12]}); the ledger was put back or edited. Begin anew with `floodmark reset`"
-        )
-    if found.rows != rows:
-        raise ReplayDiffers(
-            f"{address}: epoch {found.metadata['epoch']} wrote {found.rows} rows, computed again it has {rows}. "
-            "Likely: the source was rewritten, or the SQL depends on more than its input. "
-            "Begin anew with `floodmark reset`"
-        )
+def added_files(address: str, commit: int) -> list[str]:
+    """The entries, as JSON, of the files with which commit `commit` added rows.
+
+    Raises HistoryGone where the log entry or one of the files is not there any more.
+    """
+    try:
+        added = [action["add"] for action in _actions(address, commit) if "add" in action]
+    except OSError:
+        raise _gone(address, commit, "its log entry") from None
+    absent = _absent(address, [unquote(file["path"]) for file in added])
+    if absent:
+        raise _gone(address, commit, f"the file {absent[0]} (VACUUM removes files that a newer version replaced)")
+    return [json.dumps({"add": file}) for file in added]
 
 
-def same_files(address: str, found: OurCommit, effect: Effect | None) -> None:
-    """Raise ReplayDiffers unless the files that the commit moved have the effect that was computed (None: any)."""
-    if effect is not None and not effect.agrees(found.added, found.removed):
-        raise ReplayDiffers(
-            f"{address}: by its log, commit {found.commit} added {found.added} rows and removed {found.removed}, which "
-            f"is not what was computed ({effect}). Begin anew with `floodmark reset`"
-        )
+def _absent(address: str, paths: list[str]) -> list[str]:
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import FileType
+
+    found = DeltaStorageHandler(address).get_file_info(paths)
+    return [path for path, info in zip(paths, found, strict=True) if info.type == FileType.NotFound]
+
+
+def _gone(address: str, commit: int, what: str) -> HistoryGone:
+    return HistoryGone(
+        f"{address}: of commit {commit}, {what} is gone, so what it wrote cannot be compared; put it back, or begin "
+        "anew with `floodmark reset`"
+    )
 
 
 def holding_from(epoch: int) -> str:

@@ -9,13 +9,17 @@ has the app among its reads: whoever commits under the same app after it began m
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.core.digests import Digest
 from floodmark.core.upserts import Effect
+from floodmark.ledger import tables
+from floodmark.spark.digesting import HASH, Digesting
 
 # Somebody committed since the transaction began: as the same app, or to files that the transaction has read.
 CONFLICT = "io.delta.exceptions.Concurrent"
@@ -30,26 +34,65 @@ def files_for(rows: int) -> int:
 class Appending:
     """A transaction on the table at `address`, begun at the newest version, that writes as `app`.
 
-    `effect`: what a write does to rows that are there; None: nothing.
+    `exact`: its floating point is a copy of the input. `effect`: what a write does to rows that are there; None:
+    nothing. `digest`: of the rows written; `results`: of those that were merged, where that is not the same.
     """
 
-    def __init__(self, session: SparkSession, address: str, app: str):
+    def __init__(self, session: SparkSession, address: str, app: str, exact: bool = False):
         jvm: Any = session._jvm
         self._jvm, self._delta, self._app = jvm, jvm.org.apache.spark.sql.delta, app
+        self._session, self._address, self._exact = session, address, exact
         self._txn = self._delta.DeltaLog.forTable(session._jsparkSession, address).startTransaction()
         getattr(self._txn.readTxn(), "$plus$eq")(app)
         self._files = self._seq()
         self.effect: Effect | None = None
+        self.digest = Digest()
+        self.results: Digest | None = None
 
     def write(self, frame: DataFrame) -> int:
         """Write the rows to files that no version of the table names yet; returns how many rows there were.
 
         Files without rows stay out of the commit; VACUUM takes them.
         """
-        counted = Observation()
-        rows = frame.observe(counted, F.count(F.lit(1)).alias("rows"))
+        self.digest = self._written(frame, self._digesting(frame))
+        return self.digest.rows
+
+    def _written(self, frame: DataFrame, digesting: Digesting) -> Digest:
+        taken = Observation()
+        rows = digesting.hashed(frame).observe(taken, *digesting.measures()).drop(HASH)
         self._files = self._txn.writeFiles(rows._jdf)
-        return int(counted.get["rows"])
+        return digesting.digest(taken.get)
+
+    def compute(self, frame: DataFrame) -> int:
+        """The digest that a write of these rows would have, without the write; returns how many rows there are."""
+        self.digest = self._digesting(frame).of(frame)
+        return self.digest.rows
+
+    def held(self, commit: int) -> Digest:
+        """The digest of the rows in the files that commit `commit` of the table added.
+
+        Raises HistoryGone where a file, or the commit's log entry, is not there any more.
+        """
+        files = [self._delta.actions.Action.fromJson(line) for line in tables.added_files(self._address, commit)]
+        if not files:
+            return Digest()
+        rows = self._table(files)
+        return self._digesting(rows).of(rows)
+
+    def facts(self) -> dict[str, Any]:
+        """What the commit's metadata says of the rows."""
+        results = {} if self.results is None else {"results": self.results.model_dump()}
+        return {"digest": self.digest.model_dump(), **results, **(asdict(self.effect) if self.effect else {})}
+
+    def _digesting(self, frame: DataFrame) -> Digesting:
+        return Digesting(frame.schema, self._exact)
+
+    def _table(self, files: Sequence[Any]) -> DataFrame:
+        """The rows of some of the table's files, as the transaction sees them."""
+        none = self._jvm.scala.Option.empty()
+        frame = self._txn.deltaLog().createDataFrame(self._txn.snapshot(), self._seq(*files), False, none)
+        relation = frame.queryExecution().analyzed().relation()
+        return DataFrame(self._session._jsparkSession.baseRelationToDataFrame(relation), self._session)
 
     def commit(self, version: int, metadata: str) -> int | None:
         """Record (app, version), and the files written, in one commit.

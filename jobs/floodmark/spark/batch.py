@@ -17,11 +17,13 @@ from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampT
 
 from floodmark.connectors.columns import check_columns, needed
 from floodmark.connectors.registry import sources
+from floodmark.core.digests import Digest
 from floodmark.core.records import Counts
 from floodmark.core.rules import Rule, Stream
 from floodmark.core.sql.clock import at_clock
 from floodmark.errors import Refused, WrongColumn
 from floodmark.spark.constants import aside
+from floodmark.spark.digesting import HASH, Digesting
 from floodmark.spark.planned import relations
 
 KINDS = ("filtered", "no_time", "ahead", "late", "folded")  # a row's `_kind` is the place of one of them
@@ -179,14 +181,33 @@ def latest_times(rule: Rule, shape: Shape, clock_ms: int, zone_offset_ms: int) -
 
 
 class Batch:
-    """One epoch's rows, sorted. `counts` and `maxima` come from one pass; the frames are lazy."""
+    """One epoch's rows, sorted. `counts`, `maxima` and `digests` come from one pass; the frames are lazy."""
 
     def __init__(self, frame: DataFrame, rule: Rule, shape: Shape, limits: Limits):
         self._rule, self.shape, self._limits = rule, shape, limits
         self._frame = frame.withColumn("_kind", F.expr(self._kind()))
         self.counts: dict[str, Counts] = {}
         self.maxima: dict[str, int | None] = {}
-        self._take(self._frame.agg(*self._measures()).head())
+        self.digests: dict[str, Digest] = {}
+        hashed = reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
+        self._take(hashed.agg(*self._measures()).head())
+
+    @property
+    def _digesting(self) -> list[Digesting]:
+        """Of each stream's folded rows, in their event time: no other column is read here."""
+        return [
+            Digesting(
+                StructType([field for field in schema if self._is_time(name, field.name)]),
+                before=f"`{self.shape.prefix(name)}",
+                column=f"{HASH}{i}",
+                only=f"_s = {i} AND _kind = {FOLDED}",
+            )
+            for i, (name, schema) in enumerate(self.shape.streams.items())
+        ]
+
+    def _is_time(self, stream: str, column: str) -> bool:
+        time = self._rule.streams[stream].event_time
+        return time is not None and time.name.lower() == column.lower()
 
     def _kind(self) -> str:
         """One CASE for all streams: what becomes of a row."""
@@ -208,7 +229,7 @@ class Batch:
         for i in range(len(self.shape.streams)):
             found += [F.expr(f"count_if(_s = {i} AND _kind = {kind})").alias(f"{KINDS[kind]}{i}") for kind in EVERY]
             found.append(F.expr(f"max(CASE WHEN _s = {i} AND _kind = {FOLDED} THEN _t END)").alias(f"max{i}"))
-        return found
+        return found + [measure for digesting in self._digesting for measure in digesting.measures()]
 
     def _take(self, found: Row | None) -> None:
         assert found is not None
@@ -218,6 +239,7 @@ class Batch:
             read = filtered + dead + late + folded
             self.counts[name] = Counts(read=read, filtered=filtered, dead=dead, late=late, folded=folded)
             self.maxima[name] = found[f"max{i}"]
+            self.digests[name] = self._digesting[i].digest(found.asDict())
 
     def earliest(self) -> int | None:
         """The smallest event time of a folded row, in microseconds; in a pass of its own."""

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -63,22 +64,33 @@ class Sites:
 
 
 def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -> Sites:
-    def site(name: str, role: str, address: str, point: str, again: bool = False, how: Upsert | None = None) -> Site:
-        return Site(name, point, address, sites.app_id(ledger, generation, token, role), again, how)
+    def site(name: str, role: str, address: str, point: str, **how: Any) -> Site:
+        return Site(name, point, address, sites.app_id(ledger, generation, token, role), **how)
 
     def merged(sink: Sink) -> Upsert | None:
         return upsert_of(sink, plan.output.names)
 
     found = delta_sinks(plan.rule)
     return Sites(
-        {name: site(f"state/{name}", "state", home.state(generation, name), "state") for name in plan.fold.tables},
-        site("late", "late", home.late, "late"),
-        site("dead", "dead", home.dead, "dead"),
         {
-            address: site(f"sink/{address}", "sink", address, f"sink{i}", sink.qos == 1, merged(sink))
+            name: site(f"state/{name}", "state", home.state(generation, name), "state", exact=_copies_input(plan, name))
+            for name in plan.fold.tables
+        },
+        site("late", "late", home.late, "late", exact=True),
+        site("dead", "dead", home.dead, "dead", exact=True),
+        {
+            address: site(
+                f"sink/{address}", "sink", address, f"sink{i}", writes_again=sink.qos == 1, upsert=merged(sink)
+            )
             for i, (address, sink) in enumerate(found.items())
         },
     )
+
+
+def _copies_input(plan: Plan, name: str) -> bool:
+    """Whether a state table holds rows of a stream as they came, with their epoch."""
+    stream = plan.fold.shape.streams.get(name)
+    return stream is not None and plan.fold.tables[name].fields[:-1] == stream.fields
 
 
 def begin_first(session: SparkSession, plan: Plan, home: Home, run: str) -> Ledger:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from floodmark.core.digests import Digest
 from floodmark.core.records import Written
 from floodmark.core.recovery import SEAL, Step, before_write, version_of
-from floodmark.core.upserts import Effect, Upsert
+from floodmark.core.upserts import Upsert
 from floodmark.errors import Fenced, ReplayDiffers, WrongColumn
-from floodmark.ledger import tables
+from floodmark.ledger import comparing, tables
 from floodmark.ledger.tables import OurCommit
 from floodmark.spark.appending import Appending
 from floodmark.spark.session import refuse_leaked_transaction
@@ -33,7 +35,7 @@ def app_id(ledger: str, generation: int, token: str, role: str) -> str:
 class Site:
     """One table that an epoch may write. `name` stands in the ledger; `role` in the crash points.
 
-    `upsert`: how rows are merged into it; None: they are appended.
+    `upsert`: how rows are merged into it; None: they are appended. `exact`: its floating point is a copy of the input.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Site:
     app: str
     writes_again: bool = False
     upsert: Upsert | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,18 +71,18 @@ def write(work: Work, attempt: Attempt) -> Written | None:
     """Write the rows unless they are there; None where there are none. Raises what `before_write` raises."""
     site, frame = work.site, work.frame
     if frame is None:
-        return _compared(site, attempt, 0) if _step(site, attempt) is Step.COMPARE else None
+        return _compared(site, attempt, 0, None) if _step(site, attempt) is Step.COMPARE else None
     # Begun before the table is asked what it has recorded: so no commit can slip in between unseen.
     begun = _begin(frame.sparkSession, site, attempt)
     if _step(site, attempt) is Step.COMPARE:
-        return _compared(site, attempt, frame.count())
+        return _compared(site, attempt, begun.compute(frame), begun)
     rows = begun.write(frame)
     return _committed(begun, site, attempt, rows) if rows else None
 
 
 def _begin(session: SparkSession, site: Site, attempt: Attempt) -> Appending:
     if site.upsert is None:
-        return Appending(session, site.address, site.app)
+        return Appending(session, site.address, site.app, site.exact)
     return Upserting(session, site.address, site.app, site.upsert, f"{site.name}, epoch {attempt.epoch}")
 
 
@@ -95,34 +98,45 @@ def _version(site: Site, attempt: Attempt) -> int:
 def _committed(begun: Appending, site: Site, attempt: Attempt, rows: int) -> Written:
     """Commit what was written, and VERIFY what the log says of it."""
     version = _version(site, attempt)
-    commit = begun.commit(version, _said(site, version, attempt, begun.effect))
+    commit = begun.commit(version, _said(site, version, attempt, begun.facts()))
     if commit is not None:
         found = tables.commit_at(site.address, commit, site.app, version)
         if found is not None:  # else another process has put its own commit in the place of ours
-            tables.same_files(site.name, found, begun.effect)
-            return _verified(site, found, attempt, rows)
+            comparing.same_files(site.name, found, begun.effect)
+            return _with(_verified(site, found, attempt, rows), begun.digest, begun.results)
     elif tables.recorded_version(site.address, site.app) == version:  # a twin of this attempt's epoch was faster
-        return _compared(site, attempt, rows)
+        return _compared(site, attempt, rows, begun)
     raise Fenced(f"{site.name}: another writer came between; this attempt's write had no effect")
 
 
-def _compared(site: Site, attempt: Attempt, rows: int) -> Written:
-    """What an earlier attempt wrote, if it is what this one computed."""
+def _compared(site: Site, attempt: Attempt, rows: int, begun: Appending | None) -> Written:
+    """What an earlier attempt wrote, if it is what this one computed (`begun`; None: nothing).
+
+    At qos 1 a commit of this very attempt is a twin's, and its rows are not looked at.
+    """
     found = tables.our_commit(site.address, site.app, _version(site, attempt))
-    return _verified(site, found, attempt, rows)
+    verified = _verified(site, found, attempt, rows)
+    if begun is None or site.writes_again:
+        return verified
+    held = begun.held(found.commit)
+    comparing.same_rows(site.name, found, held, begun.digest, begun.results)
+    return _with(verified, held, begun.results)
+
+
+def _with(written: Written, digest: Digest, results: Digest | None) -> Written:
+    return written.model_copy(update={"digest": digest, "results": results})
 
 
 def _verified(site: Site, found: OurCommit, attempt: Attempt, rows: int) -> Written:
     """VERIFY: the commit that the table holds is of this intent, and has as many rows as this attempt computed."""
-    tables.same_effect(site.name, found, attempt.intent, rows)
+    comparing.same_effect(site.name, found, attempt.intent, rows)
     return Written(version=found.metadata["version"], commit=found.commit, rows=found.rows)
 
 
-def _said(site: Site, version: int, attempt: Attempt, effect: Effect | None = None) -> str:
+def _said(site: Site, version: int, attempt: Attempt, facts: Mapping[str, Any] | None = None) -> str:
     """The metadata that every commit of ours carries."""
     said = {"app": site.app, "version": version, "epoch": attempt.epoch, "attempt": attempt.number}
-    more = asdict(effect) if effect else {}
-    return json.dumps({**said, "intent": attempt.intent, **more}, separators=(",", ":"))
+    return json.dumps({**said, "intent": attempt.intent, **(facts or {})}, separators=(",", ":"))
 
 
 def seal(spark: SparkSession, site: Site) -> None:

@@ -17,12 +17,14 @@ from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import StructType
 
 from floodmark.core.keybounds import MEASURES, Bound, may_hold
 from floodmark.core.upserts import Effect, Upsert
 from floodmark.errors import InputFault, LedgerBroken
 from floodmark.spark import keyed
 from floodmark.spark.appending import Appending, files_for
+from floodmark.spark.digesting import Digesting
 from floodmark.spark.keyed import DELETE, INSERT, UPDATE
 from floodmark.spark.planned import materialised
 
@@ -37,7 +39,7 @@ class Upserting(Appending):
     def __init__(self, session: SparkSession, address: str, app: str, upsert: Upsert, where: str):
         """`where`: what errors begin with."""
         super().__init__(session, address, app)
-        self._session, self._upsert, self._where = session, upsert, where
+        self._upsert, self._where = upsert, where
 
     def write(self, frame: DataFrame) -> int:
         """Write the files that the rows change, none where they change nothing; returns how many rows there are.
@@ -50,8 +52,15 @@ class Upserting(Appending):
             self._merge(rows, checked)
         return int(checked["results"])
 
+    def compute(self, frame: DataFrame) -> int:
+        """The digest of the results, without the write; returns how many rows there are."""
+        return int(self._checked(keyed.one_for_each_key(frame, self._upsert))["results"])
+
     def _checked(self, rows: DataFrame) -> dict[str, Any]:
-        """`results`, `keys`: how many of each; the key that came most often; the bounds of the keys."""
+        """`results`, `keys`: how many of each; the key that came most often; the bounds of the keys.
+
+        Takes the digest of the rows that stay of each key, those that take a row away included.
+        """
         key = F.to_json(F.struct(*(F.col(f"row.{keyed.named(name)}").alias(name) for name in self._upsert.key)))
         measures = [
             F.count(F.lit(1)).alias("keys"),
@@ -59,7 +68,11 @@ class Upserting(Appending):
             F.max("times").alias("times"),
             F.max_by(key, "times").alias("key"),
         ]
-        found = _only(rows.agg(*measures, *self._extremes(rows))).asDict()
+        kind = rows.schema["row"].dataType
+        assert isinstance(kind, StructType)
+        digesting = Digesting(kind, before="row.`")
+        found = _only(digesting.hashed(rows).agg(*measures, *digesting.measures(), *self._extremes(rows))).asDict()
+        self.results = digesting.digest(found)
         if self._upsert.newest is None and found["keys"] and found["times"] > 1:
             raise InputFault(
                 f"{self._where}: expected one result for each key ({', '.join(self._upsert.key)}), found "
@@ -120,13 +133,6 @@ class Upserting(Appending):
             return [listed.get().apply(i) for i in range(listed.get().size())]
         return list(self._txn.snapshot().allFiles().collectAsList())
 
-    def _table(self, files: Sequence[Any]) -> DataFrame:
-        """The rows of some of the table's files, as the transaction sees them."""
-        none = self._jvm.scala.Option.empty()
-        frame = self._txn.deltaLog().createDataFrame(self._txn.snapshot(), self._seq(*files), False, none)
-        relation = frame.queryExecution().analyzed().relation()
-        return DataFrame(self._session._jsparkSession.baseRelationToDataFrame(relation), self._session)
-
     def _rewritten(self, effect: Effect, changes: DataFrame, touched: Sequence[Any]) -> Effect:
         """Write the rows to come, and what stays of the files that lose a row; these files go."""
         before = self._table(touched)
@@ -140,7 +146,14 @@ class Upserting(Appending):
             after = after.withColumn(keyed.CHANGE, F.lit(None).cast("string")).unionByName(feed)
         rows = super().write(after.coalesce(files_for(effect.changed + sum(map(_rows, touched)))))
         self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))
-        return effect.with_written(rows, fed)
+        return effect.with_written(rows)
+
+    def _digesting(self, frame: DataFrame) -> Digesting:
+        """What goes to the change feed is no row of the table."""
+        if keyed.CHANGE not in frame.columns:
+            return super()._digesting(frame)
+        rows = StructType([field for field in frame.schema if field.name != keyed.CHANGE])
+        return Digesting(rows, only=f"{keyed.CHANGE} IS NULL")
 
     def _sent(self, rows: DataFrame, count: int, *more: str) -> DataFrame:
         """The rows' keys for a join with the table: where they are few, every task gets a copy."""

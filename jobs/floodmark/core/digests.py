@@ -1,0 +1,77 @@
+"""Digests of rows, as values: two multisets of rows are the same where their digests are.
+
+A digest does not depend on the order of the rows, and digests of parts add up to that of the whole. What a row's hash
+is stands in docs/reference/digests.md; Spark computes it (`spark.digesting`), and the auditor once more without Spark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+CLOSE = 1e-9  # two sums of floating point agree where they differ by no more than this part of their size
+QUARTER = 16  # bits of a hash that are summed at a time, so that no sum of 64 bits overflows below 2**47 rows
+
+
+class Floats(BaseModel):
+    """A computed column of floating point: how many values are null and NaN, the sum and the sum of the magnitudes of
+    the others. The sums are Python's shortest text of a double, for JSON has no infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nulls: int
+    nans: int
+    sum: str
+    size: str
+
+    def agrees(self, other: Floats) -> bool:
+        within = CLOSE * max(float(self.size), float(other.size))
+        pairs = ((self.sum, other.sum), (self.size, other.size))
+        return (self.nulls, self.nans) == (other.nulls, other.nans) and all(_close(*pair, within) for pair in pairs)
+
+    def __str__(self) -> str:
+        return f"sum {self.sum} ({self.nulls} null, {self.nans} NaN)"
+
+
+class Digest(BaseModel):
+    """How many rows; the sums of the high and of the low 32 bits of each row's hash, unsigned, as decimal text.
+
+    `floats`: the columns of floating point whose values are not in the hashes, by their path.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rows: int = 0
+    high: str = "0"
+    low: str = "0"
+    floats: dict[str, Floats] = Field(default_factory=dict)
+
+    def differences(self, other: Digest) -> Iterator[str]:
+        """What tells two digests apart, in words; nothing where they agree. `other` is what was found now."""
+        if self.rows != other.rows:
+            yield f"rows: {self.rows}, now {other.rows}"
+        elif (self.high, self.low) != (other.high, other.low):
+            yield f"hash of the rows: {self}, now {other}"
+        for path in sorted({*self.floats, *other.floats}):
+            one, now = self.floats.get(path), other.floats.get(path)
+            if one is None or now is None or not one.agrees(now):
+                yield f"column {path}: {one}, now {now}"
+
+    def __str__(self) -> str:
+        return f"{int(self.high):x}/{int(self.low):x}"
+
+
+def digest_of(rows: int, quarters: Sequence[int | None], floats: dict[str, Floats]) -> Digest:
+    """`quarters`: sums of the hashes' bits 48 to 63, 32 to 47, 16 to 31 and 0 to 15; None: of no row."""
+    first, second, third, fourth = (quarter or 0 for quarter in quarters)
+    high, low = ((upper << QUARTER) + lower for upper, lower in ((first, second), (third, fourth)))
+    return Digest(rows=rows, high=str(high), low=str(low), floats=floats)
+
+
+def _close(one: str, other: str, within: float) -> bool:
+    left, right = float(one), float(other)
+    if not (math.isfinite(left) and math.isfinite(right)):
+        return left == right or (math.isnan(left) and math.isnan(right))
+    return abs(left - right) <= within
