@@ -88,6 +88,10 @@ def stateful(spark: SparkSession, table: Path, work: Path, epochs: int) -> float
     return time.monotonic() - begun
 
 
+def rows_in(spark: SparkSession, table: Path) -> int:
+    return spark.read.format("delta").load(str(table)).count()
+
+
 STATEFUL_CONF = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

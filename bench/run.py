@@ -1,9 +1,10 @@
 """`make bench`: one table from one run. Both sides of every ratio are measured here, in turn, on the same input.
 
-    python -m bench.run [--rows N] [--repeats N] [--only throughput,windows,small,state,cold]
+    python -m bench.run [--rows N] [--nexmark-events N] [--keys N] [--repeats N] [--only PART,...]
 
 The contenders share one JVM (driver memory 3 g), each warmed up on a smaller input; cells are medians, with the
-smallest and largest of the repeats beside them. Short of an aim, the table says so.
+smallest and largest of the repeats beside them. Nexmark's questions and the process class, which take long, run once.
+Short of an aim, the table says so.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from bench import contenders, small, state, windows
+from bench import contenders, processes, small, state, windows
 from bench.events import write_events
+from bench.questions import Questions
 from bench.table import Line, Measured, show
 from floodmark.core.rules import load_rule
 from floodmark.spark.session import root_session
@@ -26,7 +28,7 @@ from floodmark.spark.session import root_session
 KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)
 WARM_ROWS = 200_000
-PARTS = ("throughput", "windows", "small", "state", "cold")
+PARTS = ("throughput", "windows", "small", "state", "nexmark", "processes", "cold")
 
 
 class Bench:
@@ -101,7 +103,7 @@ class Bench:
 def told(*lines: Line) -> list[Line]:
     """The lines, said as soon as they are known: the whole takes long."""
     for line in lines:
-        print("measured:", line.what.strip(), line.time, line.ratio, line.aim, file=sys.stderr, flush=True)
+        print("measured:", line.what.strip(), line.time, line.ratio, line.aim, line.note, file=sys.stderr, flush=True)
     return list(lines)
 
 
@@ -120,6 +122,12 @@ def main() -> None:
     if "state" in given.only:
         lines += told(*state.touched_keys(bench.spark, bench.work(), given.repeats))
         lines += told(*state.small_epochs(bench.spark, bench.work()))
+    if "nexmark" in given.only:
+        questions = Questions(bench.spark, bench.stateful, bench.work)
+        for pair in questions.answered(bench.folder, given.nexmark_events):
+            lines += told(*pair)
+    if "processes" in given.only:
+        lines += told(*processes.keyed_state(bench.spark, bench.stateful, bench.work, given.keys))
     _stop(bench.spark)
     if "cold" in given.only:  # with no other JVM beside it
         lines += small.idle_run(bench.work(), 5) + small.cold_start(bench.work(), given.repeats)
@@ -137,6 +145,8 @@ def _stop(spark: SparkSession) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000, help="events for the throughput cells")
+    parser.add_argument("--nexmark-events", type=int, default=1_000_000, help="events for Nexmark's questions")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="keys for the process class")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS), help=", ".join(PARTS))
     return parser.parse_args()

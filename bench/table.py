@@ -23,29 +23,35 @@ class Measured:
 
     def text(self) -> str:
         low, high = min(self.seconds), max(self.seconds)
+        if len(self.seconds) == 1:
+            return _short(low)
         return f"{_short(self.median)} ({_short(low)} to {_short(high)})"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One row: what was measured, how long it took, rows a second, and how the other side compares with it."""
+    """One row: what was measured, how long it took, rows a second, how the other side compares with it, what to know.
+
+    `seconds`: the median.
+    """
 
     what: str
     time: str
     rate: str = ""
     ratio: str = ""
     aim: str = ""
+    note: str = ""
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, what: str, times: Measured, below: float | None = None) -> Line:
+    def of(cls, what: str, times: Measured, below: float | None = None, note: str = "") -> Line:
         """`below`: the aim, in seconds."""
-        return cls(what, times.text(), aim=_aim(times.median < below, f"< {_short(below)}") if below else "",
-                   seconds=times.median)  # fmt: skip
+        aim = _aim(times.median < below, f"< {_short(below)}") if below else ""
+        return cls(what, times.text(), aim=aim, note=note, seconds=times.median)
 
     @classmethod
-    def rate_of(cls, what: str, times: Measured, rows: int) -> Line:
-        return cls(what, times.text(), f"{rows / times.median:,.0f}", seconds=times.median)
+    def rate_of(cls, what: str, times: Measured, rows: int, note: str = "") -> Line:
+        return cls(what, times.text(), f"{rows / times.median:,.0f}", note=note, seconds=times.median)
 
     def against(self, ours: Measured, at_least: float | None = None) -> Line:
         """Put beside `ours`: how many times as fast ours is; `at_least`: the aim."""
@@ -60,6 +66,11 @@ class Line:
         return replace(self, ratio=f"{ratio:.2f}", aim=aim)
 
 
+def differing(theirs: int, ours: int) -> str:
+    """What to know of two sinks whose numbers of rows differ: what is final at the end, each side has its own rule."""
+    return "" if theirs == ours else f"{theirs:,} rows, of Floodmark {ours:,}"
+
+
 def _aim(met: bool, text: str) -> str:
     return f"{text} {'met' if met else 'MISSED'}"
 
@@ -69,6 +80,8 @@ def _short(seconds: float) -> str:
 
 
 def show(lines: list[Line], title: str) -> None:
-    print(f"\n{title}; median (smallest to largest); ratio: Floodmark's speed over this line's\n", flush=True)
-    columns = ("what", "time", "rows/s", "ratio", "aim")
-    output.table(columns, [(line.what, line.time, line.rate, line.ratio, line.aim) for line in lines])
+    print(
+        f"\n{title}; median (smallest to largest), or one run; ratio: Floodmark's speed over this line's\n", flush=True
+    )
+    columns = ("what", "time", "rows/s", "ratio", "aim", "note")
+    output.table(columns, [(line.what, line.time, line.rate, line.ratio, line.aim, line.note) for line in lines])

@@ -34,9 +34,8 @@ class Record:
         """Raises ValueError where `row` does not fit. A column that a dict leaves out is null."""
         given = self._given(row)
         try:
-            return tuple(
-                None if value is None else convert(value) for convert, value in zip(self._converts, given, strict=True)
-            )
+            pairs = zip(self._converts, given, strict=True)
+            return tuple([None if value is None else convert(value) for convert, value in pairs])
         except ValueError:
             self._name_the_column(given)
             raise
@@ -46,13 +45,13 @@ class Record:
         return dict(zip(self.names, self.values(values) if self._copies else values, strict=True))
 
     def _given(self, row: Any) -> Sequence[Any]:
-        if isinstance(row, Mapping):
-            if not row.keys() <= self._known:
-                self._refuse_unknown(row)
-            return [row.get(name) for name in self.names]
-        if not isinstance(row, (tuple, list)) or len(row) != len(self.names):
+        if isinstance(row, (tuple, list)) and len(row) == len(self.names):
+            return row
+        if not isinstance(row, Mapping):
             raise ValueError(f"expected a dict or a tuple of {', '.join(self.names)}, found {short(row)}")
-        return row
+        if not row.keys() <= self._known:
+            self._refuse_unknown(row)
+        return [row.get(name) for name in self.names]
 
     def _refuse_unknown(self, row: Mapping[Any, Any]) -> None:
         unknown = next(name for name in row if name not in self._known)
@@ -97,6 +96,8 @@ def _whole(name: str) -> Convert:
     limit = 1 << BITS[name]
 
     def convert(value: Any) -> int:
+        if type(value) is int and -limit <= value < limit:  # at once: the question for Integral takes ten times as long
+            return value
         if isinstance(value, bool) or not isinstance(value, Integral) or not -limit <= int(value) < limit:
             raise _wrong(f"a whole number that fits {name.upper()}", value)
         return int(value)
@@ -121,6 +122,8 @@ def _decimal(kind: Type) -> Convert:
 
 
 def _double(value: Any) -> float:
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         raise _wrong("a number", value)
     try:
