@@ -53,6 +53,8 @@ def _drain(spark: SparkSession, rule: Rule, checkpoint: Path, files: int) -> Non
         assert stream.event_time is not None
         late = f"{stream.lateness_us} microseconds"
         reader.load(stream.address).withWatermark(stream.event_time.name, late).createOrReplaceTempView(name)
+    for name, lookup in rule.lookups.items():
+        spark.read.format("delta").load(lookup.address).createOrReplaceTempView(name)
     results = spark.sql(TEXTS.get(rule.rule, rule.sql))
     writer = _writer(spark, rule, results).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()
