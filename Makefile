@@ -38,7 +38,7 @@ test-unit: setup ## the unit tests alone: seconds, without Spark or Airflow
 prove: setup ## all tests and the full crash matrix, which takes long
 	FLOODMARK_PROVE=1 $(PY) -m pytest -m "prove or not prove"
 
-bench: setup ## measure it beside plain Spark batch and Spark's own stateful streaming; takes about an hour
+bench: setup ## measure it beside plain Spark batch and Spark's own stateful streaming; takes some 40 minutes
 	$(PY) -m bench.run
 
 check: lint types imports ## ruff, mypy and the import contracts
