@@ -146,7 +146,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000, help="events for the throughput cells")
     parser.add_argument("--nexmark-events", type=int, default=1_000_000, help="events for Nexmark's questions")
-    parser.add_argument("--keys", type=int, default=1_000_000, help="keys for the process class")
+    parser.add_argument("--keys", type=int, default=200_000, help="keys for the process class")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS), help=", ".join(PARTS))
     return parser.parse_args()
