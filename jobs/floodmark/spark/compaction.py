@@ -14,7 +14,7 @@ from floodmark.ledger.tables import DataFile
 from floodmark.spark.appending import files_for
 from floodmark.spark.fold import Fold, Moment
 from floodmark.spark.session import refuse_leaked_transaction
-from floodmark.spark.sites import Site
+from floodmark.spark.sites import Site, rewriting
 from floodmark.spark.state import state_rows
 
 
@@ -28,7 +28,7 @@ def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Si
         if is_due(len(files), rows, dead):
             reach(rule, "compact.before", head.epoch)
             live = fold.live(name, _committed(session, fold, sites, head), head.watermark)
-            _rewrite(session, site, live.coalesce(files_for(rows - dead)))
+            _rewrite(session, site, live.coalesce(files_for(rows - dead)), head.epoch)
             reach(rule, "compact.after", head.epoch)
 
 
@@ -42,9 +42,9 @@ def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], hea
     return found
 
 
-def _rewrite(session: SparkSession, site: Site, live: DataFrame) -> None:
+def _rewrite(session: SparkSession, site: Site, live: DataFrame, epoch: int) -> None:
     refuse_leaked_transaction(session)
-    live.write.format("delta").mode("overwrite").save(site.address)
+    live.write.format("delta").mode("overwrite").option("userMetadata", rewriting(site, epoch)).save(site.address)
     session.sql(f"VACUUM delta.`{site.address}`")
 
 

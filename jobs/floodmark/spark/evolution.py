@@ -17,7 +17,7 @@ from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.generation import Plan, Sites, make_state
 from floodmark.spark.session import refuse_leaked_transaction
-from floodmark.spark.sites import Site
+from floodmark.spark.sites import Site, rewriting
 
 
 def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -> None:
@@ -27,18 +27,19 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
         if tables.open_table(site.address) is None:
             make_state(session, plan, name, site, ledger.id)
         elif process and name in process.state:
-            _fit(session, plan, name, site)
+            _fit(session, plan, name, site, ledger)
 
 
-def _fit(session: SparkSession, plan: Plan, name: str, site: Site) -> None:
+def _fit(session: SparkSession, plan: Plan, name: str, site: Site, ledger: Ledger) -> None:
     rows = session.read.format("delta").load(site.address)
     wanted = plan.fold.tables[name]
     if _types(rows.schema) == _types(wanted):
         return
     _refuse_misfits(plan, name, rows.schema)
     refuse_leaked_transaction(session)
-    fitted = _fitted(rows, wanted)
-    fitted.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(site.address)
+    assert ledger.head is not None
+    writer = _fitted(rows, wanted).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer.option("userMetadata", rewriting(site, ledger.head.epoch)).save(site.address)
 
 
 def _types(schema: StructType) -> list[tuple[str, str]]:

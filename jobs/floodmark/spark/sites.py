@@ -139,6 +139,11 @@ def _said(site: Site, version: int, attempt: Attempt, facts: Mapping[str, Any] |
     return json.dumps({**said, "intent": attempt.intent, **(facts or {})}, separators=(",", ":"))
 
 
+def rewriting(site: Site, epoch: int) -> str:
+    """The metadata of a commit that rewrites a state table after `epoch`; it records no version."""
+    return json.dumps({"app": site.app, "version": None, "epoch": epoch, "rewrite": True}, separators=(",", ":"))
+
+
 def seal(spark: SparkSession, site: Site) -> None:
     """Turn every later write under the site's app id into nothing, for good."""
     if tables.recorded_version(site.address, site.app) == SEAL:
