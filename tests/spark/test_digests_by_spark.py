@@ -64,7 +64,7 @@ def as_written(rows: DataFrame, place: Path) -> pa.Table:
     """The rows from a file that Spark has written."""
     folder = place / uuid4().hex
     rows.coalesce(1).write.parquet(str(folder))
-    return pa.concat_tables([pq.read_table(file) for file in folder.glob("*.parquet")])
+    return pa.concat_tables([pq.ParquetFile(file).read() for file in folder.glob("*.parquet")])
 
 
 def same(found: Digest, expected: rowhash.RowDigest) -> None:

@@ -1,0 +1,105 @@
+"""Each epoch by itself: its offsets go on where the last one ended, and every row that it read has gone somewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from floodmark.audit.chain import Epoch
+from floodmark.audit.facts import Finding
+
+NOWHERE = "-"
+PARTS = ("filtered", "dead", "late", "folded")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a Delta table: files of `version` up to position `index` are read; `snapshot`: of the whole table."""
+
+    table: str
+    version: int
+    index: int
+    snapshot: bool
+
+
+def balanced(epoch: Epoch) -> Iterator[Finding]:
+    """What does not hold of one epoch that has ended, or is open."""
+    for verdict, what in (*_offsets(epoch), *_rows(epoch), *_lost(epoch)):
+        yield Finding(verdict, what, epoch.generation, epoch.number)
+
+
+Told = Iterator[tuple[Literal["broken", "unknown"], str]]
+
+
+def places(body: Mapping[str, Any]) -> list[Place | None]:
+    """Where each stream stands by the entry of a row; None: nowhere yet. Raises ValueError for any other source."""
+    version, _, *lines = body["entry"].rstrip("\n").split("\n")
+    if version != "v1":
+        raise ValueError(f"an entry of version {version}")
+    return [None if line == NOWHERE else _place(line) for line in lines]
+
+
+def _place(line: str) -> Place:
+    found = json.loads(line)
+    try:
+        return Place(
+            str(found["reservoirId"]), int(found["reservoirVersion"]), int(found["index"]), found["isStartingVersion"]
+        )
+    except (KeyError, TypeError):
+        raise ValueError(f"an offset that is not of a Delta table: {line}") from None
+
+
+def _offsets(epoch: Epoch) -> Told:
+    try:
+        before, after = places(epoch.before), places(epoch.intent)
+    except ValueError as fault:
+        yield "unknown", f"the offsets cannot be compared: {fault}"
+        return
+    streams = epoch.intent["counts"]
+    if not len(before) == len(after) == len(streams):
+        yield "broken", f"{len(streams)} streams have {len(before)} offsets before and {len(after)} after"
+        return
+    for name, one, other in zip(epoch.rule["streams"], before, after, strict=True):
+        yield from _moved(name, one, other, streams[name]["read"])
+
+
+def _moved(name: str, one: Place | None, other: Place | None, read: int) -> Told:
+    if one == other:
+        if read:
+            yield "broken", f"stream {name}: {read} rows were read though its offset has not moved"
+    elif one is None or other is None:
+        if other is None:
+            yield "broken", f"stream {name}: its offset is gone"
+    elif one.table != other.table:
+        yield "broken", f"stream {name}: its offset went from table {one.table} to table {other.table}"
+    elif (other.version, other.index) < (one.version, one.index) or (other.snapshot and not one.snapshot):
+        yield "broken", f"stream {name}: its offset goes back, from {_shown(one)} to {_shown(other)}"
+
+
+def _shown(place: Place) -> str:
+    return f"version {place.version}, file {place.index}{' of the snapshot' if place.snapshot else ''}"
+
+
+def _rows(epoch: Epoch) -> Told:
+    for name, counts in epoch.intent["counts"].items():
+        parts = sum(counts[part] for part in PARTS)
+        if counts["read"] != parts:
+            shown = " + ".join(f"{counts[part]} {part}" for part in PARTS)
+            yield "broken", f"stream {name}: {counts['read']} rows were read, but {shown} are {parts}"
+
+
+def _lost(epoch: Epoch) -> Told:
+    """At qos 0 all that was not filtered counts as lost."""
+    if epoch.result != "lost":
+        return
+    counts = epoch.intent["counts"].values()
+    expected = sum(one["read"] - one["filtered"] for one in counts)
+    if epoch.end["lost"] != expected:
+        yield (
+            "broken",
+            f"{epoch.end['lost']} rows count as lost, expected {expected} (read, less filtered)",
+        )
+    if epoch.rule["qos"] != 0:
+        yield "broken", f"the epoch was given up as lost at qos {epoch.rule['qos']}"

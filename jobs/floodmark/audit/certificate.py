@@ -1,0 +1,115 @@
+"""The certificate: what the ledger and the tables' logs of one rule prove, and where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from floodmark.audit import reading
+from floodmark.audit.balance import balanced
+from floodmark.audit.chain import Generation, Story, chained
+from floodmark.audit.effects import Effects, Tally, address_of, ids_of, named_in
+from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
+
+PARTS = ("read", "filtered", "folded", "late", "dead")
+
+
+@dataclass
+class Certificate:
+    """`head`: hash of the ledger's newest row; whoever keeps it can tell later whether the ledger was rewritten."""
+
+    rule: str
+    deep: bool
+    ledger: str
+    rows: int
+    head: str
+    findings: list[Finding]
+    generations: list[Generation] = field(default_factory=list)
+    tables: dict[str, Tally] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(self.findings)
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, as JSON has it."""
+        return {
+            "rule": self.rule,
+            "verdict": self.verdict,
+            "deep": self.deep,
+            "ledger": {"id": self.ledger, "rows": self.rows, "head": self.head},
+            "generations": [_generation(one) for one in self.generations],
+            "tables": {name: asdict(tally) for name, tally in sorted(self.tables.items())},
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+def _generation(one: Generation) -> dict[str, Any]:
+    ended = [epoch for epoch in one.epochs if epoch.result != "open"]
+    committed = [epoch for epoch in ended if epoch.result == "committed"]
+    counts = [counts for epoch in committed for counts in epoch.end["counts"].values()]
+    return {
+        "generation": one.number,
+        "epochs": len(ended),
+        "open": len(one.epochs) - len(ended),
+        "attempts": sum(epoch.attempts for epoch in one.epochs),
+        "sealed": one.seal is not None,
+        "lost_epochs": [epoch.number for epoch in ended if epoch.result == "lost"],
+        "rows": {part: sum(one[part] for one in counts) for part in PARTS}
+        | {"lost": sum(epoch.end["lost"] for epoch in ended if epoch.result == "lost")},
+        "output": sum(epoch.end["output_rows"] for epoch in committed),
+    }
+
+
+def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
+    """The certificate of a rule whose ledger lies in `home`; None where it has none. Reads, and writes nothing."""
+    root = str(home / rule)
+    found = reading.read_ledger(f"{root}/ledger")
+    if found is None:
+        return None
+    ledger, rows = found
+    story = Story(rows)
+    head = rows[-1].hash if rows else ""
+    findings = [*chained(rows), *story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
+    certificate = Certificate(rule, deep, ledger, len(rows), head, findings, story.generations)
+    certificate.findings += _nothing(rows)
+    logs, unread = _logs(story, root)
+    certificate.findings += unread
+    effects = Effects(story, ledger, root, logs)
+    effects.check()
+    certificate.tables = effects.tallies
+    certificate.findings += effects.findings
+    if deep:
+        certificate.findings += _recomputed(effects, story, ledger)
+    return certificate
+
+
+def _nothing(rows: list[Row]) -> Iterator[Finding]:
+    if not rows:
+        yield Finding("unknown", "the ledger is empty: there is nothing to prove")
+
+
+def _logs(story: Story, root: str) -> tuple[dict[str, TableLog], list[Finding]]:
+    """The log of every table that the ledger knows, by address."""
+    logs, unread = {}, []
+    for generation in story.generations:
+        for table in ids_of(generation):
+            address = address_of(table, generation.number, root)
+            if address in logs:
+                continue
+            try:
+                logs[address] = reading.read_table(address)
+            except reading.UNREADABLE as fault:
+                logs[address] = TableLog(address, None)
+                what = f"the table at {address} cannot be read ({type(fault).__name__}: {fault})"
+                unread.append(Finding("broken", what, generation.number, table=table))
+    return logs, unread
+
+
+def _recomputed(effects: Effects, story: Story, ledger: str) -> Iterator[Finding]:
+    """Of the newest generation: what older ones wrote is in no table any more, or was proven in its time."""
+    from floodmark.audit.content import recompute
+
+    yield from recompute(effects, list(named_in(story.generations[-1], ledger)))

@@ -1,0 +1,202 @@
+"""The ledger by itself: rows chained by hash, and the epochs that they tell of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from floodmark.audit.facts import Finding, Row
+
+NEWEST_FORMAT = 2  # of the rows' bodies that this auditor knows
+
+
+@dataclass
+class Epoch:
+    """`result`: committed, lost or open. `intent`, `end`: bodies of its intent row and of the row that ended it."""
+
+    generation: int
+    number: int
+    intent: Mapping[str, Any]
+    intent_hash: str
+    attempts: int
+    before: Mapping[str, Any]
+    result: str = "open"
+    end: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.intent["rule"])
+        return found
+
+
+@dataclass
+class Generation:
+    """`begun`: body of the row that began it; `seal`: of the row that ended it, if any."""
+
+    number: int
+    token: str
+    begun: Mapping[str, Any]
+    epochs: list[Epoch] = field(default_factory=list)
+    seal: Mapping[str, Any] | None = None
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """Where it stands: the body of the newest row that ended an epoch, or that began the generation."""
+        ended = [epoch.end for epoch in self.epochs if epoch.result != "open"]
+        return ended[-1] if ended else self.begun
+
+
+def chained(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Numbers without gaps, each row with the hash of the one before and the hash of itself."""
+    seq, before = 0, ""
+    for row in rows:
+        if row.seq != seq + 1:
+            yield _broken(row, f"expected row {seq + 1} of the ledger, found row {row.seq}")
+        elif row.prev != before:
+            yield _broken(row, "the row does not carry the hash of the row before it")
+        if row.hash != hash_of(row):
+            yield _broken(row, "the row's hash is not that of its content: it was changed")
+        seq, before = row.seq, row.hash
+
+
+def hash_of(row: Row) -> str:
+    """SHA-256 of the other fields as JSON with sorted keys."""
+    fields = {name: value for name, value in row.__dict__.items() if name != "hash"}
+    return _sha(json.dumps(fields, sort_keys=True))
+
+
+def _intent_hash(row: Row, body: Mapping[str, Any]) -> str:
+    """SHA-256 of the body. One of format 1 that was announced again has `digests`, which were not there at first."""
+    if body["format"] > 1 or "digests" not in body:
+        return _sha(row.body)
+    first = {name: value for name, value in body.items() if name != "digests"}
+    return _sha(json.dumps(first, separators=(",", ":"), ensure_ascii=False))
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _broken(row: Row, what: str) -> Finding:
+    return Finding("broken", what, row.generation, row.epoch, row=row.seq)
+
+
+class Story:
+    """What the rows tell, in their order. `findings`: where one does not follow from those before it."""
+
+    def __init__(self, rows: Sequence[Row]):
+        self.generations: list[Generation] = []
+        self.findings: list[Finding] = []
+        for row in rows:
+            self._take(row)
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        return [epoch for generation in self.generations for epoch in generation.epochs]
+
+    def _take(self, row: Row) -> None:
+        try:
+            body = json.loads(row.body)
+        except ValueError:
+            return self._fault(row, "the row's body is no JSON")
+        if body.get("format", 0) > NEWEST_FORMAT:
+            what = f"the row has format {body['format']}, unknown to this version: audit with a newer Floodmark"
+            self.findings.append(Finding("unknown", what, row.generation, row.epoch, row=row.seq))
+            return None
+        try:
+            self._follow(row, body)
+        except (KeyError, TypeError, ValueError) as fault:
+            self._fault(row, f"the row cannot be read ({type(fault).__name__}: {fault})")
+        return None
+
+    def _fault(self, row: Row, what: str) -> None:
+        self.findings.append(_broken(row, what))
+
+    def _follow(self, row: Row, body: Mapping[str, Any]) -> None:
+        if row.kind == "commit" and row.epoch == 0:
+            self._begin(row, body)
+        elif not self.generations or self._now.number != row.generation or self._now.token != row.token:
+            self._fault(row, f"a {row.kind} of a generation that never began")
+        elif self._now.seal is not None:
+            self._fault(row, f"a {row.kind} after the generation was sealed")
+        else:
+            {"intent": self._intend, "commit": self._end, "lost": self._end, "seal": self._seal}[row.kind](row, body)
+
+    @property
+    def _now(self) -> Generation:
+        return self.generations[-1]
+
+    @property
+    def _open(self) -> Epoch | None:
+        epochs = self._now.epochs
+        return epochs[-1] if epochs and epochs[-1].result == "open" else None
+
+    def _begin(self, row: Row, body: Mapping[str, Any]) -> None:
+        seal = self._now.seal if self.generations else None
+        if self.generations and seal is None:
+            self._fault(row, "a generation begins though the one before it was not sealed")
+        if seal is not None and (seal["successor"], seal["token"]) != (row.generation, row.token):
+            self._fault(row, "a generation begins that no seal announced")
+        _check_tables(body)
+        self.generations.append(Generation(row.generation, row.token, body))
+
+    def _intend(self, row: Row, body: Mapping[str, Any]) -> None:
+        again, number = self._open, len(self._now.epochs) + 1
+        if again is not None:
+            self._intend_again(row, body, again)
+            return
+        if row.epoch != number or row.attempt != 1:
+            self._fault(row, f"expected epoch {number}, attempt 1, found epoch {row.epoch}, attempt {row.attempt}")
+        before = self._now.last
+        _check_rule(body)
+        self._now.epochs.append(Epoch(row.generation, row.epoch, body, _intent_hash(row, body), row.attempt, before))
+        if body["watermark_before"] != before["watermark"]:
+            self._fault(row, f"the watermark before: {body['watermark_before']}, the ledger had {before['watermark']}")
+        if _sinks_back(before["watermark"], body["watermark"]):
+            self._fault(row, f"the watermark goes back, from {before['watermark']} to {body['watermark']}")
+
+    def _intend_again(self, row: Row, body: Mapping[str, Any], epoch: Epoch) -> None:
+        if (row.epoch, row.attempt) != (epoch.number, epoch.attempts + 1):
+            self._fault(row, f"expected epoch {epoch.number}, attempt {epoch.attempts + 1}, found epoch {row.epoch}, "
+                        f"attempt {row.attempt}")  # fmt: skip
+        if _intent_hash(row, body) != epoch.intent_hash:
+            self._fault(row, "the epoch was planned anew while its intent was open")
+        epoch.attempts = row.attempt
+
+    def _end(self, row: Row, body: Mapping[str, Any]) -> None:
+        epoch = self._open
+        if epoch is None or row.epoch != epoch.number:
+            self._fault(row, f"a {row.kind} of epoch {row.epoch} without its intent")
+            return
+        if row.kind == "commit":
+            _check_tables(body)
+        epoch.result, epoch.end = {"commit": "committed", "lost": "lost"}[row.kind], body
+        if body["intent"] != epoch.intent_hash:
+            self._fault(row, "the row names another intent than the epoch's")
+        for name in ("entry", "watermark", "maxima", "counts"):
+            if body[name] != epoch.intent[name]:
+                self._fault(row, f"`{name}` is not what the intent says")
+
+    def _seal(self, row: Row, body: Mapping[str, Any]) -> None:
+        self._now.seal = body
+
+
+def _check_tables(body: Mapping[str, Any]) -> None:
+    """Raise KeyError, TypeError or ValueError where what is looked for later is not there."""
+    _ = body["output_rows"], body["table_ids"]
+    for written in body["tables"].values():
+        _ = int(written["version"]), int(written["commit"]), int(written["rows"])
+
+
+def _check_rule(body: Mapping[str, Any]) -> None:
+    """The same of an intent."""
+    rule = json.loads(body["rule"])
+    _ = rule["qos"], rule["streams"], [(sink["kind"], sink["address"], sink["qos"]) for sink in rule["sinks"]]
+    _ = [counts[part] for counts in body["counts"].values() for part in ("read", "filtered", "dead", "late", "folded")]
+
+
+def _sinks_back(before: int | None, after: int | None) -> bool:
+    return before is not None and (after is None or after < before)

@@ -1,0 +1,320 @@
+"""The ledger against the tables' logs: every commit that it names is there, once, and there is no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from floodmark.audit.chain import Epoch, Generation, Story
+from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+
+ATTEMPTS = 1 << 20  # app versions of one epoch
+SEAL = (1 << 63) - 1
+OWN = ("late", "dead")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A commit that the ledger names. `written`: what it says of it; `intent`: the hash that the commit must carry."""
+
+    table: str
+    generation: int
+    epoch: int
+    app: str
+    intent: str
+    written: Mapping[str, Any]
+
+    @property
+    def version(self) -> int:
+        return int(self.written["version"])
+
+    @property
+    def commit(self) -> int:
+        return int(self.written["commit"])
+
+    def finding(self, what: str) -> Finding:
+        return Finding("broken", what, self.generation, self.epoch, self.table, self.commit)
+
+
+@dataclass
+class Tally:
+    """What was found of one table. `repeated`: commits of earlier attempts at qos 1; `rewrites`: of its state."""
+
+    named: int = 0
+    seen: int = 0
+    pruned: int = 0
+    repeated: int = 0
+    pending: int = 0
+    rewrites: int = 0
+    recomputed: int = 0
+
+
+@dataclass
+class Effects:
+    """What the logs say to a ledger's story. `root`: the rule's home; `logs`: by address."""
+
+    story: Story
+    ledger: str
+    root: str
+    logs: Mapping[str, TableLog]
+    findings: list[Finding] = field(default_factory=list)
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    _begins: dict[str, int] = field(default_factory=dict)
+    _missing: dict[str, Named] = field(default_factory=dict)
+
+    def check(self) -> None:
+        for generation in self.story.generations:
+            for named in named_in(generation, self.ledger):
+                self._check_named(named)
+            for epoch in generation.epochs:
+                self.findings += _complete(epoch)
+        self._tell_once()
+        for address, names in self._names().items():
+            self._check_log(address, names)
+
+    def tally(self, table: str) -> Tally:
+        return self.tallies.setdefault(table, Tally())
+
+    def log(self, table: str, generation: int) -> TableLog:
+        return self.logs[address_of(table, generation, self.root)]
+
+    def _names(self) -> dict[str, str]:
+        """Address → the ledger's name, of every table that it has ever known."""
+        return {
+            address_of(table, generation.number, self.root): table
+            for generation in self.story.generations
+            for table in ids_of(generation)
+        }
+
+    def _check_named(self, named: Named) -> None:
+        log, tally = self.log(named.table, named.generation), self.tally(named.table)
+        tally.named += 1
+        entry = log.at(named.commit)
+        if log.id is None:
+            self._missing.setdefault(log.address, named)
+        elif named.commit < log.first:
+            tally.pruned += 1
+            self._begins[named.table] = log.first
+        elif entry is None:
+            what = f"the ledger names commit {named.commit}, the log ends at {log.last}"
+            if named.commit <= log.last:
+                what = f"the log has no entry {named.commit}, though it has older and newer ones"
+            self.findings.append(named.finding(what))
+        else:
+            tally.seen += 1
+            self.findings += _carried(named, entry)
+
+    def _tell_once(self) -> None:
+        """What would be said of many commits is said once for their table."""
+        for address, named in self._missing.items():
+            self.findings.append(named.finding(f"there is no table at {address}"))
+        for table, first in self._begins.items():
+            what = f"{self.tally(table).pruned} of its commits cannot be looked up: the log begins at version {first}"
+            self.findings.append(Finding("unknown", what, table=table, commit=first))
+
+    def _check_log(self, address: str, table: str) -> None:
+        log = self.logs[address]
+        expected = {id_ for g in self.story.generations for name, id_ in ids_of(g).items()
+                    if address_of(name, g.number, self.root) == address}  # fmt: skip
+        if log.id is not None and {log.id} != expected:
+            what = f"the table has id {log.id}, the ledger has written to {', '.join(sorted(expected))}"
+            self.findings.append(Finding("broken", what, table=table))
+        self.findings += _ascending(log, table)
+        self.findings += _holes(log, table)
+        self.findings += _absent(log, table)
+        known = self._known(address)
+        for entry in _owned(log, self.ledger):
+            self._check_unnamed(table, entry, known)
+
+    def _known(self, address: str) -> dict[tuple[str, int], int]:
+        """(app, version) → commit, as the ledger names them."""
+        return {
+            (named.app, named.version): named.commit
+            for generation in self.story.generations
+            for named in named_in(generation, self.ledger)
+            if address_of(named.table, named.generation, self.root) == address
+        }
+
+    def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int]) -> None:
+        ours = [(app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.ledger}/")]
+        for app, version in ours:
+            if known.get((app, version)) != entry.version:
+                self._check_extra(table, entry, app, version, known.get((app, version)))
+        if not ours and entry.changes:
+            self._check_foreign(table, entry)
+
+    def _check_extra(self, table: str, entry: LogEntry, app: str, version: int, twin: int | None) -> None:
+        """A commit of ours that the ledger does not name: only some are no fault."""
+        generation = next((g for g in self.story.generations if app.split("/")[2] == f"g{g.number}-{g.token}"), None)
+        why = "of a generation that the ledger does not know" if generation is None else ""
+        if generation is not None:
+            excused = _excused(generation, version, table, self.tally(table))
+            why = "" if excused else f"of epoch {version // ATTEMPTS} that the ledger does not name"
+        elif self._successor(app):
+            return
+        if why and twin is not None:
+            why = f"of epoch {version // ATTEMPTS} once more: the ledger names commit {twin}"
+        if why:
+            number = generation.number if generation else None
+            epoch = None if version == SEAL else version // ATTEMPTS
+            self.findings.append(Finding("broken", f"a commit {why}", number, epoch, table, entry.version))
+
+    def _successor(self, app: str) -> bool:
+        """Whether the app is that of a generation that has been announced and has not begun."""
+        seal = self.story.generations[-1].seal
+        return seal is not None and app.split("/")[2] == f"g{seal['successor']}-{seal['token']}"
+
+    def _check_foreign(self, table: str, entry: LogEntry) -> None:
+        if table.startswith("state/") and "holds_from" in entry.said:
+            self.tally(table).rewrites += 1
+            return
+        what = f"a commit ({entry.operation or 'without a name'}) that changes rows and is not this rule's"
+        older = any(generation.begun["format"] < 2 for generation in self.story.generations)
+        if table.startswith("state/") and older:
+            what += ", or a rewrite of state by an older version, which did not say so"
+            self.findings.append(Finding("unknown", what, table=table, commit=entry.version))
+        else:
+            self.findings.append(Finding("broken", what, table=table, commit=entry.version))
+
+
+def named_in(generation: Generation, ledger: str) -> Iterator[Named]:
+    """Every commit that the rows of a generation name."""
+    bodies = [(0, "empty", generation.begun)]
+    bodies += [
+        (epoch.number, epoch.intent_hash, epoch.end) for epoch in generation.epochs if epoch.result == "committed"
+    ]
+    for epoch, intent, body in bodies:
+        for table, written in body["tables"].items():
+            yield Named(table, generation.number, epoch, app_of(generation, ledger, table), intent, written)
+
+
+def app_of(generation: Generation, ledger: str, table: str) -> str:
+    return f"floodmark/{ledger}/g{generation.number}-{generation.token}/{table.partition('/')[0]}"
+
+
+def ids_of(generation: Generation) -> dict[str, str]:
+    """Table → its id, of all that the generation has made or taken."""
+    found = dict(generation.begun["table_ids"])
+    for epoch in generation.epochs:
+        found |= epoch.end.get("table_ids", {})
+    return found
+
+
+def address_of(table: str, generation: int, root: str) -> str:
+    """Where a table lies. State has a folder for each generation; a sink's name is its address."""
+    kind, _, rest = table.partition("/")
+    if kind == "sink":
+        return rest
+    return f"{root}/state/g{generation}/{rest}" if kind == "state" else f"{root}/{kind}"
+
+
+def place_of(address: str) -> str:
+    """A sink's address as the ledger spells it."""
+    parsed = urlparse(address)
+    if parsed.scheme and parsed.scheme != "file" and "://" in address:
+        return f"{parsed.scheme}://{parsed.netloc}/" + "/".join(p for p in parsed.path.split("/") if p not in ("", "."))
+    return str(Path(unquote(parsed.path) if parsed.scheme == "file" else address).resolve())
+
+
+def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
+    """What a commit of the log must have in it."""
+    if (named.app, named.version) not in entry.transactions:
+        yield named.finding(f"the commit does not record version {named.version} of {named.app}")
+        return
+    if named.version // ATTEMPTS != named.epoch:
+        yield named.finding(f"the commit's version is of epoch {named.version // ATTEMPTS}")
+    if entry.said.get("intent") != named.intent:
+        yield named.finding("the commit carries another intent's hash than the ledger has")
+    for name in ("digest", "results"):
+        if entry.said.get(name) != named.written.get(name):
+            yield named.finding(f"`{name}` in the commit's metadata is not the ledger's")
+    rows = _rows(entry.added) if named.written.get("results") is None else entry.said.get("rows")
+    if rows != named.written["rows"]:
+        shown = "an unknown number of" if rows is None else rows
+        yield named.finding(f"the ledger has {named.written['rows']} rows, the commit {shown}")
+
+
+def _rows(files: tuple[File, ...]) -> int | None:
+    counts = [file.rows for file in files]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def _complete(epoch: Epoch) -> Iterator[Finding]:
+    """Every table that must have rows of a committed epoch is named with them."""
+    if epoch.result != "committed":
+        return
+    tables, counts = epoch.end["tables"], epoch.end["counts"].values()
+    expected = {name: sum(one[name] for one in counts) for name in OWN}
+    if epoch.rule.get("late") == "drop":
+        expected["late"] = 0
+    expected |= {f"sink/{place_of(sink['address'])}": epoch.end["output_rows"] for sink in epoch.rule["sinks"]
+                 if sink["kind"] == "delta" and not (sink["qos"] == 0 and epoch.attempts > 1)}  # fmt: skip
+    for table, rows in expected.items():
+        found = tables[table]["rows"] if table in tables else 0
+        if found != rows:
+            what = (
+                f"the epoch has {rows} rows for it, the ledger names {'a commit of ' if found else ''}{found or 'none'}"
+            )
+            yield Finding("broken", what, epoch.generation, epoch.number, table)
+
+
+def _ascending(log: TableLog, table: str) -> Iterator[Finding]:
+    """Under each app id the versions grow from commit to commit."""
+    newest: dict[str, int] = {}
+    for entry in log.entries:
+        for app, version in entry.transactions:
+            if app in newest and version < newest[app]:
+                what = f"{app} goes back from version {newest[app]} to {version}"
+                yield Finding("broken", what, table=table, commit=entry.version)
+            newest[app] = max(version, newest.get(app, version))
+
+
+def _holes(log: TableLog, table: str) -> Iterator[Finding]:
+    for one, other in zip(log.entries, log.entries[1:], strict=False):
+        if other.version != one.version + 1:
+            what = f"the log has no entry between {one.version} and {other.version}"
+            yield Finding("broken", what, table=table, commit=one.version + 1)
+
+
+def _absent(log: TableLog, table: str) -> Iterator[Finding]:
+    """Files of the newest version that are not in the table's folder, or have another size."""
+    for path, size in log.live.items():
+        found = log.there.get(path)
+        if found != size:
+            what = f"the file {path} {'is gone' if found is None else f'has {found} bytes, the log says {size}'}"
+            by = next((entry for entry in log.entries if path in {file.path for file in entry.added}), None)
+            epoch = by.said.get("epoch") if by else None
+            yield Finding("broken", what, epoch=epoch, table=table, commit=by.version if by else None)
+
+
+def _owned(log: TableLog, ledger: str) -> Iterator[LogEntry]:
+    """The entries from that on which made the table this ledger's; all, where that one is pruned."""
+    since = next((entry.version for entry in log.entries if entry.owner == ledger), log.first)
+    return (entry for entry in log.entries if entry.version >= since)
+
+
+def _excused(generation: Generation, version: int, table: str, tally: Tally) -> bool:
+    """Whether a commit of this generation may stand there unnamed."""
+    if version == SEAL:
+        return generation.seal is not None
+    epoch = next((one for one in generation.epochs if one.number == version // ATTEMPTS), None)
+    if epoch is None:
+        return False
+    if epoch.result == "open":
+        tally.pending += 1
+        return True
+    if epoch.result == "committed" and _qos(epoch, table) == 1 and version % ATTEMPTS < epoch.attempts:
+        tally.repeated += 1
+        return True
+    return epoch.result == "lost"
+
+
+def _qos(epoch: Epoch, table: str) -> int | None:
+    """Of a sink, as the epoch's rule has it."""
+    found = [
+        sink["qos"] for sink in epoch.rule["sinks"] if sink["address"] and f"sink/{place_of(sink['address'])}" == table
+    ]
+    return found[0] if found else None

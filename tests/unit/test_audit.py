@@ -1,0 +1,366 @@
+"""What a certificate says of a ledger and of logs, each fault planted by itself. Nothing here touches a disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from floodmark.audit.balance import balanced
+from floodmark.audit.chain import Story, chained, hash_of
+from floodmark.audit.content import differences
+from floodmark.audit.effects import SEAL, Effects
+from floodmark.audit.facts import File, Finding, LogEntry, Row, TableLog, worst
+from floodmark.audit.rowhash import RowDigest, Sums
+
+LEDGER, HOME, SINK = "ledger-id", "/home/r", "/lake/out"
+APP = f"floodmark/{LEDGER}/g1-token/"
+DIGEST = {"rows": 2, "high": "5", "low": "7", "floats": {}}
+TABLES = {f"sink/{SINK}": SINK, "late": f"{HOME}/late", "dead": f"{HOME}/dead", "state/s": f"{HOME}/state/g1/s"}
+ZERO = {"read": 0, "filtered": 0, "dead": 0, "late": 0, "folded": 0}
+
+
+def entry(version: int, index: int = -1, table: str = "source") -> str:
+    line = {"sourceVersion": 1, "reservoirId": table, "reservoirVersion": version, "index": index,
+            "isStartingVersion": False}  # fmt: skip
+    return "\n".join(("v1", json.dumps({"batchTimestampMs": 1}), json.dumps(line)))
+
+
+@dataclass
+class World:
+    """A ledger of three epochs, and the logs that belong to it. `bodies`: of its rows, before they are chained."""
+
+    qos: int = 2
+    late: str = "keep"
+    epochs: int = 3
+    bodies: list[tuple[str, int, int, dict[str, Any]]] = field(default_factory=list)
+    logs: dict[str, list[LogEntry]] = field(default_factory=dict)
+    live: dict[str, dict[str, int]] = field(default_factory=dict)
+    there: dict[str, dict[str, int]] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        first = LogEntry(0, operation="CREATE TABLE", owner=LEDGER)
+        self.logs = {address: [first] for address in TABLES.values()}
+        begun = {"format": 2, "entry": entry(1), "watermark": None, "maxima": {}, "counts": {}, "tables": {},
+                 "table_ids": dict.fromkeys(TABLES, "id"), "intent": None, "output_rows": 0}  # fmt: skip
+        self.bodies.append(("commit", 0, 1, begun))
+        for number in range(1, self.epochs + 1):
+            self.fold(number)
+
+    @property
+    def rule(self) -> str:
+        sink = {"kind": "delta", "address": SINK, "qos": self.qos}
+        return json.dumps({"qos": self.qos, "streams": {"s": {}}, "sinks": [sink], "late": self.late})
+
+    def intend(self, number: int, attempt: int = 1) -> dict[str, Any]:
+        counts = {"s": {**ZERO, "read": 5, "folded": 4, "late": 1}}
+        body = {"format": 2, "entry": entry(number + 1), "watermark_before": number - 1 or None, "watermark": number,
+                "maxima": {}, "counts": counts, "rule": self.rule}  # fmt: skip
+        self.bodies.append(("intent", number, attempt, body))
+        return body
+
+    def fold(self, number: int) -> None:
+        intent = self.intend(number)
+        rows = {f"sink/{SINK}": 2, "late": 1 if self.late == "keep" else 0, "state/s": 4}
+        tables = {name: self.write(name, number, intent, count) for name, count in rows.items() if count}
+        kept = {name: intent[name] for name in ("format", "entry", "watermark", "maxima", "counts")}
+        body = {**kept, "intent": sha(intent), "tables": tables, "table_ids": {}, "output_rows": 2}
+        self.bodies.append(("commit", number, 1, body))
+
+    def write(self, table: str, number: int, intent: dict[str, Any], rows: int) -> dict[str, Any]:
+        log = self.logs[TABLES[table]]
+        file = File(f"{number}.parquet", 100, rows)
+        said = {"app": APP + table.partition("/")[0], "version": number << 20, "epoch": number, "intent": sha(intent),
+                "digest": DIGEST}  # fmt: skip
+        log.append(
+            LogEntry(log[-1].version + 1, ((said["app"], said["version"]),), said, "WRITE", (file,), changes=True)
+        )
+        for files in (self.live, self.there):
+            files.setdefault(TABLES[table], {})[file.path] = file.size
+        return {"version": number << 20, "commit": log[-1].version, "rows": rows, "digest": DIGEST}
+
+    def rows(self) -> list[Row]:
+        found: list[Row] = []
+        for kind, epoch, attempt, body in self.bodies:
+            before = found[-1].hash if found else ""
+            row = Row(len(found) + 1, kind, 1, "token", epoch, attempt, "run", "at", json.dumps(body), before, "")
+            found.append(replace(row, hash=hash_of(row)))
+        return found
+
+    def findings(self, rows: list[Row] | None = None) -> list[Finding]:
+        rows = self.rows() if rows is None else rows
+        story = Story(rows)
+        logs = {
+            address: TableLog(
+                address, "id", tuple(self.logs[address]), self.live.get(address, {}), self.there.get(address, {})
+            )
+            for address in TABLES.values()
+        }
+        logs |= {address: TableLog(address, None) for address in self.gone}
+        effects = Effects(story, LEDGER, HOME, logs)
+        effects.check()
+        return [*chained(rows), *story.findings, *(f for e in story.epochs for f in balanced(e)), *effects.findings]
+
+    def sink(self) -> list[LogEntry]:
+        return self.logs[SINK]
+
+
+def sha(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+
+def changed(world: World, at: int, **values: Any) -> None:
+    kind, epoch, attempt, body = world.bodies[at]
+    world.bodies[at] = (kind, epoch, attempt, {**body, **values})
+
+
+def test_a_ledger_and_its_logs_are_proven() -> None:
+    assert World().findings() == []
+    assert worst([]) == "proven"
+
+
+def doubled(world: World) -> None:
+    world.sink().append(replace(world.sink()[2], version=4))
+
+
+def foreign(world: World) -> None:
+    world.sink().append(LogEntry(4, operation="WRITE", changes=True))
+
+
+def cut_off(world: World) -> None:
+    world.sink().pop()
+
+
+def hole(world: World) -> None:
+    world.sink().pop(2)
+
+
+def dropped_from_the_log(world: World) -> None:
+    world.sink()[2] = replace(world.sink()[2], added=())
+
+
+def dropped_from_the_folder(world: World) -> None:
+    del world.there[SINK]["2.parquet"]
+
+
+def shortened(world: World) -> None:
+    world.there[SINK]["2.parquet"] = 99
+
+
+def other_intent(world: World) -> None:
+    world.sink()[2] = replace(world.sink()[2], said={**world.sink()[2].said, "intent": "other"})
+
+
+def other_digest(world: World) -> None:
+    world.sink()[2] = replace(world.sink()[2], said={**world.sink()[2].said, "digest": {**DIGEST, "low": "8"}})
+
+
+def other_app(world: World) -> None:
+    world.sink()[2] = replace(world.sink()[2], transactions=(("somebody", 1),))
+
+
+def unknown_epoch(world: World) -> None:
+    world.sink().append(LogEntry(4, ((APP + "sink", 9 << 20),), {}, "WRITE", changes=True))
+
+
+def goes_back(world: World) -> None:
+    world.sink().append(LogEntry(4, (("somebody", 7),)))
+    world.sink().append(LogEntry(5, (("somebody", 6),)))
+
+
+def sealed_too_early(world: World) -> None:
+    world.sink().append(LogEntry(4, ((APP + "sink", SEAL),)))
+
+
+def not_named(world: World) -> None:
+    del world.bodies[4][3]["tables"][f"sink/{SINK}"]
+
+
+def late_not_named(world: World) -> None:
+    del world.bodies[4][3]["tables"]["late"]
+
+
+FAULTS: list[tuple[Callable[[World], None], int | None, int | None, str]] = [
+    (doubled, 2, 4, "once more: the ledger names commit 2"),
+    (foreign, None, 4, "is not this rule's"),
+    (cut_off, 3, 3, "the log ends at 2"),
+    (hole, 2, 2, "though it has older and newer ones"),
+    (dropped_from_the_log, 2, 2, "the ledger has 2 rows, the commit 0"),
+    (dropped_from_the_folder, 2, 2, "2.parquet is gone"),
+    (shortened, 2, 2, "99 bytes"),
+    (other_intent, 2, 2, "another intent"),
+    (other_digest, 2, 2, "`digest` in the commit's metadata"),
+    (other_app, 2, 2, "does not record version"),
+    (unknown_epoch, 9, 4, "of epoch 9 that the ledger does not name"),
+    (goes_back, None, 5, "goes back from version 7 to 6"),
+    (sealed_too_early, None, 4, "does not name"),
+    (not_named, 2, None, "the epoch has 2 rows for it, the ledger names none"),
+]
+
+
+@pytest.mark.parametrize(("plant", "epoch", "commit", "what"), FAULTS, ids=[plant.__name__ for plant, *_ in FAULTS])
+def test_a_planted_fault_is_broken_and_has_its_place(
+    plant: Callable[[World], None], epoch: int | None, commit: int | None, what: str
+) -> None:
+    world = World()
+    plant(world)
+    found = world.findings()
+    assert worst(found) == "broken"
+    told = [one for one in found if what in one.what]
+    assert [(one.epoch, one.commit, one.table) for one in told] == [(epoch, commit, f"sink/{SINK}")], found
+
+
+def test_late_rows_that_the_rule_drops_are_in_no_table() -> None:
+    assert worst(World(late="drop").findings()) == "proven"
+
+
+def test_late_rows_without_a_commit_are_broken() -> None:
+    world = World()
+    late_not_named(world)
+    assert [one.table for one in world.findings() if "rows for it" in one.what] == ["late"]
+
+
+def test_a_pruned_log_is_unknown_and_says_from_where_on() -> None:
+    world = World()
+    del world.sink()[:3]
+    found = world.findings()
+    assert worst(found) == "unknown"
+    assert [(one.table, one.commit, one.what) for one in found] == [
+        (f"sink/{SINK}", 3, "2 of its commits cannot be looked up: the log begins at version 3")
+    ]
+
+
+def test_a_forged_row_is_broken_where_it_stands() -> None:
+    rows = World().rows()
+    rows[2] = replace(rows[2], body=rows[2].body.replace('"output_rows": 2', '"output_rows": 3'))
+    found = World().findings(rows)
+    assert (2, 3, "the row's hash is not that of its content: it was changed") in [
+        (one.epoch and one.epoch + 1, one.row, one.what) for one in found
+    ]
+
+
+def test_a_row_that_is_missing_is_broken() -> None:
+    rows = World().rows()
+    del rows[3]
+    assert any(one.what == "expected row 4 of the ledger, found row 5" for one in World().findings(rows))
+
+
+@pytest.mark.parametrize(
+    ("at", "values", "what"),
+    [
+        (3, {"entry": entry(1)}, "its offset goes back"),
+        (3, {"entry": entry(3, table="other")}, "went from table source to table other"),
+        (3, {"entry": entry(2)}, "though its offset has not moved"),
+        (3, {"counts": {"s": {**ZERO, "read": 5, "folded": 3, "late": 1}}}, "but 0 filtered + 0 dead + 1 late + 3"),
+        (3, {"watermark": 0}, "the watermark goes back"),
+        (3, {"watermark_before": 7}, "the watermark before: 7"),
+        (4, {"watermark": 9}, "`watermark` is not what the intent says"),
+        (4, {"intent": "other"}, "the row names another intent"),
+        (3, {"entry": "v1\n{}\n[1]"}, "the offsets cannot be compared"),
+        (3, {"format": 99}, "unknown to this version"),
+    ],
+)
+def test_an_epoch_that_does_not_follow_is_told(at: int, values: dict[str, Any], what: str) -> None:
+    world = World()
+    changed(world, at, **values)
+    assert any(what in one.what for one in world.findings())
+
+
+def test_an_epoch_left_out_is_a_gap() -> None:
+    world = World()
+    del world.bodies[3:5]
+    assert any("expected epoch 2, attempt 1, found epoch 3" in one.what for one in world.findings())
+
+
+def test_an_open_epoch_may_have_written() -> None:
+    world = World()
+    intent = world.intend(4)
+    world.write(f"sink/{SINK}", 4, intent, 2)
+    assert world.findings() == []
+
+
+def test_a_retry_is_one_intent_announced_twice() -> None:
+    world = World(epochs=0)
+    world.intend(1)
+    world.fold(1)
+    world.bodies[2] = ("intent", 1, 2, world.bodies[2][3])
+    assert world.findings() == []
+    assert Story(world.rows()).epochs[0].attempts == 2
+    changed(world, 2, watermark=2)
+    assert any("planned anew" in one.what for one in world.findings())
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_only_at_qos_1_may_an_earlier_attempt_have_written_too(qos: int) -> None:
+    world = World(qos=qos, epochs=0)
+    world.intend(1)
+    world.fold(1)
+    world.bodies[2] = ("intent", 1, 2, world.bodies[2][3])
+    again = replace(world.sink()[1], version=2, transactions=((APP + "sink", (1 << 20) + 2),))
+    world.bodies[3][3]["tables"][f"sink/{SINK}"] |= {"commit": 2, "version": (1 << 20) + 2}
+    world.sink().append(again)
+    first = replace(world.sink()[1], transactions=((APP + "sink", (1 << 20) + 1),))
+    world.sink()[1] = first
+    assert worst(world.findings()) == ("proven" if qos == 1 else "broken")
+
+
+def test_a_lost_epoch_is_counted_and_only_at_qos_0() -> None:
+    for qos, verdict in ((0, "proven"), (2, "broken")):
+        world = World(qos=qos)
+        intent = world.intend(4)
+        kept = {name: intent[name] for name in ("format", "entry", "watermark", "maxima", "counts")}
+        world.bodies.append(("lost", 4, 1, {**kept, "intent": sha(intent), "lost": 5}))
+        assert worst(world.findings()) == verdict
+        changed(world, -1, lost=4)
+        assert any("4 rows count as lost, expected 5" in one.what for one in world.findings())
+
+
+def test_other_peoples_commits_before_the_table_was_ours_and_without_rows_are_no_matter() -> None:
+    world = World()
+    world.sink()[0] = replace(world.sink()[0], owner=None, changes=True)
+    world.sink()[1] = replace(world.sink()[1], owner=LEDGER)
+    world.sink().append(LogEntry(4, operation="OPTIMIZE", changes=False))
+    assert world.findings() == []
+
+
+def test_state_that_says_so_may_be_rewritten() -> None:
+    world = World()
+    log = world.logs[TABLES["state/s"]]
+    log.append(LogEntry(4, said={"holds_from": 3}, operation="WRITE", changes=True))
+    assert world.findings() == []
+    log.append(LogEntry(5, operation="WRITE", changes=True))
+    assert [(one.table, one.commit) for one in world.findings()] == [("state/s", 5)]
+
+
+def test_state_of_an_older_version_may_have_been_rewritten_without_a_word() -> None:
+    world = World()
+    changed(world, 0, format=1)
+    world.logs[TABLES["state/s"]].append(LogEntry(4, operation="WRITE", changes=True))
+    assert [(one.verdict, one.table, one.commit) for one in world.findings()] == [("unknown", "state/s", 4)]
+
+
+def test_a_table_that_is_gone_is_told_once() -> None:
+    world = World()
+    world.gone.add(SINK)
+    assert [(one.what, one.epoch) for one in world.findings()] == [(f"there is no table at {SINK}", 1)]
+
+
+def test_another_table_under_the_same_address_is_broken() -> None:
+    world = World()
+    changed(world, 0, table_ids={**dict.fromkeys(TABLES, "id"), f"sink/{SINK}": "was another"})
+    assert [one.what for one in world.findings()] == ["the table has id id, the ledger has written to was another"]
+
+
+def test_digests_are_compared_exactly_but_for_sums() -> None:
+    known = {"rows": 2, "high": "5", "low": "7", "floats": {"v": {"nulls": 0, "nans": 0, "sum": "1.0", "size": "1.0"}}}
+    same = RowDigest(2, 5, 7, {"v": Sums(0, 0, 1.0 + 1e-12, 1.0)})
+    assert list(differences(known, same)) == []
+    assert list(differences(known, replace(same, low=8))) == ["another hash"]
+    assert list(differences(known, replace(same, rows=3))) == ["2 rows, found 3"]
+    assert list(differences(known, replace(same, floats={"v": Sums(0, 0, 1.1, 1.1)}))) == ["column v"]
+    assert list(differences(known, replace(same, floats={}))) == ["column v"]
