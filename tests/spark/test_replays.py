@@ -16,6 +16,8 @@ from support.flow import RUNNING, SLICED, START, STATELESS, TUMBLING, Flow, even
 from support.running import crash, run
 
 from floodmark.audit import rowhash
+from floodmark.audit.content import rows_of as audited_rows
+from floodmark.audit.reading import store_of
 from floodmark.core.records import Commit
 from floodmark.core.upserts import Upsert
 from floodmark.errors import HistoryGone, ReplayDiffers
@@ -49,7 +51,8 @@ def files(address: str) -> list[Path]:
 
 
 def arrow(address: str) -> pa.Table:
-    return pa.concat_tables([pq.ParquetFile(file).read() for file in files(address)])
+    """The table's rows, as the auditor reads them."""
+    return pa.concat_tables([audited_rows(store_of(address), file.name) for file in files(address)])
 
 
 def edit(file: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:

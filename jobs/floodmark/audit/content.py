@@ -16,6 +16,7 @@ from floodmark.audit.reading import store_of
 from floodmark.audit.rowhash import RowDigest, Sums, digest
 
 CLOSE = 1e-9
+FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
 
 
 def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
@@ -45,7 +46,7 @@ def _commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], store
         yield _unknown(named, why)
         return
     try:
-        rows = pa.concat_tables([_rows_of(store, file.path) for file in entry.added], promote_options="default")
+        rows = pa.concat_tables([rows_of(store, file.path) for file in entry.added], promote_options="default")
         found = digest(rows, computed=bool(known and known["floats"]))
     except (OSError, pa.ArrowInvalid) as fault:
         yield named.finding(f"a file cannot be read: {fault}")
@@ -58,10 +59,11 @@ def _commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], store
             yield named.finding(f"its files hold other rows than the ledger says ({differing})")
 
 
-def _rows_of(store: PyFileSystem, path: str) -> pa.Table:
+def rows_of(store: PyFileSystem, path: str) -> pa.Table:
     """Not by pyarrow's data sets: those leave threads behind that at times abort the process as it ends."""
     with store.open_input_file(path) as file:
-        return pq.ParquetFile(file).read()
+        rows = pq.ParquetFile(file).read()
+    return rows.drop_columns([name for name in FEED if name in rows.column_names])
 
 
 def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, entry: LogEntry) -> str | None:
