@@ -20,7 +20,7 @@ from floodmark.spark.run import RuleRun
 
 EPOCHS = 2  # commits of the tables, of two files each
 WARM_EVENTS = 20_000
-WARM_UP = ("q4", "q12", "q18")  # a join, a window, a merge
+WARM_UP = ("q4", "q12", "q17")  # a join, a window, a merge
 SETTINGS = {
     "epoch": {"max_files": 2},
     "spark": {"driver_memory": "3g", "shuffle_partitions": PARTITIONS},

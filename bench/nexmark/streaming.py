@@ -14,7 +14,6 @@ from pathlib import Path
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from floodmark.core.rules import Rule
@@ -70,20 +69,15 @@ def _writer(spark: SparkSession, rule: Rule, results: DataFrame) -> DataStreamWr
     if not sink.key:
         return results.writeStream.format("delta").outputMode("append").option("path", sink.address)
     spark.createDataFrame([], results.schema).write.format("delta").save(sink.address)
-    return results.writeStream.outputMode("update").foreachBatch(_merging(str(sink.address), sink.key, sink.newest))
+    return results.writeStream.outputMode("update").foreachBatch(_merging(str(sink.address), sink.key))
 
 
-def _merging(address: str, key: tuple[str, ...], newest: str | None) -> Callable[[DataFrame, int], None]:
-    """`newest`: of rows with one key the newest stays, of equally new ones the larger; None: what comes replaces."""
+def _merging(address: str, key: tuple[str, ...]) -> Callable[[DataFrame, int], None]:
+    """What comes takes the place of the row with its key."""
 
     def merge(rows: DataFrame, _: int) -> None:
-        new, condition = rows, None
-        if newest is not None:
-            order = [newest, *sorted(set(rows.columns) - {newest})]
-            new = rows.groupBy(*key).agg(F.max(F.struct(*order)).alias("row")).select("row.*")
-            condition = " > ".join(f"struct({', '.join(f'{side}.{name}' for name in order)})" for side in "st")
         same = " AND ".join(f"s.{name} = t.{name}" for name in key)
-        merged = DeltaTable.forPath(rows.sparkSession, address).alias("t").merge(new.alias("s"), same)
-        merged.whenMatchedUpdateAll(condition).whenNotMatchedInsertAll().execute()
+        merged = DeltaTable.forPath(rows.sparkSession, address).alias("t").merge(rows.alias("s"), same)
+        merged.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     return merge
