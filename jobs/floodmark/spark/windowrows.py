@@ -97,7 +97,7 @@ class WindowRows(Fold):
         query = self.rule.query
         if watermark is None or not (query.sessions or query.lasts):
             return self._needed(table, rows[table], self.needed_from(watermark))
-        return live_rows(self.rule.query, table, self._column(table), rows, watermark, self._instant)
+        return live_rows(query, table, self._column(table), rows, watermark, self._instant)
 
     def _column(self, name: str) -> str:
         return f"`{self.time_of(name)}`"

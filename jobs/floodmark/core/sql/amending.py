@@ -6,15 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 
 from sqlglot import exp
 
-from floodmark.core.sql.bounds import Group
 from floodmark.core.sql.lexis import words_of
 from floodmark.core.sql.parse import parse
 from floodmark.core.sql.partials import grouping_column
-from floodmark.core.sql.relations import relation_of
+from floodmark.core.sql.relations import windowed_root
 from floodmark.core.sql.running import shown_as
 from floodmark.core.sql.shape import Select, Shape
 from floodmark.core.sql.window import window_called
-from floodmark.core.windows import WindowSpec
 
 Shown = tuple[str, str | None]  # what the query groups by, and under which name the result shows it
 
@@ -23,11 +21,10 @@ def amended_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[
     """What tells a result from others; arguments as for `analyse`. Raises SqlAt where late rows cannot amend any."""
     words = words_of(sql)
     shape = Shape(sql, words, streams, lookups)
-    root = shape.root(parse(sql, words))
-    relation = relation_of(shape, root)
-    cut = next((cut for cut in relation.cuts if isinstance(root, Select) and cut.number == root.number), None)
-    if not isinstance(root, Select) or not isinstance(cut, Group) or not isinstance(cut.spec, WindowSpec):
+    found = windowed_root(shape, shape.root(parse(sql, words)))
+    if found is None:
         raise shape.at(("select",), "`late: {amend: ...}`: expected GROUP BY window(...) and nothing above it")
+    root, _, relation = found
     if relation.uncut or shape.looked_up:
         raise shape.at(("join", "over"), "`late: {amend: ...}`: expected single rows of streams below the GROUP BY")
     if root.node.args.get("having") is not None:

@@ -15,7 +15,7 @@ from typing import Literal
 from sqlglot import exp
 
 from floodmark.core.sql import joins, lookups, over, window
-from floodmark.core.sql.bounds import Cut, Joined, Last, all_of, cut_group, cut_rows, cut_where, last_of
+from floodmark.core.sql.bounds import Cut, Group, Joined, Last, all_of, cut_group, cut_rows, cut_where, last_of
 from floodmark.core.sql.columns import (
     WINDOWS,
     Column,
@@ -70,6 +70,15 @@ def relation_of(shape: Shape, root: Source) -> Relation:
         )
     window.check_places(shape)
     return replace(found, cuts=tuple(_together({cut.number: cut for cut in found.cuts}.values())))
+
+
+def windowed_root(shape: Shape, root: Source) -> tuple[Select, WindowSpec, Relation] | None:
+    """The query, if it is one SELECT with GROUP BY window(...) of a fixed size and nothing above it."""
+    relation = relation_of(shape, root)
+    cut = next((cut for cut in relation.cuts if isinstance(root, Select) and cut.number == root.number), None)
+    if not isinstance(root, Select) or not isinstance(cut, Group) or not isinstance(cut.spec, WindowSpec):
+        return None
+    return root, cut.spec, relation
 
 
 def _together(cuts: Collection[Cut]) -> Iterator[Cut]:

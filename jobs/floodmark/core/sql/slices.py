@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from floodmark.core.sql.bounds import Group
 from floodmark.core.sql.lexis import words_of
 from floodmark.core.sql.parse import parse
 from floodmark.core.sql.partials import TOTALS, Aggregated, aggregated, grouping_column, over_totals
 from floodmark.core.sql.query import Query, analyse
-from floodmark.core.sql.relations import relation_of
+from floodmark.core.sql.relations import windowed_root
 from floodmark.core.sql.shape import Select, Shape
 from floodmark.core.sql.window import window_called
 from floodmark.core.windows import WindowSpec
@@ -42,23 +41,22 @@ def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[s
     """How a windowed query folds by slices; arguments as for `analyse`. Raises SqlAt for what cannot: the reason."""
     words = words_of(sql)
     shape = Shape(sql, words, streams, lookups)
-    source = shape.root(parse(sql, words))
-    relation = relation_of(shape, source)
-    cut = next((cut for cut in relation.cuts if isinstance(source, Select) and cut.number == source.number), None)
-    if not isinstance(source, Select) or not isinstance(cut, Group) or not isinstance(cut.spec, WindowSpec):
+    found = windowed_root(shape, shape.root(parse(sql, words)))
+    if found is None:
         raise shape.at(("select",), "expected one SELECT with GROUP BY window(...) and nothing above it")
+    source, spec, relation = found
     if shape.looked_up:
         raise shape.at(("join",), "expected no lookup table, whose rows may be others when a window ends")
     if relation.uncut or len(source.reads) > 1:
         raise shape.at(("group",), "expected single rows below the GROUP BY, found a JOIN or OVER", source.number)
-    call = next(found for item in _items(source) if (found := window_called(source, item)))
+    call = next(call for item in _items(source) if (call := window_called(source, item)))
     time, keys = call.expressions[0], list(_keys(shape, source, call.expressions[0]))
-    slice_ = _slice(cut.spec, time.sql("spark"))
+    slice_ = _slice(spec, time.sql("spark"))
     columns = [(key.name, key.sql("spark", comments=False)) for key in keys]
     by = [(time.name, f"{slice_}.start"), *columns]
     kept, calls = aggregated(shape, source, by, ", ".join((slice_, *(sql for _, sql in columns))))
     final = analyse(over_totals(shape, source, calls), {TOTALS: time.name})
-    return Slices(**vars(kept), spec=cut.spec, final=final)
+    return Slices(**vars(kept), spec=spec, final=final)
 
 
 def _items(grouped: Select) -> list[exp.Expr]:
