@@ -7,12 +7,15 @@ is stands in docs/reference/digests.md; Spark computes it (`spark.digesting`), a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, Field
 
 CLOSE = 1e-9  # two sums of floating point agree where they differ by no more than this part of their size
-QUARTER = 16  # bits of a hash that are summed at a time, so that no sum of 64 bits overflows below 2**47 rows
+LOW = (1 << 32) - 1  # the bits of half a hash
+MIDDLE = (
+    1 << 31
+)  # what is taken off each half, so that a sum stays near nought: 64 bits hold that of 2**32 rows, always
 
 
 class Floats(BaseModel):
@@ -63,11 +66,10 @@ class Digest(BaseModel):
         return f"{int(self.high):x}/{int(self.low):x}"
 
 
-def digest_of(rows: int, quarters: Sequence[int | None], floats: dict[str, Floats]) -> Digest:
-    """`quarters`: sums of the hashes' bits 48 to 63, 32 to 47, 16 to 31 and 0 to 15; None: of no row."""
-    first, second, third, fourth = (quarter or 0 for quarter in quarters)
-    high, low = ((upper << QUARTER) + lower for upper, lower in ((first, second), (third, fourth)))
-    return Digest(rows=rows, high=str(high), low=str(low), floats=floats)
+def digest_of(rows: int, high: int | None, low: int | None, floats: dict[str, Floats]) -> Digest:
+    """`high`, `low`: sums of the hashes' halves, each less MIDDLE; None: of no row."""
+    halves = (str((half or 0) + rows * MIDDLE) for half in (high, low))
+    return Digest(rows=rows, high=next(halves), low=next(halves), floats=floats)
 
 
 def _close(one: str, other: str, within: float) -> bool:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from floodmark.core.digests import Digest
 from floodmark.core.upserts import Effect
 from floodmark.ledger import tables
-from floodmark.spark.digesting import HASH, Digesting
+from floodmark.spark.digesting import Digesting
 
 # Somebody committed since the transaction began: as the same app, or to files that the transaction has read.
 CONFLICT = "io.delta.exceptions.Concurrent"
@@ -59,8 +59,8 @@ class Appending:
 
     def _written(self, frame: DataFrame, digesting: Digesting) -> Digest:
         taken = Observation()
-        rows = digesting.hashed(frame).observe(taken, *digesting.measures()).drop(HASH)
-        self._files = self._txn.writeFiles(rows._jdf)
+        rows = digesting.hashed(frame).observe(taken, *digesting.measures())
+        self._files = self._txn.writeFiles(digesting.without(rows)._jdf)
         return digesting.digest(taken.get)
 
     def compute(self, frame: DataFrame) -> int:

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from floodmark.core.digests import QUARTER, Digest, Floats, digest_of
+from floodmark.core.digests import LOW, MIDDLE, Digest, Floats, digest_of
 
 SEED = 42  # what xxhash64 begins with
 HASH = "_floodmark_row"  # the column that holds a row's hash while its digest is taken
@@ -58,26 +58,30 @@ class Digesting:
         found = f"xxhash64({steps})" if steps else f"{SEED}L"
         if self.only is not None:
             found = f"CASE WHEN {self.only} THEN {found} END"
-        return frame.selectExpr("*", f"{found} AS {self.column}")
+        numbers = (f"{value} AS {self._number(i)}" for i, value in enumerate(self._floats.values()))
+        return frame.selectExpr("*", f"{found} AS {self.column}", *numbers)
+
+    def without(self, frame: DataFrame) -> DataFrame:
+        """The frame that `hashed` was given, from the one that it gave."""
+        return frame.drop(self.column, *(self._number(i) for i in range(len(self._floats))))
 
     def measures(self) -> list[Column]:
         """Aggregates over the frame that `hashed` gives."""
         found = [f"count({self.column}) AS {self.column}_rows"]
-        for place in range(4):
-            bits = f"shiftrightunsigned({self.column}, {(3 - place) * QUARTER}) & {(1 << QUARTER) - 1}L"
-            found.append(f"sum({bits}) AS {self.column}_{place}")
-        for place, value in enumerate(self._floats.values()):
-            counts = value if self.only is None else f"CASE WHEN {self.column} IS NOT NULL THEN {value} END"
-            known, name = f"nullif({counts}, double('NaN'))", f"{self.column}_f{place}"
-            found += [f"count({counts}) AS {name}_count", f"count({known}) AS {name}_known"]
+        for half, bits in (("high", f"shiftrightunsigned({self.column}, 32)"), ("low", f"{self.column} & {LOW}L")):
+            found.append(f"sum(({bits}) - {MIDDLE}L) AS {self.column}_{half}")
+        for name in map(self._number, range(len(self._floats))):
+            number = name if self.only is None else f"CASE WHEN {self.column} IS NOT NULL THEN {name} END"
+            known = f"nanvl({number}, 0D)"
+            found += [f"count({number}) AS {name}_count", f"count_if(isnan({number})) AS {name}_nans"]
             found += [f"sum({known}) AS {name}_sum", f"sum(abs({known})) AS {name}_size"]
         return [F.expr(measure) for measure in found]
 
     def digest(self, found: Mapping[str, Any]) -> Digest:
         """The digest, from the values of the measures by name."""
         rows = found[f"{self.column}_rows"]
-        floats = {path: self._summed(f"{self.column}_f{i}", rows, found) for i, path in enumerate(self._floats)}
-        return digest_of(rows, [found[f"{self.column}_{place}"] for place in range(4)], floats)
+        floats = {path: _summed(self._number(i), rows, found) for i, path in enumerate(self._floats)}
+        return digest_of(rows, found[f"{self.column}_high"], found[f"{self.column}_low"], floats)
 
     def of(self, frame: DataFrame) -> Digest:
         """The digest of a frame, in a pass of its own."""
@@ -85,11 +89,9 @@ class Digesting:
         assert found is not None
         return self.digest(found.asDict())
 
-    @staticmethod
-    def _summed(name: str, rows: int, found: Mapping[str, Any]) -> Floats:
-        count, known = found[f"{name}_count"], found[f"{name}_known"]
-        total, size = (repr(float(found[f"{name}_{what}"] or 0.0)) for what in ("sum", "size"))
-        return Floats(nulls=rows - count, nans=count - known, sum=total, size=size)
+    def _number(self, place: int) -> str:
+        """The column that holds the number of one of `_floats`."""
+        return f"{self.column}_f{place}"
 
     @property
     def _floats(self) -> dict[str, str]:
@@ -130,6 +132,11 @@ class Digesting:
         if isinstance(kind, VariantType):
             return f"to_json({value})"
         return value if isinstance(kind, _AS_THEY_ARE) else f"CAST({value} AS STRING)"
+
+
+def _summed(name: str, rows: int, found: Mapping[str, Any]) -> Floats:
+    total, size = (repr(float(found[f"{name}_{what}"] or 0.0)) for what in ("sum", "size"))
+    return Floats(nulls=rows - found[f"{name}_count"], nans=found[f"{name}_nans"], sum=total, size=size)
 
 
 def _paths(kind: DataType, path: str, value: str, depth: int) -> Iterator[tuple[str, str]]:
