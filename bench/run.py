@@ -3,7 +3,8 @@
     python -m bench.run [--rows N] [--nexmark-events N] [--keys N] [--repeats N] [--only PART,...]
 
 The contenders share one JVM (driver memory 3 g), each warmed up on a smaller input; cells are medians, with the
-smallest and largest of the repeats beside them. Nexmark's questions and the process class, which take long, run once.
+smallest and largest of the repeats beside them. Beside the cells of throughput stands the processor time and its ratio,
+which other work on the machine swings less. Nexmark's questions and the process class, which take long, run once.
 Short of an aim, the table says so.
 """
 
@@ -75,10 +76,10 @@ class Bench:
     def _cell(self, name: str, table: Path, epochs: int, batch: Measured) -> list[Line]:
         ours, theirs = Measured(), Measured()
         for _ in range(self.repeats):
-            ours.add(contenders.floodmark(self.spark, table, self.work(), epochs)[0])
+            ours.take(lambda: contenders.floodmark(self.spark, table, self.work(), epochs)[0])
             if epochs == 1:
-                batch.add(contenders.batch(self.spark, table, self.work()))
-            theirs.add(contenders.stateful(self.stateful, table, self.work(), epochs))
+                batch.take(lambda: contenders.batch(self.spark, table, self.work()))
+            theirs.take(lambda: contenders.stateful(self.stateful, table, self.work(), epochs))
         own_aim = 2.5 if "1 M" in name else 1.0
         return told(
             Line.rate_of(f"Floodmark, {name}", ours, self.rows),
@@ -92,7 +93,7 @@ class Bench:
         found = {qos: Measured() for qos in (2, 1, 0)}
         for _ in range(self.repeats):
             for qos, times in found.items():
-                times.add(contenders.floodmark(self.spark, table, self.work(), 10, qos)[0])
+                times.take(lambda q=qos: contenders.floodmark(self.spark, table, self.work(), 10, q)[0])
         exact = found.pop(2)
         lines = [Line.rate_of("Floodmark, 1 k keys, 10 epochs, qos 2", exact, self.rows)]
         return lines + [

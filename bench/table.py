@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from bench.processor import seconds_so_far
 from floodmark.cli import output
 
 
 @dataclass
 class Measured:
-    """Seconds, one for each repeat."""
+    """Seconds, one for each repeat; `busy`: of processor time, where that was taken."""
 
     seconds: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
 
     def add(self, seconds: float) -> None:
         self.seconds.append(seconds)
+
+    def take(self, work: Callable[[], float]) -> None:
+        """Do `work`, which returns its seconds by the clock."""
+        before = seconds_so_far()
+        self.add(work())
+        self.busy.append(seconds_so_far() - before)
 
     @property
     def median(self) -> float:
@@ -42,6 +51,7 @@ class Line:
     aim: str = ""
     note: str = ""
     seconds: float = 0.0
+    busy: float = 0.0
 
     @classmethod
     def of(cls, what: str, times: Measured, below: float | None = None, note: str = "") -> Line:
@@ -51,13 +61,16 @@ class Line:
 
     @classmethod
     def rate_of(cls, what: str, times: Measured, rows: int, note: str = "") -> Line:
-        return cls(what, times.text(), f"{rows / times.median:,.0f}", note=note, seconds=times.median)
+        busy = median(times.busy) if times.busy else 0.0
+        note = f"processor {_short(busy)}" if busy and not note else note
+        return cls(what, times.text(), f"{rows / times.median:,.0f}", note=note, seconds=times.median, busy=busy)
 
     def against(self, ours: Measured, at_least: float | None = None) -> Line:
         """Put beside `ours`: how many times as fast ours is; `at_least`: the aim."""
         ratio = self.seconds / ours.median
         aim = _aim(ratio >= at_least, f">= {at_least}") if at_least is not None else ""
-        return replace(self, ratio=f"{ratio:.2f}", aim=aim)
+        note = f"{self.note}, ratio {self.busy / median(ours.busy):.2f}" if self.busy and ours.busy else self.note
+        return replace(self, ratio=f"{ratio:.2f}", aim=aim, note=note)
 
     def beside(self, other: Measured, at_most: float | None = None) -> Line:
         """Put beside something else of ours: how many times as long this takes; `at_most`: the aim."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from floodmark.errors import RunFailed
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 SMALL_BACKLOG = 32 << 20  # bytes of Parquet: a million rows or so
 JARS = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
 
@@ -82,6 +83,9 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         # INT96, the default, cannot be read back as microseconds by others beyond the year 2262.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        # A run's checkpoint is its own and no truth. By default each of its files starts eight processes (`readlink`) to be
+        # renamed, which is more than half of all that an epoch starts.
+        "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         # Unused, but Spark makes it; by default wherever the command was called.
         "spark.sql.warehouse.dir": str(jars_folder().parent / "warehouse"),
         "spark.ui.enabled": "false",

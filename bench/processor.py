@@ -1,0 +1,34 @@
+"""Processor time: what a machine that others load swings less than the clock."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def seconds_so_far() -> float:
+    """Processor seconds of this process and all below it that live: the JVM, and Python's workers."""
+    parents: dict[int, tuple[int, int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and (found := _stat(entry.name)) is not None:
+            parents[int(entry.name)] = found
+    return sum(ticks for pid, (_, ticks) in parents.items() if _is_below(pid, parents)) / _TICKS
+
+
+def _stat(pid: str) -> tuple[int, int] | None:
+    """Parent and ticks; those of children that have ended are with the parent."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(fields[1]), sum(int(ticks) for ticks in fields[11:15])
+
+
+def _is_below(pid: int, parents: dict[int, tuple[int, int]]) -> bool:
+    while pid != os.getpid():
+        if pid not in parents:
+            return False
+        pid = parents[pid][0]
+    return True
