@@ -83,8 +83,8 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         # INT96, the default, cannot be read back as microseconds by others beyond the year 2262.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-        # A run's checkpoint is its own and no truth. By default each of its files starts eight processes (`readlink`) to be
-        # renamed, which is more than half of all that an epoch starts.
+        # A run's checkpoint is its own and no truth. By default each of its files starts eight processes (`readlink`)
+        # to be renamed, which is more than half of all that an epoch starts.
         "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         # Unused, but Spark makes it; by default wherever the command was called.
         "spark.sql.warehouse.dir": str(jars_folder().parent / "warehouse"),
