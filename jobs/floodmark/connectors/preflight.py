@@ -8,7 +8,9 @@ from floodmark.connectors.columns import check_columns
 from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.lookups import check_lookups
 from floodmark.connectors.registry import sources
+from floodmark.core.addresses import same_address, within
 from floodmark.core.rules import Rule
+from floodmark.errors import NotOwned
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -16,8 +18,19 @@ from floodmark.ledger.ledger import LedgerReader
 def check_without_jvm(rule: Rule, root: Path) -> None:
     """Everything that can be refused before Spark starts, with nothing written but the home's probe."""
     check_home(root, rule.qos)
+    check_apart(rule, root)
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     check_tables(rule, ledger.id if ledger else None)
+
+
+def check_apart(rule: Rule, root: Path) -> None:
+    """Refuse a sink inside the home, where the ledgers and states of all rules lie, or around it."""
+    for address in delta_sinks(rule):
+        if same_address(address, str(root)) or within(address, str(root)) or within(str(root), address):
+            raise NotOwned(
+                f"sink {address}: expected an address apart from the home {root}, where ledgers and state lie; name "
+                "another place for the sink, or another home"
+            )
 
 
 def check_tables(rule: Rule, owner: str | None) -> None:
