@@ -6,6 +6,7 @@ docs/security.md says where the boundary of trust lies; these are its sentences,
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
-from support.flow import Flow, event
+from deltalake import DeltaTable
+from support.flow import SCHEMA, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
@@ -116,6 +118,20 @@ def test_a_sink_that_reaches_the_home_by_a_link_is_refused(place: Path) -> None:
     (place / "door").symlink_to(flow.home)
     flow.settings["sinks"] = [{"delta": str(place / "door" / "counted" / "ledger")}]
     with pytest.raises(NotOwned, match="apart from the home"):
+        check_without_jvm(flow.rule(), flow.home)
+
+
+def test_a_sink_is_a_table_of_its_own_however_the_addresses_are_spelt(place: Path) -> None:
+    """As on a file system that knows no case. A copy has the same id, so it stands for another spelling here."""
+    flow = Flow(place, sinks=3)
+    flow.arrive([])
+    DeltaTable.create(flow.sink(0), SCHEMA)
+    shutil.copytree(flow.sink(0), flow.sink(1))
+    with pytest.raises(NotOwned, match=r"out1: expected a table of its own, found that of sink .*out0"):
+        check_without_jvm(flow.rule(), flow.home)
+    shutil.rmtree(flow.sink(1))
+    shutil.copytree(flow.source, flow.sink(2))
+    with pytest.raises(NotOwned, match="out2: expected a table of its own, found that of events"):
         check_without_jvm(flow.rule(), flow.home)
 
 

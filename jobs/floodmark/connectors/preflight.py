@@ -8,9 +8,10 @@ from floodmark.connectors.columns import check_columns
 from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.lookups import check_lookups
 from floodmark.connectors.registry import sources
-from floodmark.core.addresses import same_address, within
+from floodmark.core.addresses import location, same_address, within
 from floodmark.core.rules import Rule
 from floodmark.errors import NotOwned
+from floodmark.ledger import tables
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -37,7 +38,25 @@ def check_tables(rule: Rule, owner: str | None) -> None:
     """Sinks are this ledger's (`owner`: its id) or free, and the streams are fit. Writes nothing."""
     for address in delta_sinks(rule):
         DeltaSink(address).check(owner)
+    check_one_each(rule)
     check_streams(rule)
+
+
+def check_one_each(rule: Rule) -> None:
+    """Refuse a sink that is the table of a stream, a lookup or another sink, however the addresses are spelt."""
+    read = {**rule.streams, **rule.lookups}
+    known = {found: f"of {name}" for name, one in read.items() if (found := _id_at(one.address)) is not None}
+    for address in delta_sinks(rule):
+        found = _id_at(address)
+        if found in known:
+            raise NotOwned(f"sink {address}: expected a table of its own, found that {known[found]} (id {found})")
+        if found is not None:
+            known[found] = f"of sink {address}"
+
+
+def _id_at(address: str) -> str | None:
+    table = tables.open_table(location(address))
+    return None if table is None else tables.table_id(table)
 
 
 def check_streams(rule: Rule) -> None:
