@@ -44,8 +44,9 @@ def check_tables(rule: Rule, owner: str | None) -> None:
 
 def check_one_each(rule: Rule) -> None:
     """Refuse a sink that is the table of a stream, a lookup or another sink, however the addresses are spelt."""
-    read = {**rule.streams, **rule.lookups}
-    known = {found: f"of {name}" for name, one in read.items() if (found := _id_at(one.address)) is not None}
+    read = {name: stream.address for name, stream in rule.streams.items()}
+    read |= {name: lookup.address for name, lookup in rule.lookups.items()}
+    known = {found: f"of {name}" for name, address in read.items() if (found := _id_at(address)) is not None}
     for address in delta_sinks(rule):
         found = _id_at(address)
         if found in known:
