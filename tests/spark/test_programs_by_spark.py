@@ -234,6 +234,7 @@ def test_random_programs_by_spark(spark: SparkSession) -> None:
 
 
 @pytest.mark.prove
+@pytest.mark.timeout(3600)
 def test_random_programs_by_spark_many_times(spark: SparkSession) -> None:
     Programs.spark = spark
-    play(Programs, examples=100, steps=15)
+    play(Programs, examples=40, steps=15)
