@@ -30,7 +30,11 @@ class RuleRunOperator(SparkSubmitOperator):
     1. LOOK   without a JVM: is there anything to do? If not, the task is skipped.
     2. RUN    spark-submit; its exit code says whether a retry can help.
     3. CHECK  the ledger has reached what step 1 saw, whoever committed it. No green run without it.
+
+    Nothing that a rule file says is a template: Jinja there would read Airflow's connections and variables.
     """
+
+    template_fields = ("application_args",)
 
     def __init__(self, *, rule: Rule, **kwargs: Any):
         super().__init__(

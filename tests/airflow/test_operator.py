@@ -14,7 +14,9 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
 from test_dags import write
 
@@ -28,6 +30,9 @@ from floodmark_airflow.dag_factory import build
 from floodmark_airflow.operators import RuleRunOperator
 from floodmark_airflow.processes import kill_tree
 from floodmark_airflow.submit import RuleSubmitHook
+
+CHECKOUT = Path(__file__).parents[2]
+MARK = "hunter2-mark"
 
 
 @pytest.fixture
@@ -97,6 +102,33 @@ def test_a_run_that_ends_well_and_reached_the_end_is_green(rule: Rule, place: Pa
         *("--run-id", "manual__1.try1"),
     ]
     assert "FLOODMARK_MASTER=local[*]\n" in (fake_path / "env").read_text()
+
+
+def test_neither_arguments_nor_what_airflow_renders_and_stores_has_a_secret(
+    rules: Path, place: Path, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", MARK)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", MARK)
+    monkeypatch.setenv("AIRFLOW_VAR_HIDDEN", MARK)
+    template = "{{ var.value.hidden }}"
+    path = write(rules, "one", spark={"conf": {"spark.app.x": template}}, description=template)
+    write(rules, "two", description="${DB_PASSWORD}")
+    write(rules, "three", sinks=[{"delta": f"s3://user:{MARK}@bucket/x"}])
+    arrive(place)
+    task = task_of(load_rule(path, os.environ))
+    given = {**context(), "var": {"value": {"hidden": MARK}}}
+    task.render_template_fields(given)
+    assert [name for name in task.template_fields if MARK in str(getattr(task, name))] == []
+    spark_submit(fake_path, "exit 1")
+    with pytest.raises(AirflowException):
+        task.execute(given)
+    assert task.application_args[-1] == "manual__1.try1", "what is to be rendered is"
+    assert template in (fake_path / "arguments").read_text(), "and what a rule says is not"
+    assert MARK not in (fake_path / "arguments").read_text()
+    bag = DagBag(dag_folder=str(CHECKOUT / "dags"))
+    assert sorted(bag.dags) == ["rule.one", "rule.three", "rule.two"]
+    assert MARK not in str([DagSerialization.to_dict(dag) for dag in bag.dags.values()])
+    assert MARK not in str(bag.import_errors)
 
 
 def test_a_green_exit_short_of_the_end_is_not_believed(rule: Rule, fake_path: Path) -> None:

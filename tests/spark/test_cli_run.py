@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,27 +10,70 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from support.flow import STATELESS, TUMBLING, Flow, event, rows_of
 
 from floodmark.spark.preview import preview
 
 CHECKOUT = Path(__file__).parents[2]
+MARK = "hunter2-mark"
+SECRETS = dict.fromkeys(
+    ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "AIRFLOW__CORE__FERNET_KEY"), MARK
+)
 
 
 def call(flow: Flow, *words: str) -> tuple[int, Any]:
-    """Exit code and the JSON document of a command."""
+    """Exit code and the JSON document of a command that has secrets in its environment, and shows none of them."""
     places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
-    environment = {**os.environ, **places, "FLOODMARK_MASTER": "local[2]", "PYTHONPATH": str(CHECKOUT / "jobs")}
+    environment = {
+        **os.environ,
+        **SECRETS,
+        **places,
+        "FLOODMARK_MASTER": "local[2]",
+        "PYTHONPATH": str(CHECKOUT / "jobs"),
+    }
     command = [sys.executable, "-c", "from floodmark.cli import main; main()", *words, "--json"]
-    found = subprocess.run(command, env=environment, cwd=flow.root, capture_output=True, text=True, check=False)
-    assert found.stdout, found.stderr
-    return found.returncode, json.loads(found.stdout)
+    said = flow.root / "said"
+    with said.open("w") as output, (flow.root / "log.txt").open("a") as log:
+        process = subprocess.Popen(command, env=environment, cwd=flow.root, stdout=output, stderr=log)
+        arguments = arguments_of(process)
+    assert "org.apache.spark.deploy.SparkSubmit" in arguments, "the JVM was looked at"
+    assert MARK not in arguments
+    assert [str(file) for file in flow.root.rglob("*") if file.is_file() and MARK.encode() in contents(file)] == []
+    return process.returncode, json.loads(said.read_text())
+
+
+def arguments_of(process: subprocess.Popen[bytes]) -> str:
+    """The arguments, as `ps` shows them, of the process and of all that it starts until it ends."""
+    found: set[str] = set()
+    while process.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(process.pid)
+            found |= {" ".join(one.cmdline()) for one in [root, *root.children(recursive=True)]}
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)
+    return "\n".join(found)
+
+
+def contents(file: Path) -> bytes:
+    """What a file says, unpacked where it is Parquet."""
+    if file.suffix != ".parquet":
+        return file.read_bytes()
+    return str(pq.ParquetFile(file).read().to_pylist()).encode()
 
 
 def test_two_rules_share_an_application_a_failing_one_leaves_the_other_alone_and_reset_begins_anew(place: Path) -> None:
     loaded = place / "loaded.log"
-    log = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={loaded}"}
+    events = place / "events"
+    events.mkdir()
+    log = {
+        "spark.driver.extraJavaOptions": f"-Xlog:class+load:file={loaded}",
+        "spark.eventLog.enabled": True,
+        "spark.eventLog.dir": f"file://{events}",
+        "spark.eventLog.compress": False,
+    }
     good = Flow(place, settings={"spark": {"shuffle_partitions": 2, "conf": log}})
     bad = Flow(place, "failing", "SELECT at, CAST(k AS INT) AS number FROM events")
     for flow in (good, bad):
@@ -41,6 +85,7 @@ def test_two_rules_share_an_application_a_failing_one_leaves_the_other_alone_and
     assert (code, found["run"], found["exit_code"]) == (3, "mine", 3)
     assert "spark.sql.delta.DeltaLog source: shared objects file" in loaded.read_text(), "set-up's archive is not used"
     assert found["rules"]["failing"]["error"]["type"] == "InputFault"
+    assert any("fs.s3a.secret.key" in file.read_text() for file in events.rglob("events_*")), "Spark took the secret"
     done = found["rules"]["counted"]
     assert (done["result"], done["epoch"], done["open_windows"]["count"]) == ("done", 1, 1)
     assert [row.run for row in good.ledger().rows] == ["mine"] * 3

@@ -36,11 +36,12 @@ def audit(
     """
     from floodmark.audit.certificate import audit as audited
     from floodmark.audit.facts import EXIT_CODES
+    from floodmark.ledger.home import Home
 
-    root = home.absolute()
-    found = audited(name, root, deep)
+    place = Home(home.absolute(), name)
+    found = audited(name, place.root, deep)
     if found is None:
-        raise Refused(f"rule {name} has not run yet: there is no ledger at {root / name / 'ledger'}")
+        raise Refused(f"rule {name} has not run yet: there is no ledger at {place.ledger}")
     code = EXIT_CODES[found.verdict]
     if as_json:
         output.document({**found.facts(), "exit_code": code})

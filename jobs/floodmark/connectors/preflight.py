@@ -8,7 +8,10 @@ from floodmark.connectors.columns import check_columns
 from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.lookups import check_lookups
 from floodmark.connectors.registry import sources
+from floodmark.core.addresses import location, same_address, within
 from floodmark.core.rules import Rule
+from floodmark.errors import NotOwned
+from floodmark.ledger import tables
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -16,15 +19,45 @@ from floodmark.ledger.ledger import LedgerReader
 def check_without_jvm(rule: Rule, root: Path) -> None:
     """Everything that can be refused before Spark starts, with nothing written but the home's probe."""
     check_home(root, rule.qos)
+    check_apart(rule, root)
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     check_tables(rule, ledger.id if ledger else None)
+
+
+def check_apart(rule: Rule, root: Path) -> None:
+    """Refuse a sink inside the home, where the ledgers and states of all rules lie, or around it."""
+    for address in delta_sinks(rule):
+        if same_address(address, str(root)) or within(address, str(root)) or within(str(root), address):
+            raise NotOwned(
+                f"sink {address}: expected an address apart from the home {root}, where ledgers and state lie; name "
+                "another place for the sink, or another home"
+            )
 
 
 def check_tables(rule: Rule, owner: str | None) -> None:
     """Sinks are this ledger's (`owner`: its id) or free, and the streams are fit. Writes nothing."""
     for address in delta_sinks(rule):
         DeltaSink(address).check(owner)
+    check_one_each(rule)
     check_streams(rule)
+
+
+def check_one_each(rule: Rule) -> None:
+    """Refuse a sink that is the table of a stream, a lookup or another sink, however the addresses are spelt."""
+    read = {name: stream.address for name, stream in rule.streams.items()}
+    read |= {name: lookup.address for name, lookup in rule.lookups.items()}
+    known = {found: f"of {name}" for name, address in read.items() if (found := _id_at(address)) is not None}
+    for address in delta_sinks(rule):
+        found = _id_at(address)
+        if found in known:
+            raise NotOwned(f"sink {address}: expected a table of its own, found that {known[found]} (id {found})")
+        if found is not None:
+            known[found] = f"of sink {address}"
+
+
+def _id_at(address: str) -> str | None:
+    table = tables.open_table(location(address))
+    return None if table is None else tables.table_id(table)
 
 
 def check_streams(rule: Rule) -> None:

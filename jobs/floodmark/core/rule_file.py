@@ -31,6 +31,7 @@ from floodmark.core.rule_model import (
     StartAt,
     Stream,
 )
+from floodmark.core.secrets import WAY_OUT, has_credentials, secret_setting
 
 SOURCE_KINDS = ("delta",)
 SINK_KINDS = ("delta", "console")
@@ -85,8 +86,14 @@ def _filled(value: str) -> str:
     return value
 
 
+def _without_credentials(value: str) -> str:
+    if has_credentials(value):
+        raise ValueError(f"expected an address alone, found one with a user, a password or a query: {WAY_OUT}")
+    return value
+
+
 def _address(value: str) -> str:
-    problem = unfit(value)
+    problem = unfit(_without_credentials(value))
     if problem:
         raise ValueError(f"expected a path or a URI such as s3://bucket/table ({problem})")
     return value
@@ -309,8 +316,11 @@ class WrittenSink(Written):
         return self
 
 
+Asset: TypeAlias = Annotated[Filled, AfterValidator(_without_credentials)]
+
+
 class WrittenAssets(Written):
-    assets: Annotated[list[Filled], BeforeValidator(_listed), Field(min_length=1)]
+    assets: Annotated[list[Asset], BeforeValidator(_listed), Field(min_length=1)]
 
 
 def _schedule(value: object) -> object:
@@ -353,7 +363,11 @@ def _conf(value: object) -> object:
             )
     if str(value.get("spark.sql.ansi.enabled", "true")).lower() not in ("true", "false"):
         raise ValueError("expected true or false for spark.sql.ansi.enabled")
-    return {key: _conf_text(key, text) for key, text in value.items()}
+    found = {key: _conf_text(key, text) for key, text in value.items()}
+    for key in found:
+        if secret_setting(key, found[key]):
+            raise ValueError(f"setting {key} is or holds a secret, which a rule cannot keep: {WAY_OUT}")
+    return found
 
 
 def _conf_text(key: str, value: object) -> str:

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from floodmark.core import rule_file
 from floodmark.core.addresses import identity
+from floodmark.core.files import read_plain
 from floodmark.core.rule_checks import check
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rule_model import (
@@ -32,6 +33,7 @@ from floodmark.core.rule_model import (
     Stream,
     canonical,
 )
+from floodmark.core.secrets import redacted, secret_variable
 from floodmark.core.sql import SqlAt
 from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.yamltree import Path as Field
@@ -76,7 +78,7 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     value = _substituted(tree.value, env, (), problems)
     problems.raise_any()
     written = _written(value, path, problems)
-    process = _process(written, path.parent, problems)
+    process = _process(written, path.parent, env, problems)
     if process is not None:
         digest = hashlib.sha256(f"{digest}{process.source}".encode()).hexdigest()
     rule = written.resolved(digest, process)
@@ -86,16 +88,16 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     return rule
 
 
-def _process(written: WrittenRule, folder: Path, problems: _Problems) -> Process | None:
+def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problems: _Problems) -> Process | None:
     """What the rule's class declares, from the text of its module in `folder` or on the Python path."""
     if written.process is None:
         return None
-    from floodmark.core.process.reading import declared, find
+    from floodmark.core.process.reading import check_allowed, declared, text_of_module
 
     module, _, name = written.process.partition(":")
     try:
-        file = find(module, folder)
-        source = file.read_text(encoding="utf-8")
+        check_allowed(module, env)
+        source = text_of_module(module, folder)
         found = declared(source, f"{module.replace('.', '/')}.py", name)
     except (ValueError, OSError) as fault:  # a UnicodeDecodeError is a ValueError
         problems.add(("process",), str(fault))
@@ -194,9 +196,11 @@ def _shown(field: Field) -> str:
 
 def _tree(path: Path) -> Tree:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_plain(path, path.parent)
     except UnicodeDecodeError:
         raise RuleInvalid(f"{path}:1: expected UTF-8 text") from None
+    except ValueError as error:
+        raise RuleInvalid(f"{path}:1: {error}") from None
     except OSError as error:
         raise RuleInvalid(f"{path}: cannot be read: {error.strerror}") from None
     try:
@@ -228,6 +232,8 @@ def _filled_in(text: str, env: Mapping[str, str], field: Field, problems: _Probl
             )
         elif "${" in (match["value"] or ""):
             problems.add(field, f"expected a default without variables of its own, found {match.group()}")
+        elif (secret := secret_variable(name, env)) is not None:
+            problems.add(field, secret)
         elif name in env:
             return env[name]
         elif match["default"] is None:
@@ -345,5 +351,5 @@ def _missing(field: Field) -> str:
 def _found(value: Any) -> str:
     if value is None:
         return "nothing"
-    text = repr(value) if not isinstance(value, bool) else str(value).lower()
+    text = redacted(repr(value)) if not isinstance(value, bool) else str(value).lower()
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -15,6 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
+MAX_VALUES = 20_000  # keys count, too; a second of PyYAML's work, and all rules are read by one process
 _YAML = "tag:yaml.org,2002:"
 _ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
@@ -97,7 +98,7 @@ class _Loader(yaml.SafeLoader):
     """Composes nodes of bounded depth, without anchors and aliases (no alias bomb), resolving few scalar types."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own protocol
-    depth = 0
+    depth = values = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -105,6 +106,9 @@ class _Loader(yaml.SafeLoader):
             raise _refused("anchors (&) and aliases (*) are not allowed; write the value out", event.start_mark)
         if self.depth >= MAX_DEPTH:
             raise _refused(f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
+        self.values += 1
+        if self.values > MAX_VALUES:
+            raise _refused(f"expected at most {MAX_VALUES} values, found more", event.start_mark)
         self.depth += 1
         node: Node | None = super().compose_node(parent, index)
         self.depth -= 1

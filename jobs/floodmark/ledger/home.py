@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from floodmark.errors import HomeUnfit
+from floodmark.errors import HomeUnfit, Refused
 
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - refused, not used
 FORGETFUL = ("tmpfs", "ramfs")
@@ -20,6 +21,11 @@ class Home:
 
     root: Path
     rule: str
+
+    def __post_init__(self) -> None:
+        """Raise Refused for a name that would lead elsewhere: it may come from a command line."""
+        if not re.fullmatch(r"\w+", self.rule, re.ASCII):
+            raise Refused(f"expected the name of a rule, of letters, digits and _, found {self.rule!r}")
 
     @property
     def path(self) -> Path:

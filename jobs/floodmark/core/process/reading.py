@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -12,7 +13,9 @@ from typing import Any
 
 from floodmark.core.ddl import Column, columns_of, text_of
 from floodmark.core.durations import parse_duration
+from floodmark.core.files import read_plain
 
+ALLOWED = "FLOODMARK_CLASSES"  # the operator's list of the modules whose classes rules may name
 OWN_TABLES = ("counters", "timers", "clock_timers")
 OWN_COLUMNS = ("name", "value", "at")  # of those tables
 METHODS = {"process": "(self, key, rows, ctx)", "on_timer": "(self, key, at, name, ctx)",
@@ -31,17 +34,30 @@ class Declared:
     clock_timers: bool
 
 
-def find(module: str, beside: Path) -> Path:
-    """The file of `module`: in the folder `beside`, else on the Python path. Raises ValueError."""
+def check_allowed(module: str, env: Mapping[str, str]) -> None:
+    """Raise ValueError where the operator's list in FLOODMARK_CLASSES has neither the module nor a package of it."""
+    if ALLOWED not in env:
+        return
+    allowed = [one.strip() for one in env[ALLOWED].split(",") if one.strip()]
+    if not any(f"{module}.".startswith(f"{one}.") for one in allowed):
+        raise ValueError(f"expected a module out of {ALLOWED} ({', '.join(allowed) or 'none'}), found {module}")
+
+
+def text_of_module(module: str, beside: Path) -> str:
+    """The text of `module`: in the folder `beside`, else on the Python path. Raises ValueError and OSError."""
     file = beside.joinpath(*module.split(".")).with_suffix(".py")
-    found = file if file.is_file() else _on_path(module)
+    if file.exists():
+        return read_plain(file, beside)
+    found = _on_path(module)
     if found is None:
         raise ValueError(f"expected the module {module} at {file} or on the Python path, found none")
-    return found
+    return read_plain(found)
 
 
 def _on_path(module: str) -> Path | None:
     """By the finders of the packages' folders: importlib.util.find_spec would import the packages."""
+    if module.split(".")[0] in sys.stdlib_module_names:
+        return None  # Python's own modules hold no rule's class
     places = None
     for name in module.split("."):
         spec = PathFinder.find_spec(name, places)

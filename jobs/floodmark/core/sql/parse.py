@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ class _Parser(SparkParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
 
+MAX_JOINS = 50  # what bounds each of them is found by comparing all: a second of work
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
 
@@ -52,6 +54,9 @@ def _check_words(sql: str, words: Sequence[Word]) -> None:
     first = next((word for word in words if word.text != "("), words[0])
     if first.name not in ("select", "with"):
         raise first.refuse(sql, f"expected SELECT or WITH, found {first.text}: a rule's SQL is one SELECT")
+    joins = [word for word in words if word.kind == "word" and word.name == "join"]
+    if len(joins) > MAX_JOINS:
+        raise joins[MAX_JOINS].refuse(sql, f"expected at most {MAX_JOINS} joins, found {len(joins)}")
     for i, word in enumerate(words):
         if word.text == ";" and i + 1 < len(words):
             raise words[i + 1].refuse(sql, "a second statement: a rule's SQL is one SELECT")
@@ -117,8 +122,10 @@ def _check_same_words(sql: str, words: Sequence[Word], tokens: Sequence[Token], 
     for word in texts:
         if word.start not in seen:
             raise word.refuse(sql, f"cannot tell where {word.text[:40]} begins and ends; write it in another way")
+    starts = [word.start for word in texts]
     for start, end in sorted(seen.items()):
-        if not any(word.start <= start and end < word.end for word in texts):
+        around = bisect_right(starts, start) - 1
+        if around < 0 or end >= texts[around].end:
             raise refuse_at(sql, start, "cannot tell whether this is text; write it in another way")
 
 

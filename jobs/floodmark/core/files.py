@@ -1,0 +1,21 @@
+"""Files that others wrote: only plain ones, of a bounded size, and no link that leads out of their folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MAX_CHARACTERS = 1_000_000
+
+
+def read_plain(file: Path, folder: Path | None = None) -> str:
+    """The file's text; where `folder` is given, of a file that really lies in it. Raises ValueError and OSError."""
+    real = file.resolve(strict=True)
+    if folder is not None and not real.is_relative_to(folder.resolve()):
+        raise ValueError(f"expected a file in {folder}, found a link that leads out of it")
+    if not real.is_file():  # to open a pipe would wait for its writer
+        raise ValueError("expected a plain file")
+    with real.open(encoding="utf-8") as opened:
+        text = opened.read(MAX_CHARACTERS + 1)
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"expected at most {MAX_CHARACTERS} characters, found more")
+    return text

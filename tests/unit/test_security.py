@@ -1,0 +1,501 @@
+"""What a rule file cannot do: leave its place, run a program, read what no stream names, hold or show a secret.
+
+docs/security.md says where the boundary of trust lies; these are its sentences, tried.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deltalake import DeltaTable
+from support.flow import SCHEMA, Flow, event
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.connectors.preflight import check_without_jvm
+from floodmark.core.files import MAX_CHARACTERS
+from floodmark.core.rules import Rule, load_rule, load_rules
+from floodmark.core.secrets import ALLOWED, has_credentials, redacted, secret_setting, secret_variable
+from floodmark.core.sql import analyse
+from floodmark.core.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
+from floodmark.errors import NotOwned, Refused, RuleInvalid, SqlRefused
+from floodmark.ledger.home import Home
+
+MARK = "hunter2-mark"
+Load = Callable[..., Rule]
+
+
+def text(**changed: Any) -> dict[str, Any]:
+    return {
+        "rule": "plain",
+        "streams": {"events": {"delta": "/lake/events", "event_time": "at", "lateness": "1 minute"}},
+        "sql": "SELECT k, v FROM events",
+        "sinks": [{"delta": "/lake/out"}],
+        **changed,
+    }
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    def loaded(env: dict[str, str] | None = None, file: str = "plain.yaml", **changed: Any) -> Rule:
+        path = tmp_path / "rules" / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(text(**changed)))
+        return load_rule(path, env or {})
+
+    return loaded
+
+
+def refusal(load: Load, **given: Any) -> str:
+    with pytest.raises(RuleInvalid) as caught:
+        load(**given)
+    assert MARK not in str(caught.value)
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------- names become paths
+
+NAMES = [
+    "../up", "..", ".", "a/b", "/etc", "a\\b", "a b", "", "Upper", "_a", "1a", "a-b", "a.b", "a\n", "a\x00", "\uff41",
+    "\u0430bc",
+    "e\u0301t\u00e9", "\ufb01n", "a\u200b", "x" * 64, "con:", "~", "$HOME", "${HOME}", "*", "a%2e",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_no_name_of_a_rule_leads_anywhere_else(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text(yaml.safe_dump(text(rule=name)))
+    with pytest.raises(RuleInvalid, match=r"rule: expected|character|rule: the variable"):
+        load_rule(path, {})
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc", "a/b", ".", "..", "", "\uff41", "a\n"], ids=ascii)
+def test_nor_does_one_from_the_command_line(place: Path, name: str) -> None:
+    with pytest.raises(Refused, match="expected the name of a rule"):
+        Home(place, name)
+    found = CliRunner().invoke(app, ["audit", "--home", str(place), "--", name])
+    assert found.exit_code == 2, found.output
+    assert "expected the name of a rule" in found.output
+
+
+@pytest.mark.parametrize("name", ["a b", "a;b", "a`b", "a-b", "a.b", "ä", "a'", "${X}", "a/../b", ""], ids=ascii)
+@pytest.mark.parametrize("place", ["stream", "lookup", "event_time", "distinct", "process key"])
+def test_names_that_become_sql_are_plain(load: Load, place: str, name: str) -> None:
+    stream = {"delta": "/lake/events", "event_time": "at", "lateness": "1 minute"}
+    broken: dict[str, dict[str, Any]] = {
+        "stream": {"streams": {name: stream}},
+        "lookup": {"lookups": {name: {"delta": "/lake/names"}}},
+        "event_time": {"streams": {"events": {**stream, "event_time": name}}},
+        "distinct": {"streams": {"events": {**stream, "distinct": {"key": [name], "within": "1 hour"}}}},
+        "process key": {"sql": None, "process": "a:B", "key": [name]},
+    }
+    refusal(load, **broken[place])
+
+
+@pytest.mark.parametrize(
+    ("sink", "home"), [("home/other/ledger", "home"), ("home", "home"), ("outer", "outer/home"), ("home/..", "home")]
+)
+def test_a_sink_inside_the_home_or_around_it_is_refused(place: Path, sink: str, home: str) -> None:
+    flow = Flow(place, settings={"sinks": [{"delta": str(place / sink)}]})
+    flow.settings["streams"] = {"events": {"delta": "/elsewhere/events", "event_time": "at", "lateness": "1 minute"}}
+    with pytest.raises(NotOwned, match="apart from the home"):
+        check_without_jvm(flow.rule(), place / home)
+
+
+def test_a_sink_that_reaches_the_home_by_a_link_is_refused(place: Path) -> None:
+    flow = Flow(place, sinks=1)
+    flow.arrive([event(1)])
+    flow.home.mkdir()
+    (place / "door").symlink_to(flow.home)
+    flow.settings["sinks"] = [{"delta": str(place / "door" / "counted" / "ledger")}]
+    with pytest.raises(NotOwned, match="apart from the home"):
+        check_without_jvm(flow.rule(), flow.home)
+
+
+def test_a_sink_is_a_table_of_its_own_however_the_addresses_are_spelt(place: Path) -> None:
+    """As on a file system that knows no case. A copy has the same id, so it stands for another spelling here."""
+    flow = Flow(place, sinks=3)
+    flow.arrive([])
+    DeltaTable.create(flow.sink(0), SCHEMA)
+    shutil.copytree(flow.sink(0), flow.sink(1))
+    with pytest.raises(NotOwned, match=r"out1: expected a table of its own, found that of sink .*out0"):
+        check_without_jvm(flow.rule(), flow.home)
+    shutil.rmtree(flow.sink(1))
+    shutil.copytree(flow.source, flow.sink(2))
+    with pytest.raises(NotOwned, match="out2: expected a table of its own, found that of events"):
+        check_without_jvm(flow.rule(), flow.home)
+
+
+# --------------------------------------------------------------------------------------------------------- SQL
+
+FUNCTIONS = ["reflect", "java_method", "try_reflect", "read_files", "http_request", "ai_query", "input_file_name"]
+CALLS = [f"{name}('java.lang.System', 'getenv', 'HOME') IS NOT NULL" for name in FUNCTIONS]
+TRICKS = [
+    *CALLS,
+    "`reflect`('java.lang.System', 'exit') IS NULL",
+    "REFLECT ('java.lang.System', 'exit') IS NULL",
+    "reflect/**/('java.lang.System', 'exit') IS NULL",
+    "builtin.reflect('java.lang.System', 'exit') IS NULL",
+    "k = (SELECT max(value) FROM text.`/etc/passwd`)",
+    "k IN (SELECT value FROM text.`/etc/passwd`)",
+    "EXISTS (SELECT 1 FROM delta.`/lake/secret`)",
+    "k = 1; DROP TABLE x",
+    "k = 1) OR (1 = 1",
+    "k = 1 -- comment \\\n OR 1 = 1",
+    "k = 1 /*+ BROADCAST(x) */",
+    "k = '${env:HOME}'",
+    "k = :parameter",
+    "k = ${spark.jars}",
+    "my_own_function(k)",
+    "TRANSFORM(k) USING 'sh -c id' IS NULL",
+]
+PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "sql": lambda sql: {"sql": f"SELECT k FROM events WHERE {sql}"},
+    "where": lambda sql: {"streams": {"events": {"delta": "/lake/events", "where": sql}}},
+    "event_time.expr": lambda sql: {
+        "streams": {"events": {"delta": "/e", "event_time": {"name": "t", "expr": sql}, "lateness": "1 second"}}
+    },
+    "delete": lambda sql: {"sinks": [{"delta": "/lake/out", "key": ["k"], "delete": sql}]},
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize("place", PLACES)
+def test_no_sql_anywhere_reaches_beyond_its_row(load: Load, place: str, trick: str) -> None:
+    field = place.split(".")[0]
+    # What looks like a variable is refused before it is SQL.
+    assert field in refusal(load, **PLACES[place](trick)) or "${" in trick
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["delta.`/lake/x`", "parquet.`/lake/x`", "json.`/etc`", "csv.`s3://b/x`", "text.`/etc/passwd`", "`delta`.`/x`",
+     "binaryFile.`/x`", "image.`/x`", "jdbc.`x`", "`delta./lake/x`", "spark_catalog.default.x", "`/lake/x`",
+     "read_files('/etc')", "range(10)", "read_state_metadata('/x')", "table_changes('x', 1)", "identifier('events')"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT k FROM {}", "SELECT e.k FROM events e JOIN {} x ON e.k = x.k", "SELECT k FROM (SELECT k FROM {})",
+     "WITH a AS (SELECT k FROM {}) SELECT k FROM a", "SELECT k FROM events UNION ALL SELECT k FROM {}",
+     "SELECT k FROM events, {}", "SELECT k FROM events, LATERAL (SELECT k FROM {})"],
+)  # fmt: skip
+def test_only_streams_and_lookups_are_tables(load: Load, sql: str, table: str) -> None:
+    assert "sql" in refusal(load, sql=sql.format(table))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["DROP TABLE x", "INSERT INTO x SELECT k FROM events", "SET spark.jars=/x", "ADD JAR '/x.jar'", "CACHE TABLE x",
+     "CREATE FUNCTION f AS 'x.Y'", "DESCRIBE events", "SHOW TABLES", "USE x", "CALL system.x()", "MERGE INTO x USING y",
+     "EXECUTE IMMEDIATE 'SELECT 1'", "BEGIN SELECT 1; END", "EXPLAIN SELECT k FROM events", "TABLE events",
+     "SELECT k FROM events; DROP TABLE x", "SELECT k FROM events\n;\nSELECT k FROM events"],
+)  # fmt: skip
+def test_one_select_is_all_that_a_rule_says(load: Load, statement: str) -> None:
+    assert "sql" in refusal(load, sql=statement)
+
+
+def test_sql_that_would_take_long_to_check_is_refused_or_checked_in_seconds() -> None:
+    streams = {"events": "at"}
+    begun = time.process_time()
+    joins = " ".join(f"JOIN events e{i} ON e.at = e{i}.at" for i in range(500))
+    with pytest.raises(SqlRefused, match="at most 50 joins, found 500"):
+        analyse(f"SELECT e.k AS k FROM events e {joins}", streams)
+    analyse(f"SELECT {','.join(['$k$'] * 10_000)} FROM events".replace("$", "'"), streams)
+    assert time.process_time() - begun < 30  # 96 s for the strings alone, compared each with each
+
+
+# -------------------------------------------------------------------------------------------------------- YAML
+
+
+def bomb() -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    return "\n".join(lines + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)])
+
+
+@pytest.mark.parametrize(
+    ("yaml_text", "said"),
+    [
+        (bomb(), "anchors"),
+        ("a: &a [*a]", "anchors"),
+        ("a: {<<: *b}", "anchors"),
+        ("a: !!python/object/apply:os.system ['id']", "tag"),
+        ("a: !!python/name:os.system", "tag"),
+        ("!!python/object:x.Y {}", "tag"),
+        ("a: !!binary aGVsbG8=", "tag"),
+        ("a: !!timestamp 2001-01-01", "tag"),
+        ("a: !!set {x}", "tag"),
+        ("%TAG ! tag:evil,2001:\n---\na: !x 1", "tag"),
+        ("a: 1\nA: 2\na: 3", "duplicate key"),
+        ("a: {b: 1, b: 2}", "duplicate key"),
+        ('a: 1\n"\\x61": 2', "duplicate key"),
+        ("[" * 100_000, f"nested deeper than {MAX_DEPTH}"),
+        ("{a: " * 1000, f"nested deeper than {MAX_DEPTH}"),
+        ("- " * 1000 + "x", f"nested deeper than {MAX_DEPTH}"),
+        (f"a: [{'1,' * MAX_VALUES}1]", f"at most {MAX_VALUES} values"),
+        ("".join(f"k{i}: 1\n" for i in range(MAX_VALUES)), f"at most {MAX_VALUES} values"),
+        ("a: 1\n" * (MAX_BYTES // 5 + 1), "at most 1000000 bytes"),
+        ("a: 1\n---\na: 2", "another document"),
+        ("a: \ufffe", "special characters"),
+    ],
+    ids=range(21),
+)  # fmt: skip
+def test_yaml_is_small_and_plain(yaml_text: str, said: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(YamlRefused, match=said):
+        read_yaml(yaml_text)
+    assert time.process_time() - begun < 10
+
+
+def test_a_rule_file_is_a_plain_file_of_its_folder_of_bounded_size(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (tmp_path / "outside").write_text(f"{MARK}: 1\n")
+    (rules / "link.yaml").symlink_to(tmp_path / "outside")
+    (rules / "folder.yaml").mkdir()
+    (rules / "huge.yaml").write_text("#" * (MAX_CHARACTERS + 1))
+    (rules / "latin.yaml").write_bytes(b"rule: caf\xe9\n")
+    (rules / "zeros.yaml").write_bytes(b"\x00" * 100)
+    (rules / "null.yaml").symlink_to("/dev/zero")
+    (rules / "gone.yaml").symlink_to("nowhere")
+    os.mkfifo(rules / "pipe.yaml")
+    (rules / "plain.yaml").write_text(yaml.safe_dump(text()))
+    (rules / "data").mkdir()
+    (rules / "data" / "mounted.yaml").write_text(yaml.safe_dump(text(rule="mounted", sinks=[{"delta": "/o"}])))
+    (rules / "mounted.yaml").symlink_to("data/mounted.yaml")  # as Kubernetes mounts a ConfigMap
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.append(load_rules(rules, {})), daemon=True)
+    reader.start()
+    reader.join(30)
+    assert found, "reading a folder hangs"
+    good, bad = found[0]
+    assert sorted(good) == ["mounted", "plain"]
+    said = {name: str(fault) for name, fault in bad.items()}
+    assert MARK not in str(said)
+    for name, words in {
+        "link.yaml": "a link that leads out of it",
+        "null.yaml": "a link that leads out of it",
+        "folder.yaml": "expected a plain file",
+        "pipe.yaml": "expected a plain file",
+        "huge.yaml": "expected at most 1000000 characters",
+        "latin.yaml": "expected UTF-8 text",
+        "zeros.yaml": "special characters",
+        "gone.yaml": "cannot be read",
+    }.items():
+        assert words in said[name]
+
+
+# ----------------------------------------------------------------------------------------------------- classes
+
+CLASS = """
+raise SystemExit("reading a rule runs nothing")
+class Count:
+    output = "k STRING"
+    def process(self, key, rows, ctx):
+        return []
+"""
+OF_CLASS = {"sql": None, "key": ["k"]}
+
+
+@pytest.mark.parametrize(
+    "process",
+    ["os:system", "subprocess:Popen", "builtins:eval", "os.path:join", "importlib:import_module", "ctypes:CDLL",
+     "../mine:Count", "..mine:Count", "/tmp/mine:Count", ".mine:Count", "mine.:Count", "mine:Count.x", "mine:__class__",
+     "mine:Count()", "mine;x:Count", "mine:Count\n", "\uff4dine:Count", "m\xefne:Count", "mine",
+     ":Count", "mine:", "a:b:c"],
+    ids=ascii,
+)  # fmt: skip
+def test_names_of_classes_that_are_none(load: Load, tmp_path: Path, process: str) -> None:
+    (tmp_path / "mine.py").write_text(CLASS)
+    assert "process: " in refusal(load, process=process, **OF_CLASS)
+
+
+def test_a_module_beside_the_rule_is_a_plain_file_of_the_folder(load: Load, tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    (rules / "pack").mkdir(parents=True)
+    (tmp_path / "outside.py").write_text(CLASS)
+    (rules / "linked.py").symlink_to(tmp_path / "outside.py")
+    (rules / "pack" / "within.py").symlink_to("../mine.py")
+    (rules / "mine.py").write_text(CLASS)
+    (rules / "huge.py").write_text(CLASS + "#" * MAX_CHARACTERS)
+    (rules / "latin.py").write_bytes(b"# \xe9")
+    (rules / "away").symlink_to(tmp_path)
+    os.mkfifo(rules / "pipe.py")
+    assert load(process="mine:Count", **OF_CLASS).process
+    assert load(process="pack.within:Count", **OF_CLASS).process
+    for module, words in {
+        "linked": "leads out of it",
+        "away.outside": "leads out of it",
+        "huge": "at most 1000000",
+        "pipe": "expected a plain file",
+        "latin": "utf-8",
+    }.items():
+        assert words in refusal(load, process=f"{module}:Count", **OF_CLASS)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "module", "may"),
+    [
+        ("mine", "mine", True),
+        ("mine", "mine.deep", True),
+        ("mine", "mines", False),
+        ("mine.deep", "mine", False),
+        (" other , mine ", "mine", True),
+        ("", "mine", False),
+        ("mine.*", "mine.deep", False),
+    ],
+)
+def test_the_operator_names_the_modules_that_rules_may_use(
+    load: Load, tmp_path: Path, allowed: str, module: str, may: bool
+) -> None:
+    file = (tmp_path / "rules").joinpath(*module.split(".")).with_suffix(".py")
+    file.parent.mkdir(parents=True)
+    file.write_text(CLASS)
+    given = {"env": {"FLOODMARK_CLASSES": allowed}, "process": f"{module}:Count", **OF_CLASS}
+    if may:
+        assert load(**given).process
+    else:
+        assert "expected a module out of FLOODMARK_CLASSES" in refusal(load, **given)
+
+
+# ----------------------------------------------------------------------------------------------------- secrets
+
+SECRETS = ["DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "API_KEY", "GITHUB_TOKEN", "AZURE_SAS",
+           "AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "AIRFLOW_CONN_LAKE", "DBPASSWORD",
+           "AIRFLOW_VAR_X", "PGPASSWORD", "db_passwd", "MyToken", "SENTRY_DSN", "JWT", "OPENAI_APIKEY",
+           "SSH_PRIVATE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "PG_PWD",
+           "BASIC_AUTH"]  # fmt: skip
+FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "description": lambda value: {"description": f"x {value}"},
+    "where": lambda value: {"streams": {"events": {"delta": "/e", "where": f"k = '{value}'"}}},
+    "sql": lambda value: {"sql": f"SELECT sha2(concat(k, '{value}'), 256) AS k FROM events"},
+    "sinks": lambda value: {"sinks": [{"delta": f"s3://b/{value}"}]},
+    "conf": lambda value: {"spark": {"conf": {"spark.app.x": value}}},
+    "schedule": lambda value: {"schedule": {"assets": [value]}},
+    "owner": lambda value: {"airflow": {"owner": value}},
+    "qos": lambda value: {"qos": value},
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_variable_with_the_name_of_a_secret_may_stand_nowhere(load: Load, name: str) -> None:
+    for field, change in FIELDS.items():
+        for written in (f"${{{name}}}", f"${{{name}:-x}}"):
+            said = refusal(load, env={name: MARK}, **change(written))
+            assert f"the variable {name} has the name of a secret" in said, field
+
+
+@pytest.mark.parametrize(
+    "name", ["LAKE", "PWD", "OLDPWD", "HOME", "REGION", "MONKEY", "PASSAGE", "DATABASE", "COMPASS"]
+)
+def test_other_names_are_not_taken_for_secrets(name: str) -> None:
+    assert secret_variable(name, {}) is None
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_value_with_a_password_in_it_is_found_whatever_its_name(load: Load, field: str) -> None:
+    said = refusal(load, env={"LAKE": f"s3://user:{MARK}@bucket/x"}, **FIELDS[field]("${LAKE}"))
+    assert "the variable LAKE holds an address with a password" in said
+
+
+def test_the_operator_names_the_variables_that_rules_may_use(load: Load) -> None:
+    env = {"LAKE": "/lake", "OTHER": MARK, "API_KEY": "k", ALLOWED: "LAKE, API_KEY"}
+    rule = load(env=env, sinks=[{"delta": "${LAKE}/out"}], description="${API_KEY}")
+    assert (rule.sinks[0].address, rule.description) == ("/lake/out", "k")
+    said = refusal(load, env=env, description="${OTHER}")
+    assert "the variable OTHER is none of FLOODMARK_VARIABLES (LAKE, API_KEY)" in said
+    assert "(none)" in refusal(load, env={**env, ALLOWED: ""}, description="${LAKE}")
+
+
+ADDRESSES = [
+    f"s3://user:{MARK}@bucket/x", f"s3a://{MARK}@bucket/x", f"s3://bucket/x?token={MARK}", f"s3://bucket/x#{MARK}",
+    f"abfss://box:{MARK}@account.dfs.core.windows.net/x", f"hdfs://user:{MARK}@node:8020/x", f"s3://u:{MARK}/y@b/x",
+    f"wasbs://box@account.blob.core.windows.net/x?sig={MARK}", f"file:///lake?password={MARK}", f"s3://:{MARK}@b/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_with_credentials_is_refused_and_not_repeated(load: Load, address: str) -> None:
+    stream = {"delta": address}
+    for field, change in {
+        "streams.events.delta": {"streams": {"events": stream}},
+        "lookups.names.delta": {"lookups": {"names": stream}},
+        "sinks[0].delta": {"sinks": [stream]},
+        "schedule.assets[0]": {"schedule": {"assets": [address]}},
+    }.items():
+        said = refusal(load, **change)
+        assert f"{field}: expected an address alone, found one with" in said
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/lake/a?b#c", "lake/a@b", "s3://bucket/a", "abfss://box@account.dfs.core.windows.net/a", "hdfs://node:8020/a"],
+)
+def test_other_addresses_have_no_credentials(address: str) -> None:
+    assert not has_credentials(address)
+
+
+def test_a_value_in_the_wrong_place_is_repeated_without_its_password(load: Load) -> None:
+    address = f"s3://user:{MARK}@b"
+    for change in ({"sinks": {"delta": address}}, {"qos": address}, {"epoch": [address]}, {"timezone": address}):
+        refusal(load, **change)
+    assert (
+        redacted(f"at s3://u:{MARK}@b/x?sig={MARK} and https://h/p?a={MARK}")
+        == "at s3://***@b/x?*** and https://h/p?***"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key", MARK),
+        ("spark.hadoop.fs.s3a.access.key", MARK),
+        ("spark.hadoop.fs.s3a.session.token", MARK),
+        ("spark.hadoop.fs.azure.account.key.x.blob.core.windows.net", MARK),
+        ("spark.hadoop.fs.azure.sas.box.account", MARK),
+        ("spark.hadoop.fs.s3a.proxy.password", MARK),
+        ("spark.kubernetes.authenticate.submission.oauthToken", MARK),
+        ("spark.driver.extraJavaOptions", f"-Xmx1g -Dfs.s3a.secret.key={MARK}"),
+        ("spark.executor.extraJavaOptions", f"-Djavax.net.ssl.keyStorePassword={MARK}"),
+        ("spark.eventLog.dir", f"s3a://user:{MARK}@bucket/logs"),
+    ],
+)
+def test_a_setting_of_spark_that_is_a_secret_is_refused(load: Load, key: str, value: str) -> None:
+    assert f"setting {key} is or holds a secret" in refusal(load, spark={"conf": {key: value}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "com.amazonaws.auth.ProfileCredentialsProvider"),
+        ("spark.kubernetes.driver.secretKeyRef.AWS_SECRET_ACCESS_KEY", "lake:key"),
+        ("spark.kubernetes.executor.secrets.lake", "/etc/lake"),
+        ("spark.driver.extraJavaOptions", "-Xlog:gc -Dx=y"),
+        ("spark.sql.adaptive.enabled", "true"),
+    ],
+)
+def test_a_setting_that_says_where_a_secret_is_kept_is_none(key: str, value: str) -> None:
+    assert not secret_setting(key, value)
+
+
+def test_no_command_shows_what_the_environment_keeps(place: Path) -> None:
+    flow = Flow(place)
+    flow.arrive([event(1)])
+    flow.write_rule()
+    bad = flow.text() | {"rule": "bad", "description": "${DB_PASSWORD}", "sinks": [{"delta": f"s3://u:{MARK}@b/x"}]}
+    (place / "rules" / "bad.yaml").write_text(yaml.safe_dump(bad))
+    env = dict.fromkeys(SECRETS, MARK) | {"FLOODMARK_RULES": str(place / "rules"), "FLOODMARK_HOME": str(flow.home)}
+    for words in ("validate", "validate --connect", "list", "status", "plan counted", "plan bad", "epochs counted",
+                  "run bad", "audit counted", "state counted"):  # fmt: skip
+        for form in ([], ["--json"]):
+            found = CliRunner().invoke(app, [*words.split(), *form], env=env)
+            assert MARK not in found.output, words
+            assert found.output, words
