@@ -22,6 +22,7 @@ from floodmark.errors import Fenced, ReplayDiffers, WrongColumn
 from floodmark.ledger import comparing, tables
 from floodmark.ledger.tables import OurCommit
 from floodmark.spark.appending import Appending
+from floodmark.spark.faults import of_table
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.upserting import Upserting
 
@@ -69,6 +70,11 @@ class Attempt:
 
 def write(work: Work, attempt: Attempt) -> Written | None:
     """Write the rows unless they are there; None where there are none. Raises what `before_write` raises."""
+    with of_table(work.site.name):
+        return _write(work, attempt)
+
+
+def _write(work: Work, attempt: Attempt) -> Written | None:
     site, frame = work.site, work.frame
     if frame is None:
         return _compared(site, attempt, 0, None) if _step(site, attempt) is Step.COMPARE else None
