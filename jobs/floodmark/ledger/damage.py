@@ -10,8 +10,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
 
 from floodmark.core.hadoopsums import fits
 
@@ -146,6 +150,48 @@ def _unparsed(entry: Path) -> str | None:
         except ValueError:
             return f"{entry} is cut off or was changed: line {number} is no JSON"
     return None
+
+
+def put_aside_torn(address: str, above: int, app: str | None = None) -> list[str]:
+    """Rename log entries above version `above` that were not written whole, from the newest down.
+
+    Only for who writes the table, and for versions that nothing relies on. `app`: entries of other writers stay.
+    """
+    log = log_of(address)
+    aside = []
+    while log is not None:
+        found = listed(file.name for file in log.iterdir())
+        entry = log / found.entries.get(found.newest, "")
+        if found.newest <= max(above, found.base) or not _torn(entry, app):
+            break
+        entry.rename(entry.with_name(f"{entry.name}.torn-{uuid4().hex[:8]}"))
+        entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+        aside.append(entry.name)
+    return aside
+
+
+def torn_newest(address: str) -> Path | None:
+    """The newest log entry where it, or a file that it adds, was not written whole; None where it was."""
+    log = log_of(address)
+    found = listed(file.name for file in log.iterdir()) if log else Listed()
+    entry = found.entries.get(found.newest)
+    return log / entry if log and entry and _torn(log / entry, None) else None
+
+
+def _torn(entry: Path, app: str | None) -> bool:
+    """Whether an entry is no JSON; or one of this app's whose checksum, or whose files, do not fit."""
+    if not entry.stat().st_size or _unparsed(entry):
+        return True
+    text = entry.read_text()
+    if app is not None and app not in text:
+        return False
+    added = [action["add"] for action in map(json.loads, text.splitlines()) if "add" in action]
+    return changed(entry) is not None or any(map(partial(_lacks, entry.parent.parent), added))
+
+
+def _lacks(folder: Path, added: dict[str, Any]) -> bool:
+    file = folder / unquote(added["path"])
+    return not file.exists() or file.stat().st_size != added["size"]
 
 
 def drop_checksums(address: str) -> list[str]:

@@ -33,7 +33,9 @@ from floodmark.core.records import (
 )
 from floodmark.core.storefaults import cannot_take, make_room
 from floodmark.errors import Fenced, LedgerBroken, RunFailed, TableBroken
-from floodmark.ledger.tables import open_table, query, table_id
+from floodmark.ledger.damage import torn_newest
+from floodmark.ledger.syncing import sync_commit, sync_table
+from floodmark.ledger.tables import open_table, query, root_of, table_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +78,7 @@ class LedgerReader:
     @classmethod
     def load(cls, address: str) -> LedgerReader | None:
         """The ledger at `address`; None where there is none. Raises LedgerBroken where it cannot be read."""
-        with _of_the_ledger():
+        with _of_the_ledger(address):
             table = open_table(address)
             return None if table is None else cls(address, table)
 
@@ -111,12 +113,20 @@ class LedgerReader:
 
 
 @contextmanager
-def _of_the_ledger() -> Iterator[None]:
+def _of_the_ledger(address: str) -> Iterator[None]:
     """What cannot be read of a ledger, with the way out that there is for a ledger."""
     try:
         yield
     except TableBroken as fault:
-        raise LedgerBroken(f"the ledger {fault}; {RESTORE}") from fault
+        torn = torn_newest(address)
+        raise LedgerBroken(f"the ledger {fault}; {ONE_ROW_LESS.format(torn) if torn else ''}{RESTORE}") from fault
+
+
+# A newest row that a power loss cut off had no effect yet, or its epoch's effects are found done and compared.
+ONE_ROW_LESS = (
+    "it is the newest row that was not written whole: move {} away, and the ledger ends one row before; the next run "
+    "then compares what the tables have with what it computes again. Else "
+)
 
 
 class Ledger(LedgerReader):
@@ -129,10 +139,11 @@ class Ledger(LedgerReader):
     @classmethod
     def open(cls, address: str, run: str) -> Ledger:
         """Load the ledger at `address`; an empty one is created where there is none. Keeps it quick to load."""
-        with _of_the_ledger():
+        with _of_the_ledger(address):
             if open_table(address) is None:
                 Path(address).parent.mkdir(parents=True, exist_ok=True)
                 DeltaTable.create(address, schema(), mode="ignore", configuration=CONFIGURATION)
+                sync_table(address)
             ledger = cls(address, DeltaTable(address), run)
             ledger._keep_quick()
         return ledger
@@ -147,6 +158,7 @@ class Ledger(LedgerReader):
         rows = self.rows
         if many:
             self._table.optimize.compact()
+            sync_commit(self.address, self._table.version())
             self._table.create_checkpoint()
             _trim(self.address, self._table.version() - KEPT_ENTRIES)
         if rows and self.head is not None:
@@ -201,6 +213,7 @@ class Ledger(LedgerReader):
             write_deltalake(self._table, data, mode="append", commit_properties=transaction)
         except (DeltaError, OSError) as fault:
             self._settle(row, fault)
+        sync_commit(self.address, self._table.version())
 
     def _settle(self, row: Row, fault: Exception) -> None:
         """After an unclear outcome, let the table say whether our row is there."""
@@ -252,6 +265,6 @@ def _trim(address: str, below: int) -> None:
 
 def _read(table: DeltaTable, first: int) -> list[Row]:
     """The rows from number `first` on."""
-    with _of_the_ledger():
+    with _of_the_ledger(root_of(table).removeprefix("file://")):
         found = query(table, f"SELECT * FROM t WHERE seq >= {first:d} ORDER BY seq")  # noqa: S608 - a number
     return [Row(**row) for row in found]

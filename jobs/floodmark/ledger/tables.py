@@ -24,7 +24,7 @@ NEWEST = 10  # commits to look at first: the one looked for is nearly always amo
 # A checkpoint of a small log costs Spark two seconds, more than the epoch that it falls upon; Delta's default is 10.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
 _MOVES = ("add", "remove")
-_HOLDS_FROM = "holds_from"
+_HOLDS_FROM, _AFTER = "holds_from", "after"
 OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
 
 
@@ -103,6 +103,11 @@ def _write_checksum(address: str) -> None:
     (log / f"{0:020}.crc").write_text(json.dumps(checksum, separators=(",", ":")))
     for name in (f"{0:020}.json", f"{0:020}.crc"):  # by these Hadoop, and the gate, see a changed file
         (log / f".{name}.crc").write_bytes(sums_of((log / name).read_bytes()))
+
+
+def newest_version(address: str) -> int:
+    """Of a table that is there."""
+    return int(DeltaTable(address).version())
 
 
 def table_id(table: DeltaTable) -> str:
@@ -251,6 +256,12 @@ def added_files(address: str, commit: int) -> list[str]:
     return [json.dumps({"add": file}) for file in added]
 
 
+def added_paths(address: str, commit: int) -> list[str]:
+    """The files, as the log spells them, that commit `commit` added; those of its change feed, too."""
+    kinds = ("add", "cdc")
+    return [action[kind]["path"] for action in _actions(address, commit) for kind in kinds if kind in action]
+
+
 def _absent(address: str, paths: list[str]) -> list[str]:
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import FileType
@@ -266,9 +277,12 @@ def _gone(address: str, commit: int, what: str) -> HistoryGone:
     )
 
 
-def holding_from(epoch: int) -> str:
-    """What the commit of a rewrite says of itself: the table holds what is seen from `epoch` on, earlier epochs not."""
-    return json.dumps({_HOLDS_FROM: epoch})
+def holding_from(epoch: int, after: int | None = None) -> str:
+    """What the commit of a rewrite says of itself: the table holds what is seen from `epoch` on, earlier epochs not.
+
+    `after`: the committed epoch by whose watermark it took rows away.
+    """
+    return json.dumps({_HOLDS_FROM: epoch} if after is None else {_HOLDS_FROM: epoch, _AFTER: after})
 
 
 def as_of(address: str, since: int, epoch: int) -> DeltaTable:
@@ -293,15 +307,24 @@ def _last_holding(address: str, since: int, epoch: int) -> int:
     return next(gone, newest + 1) - 1
 
 
-def rewritten_for(address: str, since: int) -> float:
-    """The first epoch that a state table can still be read at, by its rewrites after version `since`; 0: by any.
+def rewritten_after(address: str, since: int) -> int:
+    """The newest epoch after which rows of a state table were taken away, by its log after version `since`; 0: none.
 
-    A rewrite of an older Floodmark does not say it, and one whose log entry was removed is long settled.
+    A log entry that was cleaned up is long settled; older versions of Floodmark did not say it.
     """
-    newest = DeltaTable(address).version()
-    said = (_holds_from(_actions(address, version)) for version in range(since + 1, newest + 1)
-            if (Path(address) / "_delta_log" / f"{version:020}.json").exists())  # fmt: skip
-    return max((epoch for epoch in said if epoch != math.inf), default=0)
+    versions = range(since + 1, newest_version(address) + 1)
+    there = [version for version in versions if (Path(address) / "_delta_log" / f"{version:020}.json").exists()]
+    return max((_said(_actions(address, version)).get(_AFTER, 0) for version in there), default=0)
+
+
+def _said(actions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the engine says in a commit's metadata; nothing where that is no JSON object."""
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    try:
+        found = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _holds_from(actions: list[dict[str, Any]]) -> float:

@@ -8,27 +8,39 @@ from floodmark.core.records import Head
 from floodmark.core.recovery import check_tables
 from floodmark.errors import TableBroken
 from floodmark.ledger import tables
-from floodmark.ledger.damage import drop_checksums, log_faults
+from floodmark.ledger.damage import drop_checksums, log_faults, put_aside_torn
 from floodmark.spark.sites import Site
 
 
 def check(head: Head, known: Sequence[Site]) -> None:
     """Raises TableBroken, HistoryGone, Sealed or LedgerBroken. `known`: the sites of the head's generation."""
     for site in known:
+        _mend(site, head)
         _refuse_harmed(site)
     opened = {site.name: tables.open_table(site.address) for site in known}
     recorded = {site.name: tables.recorded_version(site.address, site.app) for site in known}
     ids = {name: None if table is None else tables.table_id(table) for name, table in opened.items()}
     state = [site for site in known if site.role == "state" and opened[site.name] is not None]
-    holds_from = {site.name: tables.rewritten_for(site.address, head.commits.get(site.name, 0)) for site in state}
-    check_tables(head, recorded, ids, holds_from)
+    rewritten = {site.name: tables.rewritten_after(site.address, head.commits.get(site.name, 0)) for site in state}
+    check_tables(head, recorded, ids, rewritten)
     for site in known:
         if site.role != "sink":  # a sink's files are its reader's, and the auditor's, to look after
             _refuse_lost_files(site)
 
 
-def _refuse_harmed(site: Site) -> None:
+def _mend(site: Site, head: Head) -> None:
+    """What a power loss, or a full disk, may leave of writes that the ledger does not name: they are made again.
+
+    A sink whose rows were kept by a reset has commits that other rows of the ledger name.
+    """
+    if site.role != "sink":
+        put_aside_torn(site.address, head.commits.get(site.name, 0))
+    elif not head.kept_output:
+        put_aside_torn(site.address, head.commits.get(site.name, 0), site.app)
     drop_checksums(site.address)
+
+
+def _refuse_harmed(site: Site) -> None:
     for fault in log_faults(site.address):
         raise TableBroken(f"{site.name}: {fault}; {way_out(site)}")
 

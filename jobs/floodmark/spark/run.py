@@ -115,7 +115,7 @@ class RuleRun:
         """Finish what is open, then drain what is new."""
         check_without_jvm(self._rule, self._home.root)
         _import(self._rule)
-        with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
+        with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
             self._work()
         return self._report
 
@@ -123,7 +123,7 @@ class RuleRun:
         """A new generation from the start of the input."""
         check_without_jvm(self._rule, self._home.root)
         _import(self._rule)
-        with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
+        with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
             known = LedgerReader.load(self._home.ledger)
             generation.refuse_nothing_to_reset(known, self._rule.rule)
             session, plan = analyse(self._root, self._rule, None)
