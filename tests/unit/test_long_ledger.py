@@ -95,7 +95,7 @@ def test_its_head_and_its_history(address: str, capsys: pytest.CaptureFixture[st
 
 
 def test_what_is_told_of_each_epoch(address: str) -> None:
-    assert [one["epoch"] for one in told(load(address).rows[-6:], True)] == [EPOCHS - 2, EPOCHS - 1, EPOCHS]
+    assert [one["epoch"] for one in told(load(address).rows, True, 3)] == [EPOCHS - 2, EPOCHS - 1, EPOCHS]
 
 
 def test_the_remembered_head_is_the_one_that_all_rows_give(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
