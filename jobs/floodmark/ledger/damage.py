@@ -103,7 +103,10 @@ def why_unreadable(address: str) -> str | None:
         return None
     found = listed(file.name for file in log.iterdir())
     unparsed = (what for name in found.tail() if (what := _unparsed(log / name)))
-    return next(chain(_gaps(found), _bad_hint(log, found), _bad_checkpoint(log, found), unparsed), None)
+    stale = (
+        f"{log / name} is the checksum of a commit that was lost; the next run removes it" for name in found.stale()
+    )
+    return next(chain(_gaps(found), _bad_hint(log, found), _bad_checkpoint(log, found), unparsed, stale), None)
 
 
 def _gaps(found: Listed) -> Iterator[str]:
@@ -194,6 +197,15 @@ def _lacks(folder: Path, added: dict[str, Any]) -> bool:
     return not file.exists() or file.stat().st_size != added["size"]
 
 
+def mend(address: str, named: int, app: str | None = None) -> None:
+    """What a power loss or a full disk may leave of writes that the ledger does not name: they are made again.
+
+    `named`: the newest version that it names; `app`: as for `put_aside_torn`.
+    """
+    put_aside_torn(address, named, app)
+    drop_checksums(address)
+
+
 def drop_checksums(address: str) -> list[str]:
     """Remove Delta's checksum files of versions that are not there, and one that was changed: readers do without.
 
@@ -204,7 +216,10 @@ def drop_checksums(address: str) -> list[str]:
         return []
     found = listed(file.name for file in log.iterdir())
     newest = [found.checksums[found.newest]] if found.newest in found.checksums else []
-    dropped = found.stale() + [name for name in newest if changed(log / name)]
+    stale = [
+        name for name in found.stale() if not (log / name).with_suffix(".json").exists()
+    ]  # nor since it was listed
+    dropped = stale + [name for name in newest if changed(log / name)]
     for name in dropped:
         (log / f".{name}.crc").unlink(missing_ok=True)
         (log / name).unlink()

@@ -28,6 +28,12 @@ _HOLDS_FROM, _AFTER = "holds_from", "after"
 OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
 
 
+ANEW = (
+    "put back what is missing or harmed from a copy; a table that a rule writes can also be made anew: remove its "
+    "folder and call `floodmark reset`"
+)
+
+
 @contextmanager
 def reading(address: str) -> Iterator[None]:
     """Turn what delta-rs raises at a table that it cannot read into TableBroken; RunFailed where a retry may help."""
@@ -50,7 +56,7 @@ def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
     said = str(fault).strip().split("\n", 1)[0]
     if passing(said):
         return RunFailed(f"{address}: the table cannot be read now: {said}; mend the disk or the store, then retry")
-    return TableBroken(f"{address}: the table cannot be read: {why_unreadable(address) or said}")
+    return TableBroken(f"{address}: the table cannot be read: {why_unreadable(address) or said}; {ANEW}")
 
 
 def open_table(address: str) -> DeltaTable | None:

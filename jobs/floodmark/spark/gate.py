@@ -8,14 +8,15 @@ from floodmark.core.records import Head
 from floodmark.core.recovery import check_tables
 from floodmark.errors import TableBroken
 from floodmark.ledger import tables
-from floodmark.ledger.damage import drop_checksums, log_faults, put_aside_torn
+from floodmark.ledger.damage import log_faults, mend
 from floodmark.spark.sites import Site
 
 
 def check(head: Head, known: Sequence[Site]) -> None:
     """Raises TableBroken, HistoryGone, Sealed or LedgerBroken. `known`: the sites of the head's generation."""
     for site in known:
-        _mend(site, head)
+        if site.role != "sink":  # those were looked after before Spark started
+            mend(site.address, head.commits.get(site.name, 0))
         _refuse_harmed(site)
     opened = {site.name: tables.open_table(site.address) for site in known}
     recorded = {site.name: tables.recorded_version(site.address, site.app) for site in known}
@@ -26,18 +27,6 @@ def check(head: Head, known: Sequence[Site]) -> None:
     for site in known:
         if site.role != "sink":  # a sink's files are its reader's, and the auditor's, to look after
             _refuse_lost_files(site)
-
-
-def _mend(site: Site, head: Head) -> None:
-    """What a power loss, or a full disk, may leave of writes that the ledger does not name: they are made again.
-
-    A sink whose rows were kept by a reset has commits that other rows of the ledger name.
-    """
-    if site.role != "sink":
-        put_aside_torn(site.address, head.commits.get(site.name, 0))
-    elif not head.kept_output:
-        put_aside_torn(site.address, head.commits.get(site.name, 0), site.app)
-    drop_checksums(site.address)
 
 
 def _refuse_harmed(site: Site) -> None:
