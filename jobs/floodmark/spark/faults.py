@@ -66,10 +66,7 @@ def _of_spark(rule: str, fault: PySparkException) -> FloodmarkError:
 def _told(text: str) -> str:
     """The line of a long message that names the file and says what is wrong with it."""
     lines = [line.strip() for line in text.splitlines()]
-    naming = (
-        line for line in lines if any(sign in line for sign in ("Checksum error", "Caused by: ")) and "file" in line
-    )
-    return next(naming, lines[0])
+    return next((line for line in lines if "file" in line and line.startswith(NAMING)), lines[0])
 
 
 def _messages(fault: Any) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from floodmark.core.records import Head
 from floodmark.core.recovery import check_tables
@@ -17,26 +17,20 @@ def check(head: Head, known: Sequence[Site]) -> None:
     for site in known:
         if site.role != "sink":  # those were looked after before Spark started
             mend(site.address, head.commits.get(site.name, 0))
-        _refuse_harmed(site)
-    opened = {site.name: tables.open_table(site.address) for site in known}
-    recorded = {site.name: tables.recorded_version(site.address, site.app) for site in known}
-    ids = {name: None if table is None else tables.table_id(table) for name, table in opened.items()}
-    state = [site for site in known if site.role == "state" and opened[site.name] is not None]
+        _refuse(site, log_faults(site.address))
+    there = {site: table for site in known if (table := tables.open_table(site.address)) is not None}
+    recorded = {site.name: table.transaction_version(site.app) for site, table in there.items()}
+    ids = {site.name: tables.table_id(table) for site, table in there.items()}
+    state = [site for site in there if site.role == "state"]
     rewritten = {site.name: tables.rewritten_after(site.address, head.commits.get(site.name, 0)) for site in state}
     check_tables(head, recorded, ids, rewritten)
-    for site in known:
+    for site, table in there.items():
         if site.role != "sink":  # a sink's files are its reader's, and the auditor's, to look after
-            _refuse_lost_files(site)
+            _refuse(site, tables.file_faults(table))
 
 
-def _refuse_harmed(site: Site) -> None:
-    for fault in log_faults(site.address):
-        raise TableBroken(f"{site.name}: {fault}; {way_out(site)}")
-
-
-def _refuse_lost_files(site: Site) -> None:
-    table = tables.open_table(site.address)
-    for fault in tables.file_faults(table) if table else []:
+def _refuse(site: Site, faults: Iterable[str]) -> None:
+    for fault in faults:
         raise TableBroken(f"{site.name}: {fault}; {way_out(site)}")
 
 
