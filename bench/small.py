@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -30,10 +31,20 @@ BACKLOG = 10_000
 
 
 def warm_epoch(spark: SparkSession, work: Path) -> list[Line]:
-    """Epochs of 1,000 rows in one run; the second half of them, when the JVM has warmed up."""
+    """Epochs of 1,000 rows in one run; the second half of them, when the JVM has warmed up; not synced, and synced."""
     write_events(spark, work / "events", EPOCHS * 1_000, 50, EPOCHS)
-    done = contenders.floodmark(spark, work / "events", work, EPOCHS)[1]
-    return [Line.of("warm epoch of 1,000 rows", Measured([epoch.seconds for epoch in done[EPOCHS // 2 :]]))]
+    plain, synced = (_epochs(spark, work, sync) for sync in ("0", "1"))
+    line = Line.of("  the same, synced (FLOODMARK_SYNC=1)", synced)
+    return [Line.of("warm epoch of 1,000 rows", plain), replace(line, ratio=f"{plain.median / synced.median:.2f}")]
+
+
+def _epochs(spark: SparkSession, work: Path, sync: str) -> Measured:
+    os.environ["FLOODMARK_SYNC"] = sync
+    try:
+        done = contenders.floodmark(spark, work / "events", work / sync, EPOCHS)[1]
+    finally:
+        del os.environ["FLOODMARK_SYNC"]
+    return Measured([epoch.seconds for epoch in done[EPOCHS // 2 :]])
 
 
 def ledger_rows(work: Path) -> list[Line]:

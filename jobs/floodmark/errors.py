@@ -19,7 +19,8 @@ FloodmarkError
     ├── HistoryGone         what recovery needs is no longer there
     ├── InputFault          the SQL fails on a row of the input, or gives two results for one key
     ├── ProcessFault        the rule's class fails on a row of the input, or does what no class may
-    └── LedgerBroken        the ledger contradicts itself or its tables
+    ├── LedgerBroken        the ledger contradicts itself or its tables, or cannot be read
+    └── TableBroken         a file of a table is missing, or not as it was written
 """
 
 from __future__ import annotations
@@ -108,7 +109,11 @@ class ProcessFault(Final):
 
 
 class LedgerBroken(Final):
-    """The ledger contradicts itself or its tables."""
+    """The ledger contradicts itself or its tables, or cannot be read."""
+
+
+class TableBroken(Final):
+    """A file of a table is missing, or not as it was written."""
 
 
 def worst(codes: list[int]) -> int:

@@ -224,7 +224,7 @@ class Driver:
         names = self._names(head.rule, head.generation)
         recorded = {site: self.world.table(names.get(site, site)).recorded.get(self._app(head, site))
                     for site in head.table_ids}  # fmt: skip
-        check_tables(head, recorded, head.table_ids)
+        check_tables(head, recorded, head.table_ids, {})  # nothing is rewritten here
         return at(head) < len(self.world.files)
 
     def _lose(self, ledger: MemoryLedger) -> None:

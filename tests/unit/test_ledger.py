@@ -223,7 +223,7 @@ def test_tables_and_ledger_must_tell_one_story(
     wrote = {NAME: {"version": ATTEMPTS, "commit": 1, "rows": 3}}
     head = ledger.commit(Commit.model_validate({**commit(planned).model_dump(), "tables": wrote}))
     if fault is None:
-        check_tables(head, {NAME: recorded}, {NAME: found})
+        check_tables(head, {NAME: recorded}, {NAME: found}, {})
         return
     with pytest.raises(fault):
-        check_tables(head, {NAME: recorded}, {NAME: found})
+        check_tables(head, {NAME: recorded}, {NAME: found}, {})

@@ -66,7 +66,11 @@ def _generation(one: Generation) -> dict[str, Any]:
 def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
     """The certificate of a rule whose ledger lies in `home`; None where it has none. Reads, and writes nothing."""
     root = str(home / rule)
-    found = reading.read_ledger(f"{root}/ledger")
+    try:
+        found = reading.read_ledger(f"{root}/ledger")
+    except reading.Unreadable as fault:
+        what = f"the ledger at {root}/ledger cannot be read ({fault})"
+        return Certificate(rule, deep, "", 0, "", [Finding("broken", what)])
     if found is None:
         return None
     ledger, rows = found
@@ -101,9 +105,9 @@ def _logs(story: Story, root: str) -> tuple[dict[str, TableLog], list[Finding]]:
                 continue
             try:
                 logs[address] = reading.read_table(address)
-            except reading.UNREADABLE as fault:
+            except reading.Unreadable as fault:
                 logs[address] = TableLog(address, None)
-                what = f"the table at {address} cannot be read ({type(fault).__name__}: {fault})"
+                what = f"the table at {address} cannot be read ({fault})"
                 unread.append(Finding("broken", what, generation.number, table=table))
     return logs, unread
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
 from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
@@ -18,8 +19,29 @@ from floodmark.audit.facts import File, LogEntry, Row, TableLog
 ENTRY = re.compile(r"_delta_log/(\d{20})\.json$")
 
 
+class Unreadable(Exception):
+    """A table's log or one of its files is missing, or is not what it must be."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Of all that can come of damaged files: delta-rs and Arrow's errors, plain exceptions and Rust's panics."""
+    try:
+        yield
+    except BaseException as fault:
+        if not isinstance(fault, Exception) and type(fault).__name__ != "PanicException":
+            raise
+        said = str(fault).strip().split("\n", 1)[0]
+        raise Unreadable(f"{type(fault).__name__}: {said}") from fault
+
+
 def read_ledger(address: str) -> tuple[str, list[Row]] | None:
-    """The ledger's id and its rows, by number; None where there is none."""
+    """The ledger's id and its rows, by number; None where there is none. Raises Unreadable."""
+    with reading():
+        return _read_ledger(address)
+
+
+def _read_ledger(address: str) -> tuple[str, list[Row]] | None:
     try:
         table = DeltaTable(address)
     except TableNotFoundError:
@@ -31,7 +53,12 @@ def read_ledger(address: str) -> tuple[str, list[Row]] | None:
 
 
 def read_table(address: str) -> TableLog:
-    """A table's log and folder. Raises OSError, ValueError or DeltaError where they cannot be read."""
+    """A table's log and folder. Raises Unreadable."""
+    with reading():
+        return _read_table(address)
+
+
+def _read_table(address: str) -> TableLog:
     try:
         table = DeltaTable(address)
     except TableNotFoundError:
@@ -107,6 +134,3 @@ def _file(add: dict[str, Any]) -> File:
     rows = json.loads(add.get("stats") or "{}").get("numRecords")
     plain = not add.get("deletionVector") and not add.get("partitionValues")
     return File(unquote(add["path"]), add["size"], rows, plain)
-
-
-UNREADABLE = (OSError, ValueError, KeyError, DeltaError)

@@ -36,19 +36,16 @@ def epochs(
     ledger = LedgerReader.load(Home(home.absolute(), name).ledger)
     if ledger is None or ledger.head is None:
         raise Refused(f"rule {name} has not run yet: there is no ledger at {Home(home.absolute(), name).ledger}")
-    found = told(ledger.rows, zoned(rule, ledger.head))[-last:]
+    found = told(ledger.rows, zoned(rule, ledger.head), last)
     if as_json:
         return output.document({"rule": name, "epochs": found})
     output.table(COLUMNS, [[epoch[column] for column in COLUMNS] for epoch in found])
 
 
-def told(rows: list[Row], zone: bool) -> list[dict[str, Any]]:
-    """One entry for each epoch, the oldest first: committed, lost or open; and one for each seal."""
-    found: dict[tuple[int, int, str], dict[str, Any]] = {}
-    for row in rows:
-        kind = "seal" if row.kind == "seal" else "epoch"
-        found[(row.generation, row.epoch, kind)] = _entry(row, zone)
-    return list(found.values())
+def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
+    """One entry for each of the `last` epochs, the oldest first: committed, lost or open; and one for each seal."""
+    newest = {(row.generation, row.epoch, row.kind == "seal"): row for row in rows}
+    return [_entry(row, zone) for row in list(newest.values())[-last:]]
 
 
 def _entry(row: Row, zone: bool) -> dict[str, Any]:

@@ -100,12 +100,19 @@ class DeltaSource:
         return self.table().version()
 
     def check_identity(self, line: str) -> None:
-        """Refuse a table that was made anew or cloned under the same address."""
-        found, known = tables.table_id(self.table()), DeltaOffset.parse(line).table_id
+        """Refuse a table that was made anew or cloned under the same address, or that lost what was read of it."""
+        table, at = self.table(), DeltaOffset.parse(line)
+        found, known = tables.table_id(table), at.table_id
         if found != known:
             raise HistoryGone(
                 f"stream {self.name}: expected the table with id {known}, found {found} at {self.address}: it was made "
                 "anew or cloned. Put the table back, or begin anew with `floodmark reset`"
+            )
+        if table.version() < at.newest_read:
+            raise HistoryGone(
+                f"stream {self.name}: version {at.newest_read} of {self.address} was read, its newest is now "
+                f"{table.version()}: it lost commits, and what comes in their place would be passed over. Put the "
+                "table's log back, or begin anew with `floodmark reset`"
             )
 
     def read_stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:

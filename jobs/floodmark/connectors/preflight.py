@@ -9,18 +9,27 @@ from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.lookups import check_lookups
 from floodmark.connectors.registry import sources
 from floodmark.core.addresses import location, same_address, within
+from floodmark.core.records import Head
 from floodmark.core.rules import Rule
 from floodmark.errors import NotOwned
 from floodmark.ledger import tables
+from floodmark.ledger.damage import mend
+from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
 
 
 def check_without_jvm(rule: Rule, root: Path) -> None:
-    """Everything that can be refused before Spark starts, with nothing written but the home's probe."""
+    """Everything that can be refused before Spark starts, with nothing written but the home's probe.
+
+    What lost commits have left in the sinks' logs is cleared away first: with it they could not be read.
+    """
     check_home(root, rule.qos)
     check_apart(rule, root)
-    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
+    if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
+        _mend_sinks(ledger.id, ledger.head)
     check_tables(rule, ledger.id if ledger else None)
 
 
@@ -32,6 +41,15 @@ def check_apart(rule: Rule, root: Path) -> None:
                 f"sink {address}: expected an address apart from the home {root}, where ledgers and state lie; name "
                 "another place for the sink, or another home"
             )
+
+
+def _mend_sinks(ledger: str, head: Head) -> None:
+    """A sink whose rows were kept by a reset has commits that older rows of the ledger name: it is left as it is."""
+    app = f"floodmark/{ledger}/g{head.generation}-{head.token}/"
+    for name in head.table_ids if not head.kept_output else ():
+        kind, _, address = name.partition("/")
+        if kind == "sink":
+            mend(address, head.commits.get(name, 0), app)
 
 
 def check_tables(rule: Rule, owner: str | None) -> None:

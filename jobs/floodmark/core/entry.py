@@ -50,6 +50,11 @@ class DeltaOffset:
     index: int
     snapshot: bool
 
+    @property
+    def newest_read(self) -> int:
+        """The newest version of which something was read."""
+        return self.version if self.snapshot or self.index >= 0 else self.version - 1
+
     @classmethod
     def parse(cls, line: str) -> DeltaOffset:
         found = json.loads(line)

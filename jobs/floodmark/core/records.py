@@ -13,11 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from floodmark.core.digests import Digest
 from floodmark.core.entry import Entry
@@ -25,6 +27,12 @@ from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
 FORMAT = 2  # of the rows' bodies; a reader refuses a newer one. 2: with digests
+
+# A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
+RESTORE = (
+    "put the ledger back from a copy of the home. Where there is none, begin anew: remove the rule's folder in the "
+    "home, and name new sinks or remove the old ones"
+)
 
 Kind = Literal["commit", "intent", "lost", "seal"]
 
@@ -166,7 +174,13 @@ class Row:
         return Row(**{**self.__dict__, "hash": self.digest()})
 
     def digest(self) -> str:
-        return _sha(json.dumps({k: v for k, v in self.__dict__.items() if k != "hash"}, sort_keys=True))
+        """SHA-256 of the other fields as JSON with sorted keys, written out: a long ledger has many rows to check."""
+        values = ((name, getattr(self, name)) for name in HASHED)
+        text = ", ".join(f'"{name}": {quoted(value) if isinstance(value, str) else value}' for name, value in values)
+        return _sha("{" + text + "}")
+
+
+HASHED = sorted(one.name for one in fields(Row) if one.name != "hash")
 
 
 @dataclass(frozen=True)
@@ -197,12 +211,11 @@ class Head:
     seal: Seal | None = None
 
 
-def read_head(rows: Sequence[Row]) -> Head | None:
-    """The head of a whole ledger, oldest row first; None for an empty one.
+def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:
+    """The head of a whole ledger, oldest row first, or of the rows that follow on `head`; None for an empty one.
 
     Raises LedgerBroken where sequence, chain or order of the rows does not hold.
     """
-    head: Head | None = None
     for row in rows:
         head = follow(head, row)
     return head
@@ -224,14 +237,45 @@ def follow(head: Head | None, row: Row) -> Head:
     return _fold(head, row)
 
 
+def check_chained(rows: Sequence[Row]) -> None:
+    """Raise LedgerBroken unless these are all rows of a ledger from the first on, each as it was written."""
+    seq, before = 0, ""
+    for row in rows:
+        _check_row(row, seq + 1, before)
+        seq, before = row.seq, row.hash
+
+
+def remembered(head: Head) -> str:
+    """A head as text, so that a long ledger need not be read again to know it."""
+    text = _heads().dump_json(head).decode()
+    return f"{_sha(_SHAPE + text)}\n{text}"
+
+
+def recalled(text: str) -> Head | None:
+    """The head in what `remembered` wrote; None where that was changed, or written by another version."""
+    checksum, _, body = text.partition("\n")
+    return _heads().validate_json(body) if checksum == _sha(_SHAPE + body) else None
+
+
+@cache
+def _heads() -> TypeAdapter[Head]:
+    return TypeAdapter(Head)
+
+
+_SHAPE = f"{FORMAT} {[one.name for one in fields(Head)]}"
+
+
 def _check_chain(row: Row, expected: int, previous: str) -> None:
-    if row.seq != expected or row.prev != previous or row.hash != row.digest():
-        raise LedgerBroken(
-            f"the ledger's row {expected} is missing or was changed (found sequence number {row.seq}); "
-            "restore the ledger from a copy, or begin anew with `floodmark reset`"
-        )
+    _check_row(row, expected, previous)
     if json.loads(row.body).get("format", 0) > FORMAT:
         raise LedgerBroken(f"ledger row {row.seq} was written by a newer Floodmark: use that one")
+
+
+def _check_row(row: Row, expected: int, previous: str) -> None:
+    if row.seq != expected or row.prev != previous or row.hash != row.digest():
+        raise LedgerBroken(
+            f"the ledger's row {expected} is missing or was changed (found sequence number {row.seq}); {RESTORE}"
+        )
 
 
 def _fold(head: Head | None, row: Row) -> Head:

@@ -73,12 +73,21 @@ def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: b
     return Step.COMPARE
 
 
-def check_tables(head: Head, recorded: Mapping[str, int | None], ids: Mapping[str, str | None]) -> None:
+def check_tables(
+    head: Head, recorded: Mapping[str, int | None], ids: Mapping[str, str | None], rewritten: Mapping[str, int]
+) -> None:
     """Refuse to go on where a table and the ledger tell different stories.
 
     `recorded`, `ids`: for each table that the head knows, its recorded version and its id now (None: not there).
+    `rewritten`: of each state table, the epoch by whose watermark it was rewritten since the head's commit (0: not).
     """
     limit = (head.epoch + (1 if head.open is None else 2)) * ATTEMPTS
+    for name, epoch in rewritten.items():
+        if epoch > head.epoch:
+            raise LedgerBroken(
+                f"{name}: the table was rewritten after epoch {epoch}, the ledger ends at epoch {head.epoch}: its "
+                "newest rows are gone; put the newest ledger back, or begin anew with `floodmark reset`"
+            )
     for name, known in head.table_ids.items():
         fault = _fault(name, known, ids.get(name), head.written.get(name), recorded.get(name), limit)
         if fault is not None:

@@ -6,17 +6,36 @@ the gate, and that very handle commits. Whoever commits a ledger row in between 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from floodmark.core.records import Commit, Head, Intent, Kind, Lost, Row, Seal, follow, read_head
-from floodmark.errors import Fenced
-from floodmark.ledger.tables import open_table, query, table_id
+from floodmark.core.records import (
+    RESTORE,
+    Commit,
+    Head,
+    Intent,
+    Kind,
+    Lost,
+    Row,
+    Seal,
+    check_chained,
+    follow,
+    read_head,
+    recalled,
+    remembered,
+)
+from floodmark.core.storefaults import cannot_take, make_room
+from floodmark.errors import Fenced, LedgerBroken, RunFailed, TableBroken
+from floodmark.ledger.damage import torn_newest
+from floodmark.ledger.syncing import sync_commit, sync_table
+from floodmark.ledger.tables import open_table, query, root_of, table_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +43,8 @@ if TYPE_CHECKING:
 APP = "floodmark.ledger"
 COLUMNS = ("seq", "kind", "generation", "token", "epoch", "attempt", "run", "at", "body", "prev", "hash")
 COMPACT_ABOVE = 100  # files: loading 200 one-row files takes 0.2 s, 600 take 0.6 s
+REMEMBER_EVERY = 100  # rows
+KEPT_ENTRIES = 1000  # of its log: every load lists them all
 
 
 @cache
@@ -36,7 +57,7 @@ def schema() -> pa.Schema:
     return pa.schema([pa.field(name, kinds[name], nullable=False) for name in COLUMNS])
 
 
-# Rows are the truth and are never deleted; the log of how they came is kept a year, for the auditor.
+# Rows are the truth and are never deleted. Of the log of how they came the newest entries stay, for a year at most.
 CONFIGURATION: dict[str, str | None] = {
     "delta.logRetentionDuration": "interval 365 days",
     "delta.enableExpiredLogCleanup": "true",
@@ -46,19 +67,66 @@ CONFIGURATION: dict[str, str | None] = {
 
 
 class LedgerReader:
-    """A ledger as it stood when it was loaded."""
+    """A ledger as it stood when it was loaded. Its rows are read, and checked, when they are first asked for."""
 
     def __init__(self, address: str, table: DeltaTable):
         self.address = address
         self.id = table_id(table)
         self._table = table
-        self.rows = _read(table)
-        self.head: Head | None = read_head(self.rows)
+        self.head: Head | None = self._read_head()
 
     @classmethod
     def load(cls, address: str) -> LedgerReader | None:
-        table = open_table(address)
-        return None if table is None else cls(address, table)
+        """The ledger at `address`; None where there is none. Raises LedgerBroken where it cannot be read."""
+        with _of_the_ledger(address):
+            table = open_table(address)
+            return None if table is None else cls(address, table)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All rows, the oldest first, chained up to the head. Raises LedgerBroken."""
+        rows = _read(self._table, 1)
+        check_chained(rows)
+        self._check_newest(rows[-1].seq if rows else 0)
+        return rows
+
+    def _read_head(self) -> Head | None:
+        """From the remembered head on, if the ledger still has that row; else from all rows."""
+        known = _recall(self.address)
+        rows = _read(self._table, known.seq if known else 1)
+        if known and rows and (rows[0].seq, rows[0].hash, rows[0].digest()) == (known.seq, known.hash, known.hash):
+            head = read_head(rows[1:], known)
+        else:
+            rows = _read(self._table, 1) if known else rows
+            head = read_head(rows)
+        self._check_newest(head.seq if head else 0)
+        return head
+
+    def _check_newest(self, seq: int) -> None:
+        """The log counts the rows, too."""
+        counted = self._table.transaction_version(APP) or 0
+        if counted != seq:
+            raise LedgerBroken(
+                f"the ledger {self.address}: its log tells of {counted} rows, found {seq}: an entry of the log or a "
+                f"file of rows was changed; {RESTORE}"
+            )
+
+
+@contextmanager
+def _of_the_ledger(address: str) -> Iterator[None]:
+    """What cannot be read of a ledger, with the way out that there is for a ledger."""
+    try:
+        yield
+    except TableBroken as fault:
+        torn = torn_newest(address)
+        raise LedgerBroken(f"the ledger {fault}; {ONE_ROW_LESS.format(torn) if torn else ''}{RESTORE}") from fault
+
+
+# A newest row that a power loss cut off had no effect yet, or its epoch's effects are found done and compared.
+ONE_ROW_LESS = (
+    "it is the newest row that was not written whole: move {} away, and the ledger ends one row before; the next run "
+    "then compares what the tables have with what it computes again. Else "
+)
 
 
 class Ledger(LedgerReader):
@@ -67,16 +135,34 @@ class Ledger(LedgerReader):
     def __init__(self, address: str, table: DeltaTable, run: str):
         super().__init__(address, table)
         self._run = run
-        if len(table.file_uris()) > COMPACT_ABOVE:
-            table.optimize.compact()
 
     @classmethod
     def open(cls, address: str, run: str) -> Ledger:
-        """Load the ledger at `address`; an empty one is created where there is none."""
-        if open_table(address) is None:
-            Path(address).parent.mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(address, schema(), mode="ignore", configuration=CONFIGURATION)
-        return cls(address, DeltaTable(address), run)
+        """Load the ledger at `address`; an empty one is created where there is none. Keeps it quick to load."""
+        with _of_the_ledger(address):
+            if open_table(address) is None:
+                Path(address).parent.mkdir(parents=True, exist_ok=True)
+                DeltaTable.create(address, schema(), mode="ignore", configuration=CONFIGURATION)
+                sync_table(address)
+            ledger = cls(address, DeltaTable(address), run)
+            ledger._keep_quick()
+        return ledger
+
+    def _keep_quick(self) -> None:
+        """Few files, few log entries, a remembered head. All rows are read, and so checked, before any of it."""
+        known = _recall(self.address)
+        many = len(self._table.file_uris()) > COMPACT_ABOVE
+        fresh = (self.head.seq if self.head else 0) - (known.seq if known else 0)
+        if not many and fresh < REMEMBER_EVERY:
+            return
+        rows = self.rows
+        if many:
+            self._table.optimize.compact()
+            sync_commit(self.address, self._table.version())
+            self._table.create_checkpoint()
+            _trim(self.address, self._table.version() - KEPT_ENTRIES)
+        if rows and self.head is not None:
+            _remember(self.address, self.head)
 
     def begin(self, generation: int, token: str, commit: Commit) -> Head:
         return self._put("commit", commit, generation, token, 0, 1)
@@ -113,7 +199,8 @@ class Ledger(LedgerReader):
         row = Row(seq + 1, kind, generation, token, epoch, attempt, self._run, now, text, prev).sealed()
         head = follow(self.head, row)
         self._append(row)
-        self.rows.append(row)
+        if "rows" in self.__dict__:
+            self.rows.append(row)
         self.head = head
         return head
 
@@ -126,16 +213,58 @@ class Ledger(LedgerReader):
             write_deltalake(self._table, data, mode="append", commit_properties=transaction)
         except (DeltaError, OSError) as fault:
             self._settle(row, fault)
+        sync_commit(self.address, self._table.version())
 
     def _settle(self, row: Row, fault: Exception) -> None:
         """After an unclear outcome, let the table say whether our row is there."""
-        found = Ledger(self.address, DeltaTable(self.address), self._run)
-        if not any(other.hash == row.hash for other in found.rows):
-            last = found.rows[-1] if found.rows else None
-            by = f"; its newest row ({last.kind} of epoch {last.epoch}) is by {last.run}" if last else ""
-            raise Fenced(f"the ledger {self.address} did not take {row.kind} of epoch {row.epoch}{by}") from fault
-        self._table = found._table
+        found = LedgerReader.load(self.address)
+        head = found.head if found else None
+        if found is not None and head is not None and head.hash == row.hash:
+            self._table = found._table
+            return
+        if (head.hash if head else "") == row.prev:
+            raise _not_taken(self.address, row, fault) from fault
+        last = found.rows[-1] if found and found.rows else None
+        by = f"; its newest row ({last.kind} of epoch {last.epoch}) is by {last.run}" if last else ""
+        raise Fenced(f"the ledger {self.address} did not take {row.kind} of epoch {row.epoch}{by}") from fault
 
 
-def _read(table: DeltaTable) -> list[Row]:
-    return [Row(**row) for row in query(table, "SELECT * FROM t ORDER BY seq")]
+def _not_taken(address: str, row: Row, fault: Exception) -> RunFailed:
+    """Nobody came between: the store did not take the row."""
+    said = str(fault).strip().split("\n", 1)[0]
+    why = cannot_take(str(fault))
+    what = f"the ledger {address} did not take {row.kind} of epoch {row.epoch}"
+    return RunFailed(f"{what}: {why}; {make_room(why)}, then retry: {said}" if why else f"{what}: {said}; retry")
+
+
+def _memory(address: str) -> Path:
+    return Path(f"{address}.head")
+
+
+def _recall(address: str) -> Head | None:
+    try:
+        return recalled(_memory(address).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _remember(address: str, head: Head) -> None:
+    place = _memory(address)
+    coming = place.with_suffix(".new")
+    coming.write_text(remembered(head))
+    coming.replace(place)
+
+
+def _trim(address: str, below: int) -> None:
+    """Remove log entries and checkpoints of versions below `below`, which a newer checkpoint repeats."""
+    for file in (Path(address) / "_delta_log").iterdir():
+        version = file.name.split(".", 1)[0]
+        if version.isdigit() and int(version) < below:
+            file.unlink()
+
+
+def _read(table: DeltaTable, first: int) -> list[Row]:
+    """The rows from number `first` on."""
+    with _of_the_ledger(root_of(table).removeprefix("file://")):
+        found = query(table, f"SELECT * FROM t WHERE seq >= {first:d} ORDER BY seq")  # noqa: S608 - a number
+    return [Row(**row) for row in found]

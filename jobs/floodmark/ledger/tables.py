@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,20 +15,55 @@ from urllib.parse import unquote
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from floodmark.errors import HistoryGone
+from floodmark.core.hadoopsums import sums_of
+from floodmark.core.storefaults import passing
+from floodmark.errors import FloodmarkError, HistoryGone, RunFailed, TableBroken
+from floodmark.ledger.damage import why_unreadable
 
 NEWEST = 10  # commits to look at first: the one looked for is nearly always among them
 # A checkpoint of a small log costs Spark two seconds, more than the epoch that it falls upon; Delta's default is 10.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
 _MOVES = ("add", "remove")
-_HOLDS_FROM = "holds_from"
+_HOLDS_FROM, _AFTER = "holds_from", "after"
 OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
 
 
-def open_table(address: str) -> DeltaTable | None:
-    """The table at `address` at its newest version, or None where there is none."""
+ANEW = (
+    "put back what is missing or harmed from a copy; a table that a rule writes can also be made anew: remove its "
+    "folder and call `floodmark reset`"
+)
+
+
+@contextmanager
+def reading(address: str) -> Iterator[None]:
+    """Turn what delta-rs raises at a table that it cannot read into TableBroken; RunFailed where a retry may help."""
     try:
-        return DeltaTable(address)
+        yield
+    except (FloodmarkError, TableNotFoundError, OSError):
+        raise
+    except BaseException as fault:
+        if not _of_rust(fault):
+            raise
+        raise _unreadable(address, fault) from fault
+
+
+def _of_rust(fault: BaseException) -> bool:
+    """Its query engine raises plain exceptions, and where Rust panics one that is no Exception."""
+    return isinstance(fault, DeltaError) or type(fault) is Exception or type(fault).__name__ == "PanicException"
+
+
+def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
+    said = str(fault).strip().split("\n", 1)[0]
+    if passing(said):
+        return RunFailed(f"{address}: the table cannot be read now: {said}; mend the disk or the store, then retry")
+    return TableBroken(f"{address}: the table cannot be read: {why_unreadable(address) or said}; {ANEW}")
+
+
+def open_table(address: str) -> DeltaTable | None:
+    """The table at `address` at its newest version, or None where there is none. Raises TableBroken."""
+    try:
+        with reading(address):
+            return DeltaTable(address)
     except TableNotFoundError:
         return None
 
@@ -69,7 +105,15 @@ def _write_checksum(address: str) -> None:
         "protocol": actions["protocol"],
         "allFiles": [],
     }
-    (Path(address) / "_delta_log" / f"{0:020}.crc").write_text(json.dumps(checksum, separators=(",", ":")))
+    log = Path(address) / "_delta_log"
+    (log / f"{0:020}.crc").write_text(json.dumps(checksum, separators=(",", ":")))
+    for name in (f"{0:020}.json", f"{0:020}.crc"):  # by these Hadoop, and the gate, see a changed file
+        (log / f".{name}.crc").write_bytes(sums_of((log / name).read_bytes()))
+
+
+def newest_version(address: str) -> int:
+    """Of a table that is there."""
+    return int(DeltaTable(address).version())
 
 
 def table_id(table: DeltaTable) -> str:
@@ -104,15 +148,34 @@ class DataFile:
 
 def files_of(table: DeltaTable, time: str | None = None) -> list[DataFile]:
     """The table's live files. `time`: the column whose largest value, in microseconds, is wanted."""
-    actions = table.get_add_actions(flatten=True)
+    with reading(root_of(table)):
+        actions = table.get_add_actions(flatten=True)
     names = actions.column_names
     newest = values_of(actions[f"max.{time}"]) if f"max.{time}" in names else [None] * actions.num_rows
     paths, rows = values_of(actions["path"]), values_of(actions["num_records"])
-    root = unquote(table.table_uri).rstrip("/")  # delta-rs gives it as a URI
+    root = root_of(table)
     return [
         DataFile(f"{root}/{unquote(path)}", int(count), _not_after(moment))
         for path, count, moment in zip(paths, rows, newest, strict=True)
     ]
+
+
+def root_of(table: DeltaTable) -> str:
+    """The table's folder; delta-rs gives it as a URI."""
+    return unquote(table.table_uri).rstrip("/")
+
+
+def file_faults(table: DeltaTable) -> Iterator[str]:
+    """Live files that are not in a local table's folder, or have another size than its log says."""
+    root, actions = Path(root_of(table).removeprefix("file://")), table.get_add_actions(flatten=True)
+    if not root.is_dir():
+        return
+    for path, size in zip(values_of(actions["path"]), values_of(actions["size_bytes"]), strict=True):
+        file = root / unquote(path)
+        if not file.exists():
+            yield f"{file} is missing"
+        elif file.stat().st_size != size:
+            yield f"{file} has {file.stat().st_size} bytes, the log says {size}"
 
 
 def _not_after(moment: datetime | None) -> int | None:
@@ -177,6 +240,13 @@ def _ours(entry: dict[str, Any]) -> OurCommit | None:
     return OurCommit(entry) if text.startswith('{"app":') else None
 
 
+def written_for(address: str, ledger: str) -> bool:
+    """Whether one of the table's newest commits is a rule's whose ledger this is."""
+    table = open_table(address)
+    found = (_ours(entry) for entry in (table.history(NEWEST) if table else []))
+    return any(one.metadata["app"].split("/")[1] == ledger for one in found if one)
+
+
 def added_files(address: str, commit: int) -> list[str]:
     """The entries, as JSON, of the files with which commit `commit` added rows.
 
@@ -190,6 +260,12 @@ def added_files(address: str, commit: int) -> list[str]:
     if absent:
         raise _gone(address, commit, f"the file {absent[0]} (VACUUM removes files that a newer version replaced)")
     return [json.dumps({"add": file}) for file in added]
+
+
+def added_paths(address: str, commit: int) -> list[str]:
+    """The files, as the log spells them, that commit `commit` added; those of its change feed, too."""
+    kinds = ("add", "cdc")
+    return [action[kind]["path"] for action in _actions(address, commit) for kind in kinds if kind in action]
 
 
 def _absent(address: str, paths: list[str]) -> list[str]:
@@ -207,9 +283,12 @@ def _gone(address: str, commit: int, what: str) -> HistoryGone:
     )
 
 
-def holding_from(epoch: int) -> str:
-    """What the commit of a rewrite says of itself: the table holds what is seen from `epoch` on, earlier epochs not."""
-    return json.dumps({_HOLDS_FROM: epoch})
+def holding_from(epoch: int, after: int | None = None) -> str:
+    """What the commit of a rewrite says of itself: the table holds what is seen from `epoch` on, earlier epochs not.
+
+    `after`: the committed epoch by whose watermark it took rows away.
+    """
+    return json.dumps({_HOLDS_FROM: epoch} if after is None else {_HOLDS_FROM: epoch, _AFTER: after})
 
 
 def as_of(address: str, since: int, epoch: int) -> DeltaTable:
@@ -234,6 +313,26 @@ def _last_holding(address: str, since: int, epoch: int) -> int:
     return next(gone, newest + 1) - 1
 
 
+def rewritten_after(address: str, since: int) -> int:
+    """The newest epoch after which rows of a state table were taken away, by its log after version `since`; 0: none.
+
+    A log entry that was cleaned up is long settled; older versions of Floodmark did not say it.
+    """
+    versions = range(since + 1, newest_version(address) + 1)
+    there = [version for version in versions if (Path(address) / "_delta_log" / f"{version:020}.json").exists()]
+    return max((_said(_actions(address, version)).get(_AFTER, 0) for version in there), default=0)
+
+
+def _said(actions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the engine says in a commit's metadata; nothing where that is no JSON object."""
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    try:
+        found = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _holds_from(actions: list[dict[str, Any]]) -> float:
     """The first epoch of which a commit leaves all in the table; a rewrite that does not say it ends all that was."""
     if not any(action.get("remove", {}).get("dataChange") for action in actions):
@@ -248,7 +347,8 @@ def query(table: DeltaTable, sql: str) -> list[dict[str, Any]]:
     Rust runs it, not pyarrow: pyarrow's data sets import pandas, which takes longer than everything else here, and
     leave threads behind that at times abort the process as it ends (5 of 65 trials).
     """
-    found = QueryBuilder().register("t", table).execute(sql).read_all()
+    with reading(root_of(table)):
+        found = QueryBuilder().register("t", table).execute(sql).read_all()
     columns = [values_of(found[name]) for name in found.column_names]
     return [dict(zip(found.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
 
@@ -296,4 +396,7 @@ def _actions(address: str, version: int) -> list[dict[str, Any]]:
     from deltalake.fs import DeltaStorageHandler  # brings pyarrow, which a run with nothing to do can spare
 
     text = DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read()
-    return [json.loads(line) for line in bytes(text).decode().splitlines() if line]
+    try:
+        return [json.loads(line) for line in bytes(text).decode().splitlines() if line]
+    except ValueError as fault:
+        raise TableBroken(f"{address}: log entry {version} is cut off or was changed: {fault}") from fault

@@ -8,6 +8,7 @@ has the app among its reads: whoever commits under the same app after it began m
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from floodmark.core.digests import Digest
 from floodmark.core.upserts import Effect
 from floodmark.ledger import tables
+from floodmark.ledger.syncing import asked, sync_files
 from floodmark.spark.digesting import Digesting
 
 # Somebody committed since the transaction began: as the same app, or to files that the transaction has read.
@@ -99,6 +101,7 @@ class Appending:
 
         Returns the commit's Delta version, or None where another commit came between: nothing was recorded.
         """
+        sync_files(self._address, self._paths())
         said = self._delta.actions.SetTransaction(self._app, version, self._some(int(time.time() * 1000)))
         try:
             return int(self._txn.commit(self._seq(said).concat(self._files), self._operation(version, metadata)))
@@ -106,6 +109,11 @@ class Appending:
             if not fault.java_exception.getClass().getName().startswith(CONFLICT):
                 raise
             return None
+
+    def _paths(self) -> list[str]:
+        """Of the files that the commit is to add, as the log will spell them."""
+        actions = [json.loads(self._files.apply(i).json()) for i in range(self._files.size())] if asked() else []
+        return [action[kind]["path"] for action in actions for kind in ("add", "cdc") if kind in action]
 
     def _operation(self, version: int, metadata: str) -> Any:
         none = self._jvm.scala.Option.empty()

@@ -10,6 +10,7 @@ from floodmark.core.compaction import is_due
 from floodmark.core.records import Head
 from floodmark.crashpoints import reach
 from floodmark.ledger import tables
+from floodmark.ledger.syncing import sync_table
 from floodmark.ledger.tables import DataFile
 from floodmark.spark.appending import files_for
 from floodmark.spark.fold import Fold, Moment
@@ -45,7 +46,8 @@ def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], hea
 def _rewrite(session: SparkSession, site: Site, live: DataFrame, epoch: int) -> None:
     refuse_leaked_transaction(session)
     writer = live.write.format("delta").mode("overwrite")
-    writer.option("userMetadata", tables.holding_from(epoch)).save(site.address)
+    writer.option("userMetadata", tables.holding_from(epoch, epoch)).save(site.address)
+    sync_table(site.address)
     session.sql(f"VACUUM delta.`{site.address}`")
 
 

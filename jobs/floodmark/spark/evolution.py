@@ -15,6 +15,7 @@ from floodmark.core.ddl import columns_of
 from floodmark.errors import RuleChanged
 from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
+from floodmark.ledger.syncing import sync_table
 from floodmark.spark.generation import Plan, Sites, make_state
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.sites import Site
@@ -41,6 +42,7 @@ def _fit(session: SparkSession, plan: Plan, name: str, site: Site, coming: int) 
     refuse_leaked_transaction(session)
     writer = _fitted(rows, wanted).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     writer.option("userMetadata", tables.holding_from(coming)).save(site.address)
+    sync_table(site.address)
 
 
 def _types(schema: StructType) -> list[tuple[str, str]]:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, ProcessFault, RunFailed
+from floodmark.core.storefaults import cannot_take, damaged, make_room
+from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, ProcessFault, RunFailed, TableBroken
 
 REWRITTEN = (
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
@@ -19,6 +21,7 @@ REWRITTEN = (
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
     "DELTA_LOG_FILE_NOT_FOUND",
 )
+NAMING = ("Caused by: ", "Checksum error", "org.apache.hadoop.fs.ChecksumException")
 INPUT = ("CAST_INVALID_INPUT", "CAST_OVERFLOW", "DIVIDE_BY_ZERO", "ARITHMETIC_OVERFLOW", "INVALID_ARRAY_INDEX")
 
 
@@ -35,12 +38,35 @@ def explained(rule: str) -> Iterator[None]:
         raise _sorted(rule, "", "\n".join(_messages(fault.java_exception))) from fault
     except (Py4JNetworkError, Py4JError, ConnectionError) as fault:
         raise RunFailed(f"rule {rule}: the connection to Spark's JVM broke ({type(fault).__name__}); retry") from fault
-    except OSError as fault:
-        raise RunFailed(f"rule {rule}: {fault}; mend the disk or the store, then retry") from fault
+    except (OSError, DeltaError) as fault:
+        why = cannot_take(str(fault))
+        way = make_room(why) if why else "mend the disk or the store"
+        raise RunFailed(f"rule {rule}: {f'{why}: ' if why else ''}{fault}; {way}, then retry") from fault
+
+
+@contextmanager
+def of_table(name: str) -> Iterator[None]:
+    """Name the table at which the disk was full or read-only; every other error passes as it is."""
+    try:
+        yield
+    except FloodmarkError:
+        raise
+    except (PySparkException, Py4JJavaError, OSError, DeltaError) as fault:
+        text = "\n".join(_messages(fault.java_exception)) if isinstance(fault, Py4JJavaError) else str(fault)
+        why = cannot_take(text)
+        if why is None:
+            raise
+        raise RunFailed(f"{name}: {why}, nothing was committed; {make_room(why)}, then retry") from fault
 
 
 def _of_spark(rule: str, fault: PySparkException) -> FloodmarkError:
     return _sorted(rule, fault.getCondition() or "", str(fault).strip())
+
+
+def _told(text: str) -> str:
+    """The line of a long message that names the file and says what is wrong with it."""
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in lines if "file" in line and line.startswith(NAMING)), lines[0])
 
 
 def _messages(fault: Any) -> Iterator[str]:
@@ -60,6 +86,14 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
         return HistoryGone(
             f"rule {rule}: a source changed behind the rule: {line}. Floodmark folds what is appended; put the source "
             f"back, or begin anew with `floodmark reset {rule}`"
+        )
+    why = cannot_take(text)
+    if why is not None:
+        return RunFailed(f"rule {rule}: {why}: {line}; {make_room(why)}, then retry")
+    if damaged(f"{condition} {text}"):
+        return TableBroken(
+            f"rule {rule}: a file is missing or damaged: {_told(text)}. Put it back from a copy (where a checksum file "
+            f"`.NAME.crc` alone is damaged, remove that), or begin anew with `floodmark reset {rule}`"
         )
     if "ConcurrentTransactionException" in text:
         return Fenced(f"rule {rule}: another writer took over this rule's epoch; retry: {line}")

@@ -22,12 +22,13 @@ from pyspark.sql.types import StructType
 from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head, Seal, Written
+from floodmark.core.records import RESTORE, Commit, Head, Seal, Written
 from floodmark.core.rules import Rule, Sink
 from floodmark.core.upserts import Upsert, upsert_of
 from floodmark.crashpoints import reach
-from floodmark.errors import Refused, SqlRefused
+from floodmark.errors import LedgerBroken, Refused, SqlRefused, TableBroken
 from floodmark.ledger import tables
+from floodmark.ledger.damage import log_faults
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark import sites
@@ -97,6 +98,7 @@ def begin_first(session: SparkSession, plan: Plan, home: Home, run: str) -> Ledg
     """Generation 1: ledger, tables, then the commit row of epoch 0."""
     name = plan.rule.rule
     reach(name, "begin.ledger.before")
+    refuse_lost_ledger(plan, home)
     ledger = Ledger.open(home.ledger, run)
     reach(name, "begin.ledger.after")
     token = new_token()
@@ -105,6 +107,19 @@ def begin_first(session: SparkSession, plan: Plan, home: Home, run: str) -> Ledg
     ledger.begin(1, token, first_commit(plan, found, {}))
     reach(name, "begin.commit.after")
     return ledger
+
+
+def refuse_lost_ledger(plan: Plan, home: Home) -> None:
+    """A first generation finds no tables of its rule's, or such as hold nothing: else the ledger has lost its rows."""
+    known = LedgerReader.load(home.ledger)
+    if known is None:
+        left = [name for name in ("late", "dead", "state") if (home.path / name).exists()]
+        if left:
+            raise LedgerBroken(f"the ledger {home.ledger} is gone, the rule's other tables are there; {RESTORE}")
+        return
+    for address in (home.late, home.dead, *plan.delta_sinks):
+        if tables.written_for(address, known.id):
+            raise LedgerBroken(f"the ledger {home.ledger} has no rows, yet it has written to {address}; {RESTORE}")
 
 
 def new_token() -> str:
@@ -206,7 +221,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     assert head is not None and head.seal is not None
     seal = head.seal
     reach(name, "reset.tables.before")
-    old = [site for site in old_sites(head, home, ledger.id) if tables.open_table(site.address) is not None]
+    old = [site for site in old_sites(head, home, ledger.id) if _can_be_sealed(site)]
     side_by_side(partial(sites.seal, session, site) for site in old)
     found = make_tables(session, plan, home, ledger.id, seal.successor, seal.token)
     reach(name, "reset.tables.after")
@@ -214,6 +229,16 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     reach(name, "reset.commit.before")
     ledger.begin(seal.successor, seal.token, first_commit(plan, found, written, seal.keep_output))
     reach(name, "reset.commit.after")
+
+
+def _can_be_sealed(site: Site) -> bool:
+    """State of the old generation is read by nobody any more, so it may be broken; it is what a reset leaves behind."""
+    try:
+        return tables.open_table(site.address) is not None and (site.role != "state" or not log_faults(site.address))
+    except TableBroken:
+        if site.role != "state":
+            raise
+        return False
 
 
 def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:

@@ -20,16 +20,15 @@ from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
 from floodmark.core.process.loading import load_class
 from floodmark.core.records import Head, Intent, Lost, total
-from floodmark.core.recovery import Gate, at_the_gate, check_tables
+from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.rules import Rule
 from floodmark.core.ticks import due, tick
 from floodmark.core.zones import micros_of, zoned
 from floodmark.crashpoints import reach
 from floodmark.errors import SqlRefused
-from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.spark import checkpoint, evolution, generation, lock, lookups, sites
+from floodmark.spark import checkpoint, evolution, gate, generation, lock, lookups, sites
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
 from floodmark.spark.faults import explained
@@ -116,7 +115,7 @@ class RuleRun:
         """Finish what is open, then drain what is new."""
         check_without_jvm(self._rule, self._home.root)
         _import(self._rule)
-        with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
+        with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
             self._work()
         return self._report
 
@@ -124,7 +123,7 @@ class RuleRun:
         """A new generation from the start of the input."""
         check_without_jvm(self._rule, self._home.root)
         _import(self._rule)
-        with lock.held(self._root, self._home.lock, self._run), explained(self._rule.rule):
+        with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
             known = LedgerReader.load(self._home.ledger)
             generation.refuse_nothing_to_reset(known, self._rule.rule)
             session, plan = analyse(self._root, self._rule, None)
@@ -177,6 +176,7 @@ class RuleRun:
         head = ledger.head
         assert head is not None
         check_edit(head.rule, self._rule)
+        self._check_tables(head, ledger)
         session, plan = analyse(self._root, self._rule, head)
         self._check_sinks(session, plan, ledger)
         evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
@@ -261,11 +261,7 @@ class RuleRun:
         self._tell(epoch)
 
     def _check_tables(self, head: Head, ledger: Ledger) -> None:
-        known = generation.old_sites(head, self._home, ledger.id)
-        opened = {site.name: tables.open_table(site.address) for site in known}
-        recorded = {site.name: tables.recorded_version(site.address, site.app) for site in known}
-        ids = {name: None if table is None else tables.table_id(table) for name, table in opened.items()}
-        check_tables(head, recorded, ids)
+        gate.check(head, generation.old_sites(head, self._home, ledger.id))
 
 
 class _Query:

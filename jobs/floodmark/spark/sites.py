@@ -20,8 +20,10 @@ from floodmark.core.recovery import SEAL, Step, before_write, version_of
 from floodmark.core.upserts import Upsert
 from floodmark.errors import Fenced, ReplayDiffers, WrongColumn
 from floodmark.ledger import comparing, tables
+from floodmark.ledger.syncing import sync_commit, sync_table
 from floodmark.ledger.tables import OurCommit
 from floodmark.spark.appending import Appending
+from floodmark.spark.faults import of_table
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.upserting import Upserting
 
@@ -69,6 +71,11 @@ class Attempt:
 
 def write(work: Work, attempt: Attempt) -> Written | None:
     """Write the rows unless they are there; None where there are none. Raises what `before_write` raises."""
+    with of_table(work.site.name):
+        return _write(work, attempt)
+
+
+def _write(work: Work, attempt: Attempt) -> Written | None:
     site, frame = work.site, work.frame
     if frame is None:
         return _compared(site, attempt, 0, None) if _step(site, attempt) is Step.COMPARE else None
@@ -128,8 +135,9 @@ def _with(written: Written, digest: Digest, results: Digest | None) -> Written:
 
 
 def _verified(site: Site, found: OurCommit, attempt: Attempt, rows: int) -> Written:
-    """VERIFY: the commit that the table holds is of this intent, and has as many rows as this attempt computed."""
+    """VERIFY: the commit that the table holds is of this intent, has as many rows as this attempt computed."""
     comparing.same_effect(site.name, found, attempt.intent, rows)
+    sync_commit(site.address, found.commit)
     return Written(version=found.metadata["version"], commit=found.commit, rows=found.rows)
 
 
@@ -143,7 +151,9 @@ def seal(spark: SparkSession, site: Site) -> None:
     """Turn every later write under the site's app id into nothing, for good."""
     if tables.recorded_version(site.address, site.app) == SEAL:
         return
-    Appending(spark, site.address, site.app).commit(SEAL, _said(site, SEAL, Attempt(-1, 0, "seal")))
+    commit = Appending(spark, site.address, site.app).commit(SEAL, _said(site, SEAL, Attempt(-1, 0, "seal")))
+    if commit is not None:
+        sync_commit(site.address, commit)
     if tables.recorded_version(site.address, site.app) != SEAL:
         raise Fenced(f"{site.name}: the seal of the old generation did not take")
 
@@ -163,6 +173,7 @@ def empty(spark: SparkSession, site: Site, schema: StructType) -> Written:
     found = tables.our_commit(site.address, site.app, 0)
     if found.metadata["intent"] != "empty":
         raise ReplayDiffers(f"{site.name}: expected the commit that empties the table, found {found.metadata}")
+    sync_commit(site.address, found.commit)
     return Written(version=0, commit=found.commit, rows=0)
 
 
@@ -174,6 +185,7 @@ def create(
     found = tables.open_table(address)
     if found is not None and tables.owner_of(found) is None:
         spark.sql(f"ALTER TABLE delta.`{address}` SET TBLPROPERTIES ('{tables.OWNER}' = '{owner}')")
+    sync_table(address)
 
 
 def _nullable(schema: StructType) -> StructType:

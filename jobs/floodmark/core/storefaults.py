@@ -1,0 +1,40 @@
+"""What a store said when it failed, sorted by what can be done about it. Pure: it looks at texts alone."""
+
+from __future__ import annotations
+
+FULL, READ_ONLY = "the disk is full", "the file system is read-only"
+_CANNOT_TAKE = {
+    "No space left on device": FULL,
+    "os error 28": FULL,
+    "Disk quota exceeded": "the disk quota is used up",
+    "os error 122": "the disk quota is used up",
+    "Read-only file system": READ_ONLY,
+    "os error 30": READ_ONLY,
+}
+# What a store says that may answer the next time: no word about what the file holds.
+_PASSING = ("Input/output error", "os error 5)", "Too many open files", "Permission denied", "timed out", "Timeout",
+            "Connection re", "SlowDown", "ServiceUnavailable")  # fmt: skip
+_DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is not a Parquet file", "FAILED_READ_FILE",
+            "FileNotFoundException", "FILE_NOT_EXIST", "DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_LOG_FILE_NOT_FOUND",
+            "DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_STATE_RECOVER_ERROR", "DELTA_INVALID_LOGSTORE_CONF",
+            "CANNOT_READ_FILE_FOOTER", "DELTA_MISSING_PART_FILES", "DELTA_CHECKPOINT")  # fmt: skip
+
+
+def cannot_take(text: str) -> str | None:
+    """Why a store takes no more writes, in words; None where it does not say that."""
+    return next((why for sign, why in _CANNOT_TAKE.items() if sign in text), None)
+
+
+def passing(text: str) -> bool:
+    """Whether a failed read may succeed when it is tried again."""
+    return any(sign in text for sign in _PASSING)
+
+
+def damaged(text: str) -> bool:
+    """Whether Spark, Hadoop or Delta says that a file is missing, or is not as it was written."""
+    return any(sign in text for sign in _DAMAGED) and not passing(text)
+
+
+def make_room(why: str) -> str:
+    """The way out of what `cannot_take` says."""
+    return "mount it for writing" if why == READ_ONLY else "make room"

@@ -1,0 +1,152 @@
+"""Checksums, what stores say, torn log entries, and the order of syncs: all without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.damaging import damage
+from test_ledger import commit, first, intent
+
+from floodmark.connectors.delta import DeltaSource
+from floodmark.core.entry import DeltaOffset
+from floodmark.core.hadoopsums import fits, sums_of
+from floodmark.core.recovery import check_tables
+from floodmark.core.rules import Stream
+from floodmark.core.storefaults import cannot_take, damaged, passing
+from floodmark.errors import HistoryGone, LedgerBroken, RunFailed
+from floodmark.ledger import syncing, tables
+from floodmark.ledger.damage import log_faults, put_aside_torn
+from floodmark.ledger.ledger import Ledger, LedgerReader
+
+COLUMNS = '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
+
+
+def test_hadoops_checksums() -> None:
+    # As Hadoop 3.4.2 wrote it beside a file of 600 bytes `x`.
+    known = bytes.fromhex("6372630000000200") + sums_of(b"x" * 600)[8:]
+    assert sums_of(b"x" * 600) == known and len(known) == 16
+    assert fits(b"x" * 600, known)
+    assert fits(b"", sums_of(b"")) and fits(b"x" * 600, sums_of(b"x" * 600, 64))
+    for data, sums in ((b"x" * 599 + b"y", known), (b"x" * 512, known), (b"x" * 600, known[:-1]), (b"x", b"")):
+        assert not fits(data, sums)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("java.io.IOException: No space left on device", "the disk is full"),
+        ("Generic LocalFileSystem error: Unable to create file: Read-only file system (os error 30)", "read-only"),
+        ("(Disk quota exceeded)", "quota"),
+        ("no such table", None),
+    ],
+)
+def test_why_a_store_takes_nothing(text: str, why: str | None) -> None:
+    found = cannot_take(text)
+    assert found is None if why is None else why in str(found)
+
+
+def test_what_may_answer_the_next_time_is_no_damage() -> None:
+    assert damaged("[FAILED_READ_FILE.NO_HINT] file:/a: Checksum error: file:/a at 0")
+    assert passing("[FAILED_READ_FILE] s3a://a: connection timed out")
+    assert not damaged("[FAILED_READ_FILE] s3a://a: connection timed out")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Three versions, the first without rows."""
+    address = str(tmp_path / "table")
+    tables.create(address, COLUMNS, {})
+    for n in (1, 2):
+        write_deltalake(address, pa.table({"n": [n]}), mode="append")
+    return address
+
+
+def entry(address: str, version: int) -> Path:
+    return Path(address) / "_delta_log" / f"{version:020}.json"
+
+
+@pytest.mark.parametrize("how", ["emptied", "truncated"])
+def test_a_torn_entry_that_nothing_relies_on_is_put_aside(table: str, how: str) -> None:
+    damage(entry(table, 2), how)
+    assert put_aside_torn(table, above=2) == []
+    assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+    assert DeltaTable(table).version() == 1
+    assert put_aside_torn(table, above=0) == [], "the entry before is whole"
+
+
+def test_an_entry_whose_file_is_gone_is_torn_if_it_is_ours(table: str) -> None:
+    [file] = {Path(uri).name for uri in DeltaTable(table).file_uris()} - {
+        Path(uri).name for uri in DeltaTable(table, version=1).file_uris()
+    }
+    (Path(table) / file).unlink()
+    assert put_aside_torn(table, above=1, app="somebody else's") == []
+    assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+
+
+def test_a_table_is_made_with_checksums_that_show_a_changed_entry(table: str) -> None:
+    assert log_faults(table) == []
+    damage(entry(table, 0), "flipped")
+    [fault] = log_faults(table)
+    assert entry(table, 0).name in fault and "does not fit its checksum" in fault
+
+
+def test_state_rewritten_for_an_epoch_that_the_ledger_lost(tmp_path: Path) -> None:
+    head = Ledger.open(str(tmp_path / "ledger"), "one").begin(1, "token", first())
+    known = {"sink/lake/out": None}, {"sink/lake/out": "id"}
+    check_tables(head, *known, {"state/s": 0})
+    with pytest.raises(LedgerBroken, match=r"state/s: the table was rewritten after epoch 1, .* at epoch 0"):
+        check_tables(head, *known, {"state/s": 1})
+
+
+def test_what_a_rewrite_says(table: str) -> None:
+    assert json.loads(tables.holding_from(4, 4)) == {"holds_from": 4, "after": 4}
+    assert json.loads(tables.holding_from(4)) == {"holds_from": 4}
+    assert tables.rewritten_after(table, 0) == 0
+
+
+@pytest.mark.parametrize(("version", "index", "lost"), [(3, -1, False), (2, 0, False), (4, -1, True), (3, 0, True)])
+def test_a_source_that_lost_what_was_read_is_refused(table: str, version: int, index: int, lost: bool) -> None:
+    source = DeltaSource("s", Stream(kind="delta", address=table))
+    line = DeltaOffset(tables.table_id(DeltaTable(table)), version, index, False).line()
+    if not lost:
+        source.check_identity(line)
+        return
+    with pytest.raises(HistoryGone, match="it lost commits"):
+        source.check_identity(line)
+
+
+def test_a_ledger_row_is_synced_before_anything_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file, then its log entry, then what names them; nothing where it is not asked for."""
+    synced: list[str] = []
+    monkeypatch.setattr(syncing, "_sync", lambda place: synced.append(place.name))
+    ledger = Ledger.open(str(tmp_path / "ledger"), "one")
+    assert synced == []
+    monkeypatch.setenv("FLOODMARK_SYNC", "1")
+    ledger.begin(1, "token", first())
+    visible = [name for name in synced if not name.startswith(".")]
+    assert visible[0].endswith(".parquet") and visible[1:] == ["ledger", f"{1:020}.json", "_delta_log"]
+
+
+def test_a_row_that_a_full_disk_did_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody came between, so it is the disk: a retry may help. The ledger is as it was."""
+    from floodmark.ledger import ledger as module
+
+    ledger = Ledger.open(str(tmp_path / "ledger"), "one")
+    ledger.begin(1, "token", first())
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError("Generic LocalFileSystem error: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_deltalake", full)
+        with pytest.raises(RunFailed, match="did not take intent of epoch 1: the disk is full; make room, then retry"):
+            ledger.intend(intent(1))
+    again = Ledger.open(ledger.address, "two")
+    again.intend(intent(1))
+    again.commit(commit(intent(1)))
+    found = LedgerReader.load(ledger.address)
+    assert found is not None and found.head is not None and found.head.epoch == 1
