@@ -32,7 +32,7 @@ CASES = given(steps=STEPS, max_files=st.sampled_from([None, 1]), compacted=st.bo
 
 
 @CASES
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 def test_sinks_equal_one_fold_over_all_rows(spark: SparkSession, **drawn: Any) -> None:
     _check(spark, **drawn)
 

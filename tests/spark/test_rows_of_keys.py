@@ -41,7 +41,7 @@ def test_each_kind_equals_the_model(spark: SparkSession, name: str) -> None:
 
 
 @DRAWN
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
 def test_rows_of_keys_equal_the_model(spark: SparkSession, **drawn: Any) -> None:
     _check(spark, **drawn)
 
