@@ -2,7 +2,8 @@
 
 `FLOODMARK_CRASH_AT` holds `RULE:POINT` or `RULE:POINT@EPOCH`, several separated by commas, and
 `FLOODMARK_CRASH_MARKS` a directory. A run that reaches a named point leaves the file `RULE.POINT` there and waits to be
-killed: it raises nothing and kills nothing itself, because a process that ends by itself is not a crash.
+killed: it raises nothing and kills nothing itself, because a process that ends by itself is not a crash. Once somebody
+takes the file away it goes on as if nothing had been, as a driver does that was stopped and is woken.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ RESET_POINTS = (
 )
 LOST_POINTS = ("lost.before", "lost.after")
 COMPACT_POINTS = ("compact.before", "compact.after")
+LOOK_EVERY = 0.05  # seconds between two looks at the file
 
 
 def reach(rule: str, point: str, epoch: int | None = None) -> None:
@@ -59,4 +61,6 @@ def _named(wanted: str, rule: str, point: str, epoch: int | None) -> bool:
 
 def _wait_for_the_kill(mark: Path) -> None:
     mark.touch()
-    threading.Event().wait()
+    pause = threading.Event()
+    while mark.exists():
+        pause.wait(LOOK_EVERY)

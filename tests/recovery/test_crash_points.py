@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from support.flow import START, Flow, event, rows_of
 from support.oracle import latest_but_gone, newest_by_key, ordered, running, sessions, totals, tumbling
-from support.processes import kill_all, started, wait_until
 
 from floodmark.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from floodmark.proving.processes import kill_all, started, wait_until
 
 pytestmark = pytest.mark.timeout(3600)  # the script is one fixture
 CHECKOUT = Path(__file__).parents[2]

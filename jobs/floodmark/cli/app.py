@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from floodmark.cli import audit, epochs, init, plan, preview, reset, rows, run, status, validate
+from floodmark.cli import audit, epochs, init, plan, preview, prove, reset, rows, run, status, validate
 from floodmark.cli.boundary import Commands, DeadCommands
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.command("list", rich_help_panel=LOOKING)(status.list_rules)
 app.command("status", rich_help_panel=LOOKING)(status.status)
 app.command("epochs", rich_help_panel=LOOKING)(epochs.epochs)
 app.command("audit", rich_help_panel=LOOKING)(audit.audit)
+app.command("prove", rich_help_panel=LOOKING)(prove.prove)
 app.command("state", rich_help_panel=LOOKING)(rows.state)
 app.command("late", rich_help_panel=LOOKING)(rows.late)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from floodmark.core.rules import Checked
 
 
-def _moment(text: str) -> datetime:
+def moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
@@ -41,7 +41,7 @@ def run(
         typer.Option(
             help="After all input, take it as complete up to this event time; rows below it that come later are late.",
             metavar="T",
-            parser=_moment,
+            parser=moment,
         ),
     ] = None,
     rules: options.RulesDir = options.RULES,

@@ -30,7 +30,9 @@ def _session(pid: str) -> int | None:
     return None if state == "Z" else int(session)
 
 
-def kill_all(leader: int, how: signal.Signals = signal.SIGKILL) -> None:
+def kill_all(leader: int, how: signal.Signals = signal.SIGKILL) -> int:
+    """Signal every process of the session, SIGKILL until none is left. How many there were at first."""
+    found = len(of_session(leader))
     while left := of_session(leader):
         for pid in left:
             try:
@@ -38,14 +40,15 @@ def kill_all(leader: int, how: signal.Signals = signal.SIGKILL) -> None:
             except ProcessLookupError:
                 continue  # it ended by itself in the meantime
         if how is not signal.SIGKILL:
-            return
+            break
+    return found
 
 
 @contextmanager
 def started(command: list[str], env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process with a session of its own; nothing of it is left at the end."""
     with log.open("ab") as output:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - Python itself, with a module of ours
             command, env={**os.environ, **env}, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:

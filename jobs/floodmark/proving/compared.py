@@ -1,0 +1,134 @@
+"""Two tables compared as multisets of rows, floating point within 1e-9 relative. Shares no code with the engine."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+Row = tuple[Any, ...]
+CLOSE = 1e-9
+SHOWN = 3
+_HOLE = "\0float"  # stands where a number of floating point is compared by itself
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Rows of the one that the other lacks: `missing` are expected and not found, `extra` found and not expected."""
+
+    missing: list[Row]
+    extra: list[Row]
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.extra)
+
+    def text(self) -> str:
+        """For people: how many, and the first of them."""
+        parts = ((self.missing, "missing"), (self.extra, "too many"))
+        return "; ".join(
+            f"{len(rows)} row{'s' if len(rows) > 1 else ''} {what}: {_shown(rows)}" for rows, what in parts if rows
+        )
+
+
+def _shown(rows: Sequence[Row]) -> str:
+    first = ", ".join(f"({', '.join(map(str, row))})" for row in rows[:SHOWN])
+    return first if len(rows) <= SHOWN else f"{first}, …"
+
+
+def rows_of(address: str) -> list[dict[str, Any]] | None:
+    """Every row of a Delta table; None where there is none."""
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        table = DeltaTable(address)
+    except TableNotFoundError:
+        return None
+    found = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
+    rows: list[dict[str, Any]] = pa.table(found).to_pylist()
+    return rows
+
+
+def as_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
+    """Values by the name of their column, so that the order of columns is of no matter."""
+    return [tuple(_plain(row[name]) for name in sorted(row, key=str.lower)) for row in rows]
+
+
+def difference(found: Iterable[Row], expected: Iterable[Row]) -> Difference:
+    """What each has beyond the other."""
+    extra, missing = _unequal(found, expected)
+    groups: dict[Row, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
+    for side, rows in enumerate((extra, missing)):
+        for row in rows:
+            groups[_shape(row)][side].append(row)
+    left = [_unmatched(ours, theirs) for ours, theirs in groups.values()]
+    return Difference([row for _, rows in left for row in rows], [row for rows, _ in left for row in rows])
+
+
+def like_one_of(rows: Iterable[Row], others: Iterable[Row]) -> list[Row]:
+    """Those of `rows` that are equal to none of the others, however often that is there."""
+    groups: dict[Row, list[Row]] = defaultdict(list)
+    for other in set(others):
+        groups[_shape(other)].append(other)
+    return [row for row in rows if not any(_alike(row, other) for other in groups[_shape(row)])]
+
+
+def _unequal(found: Iterable[Row], expected: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """What is left of both when rows that are equal to the last bit have gone."""
+    ours, theirs = Counter(found), Counter(expected)
+    return list((ours - theirs).elements()), list((theirs - ours).elements())
+
+
+def _unmatched(ours: list[Row], theirs: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Rows that differ in their floating point at most: each takes one that is close to it."""
+    rest, left = sorted(theirs, key=_numbers), []
+    for row in sorted(ours, key=_numbers):
+        near = next((at for at, other in enumerate(rest) if _alike(row, other)), None)
+        if near is None:
+            left.append(row)
+        else:
+            del rest[near]
+    return left, rest
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be hashed and is equal to what means the same."""
+    if isinstance(value, dict):
+        return tuple((name, _plain(one)) for name, one in sorted(value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    if isinstance(value, Decimal):
+        return value.normalize()
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    return value
+
+
+def _shape(row: Row) -> Row:
+    """The row without its floating point."""
+    return tuple(_HOLE if isinstance(one, float) else _shape(one) if isinstance(one, tuple) else one for one in row)
+
+
+def _numbers(row: Row) -> list[float]:
+    return list(_floats(row))
+
+
+def _floats(row: Row) -> Iterator[float]:
+    for one in row:
+        if isinstance(one, float):
+            yield one
+        elif isinstance(one, tuple):
+            yield from _floats(one)
+
+
+def _alike(row: Row, other: Row) -> bool:
+    """Of rows of one shape: whether their floating point is close."""
+    pairs = zip(_floats(row), _floats(other), strict=True)
+    return all(math.isclose(one, two, rel_tol=CLOSE, abs_tol=CLOSE) for one, two in pairs)

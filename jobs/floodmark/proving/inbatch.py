@@ -1,0 +1,93 @@
+"""What the rule's own SQL gives in plain Spark batch over the rows that a ledger counts as folded, where final."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.connectors.lookups import pinned_now
+from floodmark.core.entry import DeltaOffset
+from floodmark.core.records import Head, head_at
+from floodmark.core.rules import Rule, Stream
+from floodmark.core.zones import zoned
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.proving.scratch import Scratch
+from floodmark.spark import lookups
+from floodmark.spark.batch import instant
+from floodmark.spark.session import rule_session
+
+APART = ("_epoch", "_stream", "_reason", "_source")
+
+
+def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
+    """Leave the answer as a Delta table of the case."""
+    ledger = LedgerReader.load(Home(scratch.home, rule.rule).ledger)
+    assert ledger is not None and ledger.head is not None
+    found = _Batch(root, rule, scratch, ledger, ledger.head).results()
+    found.coalesce(1).write.format("delta").mode("overwrite").save(scratch.expected(rule.rule))
+
+
+class _Batch:
+    def __init__(self, root: SparkSession, rule: Rule, scratch: Scratch, ledger: LedgerReader, head: Head):
+        self._session = rule_session(root, rule, rule.timezone, rule.ansi)
+        self._rule, self._scratch, self._ledger, self._head = rule, scratch, ledger, head
+
+    def results(self) -> DataFrame:
+        lookups.show(self._session, self._rule, pinned_now(self._rule), lambda: None)
+        for place, (name, stream) in enumerate(self._rule.streams.items()):
+            self._folded(place, name, stream).createOrReplaceTempView(name)
+        query = self._rule.query
+        if not query.windows:
+            return self._session.sql(query.sql)
+        kind = "timestamp" if zoned(self._rule, self._head) else "timestamp_ntz"
+        if self._head.watermark is None:
+            return self._session.sql(query.sql).limit(0)
+        return self._session.sql(query.bounded(None, self._head.watermark, lambda at, _: instant(at, kind)))
+
+    def _folded(self, place: int, name: str, stream: Stream) -> DataFrame:
+        """The stream's rows that are neither filtered, late, dead nor lost."""
+        rows = self._read(place, name)
+        if stream.event_time and stream.event_time.expr:
+            rows = rows.withColumn(stream.event_time.name, F.expr(stream.event_time.expr))
+        if stream.where:
+            rows = rows.where(F.expr(f"coalesce({stream.where}\n, false)"))
+        home = Home(self._scratch.home, self._rule.rule)
+        for apart in (home.late, home.dead):
+            rows = self._without(rows, apart, name)
+        return rows
+
+    def _without(self, rows: DataFrame, table: str, stream: str) -> DataFrame:
+        apart = self._session.read.format("delta").load(table).where(F.col("_stream") == stream)
+        if self._head.lost:
+            apart = apart.where(~F.col("_epoch").isin(*self._head.lost))
+        names = {name.lower() for name in apart.columns if name not in APART}
+        columns = [name for name in rows.columns if name.lower() in names]
+        rows = rows.select(*columns)
+        return rows if apart.isEmpty() else rows.exceptAll(apart.select(*columns))
+
+    def _read(self, place: int, name: str) -> DataFrame:
+        """All rows of the sample, but those of lost epochs."""
+        rows = self._session.read.format("delta").load(self._scratch.input(name))
+        lost = self._lost_files(place, name)
+        return rows.where(~F.col("_metadata.file_name").isin(*lost)) if lost else rows
+
+    def _lost_files(self, place: int, name: str) -> list[str]:
+        """Names of the files that lost epochs read: one file is one commit."""
+        versions = [version for epoch in self._head.lost for version in self._span(epoch, place)]
+        return [path for version in versions for path in _added(self._scratch.input(name), version)]
+
+    def _span(self, epoch: int, place: int) -> range:
+        """The versions whose files the epoch read."""
+        before, after = (
+            DeltaOffset.parse(head_at(self._ledger.rows, number).entry.offsets[place]) for number in (epoch - 1, epoch)
+        )
+        return range(before.version + (before.index >= 0), after.version + (after.index >= 0))
+
+
+def _added(table: str, version: int) -> list[str]:
+    log = Path(table, "_delta_log", f"{version:020}.json").read_text().splitlines()
+    return [action["add"]["path"] for action in map(json.loads, log) if "add" in action]

@@ -1,0 +1,137 @@
+"""The report as one HTML page that needs nothing else. All text from outside is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from floodmark.core.delivery import WORDS
+from floodmark.proving import report
+from floodmark.proving.cases import FAULTS, TITLES
+from floodmark.proving.judging import Judged, Matrix
+
+STYLE = """
+:root { color-scheme: light dark; --good: #1a7f37; --bad: #cf222e; --open: #9a6700; --line: #8884; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; }
+th, td { text-align: left; padding: .15rem .7rem; border-bottom: 1px solid var(--line); }
+td.cell { text-align: center; font-weight: bold; color: #fff; min-width: 3rem; border: 2px solid Canvas; }
+.proven { background: var(--good); } .broken { background: var(--bad); }
+.unknown, .unfinished { background: var(--open); } td.skipped { color: GrayText; font-weight: normal; }
+.verdict { color: #fff; padding: .1rem .6rem; border-radius: .3rem; }
+code { font-size: .9em; } details { margin: .3rem 0; } .why { color: GrayText; }
+"""
+
+
+def page(matrix: Matrix) -> str:
+    """The whole document."""
+    name = escape(matrix.played.rule.rule)
+    body = "\n".join(_body(matrix))
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>floodmark prove {name}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _body(matrix: Matrix) -> Iterator[str]:
+    verdict = matrix.verdict
+    yield f'<h1>{_text(matrix.played.rule.rule)} <span class="verdict {verdict}">{verdict.upper()}</span></h1>'
+    yield _list(report.summary(matrix), "p")
+    yield from _promise(matrix)
+    yield "<h2>The matrix</h2>"
+    yield from _grid(matrix)
+    yield "<h2>Undisturbed, and with other epochs</h2>"
+    yield from _undisturbed(matrix)
+    yield from _findings(matrix)
+    yield "<h2>What was compared</h2>"
+    yield from map(_details, matrix.copies)
+    yield from _skipped(matrix)
+    yield "<h2>What was not tested</h2>"
+    yield _items(report.not_tested(matrix))
+    yield from _circumstances(matrix)
+
+
+def _promise(matrix: Matrix) -> Iterator[str]:
+    qos = matrix.played.rule.qos
+    held = {
+        2: "sinks equal those of the undisturbed run, row by row",
+        1: "nothing is missing from the sinks; rows of a retried epoch may be there again",
+        0: "no row is there twice; what was lost is counted in the ledger",
+    }
+    yield f"<p>Checked is what qos {qos} promises, {WORDS[qos]}: {held[qos]}. Floating point agrees within 1e-9.</p>"
+
+
+def _grid(matrix: Matrix) -> Iterator[str]:
+    head = "".join(f"<th>{_text(TITLES[fault])}</th>" for fault in FAULTS)
+    yield f"<table>\n<tr><th>crash point</th>{head}</tr>"
+    for point, cells in report.grid(matrix):
+        yield f"<tr><td><code>{_text(point)}</code></td>{''.join(_cell(*cell) for cell in cells)}</tr>"
+    yield "</table>"
+    meanings = (f"{sign} {word}" for word, sign in report.SIGNS.items())
+    yield f'<p class="why">{_text(" · ".join(meanings))}. A cell tells more to a pointer that rests on it.</p>'
+
+
+def _cell(verdict: str, why: str) -> str:
+    return f'<td class="cell {_text(verdict)}" title="{_text(why)}">{report.SIGNS[verdict]}</td>'
+
+
+def _undisturbed(matrix: Matrix) -> Iterator[str]:
+    yield "<table>\n<tr><th>run</th><th>epochs</th><th>verdict</th></tr>"
+    for one in (one for one in matrix.copies if not one.planned):
+        yield f"<tr><td>{_text(report.title(one))}</td><td>{one.epochs}</td>{_cell(one.verdict, '')}</tr>"
+    yield "</table>"
+
+
+def _findings(matrix: Matrix) -> Iterator[str]:
+    found = report.findings(matrix)
+    if found:
+        yield "<h2>What is not proven</h2>"
+        yield _items(found)
+
+
+def _details(one: Judged) -> str:
+    rows = "".join(
+        f"<tr><td>{_text(check.what)}</td><td>{_text(check.verdict)}</td><td>{_text(check.found)}</td></tr>"
+        for check in one.checks
+    )
+    return (
+        f"<details><summary>{_text(report.title(one))}: {_text(one.verdict)}, {report.figures(one)}</summary>\n"
+        f"<table>{rows}</table></details>"
+    )
+
+
+def _skipped(matrix: Matrix) -> Iterator[str]:
+    if matrix.played.skipped:
+        yield "<h2>What was left out, and why</h2>"
+        by_reason: dict[tuple[str, str], list[str]] = {}
+        for one in matrix.played.skipped:
+            by_reason.setdefault((one.fault, one.why), []).append(one.point)
+        yield _items(f"{TITLES[fault]}: {', '.join(points)}: {why}" for (fault, why), points in by_reason.items())
+
+
+def _circumstances(matrix: Matrix) -> Iterator[str]:
+    played = matrix.played
+    yield "<h2>Circumstances</h2>"
+    yield _items(
+        [
+            *(
+                f"stream {one['stream']}: {one['rows']} rows in {one['commits']} commits, of {one['table']}, version "
+                f"{one['version']}{'; ' + one['note'] if one['note'] else ''}"
+                for one in played.streams
+            ),
+            ", ".join(f"{name} {version}" for name, version in played.versions.items()),
+        ]
+    )
+
+
+def _items(texts: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{_text(text)}</li>' for text in texts)}</ul>"
+
+
+def _list(texts: Sequence[str], tag: str) -> str:
+    return "\n".join(f"<{tag}>{_text(text)}</{tag}>" for text in texts)
+
+
+def _text(value: object) -> str:
+    return escape(str(value))

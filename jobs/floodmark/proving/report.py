@@ -1,0 +1,135 @@
+"""What a proof says: facts for --json, and which words and figures the page and the terminal share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from floodmark.proving.cases import FAULTS, KINDS, Fault, counted, planned, points
+from floodmark.proving.judging import Judged, Matrix
+from floodmark.proving.scratch import left_out, not_in_batch
+from floodmark.proving.verdicts import EXIT_CODES
+
+MEANING = {
+    "proven": "each fault fired, and after each the rule held what an undisturbed run holds",
+    "broken": "a promise did not hold: the findings say which and where",
+    "unknown": "nothing contradicts, but something could not be compared",
+    "unfinished": "a planned fault did not fire, or a run did not come to an end: try again",
+}
+SIGNS = {"proven": "✓", "broken": "✗", "unknown": "?", "unfinished": "!", "skipped": "-"}
+NOT_TESTED = (
+    "power loss: SIGKILL keeps the page cache, and neither Spark, Delta nor delta-rs syncs files on a local disk",
+    "the death of the JVM alone, or of Python alone: here all processes of a run die at once",
+    "the stores of the rule's own tables: scratch tables lie on a local disk, where a lock keeps two drivers apart; on "
+    "an object store it is a conditional put",
+    "torn, edited or deleted files, and a full disk",
+    "rows beyond the sample: `floodmark audit` looks at what the rule itself has done",
+)
+
+
+def facts(matrix: Matrix) -> dict[str, Any]:
+    """All of it, as JSON has it."""
+    played = matrix.played
+    return {
+        "rule": played.rule.rule,
+        "verdict": matrix.verdict,
+        "exit_code": EXIT_CODES[matrix.verdict],
+        "qos": played.rule.qos,
+        "restricted": restricted(matrix),
+        "sample": played.streams,
+        "epochs": played.ground.epochs,
+        "fault_epoch": played.ground.target,
+        "faults": {"planned": matrix.planned, "fired": matrix.fired, "processes_signalled": played.killed},
+        "copies": [_copy(one) for one in matrix.copies],
+        "skipped": [asdict(one) for one in played.skipped],
+        "not_tested": not_tested(matrix),
+        "versions": played.versions,
+        "seconds": round(played.seconds, 1),
+    }
+
+
+def not_tested(matrix: Matrix) -> list[str]:
+    """What the verdict says nothing of."""
+    rule = matrix.played.rule
+    why = not_in_batch(rule)
+    return [*NOT_TESTED, *left_out(rule), *([f"the results beside plain batch: {why}"] if why else [])]
+
+
+def _copy(one: Judged) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "point": one.point or None,
+        "fault": one.fault,
+        "verdict": one.verdict,
+        "planned": one.planned,
+        "fired": one.fired,
+        "epochs": one.epochs,
+        "attempts": one.attempts,
+        "seconds": round(one.seconds, 1),
+        "checks": [asdict(check) for check in one.checks],
+    }
+
+
+def restricted(matrix: Matrix) -> bool:
+    """Whether --only or --fault left points or faults out that the whole matrix has."""
+    played = matrix.played
+    whole, _ = planned(played.ground, (), KINDS)
+    return len(played.cases) < len(whole) or not played.replays
+
+
+def grid(matrix: Matrix) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Crash points in the protocol's order, each with a cell for each fault: the verdict, and what stands behind it."""
+    there = {case.point for case in matrix.played.cases} | {one.point for one in matrix.played.skipped}
+    for point in (point for point in points(matrix.played.ground.sinks) if point in there):
+        yield point, [_cell(matrix, point, fault) for fault in FAULTS]
+
+
+def _cell(matrix: Matrix, point: str, fault: Fault) -> tuple[str, str]:
+    for one in matrix.copies:
+        if (one.point, one.fault) == (point, fault):
+            return one.verdict, "; ".join(f"{check.what}: {check.found}" for check in _telling(one))
+    why = next((one.why for one in matrix.played.skipped if (one.point, one.fault) == (point, fault)), "not asked for")
+    return "skipped", why
+
+
+def _telling(one: Judged) -> Iterator[Any]:
+    """The checks that make the verdict; of a good one all."""
+    yield from (check for check in one.checks if one.verdict == "proven" or check.verdict != "proven")
+
+
+def figures(one: Judged) -> str:
+    """How many epochs a copy has, in how many attempts."""
+    return f"{counted(one.epochs, 'epoch')} in {counted(one.attempts, 'attempt')}"
+
+
+def findings(matrix: Matrix) -> list[str]:
+    """Whatever is not proven, as sentences with their place."""
+    return [
+        f"{check.verdict.upper()} {title(one)}: {check.what}: {check.found}"
+        for one in matrix.copies
+        for check in one.checks
+        if check.verdict != "proven"
+    ]
+
+
+def title(one: Judged) -> str:
+    """A copy as people name it."""
+    if one.fault == "undisturbed":
+        return "undisturbed run"
+    words = {"killed": "killed at", "twice": "killed twice at", "stopped": "stopped at", "replayed": "replayed with"}
+    return f"{words[one.fault]} {one.point}"
+
+
+def summary(matrix: Matrix) -> list[str]:
+    """The first lines that anyone reads."""
+    played = matrix.played
+    rows = ", ".join(f"{one['rows']} rows of {one['stream']}" for one in played.streams)
+    part = ", of a part of the matrix" if restricted(matrix) else ""
+    return [
+        f"{played.rule.rule}: {matrix.verdict.upper()}{part}: {MEANING[matrix.verdict]}",
+        f"{counted(len(played.cases), 'case')} at qos {played.rule.qos}; faults: {matrix.planned} planned, "
+        f"{matrix.fired} fired; {played.killed} processes killed",
+        f"sample: {rows}; {played.ground.epochs} epochs, faults in epoch {played.ground.target}; "
+        f"{counted(len(played.replays), 'replay')} with other epochs; {played.seconds:.0f} s",
+    ]

@@ -1,0 +1,134 @@
+"""The place where a rule is proved, and the copies of the rule that live there and write nowhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from floodmark.core.rules import EpochLimits, Rule, Sink, StartAt, Stream
+from floodmark.core.sql.clock import at_clock
+
+FIRST = StartAt(version=1)  # version 0 of a sampled table is empty, so that no epoch is one of a first snapshot
+CLOCK_OF_A_CLASS = re.compile(r"\.\s*now\b")
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """ROOT/input/STREAM, home/CASE, sinks/CASE/N, expected/CASE, rules; and of the runs marks, outcomes and log."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log.txt"
+
+    def input(self, stream: str) -> str:
+        return str(self.root / "input" / stream)
+
+    def sink(self, case: str, number: int) -> str:
+        return str(self.root / "sinks" / case / str(number))
+
+    def expected(self, case: str) -> str:
+        return str(self.root / "expected" / case)
+
+    def marks(self, name: str) -> Path:
+        return self.root / "marks" / name
+
+    def mark(self, name: str, case: str, point: str) -> Path:
+        """The file that a run leaves at a crash point."""
+        return self.marks(name) / f"{case}.{point.partition('@')[0]}"
+
+    def outcome(self, name: str, case: str) -> Path:
+        return self.root / "outcomes" / name / f"{case}.json"
+
+    def write_rule(self, rule: Rule) -> None:
+        path = self._rule(rule.rule)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(rule.to_json())
+
+    def rule(self, case: str) -> Rule:
+        return Rule.from_json(self._rule(case).read_text())
+
+    def _rule(self, case: str) -> Path:
+        return self.root / "rules" / f"{case}.json"
+
+    def told(self, name: str, case: str) -> dict[str, Any] | None:
+        """What a run said of a case when it ended; None: it has not."""
+        path = self.outcome(name, case)
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def tell(self, name: str, case: str, facts: Mapping[str, Any]) -> None:
+        """All of it or nothing: who waits for the file may read it at once."""
+        path = self.outcome(name, case)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps(facts))
+        unfinished.replace(path)
+
+
+def copy_of(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
+    """The rule as a case: other addresses, and epochs of so many commits. All else stays, but what hangs on the time of
+    day: a stream or an input that is silent for so long."""
+    return rule.model_copy(
+        update={
+            "rule": name,
+            "streams": {stream: _stream(one, scratch.input(stream)) for stream, one in rule.streams.items()},
+            "sinks": tuple(_sink(sink, scratch.sink(name, i)) for i, sink in enumerate(rule.sinks)),
+            "epoch": EpochLimits(max_files=files),
+            "close_idle_after_us": None,
+            "schedule": None,
+        }
+    )
+
+
+def _stream(stream: Stream, address: str) -> Stream:
+    return stream.model_copy(update={"address": address, "start": FIRST, "idle_after_us": None})
+
+
+def _sink(sink: Sink, address: str) -> Sink:
+    return sink if sink.address is None else sink.model_copy(update={"address": address})
+
+
+def clocked(rule: Rule) -> bool:
+    """Whether a result may hold the time of day at which its epoch was folded: two runs differ in it, and may."""
+    if rule.process is not None:
+        return rule.process.clock_timers or bool(CLOCK_OF_A_CLASS.search(rule.process.source))
+    times = [stream.event_time.expr for stream in rule.streams.values() if stream.event_time and stream.event_time.expr]
+    return any(at_clock(text, 0) != text for text in (rule.sql, *times))
+
+
+def left_out(rule: Rule) -> list[str]:
+    """What of the rule the copies are without, as sentences."""
+    found = []
+    if rule.close_idle_after_us is not None:
+        found.append("close_idle_after: it hangs on the time of day, so the copies are without it")
+    found += [
+        f"idle_after of stream {name}: it hangs on the time of day, so the copies are without it"
+        for name, stream in rule.streams.items()
+        if stream.idle_after_us is not None
+    ]
+    return found
+
+
+def not_in_batch(rule: Rule) -> str | None:
+    """Why the rule's results cannot be had from plain batch; None where they can."""
+    if rule.process is not None:
+        return "a class has no SQL that batch could run"
+    if rule.query.collected is not None:
+        return "windows of rows are no SQL that Spark has"
+    return "the results hold the epoch's clock" if clocked(rule) else None
+
+
+def replaces(rule: Rule, sink: Sink) -> bool:
+    """Whether a sink's rows replace each other by a key that the results do not have once each in batch."""
+    query = rule.query
+    by_group = rule.process is None and (query.running or query.top or rule.amend_us is not None)
+    return bool(sink.key) and not by_group

@@ -1,0 +1,66 @@
+"""A driver without Spark: each copy goes through crash points, under a lock of its own. For tests of the play alone.
+
+Usage: python -m support.puppet ORDERS, as the real worker. A copy named in PUPPET_SKIPS never comes to its points.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from floodmark.crashpoints import BEGIN_POINTS, EPOCH_POINTS, RESET_POINTS, reach
+from floodmark.proving.cases import undisturbed
+from floodmark.proving.orders import SAMPLE, STARTED, Orders
+from floodmark.proving.scratch import Scratch
+
+EPOCHS = 3
+ROWS = 8
+TABLES = 2  # of state: each comes to the points of state in its own time
+
+
+def main(orders: Orders) -> None:
+    scratch = Scratch(Path(orders.scratch))
+    scratch.tell(orders.name, STARTED, {"seconds": 0.0, "spark": "none", "java": "none"})
+    cases = list(orders.cases)
+    if orders.sampled:
+        stream = {"stream": "events", "table": "here", "version": 1, "rows": ROWS, "commits": 6, "note": None}
+        scratch.tell(orders.name, SAMPLE, {"code": 0, "streams": [stream]})
+        cases = list(undisturbed(ROWS, orders.replays))
+    with ThreadPoolExecutor(len(cases)) as pool:
+        list(pool.map(lambda case: one(scratch, orders, case), cases))
+
+
+def one(scratch: Scratch, orders: Orders, case: str) -> None:
+    with (scratch.root / f"{case}.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            scratch.tell(orders.name, case, {"code": 1, "type": "Busy", "error": "another run holds it"})
+            return
+        if case not in os.environ.get("PUPPET_SKIPS", "").split(","):
+            walk(scratch, case, case in orders.resets)
+    scratch.tell(orders.name, case, {"code": 0, "epochs": EPOCHS, "batch": None, "seconds": 0.0})
+
+
+def walk(scratch: Scratch, case: str, reset: bool) -> None:
+    """Through every point; epochs that are done stay done."""
+    done = scratch.root / f"{case}.epochs"
+    for point in () if done.exists() else BEGIN_POINTS:
+        reach(case, point)
+    first = len(done.read_text()) + 1 if done.exists() else 1
+    reach(case, "offsets.before", first)
+    for epoch in range(first, EPOCHS + 1):
+        for point in EPOCH_POINTS[1:]:
+            if point == "commit.after":
+                done.write_text("x" * epoch)
+            for _ in range(TABLES if point.startswith("state.") else 1):
+                reach(case, point, epoch)
+    for point in RESET_POINTS if reset else ():
+        reach(case, point)
+
+
+if __name__ == "__main__":
+    main(Orders.read(Path(sys.argv[1])))

@@ -1,0 +1,409 @@
+"""`floodmark prove` without Spark: which cases are planned, what is compared how, and what the report says."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.flow import RUNNING, STATELESS, Flow, event
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.core.rules import Rule, StartAt
+from floodmark.crashpoints import BEGIN_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from floodmark.errors import Refused
+from floodmark.ledger.home import Home
+from floodmark.proving import report, verdicts
+from floodmark.proving.cases import (
+    FAULTS,
+    Case,
+    Ground,
+    Skipped,
+    cut,
+    planned,
+    points,
+    replays,
+    target,
+    undisturbed,
+    waves,
+)
+from floodmark.proving.compared import Difference, as_rows, difference
+from floodmark.proving.judging import Judged, Matrix
+from floodmark.proving.page import page
+from floodmark.proving.played import Played
+from floodmark.proving.scratch import Scratch, clocked, copy_of, left_out, not_in_batch, replaces
+from floodmark.proving.verdicts import Check
+
+GROUND = Ground(qos=2, sinks=2, state=True, epochs=4, target=2)
+SCRATCH = Scratch(Path("/scratch"))
+
+
+def by_fault(ground: Ground, fault: str) -> dict[str, Case]:
+    return {case.point: case for case in planned(ground)[0] if case.fault == fault}
+
+
+def whys(ground: Ground, fault: str = "killed") -> dict[str, str]:
+    return {one.point: one.why for one in planned(ground)[1] if one.fault == fault}
+
+
+def test_every_crash_point_is_planned_or_left_out_with_a_reason() -> None:
+    for ground in (GROUND, replace(GROUND, qos=0), replace(GROUND, sinks=0, state=False), replace(GROUND, sinks=3)):
+        tried, skipped = planned(ground)
+        for fault in FAULTS:
+            told = [one.point for one in (*tried, *skipped) if one.fault == fault]
+            assert sorted(told) == sorted(points(ground.sinks))
+        assert all(one.why for one in skipped)
+        assert set(EPOCH_POINTS) <= set(points(ground.sinks))
+
+
+def test_a_kill_hits_the_epoch_that_is_aimed_at() -> None:
+    found = by_fault(replace(GROUND, target=3), "killed")
+    assert found["sink0.after"].kills == ("sink0.after@3",)
+    assert found["offsets.before"].kills == ("offsets.before@1",)
+    assert [found[point].kills for point in BEGIN_POINTS] == [(point,) for point in BEGIN_POINTS]
+    assert {found[point].how for point in RESET_POINTS} == {"reset"}
+    assert {case.how for point, case in found.items() if point not in RESET_POINTS} == {"run"}
+
+
+def test_twice_is_a_second_kill_wherever_the_recovery_comes_to_the_point() -> None:
+    found = by_fault(GROUND, "twice")
+    assert found["state.after"].kills == ("state.after@2", "state.after")
+    assert "begin.commit.after" not in found
+    assert "does not come" in whys(GROUND, "twice")["begin.commit.after"]
+
+
+def test_what_a_rule_cannot_reach_is_left_out() -> None:
+    assert whys(GROUND)["lost.before"] == "epochs are given up at qos 0 only"
+    assert "4" in whys(GROUND)["compact.before"]
+    few = whys(replace(GROUND, sinks=1, state=False))
+    assert few["sink1.after"] == "the rule has 1 Delta sink"
+    assert few["state.before"] == "the rule keeps no state"
+    lost = by_fault(replace(GROUND, qos=0), "killed")
+    assert [lost[point].kills for point in LOST_POINTS] == [("intent.after@2", point) for point in LOST_POINTS]
+
+
+def test_a_third_sink_has_its_points() -> None:
+    assert by_fault(replace(GROUND, sinks=3), "stopped")["sink2.before"].kills == ("sink2.before@2",)
+
+
+def test_only_keeps_points_and_kinds() -> None:
+    tried, skipped = planned(GROUND, ["sink0.after"], ["killed", "stopped"])
+    assert [(case.point, case.fault) for case in tried] == [("sink0.after", "killed"), ("sink0.after", "stopped")]
+    assert not skipped
+    with pytest.raises(Refused, match=r"sink9\.after"):
+        planned(GROUND, ["sink9.after"])
+
+
+def test_the_names_of_copies_are_no_rules_names_yet_a_home_takes_them() -> None:
+    names = [*(case.name for case in planned(GROUND)[0]), *undisturbed(100, True)]
+    assert len(set(names)) == len(names)
+    assert [Home(Path("/home"), name).rule for name in names] == names
+    assert not any(re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name) for name in names)
+
+
+def test_the_fault_hits_the_busiest_epoch_between_others() -> None:
+    assert target([5, 1, 3, 9]) == 3
+    assert target([1, 2, 2, 2]) == 2
+    with pytest.raises(Refused, match="--rows"):
+        target([4, 4])
+
+
+@given(st.integers(1, 10_000))
+def test_a_sample_is_cut_into_commits_that_make_three_epochs_where_it_can(rows: int) -> None:
+    commits, files = cut(rows)
+    assert commits <= min(rows, 6)
+    assert -(-commits // files) >= min(rows, 3)
+    sizes = [replay.files for replay in replays(files)]
+    assert files not in sizes
+    assert sizes[-1] is None
+
+
+def test_waves_hold_every_case_once() -> None:
+    cases = planned(GROUND)[0]
+    found = waves(cases, 20)
+    assert sorted(case.name for wave in found for case in wave) == sorted(case.name for case in cases)
+    assert max(map(len, found)) <= 20
+    assert max(map(len, found)) - min(map(len, found)) <= 1
+    assert waves([], 20) == []
+
+
+# --- the copies ---
+
+
+def rule(flow: Flow) -> Rule:
+    return flow.rule()
+
+
+def test_a_copy_writes_nowhere_else(tmp_path: Path) -> None:
+    flow = Flow(tmp_path, settings={"close_idle_after": "1 minute", "schedule": "@daily", "epoch": {"max_bytes": 9}})
+    mine = rule(flow)
+    copy = copy_of(mine, "Killed_sink0_after", SCRATCH, 2)
+    assert {stream.address for stream in copy.streams.values()} == {"/scratch/input/events"}
+    assert [sink.address for sink in copy.sinks] == [f"/scratch/sinks/Killed_sink0_after/{i}" for i in (0, 1)]
+    assert copy.streams["events"].start == StartAt(version=1)
+    assert (copy.epoch.max_files, copy.epoch.max_bytes) == (2, None)
+    assert copy.close_idle_after_us is None
+    assert any("close_idle_after" in one for one in left_out(mine))
+    same = ("sql", "qos", "lookups", "process", "spark", "timezone", "late", "windows")
+    assert all(getattr(copy, name) == getattr(mine, name) for name in same)
+    assert str(tmp_path) not in copy.to_json()
+
+
+def test_what_hangs_on_the_time_of_day_is_known(tmp_path: Path) -> None:
+    assert not clocked(rule(Flow(tmp_path)))
+    sql = "SELECT at, k, current_timestamp() AS folded FROM events"
+    assert clocked(rule(Flow(tmp_path, "clock", sql=sql)))
+    assert not_in_batch(rule(Flow(tmp_path, "clock", sql=sql))) is not None
+    assert not_in_batch(rule(Flow(tmp_path))) is None
+    process = rule(Flow(tmp_path, "cls", process="totals:Totals"))
+    assert "class" in str(not_in_batch(process))
+
+
+def test_sinks_whose_rows_replace_each_other_have_no_answer_in_batch(tmp_path: Path) -> None:
+    flow = Flow(tmp_path, sql=STATELESS, stream={"lateness": None})
+    flow.settings["sinks"] = [{"delta": flow.sink(0)}, {"delta": flow.sink(1), "key": ["k"], "newest": "at"}]
+    found = rule(flow)
+    assert [replaces(found, sink) for sink in found.sinks] == [False, True]
+    flow = Flow(tmp_path, "totals", sql=RUNNING)
+    flow.settings |= {"unbounded": True, "sinks": [{"delta": flow.sink(0), "key": ["k"]}]}
+    assert not replaces(rule(flow), rule(flow).sinks[0])
+
+
+# --- comparing ---
+
+
+def test_rows_are_compared_as_multisets() -> None:
+    assert not difference([(1,), (2,), (1,)], [(1,), (1,), (2,)])
+    assert difference([(1,)], [(1,), (1,)]) == Difference([(1,)], [])
+    assert difference([(1,), (3,)], [(2,)]) == Difference([(2,)], [(1,), (3,)])
+
+
+def test_floating_point_is_compared_within_a_billionth() -> None:
+    assert not difference([("a", 0.1 + 0.2, 7.0)], [("a", 0.3, 7.0)])
+    assert difference([("a", 0.3 + 1e-8)], [("a", 0.3)])
+    assert difference([("a", 0.3)], [("b", 0.3)])
+    crossed = [(1.0, 5.0), (1.0 + 1e-12, 3.0)], [(1.0, 3.0), (1.0 + 1e-12, 5.0)]
+    assert not difference(*crossed)
+
+
+def test_values_that_mean_the_same_are_equal() -> None:
+    noon = datetime(2001, 1, 1, 12, tzinfo=UTC)
+    one = as_rows([{"a": noon, "b": Decimal("1.50"), "c": [1, {"x": math.nan}], "d": None, "e": {"y": 1, "x": 2}}])
+    other = as_rows(
+        [
+            {
+                "e": {"x": 2, "y": 1},
+                "d": None,
+                "c": [1, {"x": math.nan}],
+                "b": Decimal("1.5"),
+                "a": noon.astimezone(timezone(timedelta(hours=2))),
+            }
+        ]
+    )
+    assert not difference(one, other)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(allow_nan=False, allow_infinity=False)), max_size=30))
+def test_a_lost_and_a_doubled_row_always_show(rows: list[tuple[str, float]]) -> None:
+    assert not difference(reversed(rows), rows)
+    if rows:
+        assert len(difference(rows[1:], rows).missing) == 1
+        assert len(difference([*rows, rows[0]], rows).extra) == 1
+
+
+# --- verdicts ---
+
+ROWS = [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("qos", "found", "attempts", "verdict"),
+    [
+        (2, ROWS, True, "proven"),
+        (2, [*ROWS, ROWS[0]], True, "broken"),
+        (2, ROWS[1:], True, "broken"),
+        (1, [*ROWS, ROWS[0]], True, "proven"),
+        (1, [*ROWS, ROWS[0]], False, "broken"),
+        (1, [*ROWS, ("c", 3)], True, "broken"),
+        (1, ROWS[1:], True, "broken"),
+        (0, ROWS[1:], True, "proven"),
+        (0, ROWS[1:], False, "broken"),
+        (0, [*ROWS, ROWS[0]], True, "broken"),
+    ],
+)
+def test_each_qos_is_held_to_its_promise(qos: int, found: list[tuple[Any, ...]], attempts: bool, verdict: str) -> None:
+    assert verdicts.delivered("sink", found, ROWS, "the other", qos, attempts).verdict == verdict
+
+
+def test_a_table_that_is_gone_is_no_proof() -> None:
+    assert verdicts.equal("sink", None, ROWS, "the other").verdict == "broken"
+    assert verdicts.equal("sink", ROWS, None, "the other").verdict == "unknown"
+
+
+def test_beside_lost_epochs_no_row_is_made_up() -> None:
+    kept, undisturbed = [("a", 1)], [("a", 1), ("b", 2)]
+    for found, verdict in ((kept, "proven"), (undisturbed, "proven"), ([], "proven"), ([("a", 1)] * 2, "broken")):
+        assert verdicts.beside_lost("sink", found, kept, undisturbed if found == undisturbed else [], True).verdict == (
+            verdict
+        )
+    assert verdicts.beside_lost("sink", [("c", 1)], kept, undisturbed, True).verdict == "broken"
+    assert verdicts.beside_lost("sink", [("c", 1)], kept, undisturbed, False).verdict == "unknown"
+    assert verdicts.beside_lost("sink", kept, None, undisturbed, True).verdict == "unknown"
+
+
+def test_a_fault_that_did_not_fire_is_no_proof() -> None:
+    assert verdicts.fired(1, 2).verdict == "unfinished"
+    assert verdicts.fired(2, 2).verdict == "proven"
+
+
+def test_the_retry_beside_a_stopped_driver_must_be_refused() -> None:
+    assert verdicts.refused({"code": 1, "type": "Busy"}).verdict == "proven"
+    assert verdicts.refused({"code": 0}).verdict == "broken"
+    assert verdicts.refused({"code": 1, "type": "RunFailed", "error": "no memory"}).verdict == "broken"
+    assert verdicts.refused(None).verdict == "unfinished"
+
+
+def test_how_a_run_may_end() -> None:
+    found = [verdicts.ended({"code": code, "error": "why"}).verdict for code in (0, 1, 2, 3)]
+    assert found == ["proven", "unfinished", "broken", "broken"]
+
+
+def test_the_worst_decides_and_has_its_exit_code() -> None:
+    assert verdicts.worst([]) == "unknown"
+    assert verdicts.worst(["proven", "unknown", "broken", "unfinished"]) == "broken"
+    assert verdicts.worst(["proven", "unknown", "unfinished"]) == "unfinished"
+    assert verdicts.EXIT_CODES == {"proven": 0, "unknown": 1, "unfinished": 1, "broken": 3}
+
+
+def test_every_row_of_the_sample_must_have_been_read() -> None:
+    assert verdicts.balanced({"a": 3}, {"a": 3}).verdict == "proven"
+    assert verdicts.balanced({"a": 4}, {"a": 3}).verdict == "broken"
+
+
+def test_an_audit_that_does_not_know_is_no_proof() -> None:
+    found = [verdicts.certified(said, ["why"]).verdict for said in ("proven", "unknown", "broken", None)]
+    assert found == ["proven", "unknown", "broken", "broken"]
+
+
+# --- the report ---
+
+NASTY = "<script>alert('x')</script> & \"quoted\""
+
+
+def matrix(tmp_path: Path, verdict: str = "proven", text: str = "3 rows") -> Matrix:
+    stream = {"stream": text, "table": text, "version": 3, "rows": 10, "commits": 6, "note": text}
+    tried, skipped = planned(GROUND)
+    played = Played(
+        rule(Flow(tmp_path)), SCRATCH, GROUND, 2, [stream], {"spark": "4.2.0"}, cases=tried, skipped=skipped
+    )
+    played.skipped.append(Skipped("sink0.before", "killed", text))
+    played.replays = replays(2)
+    case = Case("sink0.after", "killed", ("sink0.after@2",))
+    checks = [Check("sink 0", "proven", text), Check(text, verdict, text)]  # type: ignore[arg-type]
+    undisturbed = Judged("Undisturbed", "", "undisturbed", [Check("sink 0", "proven", text)])
+    return Matrix(played, [undisturbed, Judged(case.name, case.point, case.fault, checks, 1, 1)])
+
+
+class Reader(HTMLParser):
+    """Counts elements, and that every one that is opened is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(text: str) -> Reader:
+    found = Reader()
+    found.feed(text)
+    assert found.open == []
+    return found
+
+
+def test_the_page_escapes_whatever_comes_from_outside(tmp_path: Path) -> None:
+    found = read(page(matrix(tmp_path, "broken", NASTY)))
+    assert "script" not in found.seen
+    assert NASTY in found.text
+    assert not {"link", "img", "iframe"} & set(found.seen), "the page needs nothing else"
+
+
+def test_the_page_shows_each_point_and_each_verdict(tmp_path: Path) -> None:
+    text = page(matrix(tmp_path, "broken"))
+    assert all(f"<code>{point}</code>" in text for point in points(2))
+    assert 'class="verdict broken">BROKEN' in text
+    assert 'class="cell broken"' in text
+    assert 'class="cell skipped"' in text
+    assert "power loss" in text
+
+
+def test_the_facts_name_what_was_not_proven(tmp_path: Path) -> None:
+    found = report.facts(matrix(tmp_path, "broken", "one row too many"))
+    assert json.loads(json.dumps(found)) == found
+    assert (found["verdict"], found["exit_code"]) == ("broken", 3)
+    assert found["faults"] == {"planned": 1, "fired": 1, "processes_signalled": 0}
+    assert report.findings(matrix(tmp_path, "broken", "one row too many")) == [
+        "BROKEN killed at sink0.after: one row too many: one row too many"
+    ]
+    assert report.findings(matrix(tmp_path)) == []
+
+
+def test_a_part_of_the_matrix_is_named_as_one(tmp_path: Path) -> None:
+    whole = matrix(tmp_path)
+    assert not report.restricted(whole)
+    whole.played.cases = whole.played.cases[:1]
+    assert "of a part of the matrix" in report.summary(whole)[0]
+
+
+# --- the command ---
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--only", "sink9.after"], "expected crash points out of"),
+        (["--fault", "drowned"], "expected kinds out of"),
+        (["--master", "spark://elsewhere:7077"], "only processes of this machine"),
+        (["--report", "nowhere/at/all.html"], "make it first"),
+        (["--scratch", "/tmp/prove"], "cannot persist"),
+    ],
+)
+def test_what_is_refused_before_anything_is_made(place: Path, more: list[str], told: str) -> None:
+    flow = Flow(place)
+    flow.arrive([event(1)])
+    flow.write_rule()
+    call = ["prove", flow.name, "--rules", str(place / "rules"), "--home", str(place / "home"), *more]
+    found = CliRunner().invoke(app, call)
+    assert found.exit_code == 2, found.output
+    assert told in found.output
+    assert not (place / "home").exists()
+
+
+def test_a_table_that_is_not_there_may_come(place: Path) -> None:
+    flow = Flow(place)
+    flow.write_rule()
+    call = ["prove", flow.name, "--rules", str(place / "rules"), "--home", str(place / "home")]
+    found = CliRunner().invoke(app, call)
+    assert found.exit_code == 1
+    assert "no Delta table" in found.output

@@ -1,0 +1,107 @@
+"""The play of `floodmark prove` with real processes and signals, and drivers without Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.flow import Flow
+
+from floodmark.core.rules import Rule
+from floodmark.errors import RunFailed
+from floodmark.proving import applications
+from floodmark.proving.cases import Ground
+from floodmark.proving.orders import Orders
+from floodmark.proving.played import Played, Wish
+from floodmark.proving.processes import of_session
+from floodmark.proving.scratch import Scratch
+from floodmark.proving.script import Play, raise_
+
+GROUND = Ground(qos=2, sinks=2, state=True, epochs=3, target=2)
+TESTS = Path(__file__).parents[1]
+
+
+class Silent:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def doing(self, what: str, done: int = 0, of: int = 0) -> None:
+        if what not in self.said:
+            self.said.append(what)
+
+
+@pytest.fixture
+def puppets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Drivers without Spark; the leaders of all sessions that are started."""
+    leaders: list[int] = []
+    popen = subprocess.Popen
+
+    def noted(*args: object, **more: object) -> object:
+        process = popen(*args, **more)
+        leaders.append(process.pid)
+        return process
+
+    monkeypatch.setattr("floodmark.proving.processes.subprocess.Popen", noted)
+    monkeypatch.setattr(applications, "WORKER", "support.puppet")
+    monkeypatch.setattr(Play, "_ground", lambda play: GROUND)
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    return leaders
+
+
+def play(root: Path, wish: Wish) -> tuple[Played, Silent]:
+    teller = Silent()
+    rule: Rule = Flow(root).rule()
+    scratch = Scratch(root / "scratch")
+    scratch.root.mkdir()
+    return Play(rule, wish, scratch, teller).run(), teller
+
+
+def test_every_planned_fault_fires_and_every_copy_is_recovered(tmp_path: Path, puppets: list[int]) -> None:
+    found, teller = play(tmp_path, Wish(8))
+    assert {case.name: found.fired[case.name] for case in found.cases} == {
+        case.name: len(case.kills) for case in found.cases
+    }
+    assert {end["code"] for end in found.ends.values()} == {0}
+    assert found.ends.keys() >= {case.name for case in found.cases}
+    stopped = {case.name for case in found.cases if case.fault == "stopped"}
+    assert found.retries.keys() == stopped
+    assert {retry["type"] for retry in found.retries.values()} == {"Busy"}
+    assert found.killed >= 2
+    assert any(text.endswith("min") for text in teller.said)
+    assert not [pid for leader in puppets for pid in of_session(leader)], "nothing is left running"
+
+
+def test_a_copy_that_does_not_come_to_its_point_is_seen(
+    tmp_path: Path, puppets: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUPPET_SKIPS", "Killed_sink0_after")
+    found, _ = play(tmp_path, Wish(8, ("sink0.after", "sink0.before"), ("killed",)))
+    assert found.fired == {"Killed_sink0_after": 0, "Killed_sink0_before": 1}
+
+
+def test_an_application_that_dies_ends_the_play(
+    tmp_path: Path, puppets: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applications, "WORKER", "support.nowhere")
+    with pytest.raises(RunFailed, match=r"support\.nowhere"):
+        play(tmp_path, Wish(8))
+
+
+def test_what_the_undisturbed_run_meets_is_told_as_the_rules_own(tmp_path: Path) -> None:
+    told = {"code": 3, "type": "InputFault", "error": "rule Undisturbed: the SQL fails on a row"}
+    with pytest.raises(Exception, match="rule counted: the SQL fails") as met:
+        raise_(told, "counted")
+    assert type(met.value).__name__ == "InputFault"
+
+
+def test_orders_are_read_as_they_were_written(tmp_path: Path) -> None:
+    orders = Orders("one", str(tmp_path), "local[2]", ["a", "b"], resets=["b"], rows=5, sampled="a")
+    assert Orders.read(orders.write()) == orders
+    assert json.loads(orders.write().read_text())["rows"] == 5
