@@ -87,21 +87,20 @@ class Told:
             self.arrived += events
 
     def trigger(self) -> str:
-        """The id of a new run; waits until Airflow knows the DAG."""
-        found: list[str] = []
+        """The id of a new run; waits until Airflow knows the DAG. Asked twice, it is one run."""
+        run = f"ours-{uuid4().hex[:6]}"
 
         def asked() -> bool:
             try:
-                answer = post(self.airflow, f"/api/v2/dags/{self.dag}/dagRuns", {"logical_date": None})
+                post(self.airflow, f"/api/v2/dags/{self.dag}/dagRuns", {"dag_run_id": run, "logical_date": None})
             except HTTPError as fault:
-                if fault.code == 404:
-                    return False
-                raise
-            found.append(str(answer["dag_run_id"]))
+                if fault.code not in (404, 409):
+                    raise
+                return fault.code == 409
             return True
 
         wait(asked)
-        return found[0]
+        return run
 
     def state(self, run: str) -> str | None:
         found = self.airflow.find("dags", self.dag, "dagRuns", run)
@@ -167,8 +166,16 @@ def post(airflow: LocalAirflow, path: str, body: Any) -> dict[str, Any]:
 
 
 def wait(holds: Callable[[], bool], every: float = 0.5) -> None:
+    """Until it holds; an Airflow that answers too late is asked again."""
+
+    def answered() -> bool:
+        try:
+            return holds()
+        except (TimeoutError, ConnectionError):
+            return False
+
     deadline, pause = time.monotonic() + LIMIT, threading.Event()
-    while not holds():
+    while not answered():
         assert time.monotonic() < deadline, "not within the limit"
         pause.wait(every)
 
