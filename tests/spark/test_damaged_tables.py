@@ -250,6 +250,8 @@ def test_damage_to_every_file(kept: Kept, capsys: pytest.CaptureFixture[str]) ->
             counts[one.how, kept.play(one)] += 1
         except Exception as fault:
             wrong.append(f"{one}: {type(fault).__name__}: {str(fault)[:400]}")
+            with capsys.disabled():
+                print(f"\n{wrong[-1]}", flush=True)
     with capsys.disabled():
         print(f"\n{len(planned)} damages: {dict(sorted(counts.items()))}")
     assert not wrong, "\n".join(wrong)
