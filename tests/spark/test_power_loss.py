@@ -27,6 +27,7 @@ from floodmark.core import compaction
 from floodmark.errors import LedgerBroken
 from floodmark.ledger import syncing
 
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(3600)]
 CHECKOUT = Path(__file__).parents[2]
 EVENTS = [
     [event(0), event(10, "b"), event(70)],
@@ -159,7 +160,6 @@ def test_power_lost_in_the_middle(powered: Powered, last: int) -> None:
     powered.check()
 
 
-@pytest.mark.prove
 def test_power_lost_at_every_sync(powered: Powered, capsys: pytest.CaptureFixture[str]) -> None:
     count = powered.play(None, 0).syncs
     lost = range(int(os.environ.get("FLOODMARK_FROM", "1")), count + 1, int(os.environ.get("FLOODMARK_EVERY", "1")))
