@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.audit.balance import balanced
+from floodmark.audit.balance import balanced, set_apart
 from floodmark.audit.chain import Story, chained, hash_of
 from floodmark.audit.content import differences
 from floodmark.audit.effects import SEAL, Effects
@@ -104,7 +104,9 @@ class World:
         logs |= {address: TableLog(address, None) for address in self.gone}
         effects = Effects(story, LEDGER, HOME, logs)
         effects.check()
-        return [*chained(rows), *story.findings, *(f for e in story.epochs for f in balanced(e)), *effects.findings]
+        apart = (finding for generation in story.generations for finding in set_apart(generation))
+        each = (finding for epoch in story.epochs for finding in balanced(epoch))
+        return [*chained(rows), *story.findings, *each, *apart, *effects.findings]
 
     def sink(self) -> list[LogEntry]:
         return self.logs[SINK]
@@ -364,3 +366,45 @@ def test_digests_are_compared_exactly_but_for_sums() -> None:
     assert list(differences(known, replace(same, rows=3))) == ["2 rows, found 3"]
     assert list(differences(known, replace(same, floats={"v": Sums(0, 0, 1.1, 1.1)}))) == ["column v"]
     assert list(differences(known, replace(same, floats={}))) == ["column v"]
+
+
+def with_dead(replays: int = 1, rejected: int = 1, moves: bool = False) -> World:
+    """Epoch 1 has a dead row and `rejected` ones; each epoch after it reads one of them again."""
+    world = World(epochs=0)
+    for number in range(1, replays + 2):
+        more = {"replay": {"upto": number - 1}} if number > 1 else {}
+        counts = {"s": {**ZERO, "read": 1, "folded": 1} if more else {**ZERO, "read": 3, "folded": 2, "dead": 1}}
+        intent = world.intend(number)
+        intent |= {"counts": counts, "entry": entry(number + 1 if moves or not more else 2), **more}
+        dead = 0 if more else 1 + rejected
+        names = {f"sink/{SINK}": 2, "state/s": 1} | ({"dead": dead} if dead else {})
+        tables = {name: world.write(name, number, intent, rows) for name, rows in names.items()}
+        kept = {name: intent[name] for name in ("format", "entry", "watermark", "maxima", "counts")}
+        body = {**kept, "intent": sha(intent), "tables": tables, "table_ids": {}, "output_rows": 2}
+        if dead:
+            body["rejected"] = {"s": rejected}
+        world.bodies.append(("commit", number, 1, body))
+    return world
+
+
+def test_rejected_and_replayed_rows_are_proven() -> None:
+    assert with_dead(replays=2).findings() == []
+
+
+@pytest.mark.parametrize(
+    ("world", "epoch", "what"),
+    [
+        (with_dead(replays=3), 4, "1 dead rows were read again, of 0 that were left"),
+        (with_dead(replays=1, moves=True), 2, "its offset has moved in an epoch that read dead rows"),
+        (with_dead(replays=0, rejected=3), 1, "more rows were rejected than had been folded"),
+    ],
+    ids=["twice", "moved", "rejected"],
+)
+def test_faults_of_rejected_and_replayed_rows(world: World, epoch: int, what: str) -> None:
+    assert (epoch, what) in [(one.epoch, one.what.partition(": ")[2]) for one in world.findings()]
+
+
+def test_rejected_rows_must_be_in_the_dead_table() -> None:
+    world = with_dead(replays=0)
+    del world.bodies[-1][3]["rejected"]
+    assert "the epoch has 1 rows for it, the ledger names a commit of 2" in [one.what for one in world.findings()]

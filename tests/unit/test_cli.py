@@ -260,6 +260,18 @@ def test_plan_says_delivery_settings_and_the_next_run(flow: Flow, monkeypatch: p
     assert "windows of 1 minute" in call(flow, "plan", "counted")
 
 
+def test_plan_says_what_becomes_of_a_row_for_which_something_raises(flow: Flow) -> None:
+    flow.arrive([event(1)])
+    flow.sql = "SELECT at, CAST(k AS INT) AS i FROM events"
+    flow.write_rule()
+    stops, alone = facts(flow, "plan", "counted")["errors"]
+    assert stops.endswith("stops the run; nothing is written: CAST(k AS INT)")
+    assert alone.startswith("what stands above an aggregate")
+    flow.settings["on_error"] = "dead"
+    flow.write_rule()
+    assert "raises is set apart in the dead table: CAST(k AS INT)" in call(flow, "plan", "counted")
+
+
 def test_plan_says_how_a_sink_is_merged_into(flow: Flow) -> None:
     flow.arrive([event(1)])
     flow.settings = {"sinks": [{"delta": flow.sink(0)}, {"delta": flow.sink(1), "key": ["k"], "delete": "c = 0"}]}
@@ -336,7 +348,8 @@ def test_status_tells_lag_totals_state_and_what_is_open(flow: Flow) -> None:
     ledger.intend(intent(flow, 2, START + 2 * MINUTE, START + 150_000_000, Counts(read=1, folded=1)))
     found = facts(flow, "status", "counted")["rules"]["counted"]
     assert found["lag"]["events"]["commits"] == 2
-    assert found["totals"] == {"read": 3, "filtered": 0, "folded": 2, "late": 1, "dead": 0, "lost": 0, "output": 1}
+    assert found["totals"] == {"read": 3, "filtered": 0, "folded": 2, "late": 1, "dead": 0, "rejected": 0, "lost": 0,
+                               "output": 1}  # fmt: skip
     assert found["state"]["events"]["rows"] == 1
     assert found["open"] == {"epoch": 2, "attempts": 1}
     assert found["watermark"] == "2001-01-01T00:02:00Z"

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Counts, Intent, Lost, Row, Seal, Written, head_at, read_head
+from floodmark.core.records import Commit, Counts, Intent, Lost, Replay, Row, Seal, Written, head_at, read_head
 from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, check_tables
 from floodmark.core.rules import Rule, Sink, Stream
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
@@ -64,6 +64,23 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def test_an_empty_ledger_asks_for_a_first_generation(tmp_path: Path) -> None:
     assert at_the_gate(Ledger.open(str(tmp_path / "ledger"), "one").head) is Gate.BEGIN
+
+
+def test_the_head_knows_the_epochs_that_read_dead_rows_and_no_other_intent_hashes_anew(ledger: Ledger) -> None:
+    """A lost one counts, too: its rows are gone for good."""
+    plain = intent(1)
+    assert "replay" not in plain.model_dump_json()
+    ledger.intend(plain)
+    ledger.commit(commit(plain))
+    committed, lost = (intent(1).model_copy(update={"replay": Replay(upto=upto, where="n > 0")}) for upto in (1, 2))
+    ledger.intend(committed)
+    ledger.commit(commit(committed))
+    ledger.intend(lost)
+    ledger.lose(Lost(intent=lost.digest, entry=lost.entry, watermark=None, maxima={}, counts=lost.counts, lost=3,
+                     lost_epochs=(3,), due=(None, None)))  # fmt: skip
+    found = read_head(ledger.rows)
+    assert found is not None
+    assert found.replays == {2: Replay(upto=1, where="n > 0"), 3: Replay(upto=2, where="n > 0")}
 
 
 def test_an_intent_is_open_until_its_commit(ledger: Ledger) -> None:

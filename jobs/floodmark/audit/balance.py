@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from floodmark.audit.chain import Epoch
+from floodmark.audit.chain import Epoch, Generation
 from floodmark.audit.facts import Finding
 
 NOWHERE = "-"
@@ -61,8 +62,11 @@ def _offsets(epoch: Epoch) -> Told:
     if not len(before) == len(after) == len(streams):
         yield "broken", f"{len(streams)} streams have {len(before)} offsets before and {len(after)} after"
         return
+    replay = epoch.intent.get("replay") is not None
     for name, one, other in zip(epoch.rule["streams"], before, after, strict=True):
-        yield from _moved(name, one, other, streams[name]["read"])
+        if replay and one != other:
+            yield "broken", f"stream {name}: its offset has moved in an epoch that read dead rows"
+        yield from _moved(name, one, other, 0 if replay else streams[name]["read"])
 
 
 def _moved(name: str, one: Place | None, other: Place | None, read: int) -> Told:
@@ -76,6 +80,27 @@ def _moved(name: str, one: Place | None, other: Place | None, read: int) -> Told
         yield "broken", f"stream {name}: its offset went from table {one.table} to table {other.table}"
     elif (other.version, other.index) < (one.version, one.index) or (other.snapshot and not one.snapshot):
         yield "broken", f"stream {name}: its offset goes back, from {_shown(one)} to {_shown(other)}"
+
+
+def set_apart(generation: Generation) -> Iterator[Finding]:
+    """Over the epochs: a class rejects no more rows than were folded, and no dead row is read again twice."""
+    folded, dead = Counter[str](), Counter[str]()
+    for epoch in generation.epochs:
+        counts = epoch.intent["counts"]
+        if epoch.intent.get("replay") is not None and epoch.result != "open":
+            for name, one in counts.items():
+                if one["read"] > dead[name]:
+                    what = f"stream {name}: {one['read']} dead rows were read again, of {dead[name]} that were left"
+                    yield Finding("broken", what, epoch.generation, epoch.number)
+                dead[name] -= one["read"]
+        if epoch.result == "committed":
+            rejected = epoch.end.get("rejected", {})
+            for name, one in counts.items():
+                folded[name] += one["folded"] - rejected.get(name, 0)
+                dead[name] += one["dead"] + rejected.get(name, 0)
+                if folded[name] < 0:
+                    what = f"stream {name}: more rows were rejected than had been folded"
+                    yield Finding("broken", what, epoch.generation, epoch.number)
 
 
 def _shown(place: Place) -> str:

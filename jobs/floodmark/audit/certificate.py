@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.audit import reading
-from floodmark.audit.balance import balanced
+from floodmark.audit.balance import balanced, set_apart
 from floodmark.audit.chain import Generation, Story, chained
 from floodmark.audit.effects import Effects, Tally, address_of, ids_of, named_in
 from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
@@ -77,6 +77,7 @@ def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
     story = Story(rows)
     head = rows[-1].hash if rows else ""
     findings = [*chained(rows), *story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
+    findings += [one for generation in story.generations for one in set_apart(generation)]
     certificate = Certificate(rule, deep, ledger, len(rows), head, findings, story.generations)
     certificate.findings += _nothing(rows)
     logs, unread = _logs(story, root)

@@ -248,6 +248,7 @@ def _complete(epoch: Epoch) -> Iterator[Finding]:
         return
     tables, counts = epoch.end["tables"], epoch.end["counts"].values()
     expected = {name: sum(one[name] for one in counts) for name in OWN}
+    expected["dead"] += sum(epoch.end.get("rejected", {}).values())
     if epoch.rule.get("late") == "drop":
         expected["late"] = 0
     expected |= {f"sink/{place_of(sink['address'])}": epoch.end["output_rows"] for sink in epoch.rule["sinks"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from floodmark.cli import audit, epochs, init, plan, preview, prove, reset, rows, run, status, validate
+from floodmark.cli import audit, epochs, init, plan, preview, prove, replay, reset, rows, run, status, validate
 from floodmark.cli.boundary import Commands, DeadCommands
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ app.command("late", rich_help_panel=LOOKING)(rows.late)
 
 dead = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="The rows that a rule could not use.")
 dead.command("list")(rows.dead)
+dead.command("replay")(replay.replay)
 app.add_typer(dead, name="dead", rich_help_panel=LOOKING)
 
 

@@ -10,10 +10,10 @@ from floodmark.cli import options, output
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    from floodmark.core.records import Row
+    from floodmark.core.records import Head, Row
 
-COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "folded", "late", "dead", "lost", "output",
-           "watermark", "at", "run", "seconds")  # fmt: skip
+COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "folded", "late", "dead", "rejected",
+           "lost", "output", "watermark", "at", "run", "seconds")  # fmt: skip
 
 
 def epochs(
@@ -37,9 +37,19 @@ def epochs(
     if ledger is None or ledger.head is None:
         raise Refused(f"rule {name} has not run yet: there is no ledger at {Home(home.absolute(), name).ledger}")
     found = told(ledger.rows, zoned(rule, ledger.head), last)
+    for epoch in found:
+        epoch["replay"] = _is_replay(ledger.head, epoch)
     if as_json:
         return output.document({"rule": name, "epochs": found})
     output.table(COLUMNS, [[epoch[column] for column in COLUMNS] for epoch in found])
+
+
+def _is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
+    """Whether an epoch of the newest generation read dead rows; of an older one nobody asks any more."""
+    if epoch["generation"] != head.generation:
+        return None
+    opened = head.open is not None and head.open.replay is not None and epoch["epoch"] == head.epoch + 1
+    return opened or epoch["epoch"] in head.replays
 
 
 def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
@@ -72,5 +82,6 @@ def _outcome(record: Any) -> dict[str, Any]:
     if isinstance(record, Lost):
         return {"lost": record.lost, "output": 0}
     if isinstance(record, Commit):
-        return {"lost": 0, "output": record.output_rows, "seconds": round(sum(record.seconds.values()), 3)}
+        rejected, seconds = sum(record.rejected.values()), round(sum(record.seconds.values()), 3)
+        return {"rejected": rejected, "lost": 0, "output": record.output_rows, "seconds": seconds}
     return {}

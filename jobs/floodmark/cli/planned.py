@@ -47,6 +47,7 @@ class Plan:
     streams: list[dict[str, Any]]
     lookups: list[dict[str, Any]]
     state: list[str]
+    errors: list[str]
     sinks: list[dict[str, Any]]
     delivery: list[SinkDelivery]
     kept_output: bool
@@ -62,6 +63,7 @@ class Plan:
             "streams": self.streams,
             "lookups": self.lookups,
             "state": self.state,
+            "errors": self.errors,
             "sinks": self.sinks,
             "delivery": [asdict(sink) for sink in self.delivery],
             "kept_output": self.kept_output,
@@ -83,6 +85,9 @@ class Plan:
         output.say("\nstate")
         for line in self.state:
             output.say(f"  {line}")
+        output.say("\nerrors")
+        for line in self.errors:
+            output.say(f"  {line}")
         output.say("\ndelivery")
         for sink, how in zip(self.delivery, self.sinks, strict=True):
             _tell_delivery(sink, how["rows"])
@@ -102,6 +107,7 @@ def planned(rule: Rule, folder: Path, root: Path) -> Plan:
         [_stream(name, stream) for name, stream in rule.streams.items()],
         [_lookup(name, lookup) for name, lookup in rule.lookups.items()],
         list(_state(rule)),
+        list(_errors(rule)),
         [_sink(sink) for sink in rule.sinks],
         delivery(rule, kept),
         kept,
@@ -109,6 +115,20 @@ def planned(rule: Rule, folder: Path, root: Path) -> Plan:
         dict(_environment(tree.value)),
         _next_run(rule, root),
     )
+
+
+def _errors(rule: Rule) -> Iterator[str]:
+    """What becomes of a row for which an expression, or the class, raises."""
+    becomes = "is set apart in the dead table" if rule.on_error == "dead" else "stops the run; nothing is written"
+    if rule.process is not None:
+        yield f"a row for which a stream's expr or where raises {becomes}; so do the rows of a call of process"
+        yield "on_timer and on_clock that raise stop the run: they have no rows"
+        return
+    checked = dict.fromkeys(" ".join(check.sql.split()) for check in rule.row_checks)
+    yield f"a row for which a stream's expr or where, or one of these in the SQL, raises {becomes}: " + (
+        "; ".join(checked) or "none"
+    )
+    yield "what stands above an aggregate, an OVER or a JOIN: an error there stops the run, and is of no row"
 
 
 def _written(rule: Rule, folder: Path) -> Tree:
@@ -294,6 +314,7 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
             yield f"streams.{name}.max_ahead", format_duration(stream.max_ahead_us)
     yield "qos", rule.qos
     yield "late", rule.late
+    yield "on_error", rule.on_error
     for i, sink in enumerate(rule.sinks):
         yield f"sinks.{i}.qos", sink.qos
     yield from ((f"epoch.{key}", value) for key, value in rule.epoch.model_dump().items())

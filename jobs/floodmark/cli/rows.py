@@ -41,7 +41,7 @@ def state(
 
     Example: `floodmark state departure_delays --key origin=SFO --limit 5`; of an earlier epoch: `--epoch 41`
     """
-    rule, ledger, head = _begun(rules, home.absolute(), name)
+    rule, ledger, head = begun(rules, home.absolute(), name)
     if rule.process is None and not rule.query.stateful:
         return _nothing_kept(rule, as_json)
     from floodmark.cli.earlier import kept_at
@@ -81,6 +81,8 @@ def dead(
 ) -> None:
     """The rows that could not be used, each with its reason, newest epoch first.
 
+    `_replayed` is the epoch that has read a row again; with a condition, where only Spark could tell.
+
     Example: `floodmark dead list departure_delays`
     """
     _set_apart("dead", name, limit, rules, home.absolute(), as_json)
@@ -91,17 +93,21 @@ def _set_apart(kind: str, name: str, limit: int, folder: Path, root: Path, as_js
     from floodmark.ledger import tables
     from floodmark.ledger.home import Home
 
-    rule, _, head = _begun(folder, root, name)
+    rule, _, head = begun(folder, root, name)
     home = Home(root, name)
     table = tables.open_table({"late": home.late, "dead": home.dead}[kind])
     count, rows = (0, list[dict[str, Any]]()) if table is None else _first(table, committed(head), limit, "DESC")
+    if kind == "dead" and head.replays:
+        from floodmark.core.replays import replayed_in
+
+        rows = [{**row, "_replayed": replayed_in(row, head.replays)} for row in rows]
     if as_json:
         return output.document({"rule": name, "epoch": head.epoch, "rows": count, "shown": rows})
     dropped = "; `late: drop`: they are counted, not kept" if (kind, rule.late) == ("late", "drop") else ""
     return _print(rows, f"{name}: {count} {kind} rows at epoch {head.epoch}{dropped}")
 
 
-def _begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head]:
+def begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head]:
     """A rule, its ledger and where it stands; refused where it has not run yet."""
     from floodmark.cli.selection import one
     from floodmark.ledger.home import Home

@@ -26,7 +26,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.tables import values_of
 
-TOTALS = ("read", "filtered", "folded", "late", "dead", "lost", "output")
+TOTALS = ("read", "filtered", "folded", "late", "dead", "rejected", "lost", "output")
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _counts(row: Row) -> dict[str, int]:
     counts = {name: sum(one[name] for one in body["counts"].values()) for name in Counts.model_fields}
     if row.kind == "lost":
         return {"read": counts["read"], "filtered": counts["filtered"], "lost": body["lost"]}
-    return {**counts, "output": body["output_rows"]}
+    return {**counts, "rejected": sum(body.get("rejected", {}).values()), "output": body["output_rows"]}
 
 
 def _state(rule: Rule, head: Head | None, root: Path) -> dict[str, StateSize]:

@@ -26,7 +26,7 @@ from floodmark.core.entry import Entry
 from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
-FORMAT = 2  # of the rows' bodies; a reader refuses a newer one. 2: with digests
+FORMAT = 3  # of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
 RESTORE = (
@@ -63,10 +63,22 @@ class Pinned(Record):
     version: int
 
 
+class Replay(Record):
+    """Dead rows that an epoch reads in place of input: those of epochs up to `upto`, of one stream or of all.
+
+    `where`: SQL for those that are meant; `corrected`: SQL for columns, by name.
+    """
+
+    upto: int
+    stream: str | None = None
+    where: str | None = None
+    corrected: dict[str, str] = Field(default_factory=dict)
+
+
 class Intent(Record):
     """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds.
 
-    `digests`: of each stream's folded rows, in their event time alone.
+    `digests`: of each stream's folded rows, in their event time alone. `replay`: where its rows are dead ones.
     """
 
     format: int = FORMAT
@@ -78,6 +90,7 @@ class Intent(Record):
     counts: dict[str, Counts]
     digests: dict[str, Digest] = Field(default_factory=dict)
     ticks: tuple[str, ...] = ()
+    replay: Replay | None = Field(default=None, exclude_if=operator.not_)
     lookups: dict[str, Pinned] = Field(default_factory=dict)
     rule: str
     rule_hash: str
@@ -106,7 +119,8 @@ class Written(Record):
 class Commit(Record):
     """The only commit point of an epoch. `lost_epochs`: all of this generation, so that a reader needs no other row.
 
-    `digests`: the intent's; those of the tables stand in `tables`.
+    `digests`: the intent's; those of the tables stand in `tables`. `rejected`: by stream, rows that were folded, in
+    this epoch or an earlier one, and that the rule's class has rejected now: they stand in the dead table.
     """
 
     format: int = FORMAT
@@ -116,6 +130,7 @@ class Commit(Record):
     maxima: dict[str, int | None]
     heard: Heard
     counts: dict[str, Counts] = Field(default_factory=dict)
+    rejected: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
     tables: dict[str, Written] = Field(default_factory=dict)
     table_ids: dict[str, str] = Field(default_factory=dict)
     columns: dict[str, list[tuple[str, str]]] = Field(default_factory=dict)
@@ -188,6 +203,7 @@ class Head:
     """Where a rule stands: the newest commit (or lost) row, the open intent if any, and a seal still at work.
 
     `written`, `commits`: of each table the app transaction and the Delta version of the newest epoch that wrote it.
+    `replays`: the epochs of this generation that read dead rows.
     """
 
     seq: int
@@ -206,6 +222,7 @@ class Head:
     table_ids: dict[str, str] = field(default_factory=dict)
     lost: tuple[int, ...] = ()
     heard: dict[str, int] = field(default_factory=dict)
+    replays: dict[int, Replay] = field(default_factory=dict)
     open: Intent | None = None
     attempt: int = 0
     seal: Seal | None = None
@@ -357,6 +374,7 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         watermark=record.watermark,
         maxima=record.maxima,
         heard=record.heard,
+        replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
         open=None,
         attempt=0,
     )

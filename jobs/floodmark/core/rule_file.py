@@ -472,6 +472,10 @@ class WrittenRule(Written):
     windows: Literal["rows", "slices"] | None = None
     close_idle_after: Duration | None = None
     late: Annotated[Literal["keep", "drop"] | WrittenAmend, BeforeValidator(_late)] = "keep"
+    on_error: Annotated[
+        Literal["fail", "dead"],
+        Field(description="of a row that cannot be read or that the rule rejects: stop, or set it apart"),
+    ] = "fail"
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
@@ -508,6 +512,7 @@ class WrittenRule(Written):
             close_idle_after_us=self.close_idle_after,
             late=late if isinstance(late := self.late, str) else "keep",
             amend_us=None if isinstance(late, str) else late.amend,
+            on_error=self.on_error,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),

@@ -16,6 +16,7 @@ from floodmark.errors import SqlRefused
 
 if TYPE_CHECKING:
     from floodmark.core.sql import Query
+    from floodmark.core.sql.rowchecks import RowCheck
     from floodmark.core.sql.slices import Slices
 
 Qos: TypeAlias = Literal[0, 1, 2]
@@ -169,6 +170,7 @@ class Rule(Model):
     close_idle_after_us: int | None = None
     late: Literal["keep", "drop"] = "keep"
     amend_us: int | None = None
+    on_error: Literal["fail", "dead"] = "fail"
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]
@@ -211,6 +213,16 @@ class Rule(Model):
             if self.windows == "slices":
                 raise
             return None
+
+    @cached_property
+    def row_checks(self) -> tuple[RowCheck, ...]:
+        """The expressions of its SQL over single rows. None of a stream that is `distinct`, which leaves out rows."""
+        from floodmark.core.sql.rowchecks import row_checks
+
+        if self.process is not None:
+            return ()
+        found = row_checks(self.sql, self.event_times, self.lookups.keys(), self.unbounded)
+        return tuple(check for check in found if self.streams[check.stream].distinct is None)
 
     @property
     def _distinct(self) -> dict[str, tuple[tuple[str, ...], int]]:

@@ -1,15 +1,18 @@
 """READ: one stream of rows from all of a rule's sources; a batch sorted into filtered, dead, late and folded.
 
 The streaming query carries the union of the rule's streams: `_s` says which stream a row is of, `_k` whether the
-stream's `where` keeps it, `_t` its event time in microseconds; the columns of stream i follow as `s<i>_<column>`.
+stream's `where` keeps it, `_t` its event time in microseconds, `_e` which of its expressions raised, if one did (the
+number of a reason of `rowchecks.Checks`); the columns of stream i follow as `s<i>_<column>`.
 An epoch reads the same union over the relations that Spark planned for its batch, where they can be had.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -19,28 +22,37 @@ from floodmark.connectors.columns import check_columns, needed
 from floodmark.connectors.registry import sources
 from floodmark.core.digests import Digest
 from floodmark.core.records import Counts
-from floodmark.core.rules import Rule, Stream
+from floodmark.core.rules import EventTime, Rule, Stream
 from floodmark.core.sql.clock import at_clock
-from floodmark.errors import Refused, WrongColumn
+from floodmark.errors import InputFault, Refused, WrongColumn
+from floodmark.spark import rowchecks
 from floodmark.spark.constants import aside
 from floodmark.spark.digesting import HASH, Digesting
 from floodmark.spark.planned import relations
+from floodmark.spark.rowchecks import NONE, Checks, tried
 
-KINDS = ("filtered", "no_time", "ahead", "late", "folded")  # a row's `_kind` is the place of one of them
-EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED = range(len(KINDS))
+KINDS = ("filtered", "no_time", "ahead", "late", "folded", "failed")  # a row's `_kind` is the place of one of them
+EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED, FAILED = range(len(KINDS))
+DEAD = NO_TIME, AHEAD, FAILED
 REASONS = {
     NO_TIME: "no event time",
     AHEAD: "event time further ahead of the epoch's clock than max_ahead allows",
     LATE: "event time below the watermark of the epoch before",
 }
 NO_LIMIT = (1 << 63) - 1
+ROW = 400  # characters of a row in a message
+TIME, KEEP = "_floodmark_time", "_floodmark_keep"  # structs with what was tried
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Columns of each stream that the rule reads: name → Spark schema, the streams in the order of their offsets."""
+    """Columns of each stream that the rule reads: name → Spark schema, the streams in the order of their offsets.
+
+    `checks`: what may raise for a row of a stream.
+    """
 
     streams: dict[str, StructType]
+    checks: dict[str, Checks] = dataclasses.field(default_factory=dict)
 
     def prefix(self, name: str) -> str:
         return f"s{list(self.streams).index(name)}_"
@@ -48,15 +60,17 @@ class Shape:
 
 def shape_of(spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]]) -> Shape:
     """The rule's input columns as the tables are now. `frozen`: the columns a generation with `SELECT *` began with."""
-    found = {}
+    found, checks = {}, {}
     for name, source in sources(rule).items():
         columns = source.columns()
         check_columns(rule, name, columns)
         wanted = frozen.get(name) or needed(rule, name, columns)
         _refuse_unknown(name, wanted, columns)
-        found[name] = _with_event_time(source.read_batch(spark).select(*wanted), rule.streams[name], name).schema
+        table = source.read_batch(spark).select(*wanted)
+        timed = _with_event_time(table, rule.streams[name], name)
+        found[name], checks[name] = timed.schema, rowchecks.checks_of(rule, name, table, timed)
     _refuse_mixed_times(rule, found)
-    return Shape(found)
+    return Shape(found, {name: one for name, one in checks.items() if one})
 
 
 def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) -> None:
@@ -133,24 +147,53 @@ def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFra
 
 
 def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock: int | None = None) -> DataFrame:
-    tagged = [
-        _tagged(frame, stream, name, shape, clock)
+    found = [
+        tagged(frame, stream, name, shape, clock)
         for frame, (name, stream) in zip(frames, rule.streams.items(), strict=True)
         if frame is not None
     ]
-    return reduce(DataFrame.unionAll, tagged)
+    return reduce(DataFrame.unionAll, found)
 
 
-def _tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int | None) -> DataFrame:
-    mine = shape.streams[name]
+def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int | None) -> DataFrame:
+    """Rows of a stream's table as those of the rule's frame. `clock`: the epoch's, in microseconds; None: Spark's."""
+    mine, checks = shape.streams[name], shape.checks.get(name, NONE)
+    failed = F.lit(None).cast("int")
     if stream.event_time and stream.event_time.expr:
-        made = stream.event_time.expr if clock is None else at_clock(stream.event_time.expr, clock)
-        frame = frame.withColumn(stream.event_time.name, F.expr(made))
+        frame = _with_time_made(frame, stream.event_time, checks, clock)
+    else:
+        checks = dataclasses.replace(checks, time=None)
     time = micros(stream.event_time.name, time_type(stream, mine)) if stream.event_time else micros("", None)
-    keep = f"coalesce({stream.where}\n, false)" if stream.where else "true"
+    keep = F.expr(f"coalesce({stream.where}\n, false)" if stream.where else "true")
+    if checks.where:
+        frame = frame.withColumn(KEEP, tried(frame, checks.where))
+        keep = F.coalesce(F.col(f"{KEEP}.v"), F.lit(False))
+    if checks:
+        failed = _failed(frame, checks, keep, clock)
     place = list(shape.streams).index(name)
-    tags = [F.lit(place).alias("_s"), F.expr(keep).alias("_k"), F.expr(time).alias("_t")]
+    tags = [F.lit(place).alias("_s"), keep.alias("_k"), F.expr(time).alias("_t"), failed.alias("_e")]
     return frame.select(*tags, *_columns(name, shape))
+
+
+def _with_time_made(frame: DataFrame, time: EventTime, checks: Checks, clock: int | None) -> DataFrame:
+    expr = str(time.expr)
+    made = expr if clock is None else at_clock(expr, clock)
+    if not checks.time:
+        return frame.withColumn(time.name, F.expr(made))
+    return frame.withColumn(TIME, tried(frame, made)).withColumn(time.name, F.col(f"{TIME}.v"))
+
+
+def _failed(frame: DataFrame, checks: Checks, keep: Column, clock: int | None) -> Column:
+    """The number of the first thing that raises for a row, in the order in which they are computed; null: none."""
+    time = [(F.col(TIME).isNull(), rowchecks.TIME)] if checks.time else []
+    where = [(F.col(KEEP).isNull(), rowchecks.WHERE), (~keep, None)] if checks.where else [(~keep, None)]
+    tests = (check.tested if clock is None else at_clock(check.tested, clock) for check in checks.sql)
+    sql = [(tried(frame, test).isNull(), number) for number, test in enumerate(tests, rowchecks.SQL)]
+    cases = [*time, *where, *sql] if checks.time_first else [*where, *time, *sql]
+    found = F.when(F.lit(False), F.lit(None).cast("int"))
+    for condition, number in cases:
+        found = found.when(condition, F.lit(number).cast("int"))
+    return found
 
 
 def _columns(name: str, shape: Shape) -> list[Column]:
@@ -189,8 +232,11 @@ class Batch:
         self.counts: dict[str, Counts] = {}
         self.maxima: dict[str, int | None] = {}
         self.digests: dict[str, Digest] = {}
+        self._failed: dict[str, int] = {}
         hashed = reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
         self._take(hashed.agg(*self._measures()).head())
+        if rule.on_error == "fail":
+            self._refuse_failed()
 
     @property
     def _digesting(self) -> list[Digesting]:
@@ -213,7 +259,7 @@ class Batch:
         """One CASE for all streams: what becomes of a row."""
         watermark = self._limits.watermark
         timed = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.event_time]
-        cases = [f"WHEN NOT _k THEN {FILTERED}"]
+        cases = [f"WHEN _e < {rowchecks.SQL} THEN {FAILED}", f"WHEN NOT _k THEN {FILTERED}"]
         if timed:
             cases.append(f"WHEN _t IS NULL AND _s IN ({', '.join(timed)}) THEN {NO_TIME}")
         for i, latest in enumerate(self._limits.latest.values()):
@@ -222,6 +268,7 @@ class Batch:
         marked = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.lateness_us is not None]
         if watermark is not None and marked:
             cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {aside(f'{watermark}L', '_t')} THEN {LATE}")
+        cases.append(f"WHEN _e IS NOT NULL THEN {FAILED}")  # a late row is not computed
         return f"CASE {' '.join(cases)} ELSE {FOLDED} END"
 
     def _measures(self) -> list[Column]:
@@ -234,12 +281,22 @@ class Batch:
     def _take(self, found: Row | None) -> None:
         assert found is not None
         for i, name in enumerate(self.shape.streams):
-            filtered, no_time, ahead, late, folded = (found[f"{kind}{i}"] for kind in KINDS)
-            dead = no_time + ahead
+            filtered, no_time, ahead, late, folded, failed = (found[f"{kind}{i}"] for kind in KINDS)
+            self._failed[name] = failed
+            dead = no_time + ahead + failed
             read = filtered + dead + late + folded
             self.counts[name] = Counts(read=read, filtered=filtered, dead=dead, late=late, folded=folded)
             self.maxima[name] = found[f"max{i}"]
             self.digests[name] = self._digesting[i].digest(found.asDict())
+
+    def _refuse_failed(self) -> None:
+        """Raise InputFault where an expression raises for a row, with the first row that is found."""
+        for i, (name, rows) in enumerate(self._failed.items()):
+            if rows:
+                found = self._frame.where(f"_s = {i} AND _kind = {FAILED}")
+                row = found.select(*self._own(name), self._reason(name).alias("_reason")).head()
+                assert row is not None
+                raise InputFault(_failing(self._rule.rule, name, rows, row.asDict()))
 
     def earliest(self) -> int | None:
         """The smallest event time of a folded row, in microseconds; in a pass of its own."""
@@ -257,25 +314,55 @@ class Batch:
 
     def set_apart(self, kinds: tuple[int, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
         """Late or dead rows of all streams: their columns and `_epoch`, `_stream`, `_reason`, `_source`."""
-        frames = [
-            self._frame.where(F.expr(f"_s = {i}") & F.col("_kind").isin(*kinds)).select(
-                *self._own(name),
-                F.lit(epoch).cast("long").alias("_epoch"),
-                F.lit(name).alias("_stream"),
-                F.expr(self._reason()).alias("_reason"),
-                F.lit(offsets[name]).alias("_source"),
-            )
-            for i, name in enumerate(self.shape.streams)
-        ]
-        return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        frames = []
+        for i, name in enumerate(self.shape.streams):
+            rows = self._frame.where(F.expr(f"_s = {i}") & F.col("_kind").isin(*kinds))
+            rows = rows.select(*self._own(name), self._reason(name).alias("_reason"))
+            frames.append(stamped(rows, epoch, name, offsets[name]))
+        return united(frames)
 
-    def _reason(self) -> str:
+    def told(self) -> DataFrame:
+        """Every row with its `_stream`, what `_becomes` of it, and for what `_reason`."""
+        what = {FILTERED: "filtered", LATE: "late", FOLDED: "folded"}
+        cases = " ".join(f"WHEN {kind} THEN '{what.get(kind, 'dead')}'" for kind in EVERY)
+        frames = []
+        for i, name in enumerate(self.shape.streams):
+            told = [F.lit(name).alias("_stream"), F.expr(f"CASE _kind {cases} END").alias("_becomes")]
+            told.append(self._reason(name).alias("_reason"))
+            frames.append(self._frame.where(f"_s = {i}").select(*self._own(name), *told))
+        return united(frames)
+
+    def _reason(self, name: str) -> Column:
         cases = " ".join(f'WHEN {kind} THEN "{why}"' for kind, why in REASONS.items())
-        return f"CASE _kind {cases} END"
+        failures = F.array(*map(F.lit, self.shape.checks.get(name, NONE).reasons))
+        return F.coalesce(F.expr(f"CASE _kind {cases} END"), F.try_element_at(failures, F.col("_e") + 1))
 
     def _own(self, name: str) -> list[Column]:
         prefix = self.shape.prefix(name)
         return [F.col(f"`{prefix}{field.name}`").alias(field.name) for field in self.shape.streams[name]]
+
+
+def stamped(rows: DataFrame, epoch: int, stream: str, source: str) -> DataFrame:
+    """Rows of a stream and their `_reason`, with the other columns of a table of rows that are set apart."""
+    columns = [F.col(f"`{name}`") for name in rows.columns if name != "_reason"]
+    stamps = [F.lit(epoch).cast("long").alias("_epoch"), F.lit(stream).alias("_stream"), F.col("_reason")]
+    return rows.select(*columns, *stamps, F.lit(source).alias("_source"))
+
+
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """All rows, with the columns of all; a column that a frame lacks is null."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _failing(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:
+    reason = row.pop("_reason")
+    shown = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+    shown = shown if len(shown) <= ROW else f"{shown[: ROW - 3]}..."
+    return (
+        f"rule {rule}, stream {stream}: {reason}, for {rows} {'row' if rows == 1 else 'rows'}; one of them: {shown}. "
+        "Nothing of the epoch was written. Write try_cast, try_divide or a `where` that leaves such rows out, or set "
+        "them apart with `on_error: dead`"
+    )
 
 
 def set_apart_schema(shape: Shape) -> StructType:

@@ -28,7 +28,7 @@ from floodmark.connectors import console
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head, Intent, Pinned, Written, total
+from floodmark.core.records import Commit, Head, Intent, Pinned, Replay, Written, total
 from floodmark.core.ticks import watermark_of
 from floodmark.core.watermark import advance, hear, holding, later, merge
 from floodmark.crashpoints import reach
@@ -37,12 +37,13 @@ from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark import checkpoint, lookups, sites
 from floodmark.spark.appending import files_for
-from floodmark.spark.batch import AHEAD, LATE, NO_TIME, Batch, Limits, latest_times, planned_union
+from floodmark.spark.batch import DEAD, LATE, Batch, Limits, latest_times, planned_union, stamped, united
 from floodmark.spark.compaction import compact
 from floodmark.spark.fold import Folded, Moment
 from floodmark.spark.generation import Plan, Sites
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.planned import materialised
+from floodmark.spark.replaying import replayed
 from floodmark.spark.sites import Attempt, Work
 from floodmark.spark.state import state_rows
 
@@ -75,12 +76,14 @@ class EpochFolder:
         directory: Path,
         report: Callable[[EpochReport], None],
         ticks: tuple[str, ...] = (),
+        replay: Replay | None = None,
     ):
-        """`ticks`: what the first epoch is to say of itself, if that is a tick."""
+        """`ticks`, `replay`: what the first epoch is to say of itself, if that is a tick or reads dead rows."""
         assert ledger.head is not None
         self._session = session
         self._plan, self._sites, self._ledger = plan, sites, ledger
         self._directory, self._report, self._ticks = directory, report, ticks
+        self._replay = replay
         self._gate = ledger.head.epoch
         self._seconds: dict[str, float] = {}
 
@@ -127,6 +130,11 @@ class EpochFolder:
         """The batch's rows: over the relations that Spark planned for it; else `frame`, held for several actions."""
         query = checkpoint.query(self._directory)
         clock = entry.clock_ms * 1000
+        replay = self._replay_of(entry)
+        if replay is not None:
+            rule, shape = self._plan.rule, self._plan.fold.shape
+            yield replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
+            return
         planned = planned_union(self._session, self._plan.rule, self._plan.fold.shape, query, clock)
         if planned is not None:
             yield planned
@@ -163,7 +171,7 @@ class EpochFolder:
             written = self._write([*self._own_works(batch, folded, entry), *self._for_sinks(output)], intent)
             rows = self._output_rows(written, output)
             self._show(output, rows)
-        return self._commit(intent, written, rows)
+        return self._commit(intent, written, rows, {name: one.count for name, one in folded.rejected.items()})
 
     def _read(self, frame: DataFrame, entry: Entry) -> Batch:
         rule, shape = self._plan.rule, self._plan.fold.shape
@@ -185,6 +193,7 @@ class EpochFolder:
             watermark_before=self.head.watermark,
             watermark=later(reached, watermark_of(ticks)),
             ticks=ticks,
+            replay=self._replay_of(entry),
             lookups=self._pinned(),
             maxima=maxima,
             heard=heard,
@@ -210,13 +219,20 @@ class EpochFolder:
         lines = zip(sources(self._plan.rule).items(), entry.offsets, strict=True)
         waiting = {name for (name, source), line in lines if name in self.head.heard and source.news(line)}
         folded = {name for name, counts in batch.counts.items() if counts.folded}
-        return hear(self.head.heard, waiting | folded, entry.clock_ms * 1000)
+        speaking = waiting if self._replay_of(entry) else waiting | folded
+        return hear(self.head.heard, speaking, entry.clock_ms * 1000)
 
     def _ticks_of(self, entry: Entry) -> tuple[str, ...]:
         """What the epoch says of itself as a tick. A tick reads nothing: no other epoch ends where it began."""
         if self.head.open is not None:
             return self.head.open.ticks
         return self._ticks if entry.offsets == self.head.entry.offsets else ()
+
+    def _replay_of(self, entry: Entry) -> Replay | None:
+        """The dead rows that the epoch reads, if it is a replay. Like a tick it ends where it began."""
+        if self.head.open is not None:
+            return self.head.open.replay
+        return self._replay if entry.offsets == self.head.entry.offsets else None
 
     def _intend(self, intent: Intent) -> None:
         self._reach("intent.before")
@@ -246,15 +262,27 @@ class EpochFolder:
         """What goes to the rule's own tables."""
         counts = total(batch.counts)
         late = self._set_apart(batch, (LATE,), counts.late if self._plan.rule.late == "keep" else 0, entry)
-        dead = self._set_apart(batch, (NO_TIME, AHEAD), counts.dead, entry)
+        dead = self._dead(batch, folded, entry)
         state = [Work(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()]
         return [Work(self._sites.late, late), Work(self._sites.dead, dead), *state]
+
+    def _dead(self, batch: Batch, folded: Folded, entry: Entry) -> DataFrame | None:
+        """Rows that are dead as they were read, and rows that the class has rejected."""
+        offsets = self._offsets(entry)
+        found = self._set_apart(batch, DEAD, total(batch.counts).dead, entry)
+        frames = [] if found is None else [found]
+        for name, rejected in folded.rejected.items():
+            rows = stamped(rejected.rows, self.head.epoch + 1, name, offsets[name])
+            frames.append(rows.coalesce(files_for(rejected.count)))
+        return united(frames) if frames else None
+
+    def _offsets(self, entry: Entry) -> dict[str, str]:
+        return dict(zip(self._plan.rule.streams, entry.offsets, strict=True))
 
     def _set_apart(self, batch: Batch, kinds: tuple[int, ...], rows: int, entry: Entry) -> DataFrame | None:
         if not rows:
             return None
-        offsets = dict(zip(self._plan.rule.streams, entry.offsets, strict=True))
-        return batch.set_apart(kinds, self.head.epoch + 1, offsets).coalesce(files_for(rows))
+        return batch.set_apart(kinds, self.head.epoch + 1, self._offsets(entry)).coalesce(files_for(rows))
 
     def _kept(self, name: str, batch: Batch, folded: Folded) -> DataFrame | None:
         kept = folded.changes.get(name)
@@ -293,7 +321,9 @@ class EpochFolder:
         self._reach(f"{work.site.role}.after")
         return written
 
-    def _commit(self, intent: Intent, written: dict[str, Written], output_rows: int) -> Commit:
+    def _commit(
+        self, intent: Intent, written: dict[str, Written], output_rows: int, rejected: dict[str, int]
+    ) -> Commit:
         known = self.head.table_ids
         added = {site.name: site.address for site in self._sites.all() if site.name not in known}
         opened = {name: tables.open_table(address) for name, address in added.items()}
@@ -304,6 +334,7 @@ class EpochFolder:
             maxima=intent.maxima,
             heard=intent.heard,
             counts=intent.counts,
+            rejected=rejected,
             digests=intent.digests,
             tables=written,
             table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},
@@ -322,7 +353,7 @@ class EpochFolder:
                 sums.read,
                 sums.folded,
                 sums.late,
-                sums.dead,
+                sums.dead + sum(commit.rejected.values()),
                 commit.output_rows,
                 commit.watermark,
                 seconds,
@@ -345,7 +376,7 @@ class EpochFolder:
 def same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -> None:
     """Raise ReplayDiffers where the epoch, read again, is not what its intent says."""
     before, now = recorded.model_dump(), found.model_dump()
-    unknown = {"format", "digests"} if recorded.format < 2 else set()  # a row from before there were digests
+    unknown = {"format", "digests"} if recorded.format < 2 else {"format"}  # 1: before there were digests
     differing = [name for name in before if name not in unknown and before[name] != now[name]]
     if differing:
         shown = "; ".join(f"{name}: recorded {before[name]}, found {now[name]}" for name in differing)

@@ -40,15 +40,24 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """Rows of one stream, folded in this epoch or an earlier one, that the rule's class rejects; with `_reason`."""
+
+    count: int
+    rows: DataFrame
+
+
+@dataclass(frozen=True)
 class Folded:
     """Output rows (None: no result is due) and, for each state table that gets rows, those to append.
 
-    `held`: what is kept in memory or on disk for them until the epoch has ended.
+    `held`: what is kept in memory or on disk for them until the epoch has ended. `rejected`: by stream.
     """
 
     output: DataFrame | None
     changes: dict[str, DataFrame] = field(default_factory=dict)
     held: DataFrame | None = None
+    rejected: dict[str, Rejected] = field(default_factory=dict)
 
     def release(self) -> None:
         if self.held is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import DataType, MapType, StructField, StructType, VariantType
@@ -12,9 +10,9 @@ from floodmark.connectors.columns import KEY_TYPES, is_key_type
 from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS
 from floodmark.core.rules import Process, Rule
 from floodmark.errors import WrongColumn
-from floodmark.spark.batch import Shape, micros, time_type
+from floodmark.spark.batch import Shape, micros, time_type, united
 from floodmark.spark.constants import aside
-from floodmark.spark.turns import Layout
+from floodmark.spark.turns import REJECTED, Layout
 
 NUMBERS = {COUNTERS: "value", TIMERS: "at", CLOCK_TIMERS: "at"}  # the value's column in the tables of named values
 
@@ -111,7 +109,14 @@ class Frames:
         """Columns of what the class gives."""
         found = self._with_keys(StructType().add("part", "integer").add("time", "long").add("gone", "boolean"))
         found = found.add("name", "string").add("number", "long")
-        return self._with_states(_with_all(found, self.layout.output_columns, self.output))
+        found = self._with_states(_with_all(found, self.layout.output_columns, self.output))
+        return self._with_rejected(found) if self._rule.on_error == "dead" else found
+
+    def _with_rejected(self, schema: StructType) -> StructType:
+        schema = StructType([*schema.fields]).add("why", "string")
+        for i, stream in enumerate(self._shape.streams.values()):
+            schema = _with_all(schema, self.layout.row_columns(i), stream)
+        return schema
 
     def _with_keys(self, schema: StructType) -> StructType:
         return _with_all(schema, self.layout.key_columns, StructType(list(self.key)))
@@ -134,6 +139,12 @@ class Frames:
         """Output rows of what the class gave."""
         return taken.select(*_renamed(self.layout.output_columns, list(self.output.names)))
 
+    def rejected(self, stream: str, taken: DataFrame) -> DataFrame:
+        """Rows of a stream that the class has rejected, and `_reason`."""
+        place = list(self._shape.streams).index(stream)
+        columns = _renamed(self.layout.row_columns(place), list(self._shape.streams[stream].names))
+        return taken.where(f"part = {REJECTED - place}").select(*columns, F.col("why").alias("_reason"))
+
     def changes(self, table: str, taken: DataFrame, epoch: int) -> DataFrame:
         """Rows for a state table of what the class gave."""
         place = self.layout.tables.index(table)
@@ -149,11 +160,6 @@ class Frames:
         ]
         keys = _renamed(self.layout.key_columns, [field.name for field in self.key])
         return taken.where(f"part = {place}").select(*keys, *values, *map(F.expr, stamps))
-
-
-def united(frames: list[DataFrame]) -> DataFrame:
-    """All rows, with the columns of all; a column that a frame lacks is null."""
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
 def _struct(ddl: str) -> StructType:

@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 import floodmark
 from floodmark.core.process.context import CLOCK_TIMERS, TIMERS, Kept, Times
 from floodmark.core.rules import Process, Rule
-from floodmark.spark.batch import Batch, Shape, instant
+from floodmark.spark.batch import Batch, Shape, instant, united
 from floodmark.spark.constants import aside
-from floodmark.spark.fold import Fold, Folded, Moment, StateReader
-from floodmark.spark.processframes import Frames, united
-from floodmark.spark.turns import OUTPUT, Work, worker
+from floodmark.spark.fold import Fold, Folded, Moment, Rejected, StateReader
+from floodmark.spark.processframes import Frames
+from floodmark.spark.turns import OUTPUT, REJECTED, Work, worker
 
 
 class Processed(Fold):
@@ -59,7 +59,12 @@ class Processed(Fold):
         output = self._frames.results(held.where(f"part = {OUTPUT}")) if OUTPUT in parts else None
         changed = [name for i, name in enumerate(self._process.tables) if i in parts]
         changes = {name: self._frames.changes(name, held, at.epoch) for name in changed}
-        return Folded(output, waiting | changes, held)
+        rejected = {
+            name: Rejected(parts[REJECTED - i], self._frames.rejected(name, held))
+            for i, name in enumerate(self._streams)
+            if REJECTED - i in parts
+        }
+        return Folded(output, waiting | changes, held, rejected)
 
     def _waiting(self, batch: Batch, name: str, at: Moment) -> DataFrame:
         rows = self._live(name, batch.folded(name), at.after)
@@ -135,6 +140,7 @@ class Processed(Fold):
             output=process.output,
             kept=Kept(process.state, process.ttl_us, process.timers, process.clock_timers),
             times=Times(at.before, at.after, at.clock, zoned=self._frames.time == "timestamp"),
+            rejects=self.rule.on_error == "dead",
             schema=to_arrow_schema(schema, timezone="UTC"),
         )
         # Executors need no copy of this package: what they call travels with the plan.
@@ -142,10 +148,10 @@ class Processed(Fold):
         return given.mapInArrow(worker(work), schema)
 
 
-def _parts(held: DataFrame) -> set[int]:
-    """What there is in it. Here the class works: once, before anything is written, for sinks and state together."""
+def _parts(held: DataFrame) -> dict[int, int]:
+    """How many rows of which part there are. Here the class works: once, before anything is written."""
     try:
-        return {row["part"] for row in held.groupBy("part").count().collect()}
+        return {row["part"]: row["count"] for row in held.groupBy("part").count().collect()}
     except BaseException:
         held.unpersist()
         raise

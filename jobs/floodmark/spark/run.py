@@ -19,16 +19,16 @@ from floodmark.connectors.registry import sources
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
 from floodmark.core.process.loading import load_class
-from floodmark.core.records import Head, Intent, Lost, total
+from floodmark.core.records import Head, Intent, Lost, Replay, total
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.rules import Rule
 from floodmark.core.ticks import due, tick
 from floodmark.core.zones import micros_of, zoned
 from floodmark.crashpoints import reach
-from floodmark.errors import SqlRefused
+from floodmark.errors import Refused, SqlRefused
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.spark import checkpoint, evolution, gate, generation, lock, lookups, sites
+from floodmark.spark import checkpoint, evolution, gate, generation, lock, lookups, replaying, sites
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
 from floodmark.spark.faults import explained
@@ -133,6 +133,34 @@ class RuleRun:
             self._report.head = ledger.head
         return self._report
 
+    def replay(self, wanted: Callable[[Head], Replay]) -> RunReport:
+        """Finish what is open, then fold dead rows once more, in an epoch of their own, if any are wanted."""
+        check_without_jvm(self._rule, self._home.root)
+        _import(self._rule)
+        with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
+            self._replay(wanted)
+        return self._report
+
+    def _replay(self, wanted: Callable[[Head], Replay]) -> None:
+        checkpoint.sweep(self._home.checkpoints)
+        known = LedgerReader.load(self._home.ledger)
+        if known is None or known.head is None:
+            raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to replay")
+        ledger = Ledger.open(self._home.ledger, self._run)
+        while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
+            self._take(step, ledger, go_on=False)
+        head = ledger.head
+        assert head is not None
+        check_edit(head.rule, self._rule)
+        self._check_tables(head, ledger)
+        session, plan = analyse(self._root, self._rule, head)
+        self._check_sinks(session, plan, ledger)
+        evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
+        replay = wanted(head)
+        if replaying.count(session, self._home.dead, head, replay):
+            self._drain(session, plan, ledger, only_open=True, replay=replay)
+        self._report.head = ledger.head
+
     def _work(self) -> None:
         checkpoint.sweep(self._home.checkpoints)
         known = LedgerReader.load(self._home.ledger)
@@ -148,8 +176,8 @@ class RuleRun:
             self._plan_new(ledger)
         self._report.head = ledger.head
 
-    def _take(self, step: Gate, ledger: Ledger) -> bool:
-        """Take one step of recovery; True if the run went on to the end of the input with it."""
+    def _take(self, step: Gate, ledger: Ledger, go_on: bool = True) -> bool:
+        """Take one step of recovery; True if the run went on to the end of the input with it, where it may `go_on`."""
         head = ledger.head
         assert head is not None
         if step is Gate.CHANGE_GENERATION:
@@ -158,19 +186,19 @@ class RuleRun:
         elif step is Gate.LOSE_EPOCH:
             self._lose(ledger, head)
         else:
-            return self._finish(ledger, head)
+            return self._finish(ledger, head, go_on)
         return False
 
-    def _finish(self, ledger: Ledger, head: Head) -> bool:
+    def _finish(self, ledger: Ledger, head: Head, go_on: bool) -> bool:
         """Finish the open epoch with the rule text that its intent holds; go on with it if that is today's."""
         assert head.open is not None
         text = Rule.from_json(head.open.rule)
-        edited = text.to_json() != self._rule.to_json()
+        same = go_on and text.to_json() == self._rule.to_json()
         session, plan = analyse(self._root, text, head, head.open)
-        self._drain(session, plan, ledger, only_open=edited)
-        if not edited:
+        self._drain(session, plan, ledger, only_open=not same)
+        if same:
             self._tick(session, plan, ledger)
-        return not edited
+        return same
 
     def _plan_new(self, ledger: Ledger) -> None:
         head = ledger.head
@@ -236,9 +264,15 @@ class RuleRun:
         return generation.sites_of(plan, self._home, ledger.id, ledger.head.generation, ledger.head.token)
 
     def _drain(
-        self, session: SparkSession, plan: Plan, ledger: Ledger, only_open: bool, ticks: tuple[str, ...] = ()
+        self,
+        session: SparkSession,
+        plan: Plan,
+        ledger: Ledger,
+        only_open: bool,
+        ticks: tuple[str, ...] = (),
+        replay: Replay | None = None,
     ) -> None:
-        """Let Spark plan and fold until the input is drained; `ticks`: after an epoch that is one."""
+        """Let Spark plan and fold until the input is drained; `ticks`, `replay`: after an epoch that is one."""
         head = ledger.head
         assert head is not None
         found = self._sites(plan, ledger)
@@ -246,11 +280,11 @@ class RuleRun:
         for source, line in zip(sources(plan.rule).values(), head.entry.offsets, strict=True):
             source.check_identity(line)
         open_entry = Entry.parse(head.open.entry) if head.open else None
-        if ticks:
+        if ticks or replay is not None:
             open_entry = Entry(time.time_ns() // 1_000_000, head.entry.offsets)
         directory = checkpoint.make(self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions)
         reach(self._rule.rule, "offsets.before", head.epoch + 1)
-        folder = EpochFolder(session, plan, found, ledger, directory, self._told, ticks)
+        folder = EpochFolder(session, plan, found, ledger, directory, self._told, ticks, replay)
         _Query(folder, only_open).run(union(session, plan.rule, plan.fold.shape), directory)
         if self._report.epochs:
             reach(self._rule.rule, "sparkcommit.after", self._report.epochs[-1].epoch)

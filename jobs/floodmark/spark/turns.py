@@ -15,13 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from floodmark.core.process.calls import Caller
+from floodmark.core.process.calls import Caller, Rejected
 from floodmark.core.process.context import ORIGIN, Kept, Times
 from floodmark.core.process.loading import load_class
 from floodmark.core.process.slots import Change, Place, Slot
 
 SEND = 4096  # output rows and changes that wait to be sent on
-OUTPUT = -1  # in column `part` of what comes out; else it is the number of a state table
+OUTPUT = -1  # in column `part` of what comes out; else it is the number of a state table, or
+REJECTED = -2  # this for the rows of the first stream that the class has rejected, one less for those of the second, …
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Layout:
 
     In: `waits` (a row of stream `part`, whose column j is `r<part>_<j>`) or not (a stored value of table `part`); both:
     `time`, in microseconds. A state's column j is `s<table>_<j>`; the other tables have `name` and `number`.
-    Out: the same for changes of state, with `gone`; an output row has `o<j>`.
+    Out: the same for changes of state, with `gone`; an output row has `o<j>`, one that was rejected its
+    `r<part>_<j>` and `why`.
     """
 
     keys: int
@@ -65,6 +67,7 @@ class Work:
     output: str
     kept: Kept
     times: Times
+    rejects: bool
     schema: pa.Schema
 
 
@@ -76,7 +79,7 @@ def worker(work: Work) -> Callable[[Batches], Batches]:
 
     def turns(batches: Batches) -> Batches:
         make = load_class(work.source, work.file, work.name)
-        caller = Caller(make, work.output, work.kept, work.times, work.file)
+        caller = Caller(make, work.output, work.kept, work.times, work.file, work.rejects)
         outbox = _Outbox(work)
         for key, records in groupby(_records(work.layout, batches), key=itemgetter(0)):
             stored, rows = _split(work.layout, records)
@@ -176,10 +179,23 @@ class _Outbox:
         self._rows: dict[int, list[tuple[Any, ...]]] = {}
         self.waiting = 0
 
-    def put(self, key: tuple[Any, ...], one: tuple[Any, ...] | Change) -> None:
-        part, row = self._change(key, one) if isinstance(one, Change) else (OUTPUT, one)
+    def put(self, key: tuple[Any, ...], one: tuple[Any, ...] | Rejected | Change) -> None:
+        if isinstance(one, Rejected):
+            for row in one.rows:
+                self._reject(row, one.reason)
+        elif isinstance(one, Change):
+            self._add(*self._change(key, one))
+        else:
+            self._add(OUTPUT, one)
+
+    def _add(self, part: int, row: tuple[Any, ...]) -> None:
         self._rows.setdefault(part, []).append(row)
         self.waiting += 1
+
+    def _reject(self, row: dict[str, Any], why: str) -> None:
+        streams = self._layout.streams
+        place = next(i for i, (stream, _) in enumerate(streams) if stream == row["_stream"])
+        self._add(REJECTED - place, (why, *(row[name] for name in streams[place][1])))
 
     def _change(self, key: tuple[Any, ...], change: Change) -> tuple[int, tuple[Any, ...]]:
         (table, name), slot = change
@@ -207,5 +223,7 @@ class _Outbox:
     def _columns(self, part: int) -> list[str]:
         if part == OUTPUT:
             return self._layout.output_columns
+        if part <= REJECTED:
+            return ["why", *self._layout.row_columns(REJECTED - part)]
         own = self._layout.state_columns(part) if part < len(self._layout.states) else ["name", "number"]
         return [*self._layout.key_columns, "time", "gone", *own]

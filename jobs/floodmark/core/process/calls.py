@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from floodmark.core.ddl import columns_of
 from floodmark.core.process.context import CLOCK_TIMERS, TIMERS, Context, Kept, Schema, Times
@@ -24,18 +25,36 @@ Row = dict[str, Any]
 Output = tuple[Any, ...]
 
 
-class Caller:
-    """Calls `make()`'s methods and checks what they give. `output`: DDL. `file`: how tracebacks name the module."""
+class Rejected(NamedTuple):
+    """The rows of one call of `process` that raised, in their order and as they came, and what it raised, one line."""
 
-    def __init__(self, make: Callable[[], Any], output: str, kept: Kept, times: Times, file: str = ""):
-        self.make, self.times, self.file = make, times, file
+    reason: str
+    rows: tuple[Row, ...]
+
+
+class Caller:
+    """Calls `make()`'s methods and checks what they give. `output`: DDL. `file`: how tracebacks name the module.
+
+    `rejects`: a call of `process` that raises is undone, and its rows are given back; else it is a ProcessFault.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        output: str,
+        kept: Kept,
+        times: Times,
+        file: str = "",
+        rejects: bool = False,
+    ):
+        self.make, self.times, self.file, self.rejects = make, times, file, rejects
         self.schema = Schema(kept)
         self._output = Record(columns_of(output))
 
     def turn(
         self, key: Key, stored: Mapping[Place, Slot], rows: Iterable[tuple[int, Row]]
-    ) -> Iterator[Output | Change]:
-        """All that an epoch has for a key: output rows as they come, then the changes of state.
+    ) -> Iterator[Output | Rejected | Change]:
+        """All that an epoch has for a key: output and rejected rows as they come, then the changes of state.
 
         `rows`: each with its event time in microseconds, in the order of that time; all of them before the watermark.
         """
@@ -55,13 +74,23 @@ class _Turn:
         self._caller, self._key, self._slots = caller, key, slots
         self._ctx = Context(caller.schema, slots, caller.times)
 
-    def outputs(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Output]:
+    def outputs(self, rows: Iterable[tuple[int, Row]]) -> Iterator[Output | Rejected]:
         yield from self._clock_timers()
         for at, same in groupby(rows, key=itemgetter(0)):
             yield from self._timers(at)
             self._ctx.position, self._ctx.in_timer = at, False
-            yield from self._called("process", (row for _, row in same), self._ctx)
+            given = (row for _, row in same)
+            yield from self._tried(list(given)) if self._caller.rejects else self._called("process", given, self._ctx)
         yield from self._timers(self._caller.times.after)
+
+    def _tried(self, rows: list[Row]) -> Iterator[Output | Rejected]:
+        """One call wholly or not at all. The class gets copies: what it does to a row is not what came."""
+        self._slots.mark()
+        try:
+            yield from list(self._called("process", map(deepcopy, rows), self._ctx))
+        except ProcessFault as fault:
+            self._slots.undo()
+            yield Rejected(str(fault), tuple(rows))
 
     def _timers(self, until: int | None) -> Iterator[Output]:
         """Those before `until`; one may set the next."""

@@ -32,6 +32,7 @@ class Slots:
         self._stored = stored
         self._tables: dict[str, dict[str, Slot]] = {}
         self._touched: dict[Place, None] = {}  # in the order of the first change
+        self._before: list[tuple[Place, Slot | None, bool]] | None = None  # since the mark: what was, if touched
         for (table, name), slot in stored.items():
             self._tables.setdefault(table, {})[name] = slot
 
@@ -43,13 +44,34 @@ class Slots:
         return self.table(place[0]).get(place[1])
 
     def put(self, place: Place, value: Any, at: int) -> None:
+        self._remember(place)
         self._tables.setdefault(place[0], {})[place[1]] = Slot(value, at)
         self._touched[place] = None
 
     def drop(self, place: Place) -> None:
         if self.get(place) is not None:
+            self._remember(place)
             del self._tables[place[0]][place[1]]
             self._touched[place] = None
+
+    def mark(self) -> None:
+        """What is changed from here on can be undone."""
+        self._before = []
+
+    def undo(self) -> None:
+        """Put back everything as it was at the mark."""
+        for (table, name), slot, touched in reversed(self._before or []):
+            if slot is None:
+                self._tables[table].pop(name, None)
+            else:
+                self._tables[table][name] = slot
+            if not touched:
+                del self._touched[table, name]
+        self._before = None
+
+    def _remember(self, place: Place) -> None:
+        if self._before is not None:
+            self._before.append((place, self.get(place), place in self._touched))
 
     def changes(self) -> Iterator[Change]:
         """What differs from what was stored: a value that came and went leaves nothing."""

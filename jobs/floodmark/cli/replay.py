@@ -1,0 +1,153 @@
+"""`floodmark dead replay`: fold dead rows once more, corrected or by the mended rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli import options, output
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.core.records import Head, Replay
+    from floodmark.core.rules import Rule
+    from floodmark.ledger.ledger import LedgerReader
+
+    Wanted = Callable[[Head], Replay]
+
+SHOWN = 10  # rows of a dry run
+PARTS = ("read", "filtered", "folded", "late", "dead")
+
+
+def replay(
+    name: options.RuleName,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only dead rows for which this is true.")
+    ] = None,
+    corrections: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=SQL", help="What to read in place of a column; may be repeated."),
+    ] = None,
+    stream: Annotated[str | None, typer.Option("--stream", help="Only dead rows of this stream.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of them, and end.")] = False,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    master: options.Master = options.MASTER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fold dead rows once more, in an epoch of their own. What a replay has read, no later one reads again.
+
+    They are sorted like any rows: they can be filtered, late, or dead once more, and those can be replayed again.
+    An open epoch is finished first. Without --set, for a rule or class that was mended.
+
+    Example: `floodmark dead replay departure_delays --where "_reason LIKE 'where%'" --set "n=try_cast(k AS INT)"`
+    """
+    from floodmark.cli.rows import begun
+    from floodmark.core.replays import replay_of
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.tables import columns_of, open_table
+
+    root = home.absolute()
+    rule, ledger, head = begun(rules, root, name)
+    table = open_table(Home(root, name).dead)
+    columns = [] if table is None else list(columns_of(table))
+
+    def wanted(now: Head) -> Replay:
+        return replay_of(now, stream, where, corrections or [], columns)
+
+    wanted(head)
+    if not _left(ledger, root, name):
+        return _nothing(name, head.epoch, as_json)
+    if dry_run and head.open is not None:
+        raise Refused(f"epoch {head.epoch + 1} is open, and is finished first: `floodmark run {name}`, then look again")
+    work = _rehearsed if dry_run else _replayed
+    return work(rule, root, master, head, wanted, as_json)
+
+
+def _left(ledger: LedgerReader, root: Path, name: str) -> bool:
+    """Whether there may be dead rows that no replay has read; without Spark, so without looking at any `--where`."""
+    from floodmark.cli.tablerows import committed
+    from floodmark.core.replays import replayed_in
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.tables import open_table, query
+
+    head, table = ledger.head, open_table(Home(root, name).dead)
+    if head is None or head.open is not None or table is None:
+        return table is not None
+    by = "SELECT DISTINCT _epoch, _stream FROM t"
+    whole = {epoch: one for epoch, one in head.replays.items() if one.where is None}
+    return any(replayed_in(row, whole) is None for row in query(table, f"{by} WHERE {committed(head)}"))
+
+
+def _nothing(name: str, epoch: int, as_json: bool) -> None:
+    if as_json:
+        return output.document({"rule": name, "epoch": None, "done": True, **dict.fromkeys(PARTS, 0), "shown": []})
+    return output.say(f"{name}: nothing to replay at epoch {epoch}")
+
+
+def _rehearsed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, as_json: bool) -> None:
+    from floodmark.cli.tablerows import plain
+    from floodmark.core.records import total
+    from floodmark.spark.rehearsal import rehearse
+
+    found = _in_spark(rule, master, lambda session: rehearse(session, rule, root, head, wanted, SHOWN))
+    counts = total(found.counts).model_dump()
+    rows = [{name: plain(value) for name, value in row.items()} for row in found.rows]
+    if as_json:
+        return output.document({"rule": rule.rule, "epoch": None, "done": False, **counts, "shown": rows})
+    output.say(f"{rule.rule}: {_said(counts)}, if they are replayed now")
+    if rows:
+        output.table(list(rows[0]), [list(row.values()) for row in rows])
+    return None
+
+
+def _replayed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, as_json: bool) -> None:
+    from floodmark.cli.run import made_up_id
+    from floodmark.connectors.preflight import check_without_jvm
+    from floodmark.spark.run import RuleRun
+
+    check_without_jvm(rule, root)
+    report = _in_spark(
+        rule, master, lambda session: RuleRun(session, rule, root, made_up_id(), lambda epoch: None).replay(wanted)
+    )
+    after = report.head
+    assert after is not None
+    epoch = max(after.replays, default=None)
+    if epoch is None or epoch in head.replays or epoch != after.epoch:
+        return _nothing(rule.rule, after.epoch, as_json)
+    counts = _counts(root, rule.rule)
+    if as_json:
+        return output.document({"rule": rule.rule, "epoch": epoch, "done": True, **counts, "shown": []})
+    return output.say(f"{rule.rule}: epoch {epoch} committed: {_said(counts)}")
+
+
+def _counts(root: Path, name: str) -> dict[str, int]:
+    """Of the newest epoch."""
+    from floodmark.core.records import Commit, total
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    ledger = LedgerReader.load(Home(root, name).ledger)
+    assert ledger is not None
+    return total(Commit.model_validate_json(ledger.rows[-1].body).counts).model_dump()
+
+
+def _said(counts: dict[str, int]) -> str:
+    parts = ", ".join(f"{counts[part]} {part}" for part in PARTS[1:] if counts[part])
+    rows = "1 dead row" if counts["read"] == 1 else f"{counts['read']} dead rows"
+    return f"{rows} read again: {parts or 'none'}"
+
+
+def _in_spark(rule: Rule, master: str, work: Callable[[SparkSession], Any]) -> Any:
+    from floodmark.spark.session import root_session
+
+    session = root_session(master, [rule])
+    try:
+        return work(session)
+    finally:
+        session.stop()

@@ -1,0 +1,90 @@
+"""Which expressions of a query are computed of one row at a time, and for which rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from floodmark.core.sql.rowchecks import RowCheck, row_checks
+
+STREAMS = {"events": "at", "other": "at"}
+
+
+def found(sql: str) -> list[tuple[str, str, str | None]]:
+    checks = row_checks(sql, STREAMS, unbounded=True)
+    return [(one.place, one.sql, one.only and " ".join(one.only.split())) for one in checks]
+
+
+def test_items_of_the_list_are_computed_where_the_where_lets_a_row_through() -> None:
+    sql = "SELECT at, CAST(n AS INT) AS i, 10 / n j, * FROM events WHERE CAST(k AS INT) > 0;"
+    only = "(CAST(k AS INT) > 0 )"
+    assert found(sql) == [
+        ("WHERE", "CAST(k AS INT) > 0", None),
+        ("SELECT", "CAST(n AS INT)", only),
+        ("SELECT", "10 / n", only),
+    ]
+
+
+def test_arguments_of_aggregates_where_their_filter_holds_and_items_of_the_group_by() -> None:
+    sql = """SELECT window.start, k, upper(k) AS u, sum(DISTINCT 1 / n) FILTER (WHERE n + 1 > 0) + 2 AS s,
+      count(*), sqrt(corr(v * 2, float(k)))
+      FROM events GROUP BY window(at, '1 minute'), k, n % 2"""
+    assert found(sql) == [
+        ("GROUP BY", "n % 2", None),
+        ("SELECT", "upper(k)", None),
+        ("FILTER of sum", "n + 1 > 0", None),
+        ("argument of sum", "1 / n", "(n + 1 > 0 )"),
+        ("argument of corr", "v * 2", None),
+        ("argument of corr", "float(k)", None),
+    ]
+
+
+def test_with_a_having_what_groups_show_is_not_computed_of_every_row() -> None:
+    sql = "SELECT upper(k) AS u, sum(n + 1) AS s FROM events GROUP BY window(at, '1 minute'), k HAVING min(1 / n) > 0"
+    assert [sql for _, sql, _ in found(sql)] == ["n + 1", "1 / n"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a.n + 1 AS x FROM events a JOIN other b ON a.k = b.k AND a.at = b.at",
+        "SELECT at, k, sum(n + 1) OVER (ORDER BY at RANGE BETWEEN INTERVAL '1' MINUTE PRECEDING AND CURRENT ROW) AS s "
+        "FROM events",
+        "SELECT window.start AS s, count(*) AS c FROM events GROUP BY window(at, '1 minute')",
+    ],
+    ids=["join", "over", "window"],
+)
+def test_what_hangs_on_several_rows_is_left_out(sql: str) -> None:
+    assert found(sql) == []
+
+
+def test_of_a_join_keys_of_one_stream_are_computed_of_each_of_its_rows() -> None:
+    sql = """SELECT a.n + 1 AS x FROM events a LEFT JOIN other b
+      ON CAST(a.k AS INT) = b.n AND a.at BETWEEN b.at AND b.at + INTERVAL '1' MINUTE AND left(b.k, 1) <=> 10 / a.n
+        AND a.n + b.n = 3 AND a.v + 1 > 2 AND (a.n % 2 = 1 OR a.n % 3 = 1) AND a.v = b.v
+      WHERE 1 / b.n > 0"""
+    assert [(one.stream, one.place, one.sql) for one in row_checks(sql, STREAMS)] == [
+        ("events", "ON", "CAST(k AS INT)"),
+        ("other", "ON", "left(k, 1)"),
+        ("events", "ON", "10 / n"),
+    ]
+
+
+def test_every_select_that_reads_a_stream_by_itself_counts_once() -> None:
+    sql = """WITH one AS (SELECT at, CAST(k AS INT) AS i FROM events e WHERE e.n % 2 = 0)
+      SELECT at, i + 1 AS i FROM one UNION ALL SELECT at, other.n + 1 FROM other UNION ALL SELECT at, i FROM one"""
+    checks = row_checks(sql, STREAMS)
+    assert [(one.stream, one.sql) for one in checks] == [
+        ("events", "n % 2 = 0"),
+        ("events", "CAST(k AS INT)"),
+        ("other", "n + 1"),
+    ]
+
+
+def test_a_comment_or_a_field_of_the_streams_name_does_no_harm() -> None:
+    sql = "SELECT -- the first, in short\n at, s.events.n + events.n /* a, b */ AS x FROM events"
+    assert found(sql) == [("SELECT", "s.events.n + n", None)]
+
+
+def test_what_is_tested_is_null_for_a_row_that_is_left_out() -> None:
+    assert RowCheck("events", "SELECT", "1 / n", "(n > 0\n)").tested == "CASE WHEN (n > 0\n)\nTHEN 1 / n\nEND"
+    assert RowCheck("events", "WHERE", "1 / n > 0").tested == "1 / n > 0"
