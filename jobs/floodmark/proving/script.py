@@ -47,7 +47,7 @@ class Play:
         self._run = Applications(rule.rule, wish, scratch, teller)
         self._begun = time.monotonic()
         self._start_up = 0.0
-        self._pace = 0.0  # seconds for one epoch of one copy
+        self._pace = 0.0  # seconds for one epoch of one copy, once Spark is warm
 
     def run(self) -> Played:
         """All of it. Raises what the undisturbed run would raise for its user, and RunFailed where it breaks off."""
@@ -80,15 +80,12 @@ class Play:
             self._start_up = time.monotonic() - self._begun
             self._teller.doing("taking the sample")
             streams = self._sampled(process)
-            begun = time.monotonic()
             rows = max(one["rows"] for one in streams)
             copies = list(undisturbed(rows, replayed))
             others = ", and replays with other epochs" if replayed else ""
             self._run.see_ended(process, FIRST, copies, f"undisturbed run{others}")
-        seconds = time.monotonic() - begun
         ends = {name: self._run.ended(FIRST, name) for name in copies}
         raise_(ends[REFERENCE], self._rule.rule)
-        self._pace = seconds / max(sum(end.get("epochs", 1) for end in ends.values()), 1)
         ground = self._ground()
         versions = {"floodmark": floodmark.__version__, "python": sys.version.split()[0], **_versions(told)}
         files = cut(rows)[1]
@@ -119,6 +116,7 @@ class Play:
                 f"nothing. Take more with --rows (now {self._wish.rows} of each stream), or close what is open at the "
                 "end with --close-until T"
             )
+        self._pace = min(sum(epoch.end["seconds"].values()) for epoch in epochs)
         sinks = sum(sink.address is not None for sink in self._rule.sinks)
         state = any(name.startswith("state/") for name in generation.begun["table_ids"])
         aim = target([len(epoch.end["tables"]) for epoch in epochs])
