@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.damaging import damage
@@ -78,11 +79,20 @@ def test_a_torn_entry_that_nothing_relies_on_is_put_aside(table: str, how: str) 
     assert put_aside_torn(table, above=0) == [], "the entry before is whole"
 
 
+def newest_file(address: str) -> Path:
+    [file] = {*DeltaTable(address).file_uris()} - {*DeltaTable(address, version=1).file_uris()}
+    return Path(address) / Path(file).name
+
+
+def test_an_entry_whose_file_holds_other_rows_is_not_torn(table: str) -> None:
+    pq.write_table(pa.table({"n": [*range(1000)]}), newest_file(table))
+    assert put_aside_torn(table, above=1) == []
+    damage(newest_file(table), "truncated")
+    assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+
+
 def test_an_entry_whose_file_is_gone_is_torn_if_it_is_ours(table: str) -> None:
-    [file] = {Path(uri).name for uri in DeltaTable(table).file_uris()} - {
-        Path(uri).name for uri in DeltaTable(table, version=1).file_uris()
-    }
-    (Path(table) / file).unlink()
+    newest_file(table).unlink()
     assert put_aside_torn(table, above=1, app="somebody else's") == []
     assert put_aside_torn(table, above=1) == [entry(table, 2).name]
 

@@ -23,6 +23,7 @@ _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:.+\.)?(?:parquet|json)")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 HINT = "_last_checkpoint"
+PARQUET_END = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -193,8 +194,9 @@ def _torn(entry: Path, app: str | None) -> bool:
 
 
 def _lacks(folder: Path, added: dict[str, Any]) -> bool:
+    """Whether a file that an entry adds is missing or cut off. One that is whole, yet another, is for others to judge."""
     file = folder / unquote(added["path"])
-    return not file.exists() or file.stat().st_size != added["size"]
+    return not file.exists() or (file.stat().st_size != added["size"] and file.read_bytes()[-4:] != PARQUET_END)
 
 
 def mend(address: str, named: int, app: str | None = None) -> None:
