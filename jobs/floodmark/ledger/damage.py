@@ -194,7 +194,7 @@ def _torn(entry: Path, app: str | None) -> bool:
 
 
 def _lacks(folder: Path, added: dict[str, Any]) -> bool:
-    """Whether a file that an entry adds is missing or cut off. One that is whole, yet another, is for others to judge."""
+    """Whether a file that an entry adds is missing or cut off. One that is whole, yet another, others are to judge."""
     file = folder / unquote(added["path"])
     return not file.exists() or (file.stat().st_size != added["size"] and file.read_bytes()[-4:] != PARQUET_END)
 
