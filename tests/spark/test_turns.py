@@ -39,7 +39,8 @@ except ImportError:
 def test_a_worker_needs_no_copy_of_this_package() -> None:
     source = (CLASSES / "both.py").read_text()
     output = "k STRING, at TIMESTAMP, what STRING"
-    work = Work(LAYOUT, source, "both.py", "Both", output, Kept({}, {}, False, False), Times(0, 9, 9), TAKEN)
+    kept, times = Kept({}, {}, False, False), Times(0, 9, 9)
+    work = Work(LAYOUT, source, "both.py", "Both", output, kept, times, rejects=True, schema=TAKEN)
     stored = {"k0": "a", "waits": False, "part": 0, "time": 0, "gone": False, "name": "rows", "number": 7}
     row = {"k0": "a", "waits": True, "part": 0, "time": 5, "r0_0": "a", "r0_1": 5}
     batch = pa.RecordBatch.from_pylist([stored, row], schema=GIVEN)
