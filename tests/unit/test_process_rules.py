@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -249,6 +253,25 @@ def test_two_modules_of_one_name_stay_apart() -> None:
     text = "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: 'int' = {}\n"
     one, other = (load_class(text.format(n), "a.py", "A") for n in (1, 2))
     assert (one().x, other().x) == (1, 2)
+
+
+def test_a_thread_finds_no_module_that_another_has_run_only_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    half, whole = Event(), Event()
+
+    class Meeting(ModuleType):
+        def pause(self) -> None:
+            if not half.is_set():
+                half.set()
+                assert whole.wait(30)
+
+    monkeypatch.setitem(sys.modules, "meeting", Meeting("meeting"))
+    text = "import meeting\nmeeting.pause()\nclass A: pass\n"
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(load_class, text, "a.py", "A")
+        assert half.wait(30)
+        assert load_class(text, "a.py", "A").__name__ == "A"
+        whole.set()
+        assert found.result().__name__ == "A"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 import sys
+from threading import get_ident
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +15,8 @@ from floodmark.errors import RuleInvalid
 def load_class(source: str, file: str, name: str) -> Any:
     """Class `name` of the module that `source` is. Raises RuleInvalid where the module cannot be run."""
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-    known = f"_floodmark_process_{digest}"  # two rules may have modules of one name, and so may two texts of one
+    # Two rules may have modules of one name, and so may two texts of one; no thread finds what another has half run.
+    known = f"_floodmark_process_{digest}_{get_ident()}"
     module = sys.modules.get(known) or _run(known, source, file)
     found = getattr(module, name, None)
     if not isinstance(found, type):
