@@ -151,11 +151,7 @@ class RuleRun:
             self._take(step, ledger, go_on=False)
         head = ledger.head
         assert head is not None
-        check_edit(head.rule, self._rule)
-        self._check_tables(head, ledger)
-        session, plan = analyse(self._root, self._rule, head)
-        self._check_sinks(session, plan, ledger)
-        evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
+        session, plan = self._fit_to_go_on(ledger, head)
         replay = wanted(head)
         if replaying.count(session, self._home.dead, head, replay):
             self._drain(session, plan, ledger, only_open=True, replay=replay)
@@ -203,13 +199,18 @@ class RuleRun:
     def _plan_new(self, ledger: Ledger) -> None:
         head = ledger.head
         assert head is not None
+        session, plan = self._fit_to_go_on(ledger, head)
+        self._drain(session, plan, ledger, only_open=False)
+        self._tick(session, plan, ledger)
+
+    def _fit_to_go_on(self, ledger: Ledger, head: Head) -> tuple[SparkSession, Plan]:
+        """Today's rule, once it, its tables and its sinks are found fit for the epoch after the head."""
         check_edit(head.rule, self._rule)
         self._check_tables(head, ledger)
         session, plan = analyse(self._root, self._rule, head)
         self._check_sinks(session, plan, ledger)
         evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
-        self._drain(session, plan, ledger, only_open=False)
-        self._tick(session, plan, ledger)
+        return session, plan
 
     def _tick(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
         """Close what is to be closed though no more input has come. What came while the run was at work goes first."""
