@@ -15,6 +15,16 @@ CHECKOUT = Path(__file__).parents[1]
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A lasting directory of the test's own: a rule's home in the system's temporary directory is refused."""
+    yield from _lasting()
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[Path]:
+    """The same for all tests of a module."""
+    yield from _lasting()
+
+
+def _lasting() -> Iterator[Path]:
     path = CHECKOUT / ".cache" / "tests" / uuid4().hex
     path.mkdir(parents=True)
     yield path

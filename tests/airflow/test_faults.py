@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
 import time
@@ -44,14 +43,6 @@ IMPATIENT = {
 RULES = ("scheduler", "supervisor", "database", "cleared")
 LIMIT = 420.0
 DONE = ("success", "failed", "skipped")
-
-
-@pytest.fixture(scope="module")
-def root() -> Iterator[Path]:
-    path = CHECKOUT / ".cache" / "tests" / uuid4().hex
-    path.mkdir(parents=True)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
@@ -63,14 +62,6 @@ def proved(flow: Flow, *more: str) -> Proof:
         call = ["prove", flow.name, *places, "--master", "local[2]", "--json", "--keep", *more]
         told = CliRunner().invoke(app, call)
     return Proof(flow, told, found)
-
-
-@pytest.fixture(scope="module")
-def root() -> Iterator[Path]:
-    path = CHECKOUT / ".cache" / "tests" / uuid4().hex
-    path.mkdir(parents=True)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
