@@ -16,6 +16,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.core.digests import Digest
 from floodmark.core.upserts import Effect
@@ -61,7 +62,7 @@ class Appending:
 
     def _written(self, frame: DataFrame, digesting: Digesting) -> Digest:
         taken = Observation()
-        rows = digesting.hashed(frame).observe(taken, *digesting.measures())
+        rows = digesting.hashed(frame).observe(taken, *map(F.expr, digesting.measures()))
         self._files = self._txn.writeFiles(digesting.without(rows)._jdf)
         return digesting.digest(taken.get)
 

@@ -42,6 +42,7 @@ REASONS = {
 NO_LIMIT = (1 << 63) - 1
 ROW = 400  # characters of a row in a message
 TIME, KEEP = "_floodmark_time", "_floodmark_keep"  # structs with what was tried
+ERROR = "_floodmark_error"  # the number of what raised
 
 
 @dataclass(frozen=True)
@@ -158,21 +159,21 @@ def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock:
 def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int | None) -> DataFrame:
     """Rows of a stream's table as those of the rule's frame. `clock`: the epoch's, in microseconds; None: Spark's."""
     mine, checks = shape.streams[name], shape.checks.get(name, NONE)
-    failed = F.lit(None).cast("int")
     if stream.event_time and stream.event_time.expr:
         frame = _with_time_made(frame, stream.event_time, checks, clock)
     else:
         checks = dataclasses.replace(checks, time=None)
     time = micros(stream.event_time.name, time_type(stream, mine)) if stream.event_time else micros("", None)
-    keep = F.expr(f"coalesce({stream.where}\n, false)" if stream.where else "true")
+    keep = f"coalesce({stream.where}\n, false)" if stream.where else "true"
     if checks.where:
         frame = frame.withColumn(KEEP, tried(frame, checks.where))
-        keep = F.coalesce(F.col(f"{KEEP}.v"), F.lit(False))
+        keep = f"coalesce({KEEP}.v, false)"
     if checks:
-        failed = _failed(frame, checks, keep, clock)
+        frame = frame.withColumn(ERROR, _failed(frame, checks, F.expr(keep), clock))
     place = list(shape.streams).index(name)
-    tags = [F.lit(place).alias("_s"), keep.alias("_k"), F.expr(time).alias("_t"), failed.alias("_e")]
-    return frame.select(*tags, *_columns(name, shape))
+    tags = [f"{place} AS _s", f"{keep} AS _k", f"{time} AS _t", f"{ERROR if checks else 'CAST(NULL AS INT)'} AS _e"]
+    own = (f"`{field.name}` AS `{shape.prefix(name)}{field.name}`" for field in mine)
+    return _with_nulls(frame.selectExpr(*tags, *own), name, shape)
 
 
 def _with_time_made(frame: DataFrame, time: EventTime, checks: Checks, clock: int | None) -> DataFrame:
@@ -196,14 +197,22 @@ def _failed(frame: DataFrame, checks: Checks, keep: Column, clock: int | None) -
     return found
 
 
-def _columns(name: str, shape: Shape) -> list[Column]:
-    return [
-        (F.col(f"`{field.name}`") if other == name else F.lit(None).cast(field.dataType)).alias(
-            shape.prefix(other) + field.name
-        )
-        for other, schema in shape.streams.items()
-        for field in schema
-    ]
+def _with_nulls(frame: DataFrame, name: str, shape: Shape) -> DataFrame:
+    """The frame with the other streams' columns, in the order that all have."""
+    if len(shape.streams) == 1:
+        return frame
+    named = {
+        stream: {shape.prefix(stream) + field.name: field.dataType for field in schema}
+        for stream, schema in shape.streams.items()
+    }
+    others = {
+        column: F.lit(None).cast(kind)
+        for stream, kinds in named.items()
+        if stream != name
+        for column, kind in kinds.items()
+    }
+    ordered = (f"`{column}`" for kinds in named.values() for column in kinds)
+    return frame.withColumns(others).selectExpr("_s", "_k", "_t", "_e", *ordered)
 
 
 @dataclass(frozen=True)
@@ -234,7 +243,7 @@ class Batch:
         self.digests: dict[str, Digest] = {}
         self._failed: dict[str, int] = {}
         hashed = reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
-        self._take(hashed.agg(*self._measures()).head())
+        self._take(hashed.selectExpr(*self._measures()).head())
         if rule.on_error == "fail":
             self._refuse_failed()
 
@@ -271,11 +280,11 @@ class Batch:
         cases.append(f"WHEN _e IS NOT NULL THEN {FAILED}")  # a late row is not computed
         return f"CASE {' '.join(cases)} ELSE {FOLDED} END"
 
-    def _measures(self) -> list[Column]:
-        found: list[Column] = []
+    def _measures(self) -> list[str]:
+        found: list[str] = []
         for i in range(len(self.shape.streams)):
-            found += [F.expr(f"count_if(_s = {i} AND _kind = {kind})").alias(f"{KINDS[kind]}{i}") for kind in EVERY]
-            found.append(F.expr(f"max(CASE WHEN _s = {i} AND _kind = {FOLDED} THEN _t END)").alias(f"max{i}"))
+            found += [f"count_if(_s = {i} AND _kind = {kind}) AS {KINDS[kind]}{i}" for kind in EVERY]
+            found.append(f"max(CASE WHEN _s = {i} AND _kind = {FOLDED} THEN _t END) AS max{i}")
         return found + [measure for digesting in self._digesting for measure in digesting.measures()]
 
     def _take(self, found: Row | None) -> None:
@@ -294,7 +303,7 @@ class Batch:
         for i, (name, rows) in enumerate(self._failed.items()):
             if rows:
                 found = self._frame.where(f"_s = {i} AND _kind = {FAILED}")
-                row = found.select(*self._own(name), self._reason(name).alias("_reason")).head()
+                row = found.withColumn("_reason", self._reason(name)).selectExpr(*self._own(name), "_reason").head()
                 assert row is not None
                 raise InputFault(_failing(self._rule.rule, name, rows, row.asDict()))
 
@@ -310,14 +319,14 @@ class Batch:
         rows = self._frame.where(f"_s = {place}")
         if counts.folded < counts.read:  # else there is nothing to look for again
             rows = rows.where(f"_kind = {FOLDED}")
-        return rows.select(*self._own(name))
+        return rows.selectExpr(*self._own(name))
 
     def set_apart(self, kinds: tuple[int, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
         """Late or dead rows of all streams: their columns and `_epoch`, `_stream`, `_reason`, `_source`."""
         frames = []
         for i, name in enumerate(self.shape.streams):
             rows = self._frame.where(F.expr(f"_s = {i}") & F.col("_kind").isin(*kinds))
-            rows = rows.select(*self._own(name), self._reason(name).alias("_reason"))
+            rows = rows.withColumn("_reason", self._reason(name)).selectExpr(*self._own(name), "_reason")
             frames.append(stamped(rows, epoch, name, offsets[name]))
         return united(frames)
 
@@ -327,9 +336,9 @@ class Batch:
         cases = " ".join(f"WHEN {kind} THEN '{what.get(kind, 'dead')}'" for kind in EVERY)
         frames = []
         for i, name in enumerate(self.shape.streams):
-            told = [F.lit(name).alias("_stream"), F.expr(f"CASE _kind {cases} END").alias("_becomes")]
-            told.append(self._reason(name).alias("_reason"))
-            frames.append(self._frame.where(f"_s = {i}").select(*self._own(name), *told))
+            rows = self._frame.where(f"_s = {i}").withColumn("_reason", self._reason(name))
+            told = (f"'{name}' AS _stream", f"CASE _kind {cases} END AS _becomes", "_reason")
+            frames.append(rows.selectExpr(*self._own(name), *told))
         return united(frames)
 
     def _reason(self, name: str) -> Column:
@@ -337,9 +346,9 @@ class Batch:
         failures = F.array(*map(F.lit, self.shape.checks.get(name, NONE).reasons))
         return F.coalesce(F.expr(f"CASE _kind {cases} END"), F.try_element_at(failures, F.col("_e") + 1))
 
-    def _own(self, name: str) -> list[Column]:
+    def _own(self, name: str) -> list[str]:
         prefix = self.shape.prefix(name)
-        return [F.col(f"`{prefix}{field.name}`").alias(field.name) for field in self.shape.streams[name]]
+        return [f"`{prefix}{field.name}` AS `{field.name}`" for field in self.shape.streams[name]]
 
 
 def stamped(rows: DataFrame, epoch: int, stream: str, source: str) -> DataFrame:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -65,8 +64,8 @@ class Digesting:
         """The frame that `hashed` was given, from the one that it gave."""
         return frame.drop(self.column, *(self._number(i) for i in range(len(self._floats))))
 
-    def measures(self) -> list[Column]:
-        """Aggregates over the frame that `hashed` gives."""
+    def measures(self) -> list[str]:
+        """Aggregates over the frame that `hashed` gives, as SQL."""
         found = [f"count({self.column}) AS {self.column}_rows"]
         for half, bits in (("high", f"shiftrightunsigned({self.column}, 32)"), ("low", f"{self.column} & {LOW}L")):
             found.append(f"sum(({bits}) - {MIDDLE}L) AS {self.column}_{half}")
@@ -75,7 +74,7 @@ class Digesting:
             known = f"nanvl({number}, 0D)"
             found += [f"count({number}) AS {name}_count", f"count_if(isnan({number})) AS {name}_nans"]
             found += [f"sum({known}) AS {name}_sum", f"sum(abs({known})) AS {name}_size"]
-        return [F.expr(measure) for measure in found]
+        return found
 
     def digest(self, found: Mapping[str, Any]) -> Digest:
         """The digest, from the values of the measures by name."""
@@ -85,7 +84,7 @@ class Digesting:
 
     def of(self, frame: DataFrame) -> Digest:
         """The digest of a frame, in a pass of its own."""
-        found = self.hashed(frame).agg(*self.measures()).head()
+        found = self.hashed(frame).selectExpr(*self.measures()).head()
         assert found is not None
         return self.digest(found.asDict())
 

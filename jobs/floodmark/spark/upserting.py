@@ -71,7 +71,8 @@ class Upserting(Appending):
         kind = rows.schema["row"].dataType
         assert isinstance(kind, StructType)
         digesting = Digesting(kind, before="row.`")
-        found = _only(digesting.hashed(rows).agg(*measures, *digesting.measures(), *self._extremes(rows))).asDict()
+        measures += [*map(F.expr, digesting.measures()), *self._extremes(rows)]
+        found = _only(digesting.hashed(rows).agg(*measures)).asDict()
         self.results = digesting.digest(found)
         if self._upsert.newest is None and found["keys"] and found["times"] > 1:
             raise InputFault(
