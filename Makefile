@@ -29,8 +29,9 @@ demo: setup ## real flights, the real scheduler, a killed run and its recovery; 
 up: setup ## the demo's Airflow, started to stay; prints the address of its UI and the login
 	$(PY) scripts/up.py
 
+# Two files of tests side by side, the long ones first; a file's tests share what they set up, such as a Spark session.
 test: check ## all checks and all tests: what CI runs
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/recovery tests/airflow tests/spark tests/unit
 
 test-unit: setup ## the unit tests alone: seconds, without Spark or Airflow
 	$(PY) -m pytest tests/unit

@@ -13,7 +13,7 @@ sys.path.insert(0, str(CHECKOUT / "scripts"))
 
 import airflow_env  # noqa: E402 - found through the line above
 
-FOLDER = CHECKOUT / ".cache" / "airflow-tests"
+FOLDER = CHECKOUT / ".cache" / f"airflow-tests-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
 FOLDER.mkdir(parents=True, exist_ok=True)
 for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
     del os.environ[name]
