@@ -19,14 +19,14 @@ from support.flow import HOPPING, OVER, SESSIONS, TUMBLING, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.cli.openwindows import open_windows
-from floodmark.cli.output import iso
 from floodmark.cli.stopping import Stopping
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import DeltaOffset, Entry
 from floodmark.core.records import Commit, Counts, Intent, Lost
 from floodmark.errors import RunFailed
 from floodmark.ledger.ledger import Ledger
+from floodmark.views.formats import iso
+from floodmark.views.openwindows import open_windows
 
 CHECKOUT = Path(__file__).parents[2]
 MINUTE = 60_000_000

@@ -9,10 +9,6 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.cli.kept import state_tables
-from floodmark.cli.openwindows import OpenWindows, open_windows, state_table
-from floodmark.cli.output import iso, size
-from floodmark.cli.waiting import Waiting, waiting
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
 from floodmark.core.delivery import SinkDelivery, delivery
@@ -25,6 +21,10 @@ from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.tables import values_of
+from floodmark.views.formats import iso, size
+from floodmark.views.kept import state_tables
+from floodmark.views.openwindows import OpenWindows, open_windows, state_table
+from floodmark.views.waiting import Waiting, waiting
 
 TOTALS = ("read", "filtered", "folded", "late", "dead", "rejected", "lost", "output")
 
