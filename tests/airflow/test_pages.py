@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from support.byhand import begun, folded, intent, set_apart
 from support.flow import Flow
 
@@ -200,6 +203,35 @@ def test_a_name_that_is_no_rule_is_not_found(ask: Callable[..., Any], place: Pat
         answer = ask(path)
         assert answer.status_code == 404, path
         assert SCRIPT not in answer.text
+
+
+ANY = st.text(max_size=40).map(lambda text: quote(text.encode("utf-8", "surrogatepass"), safe="")) | st.binary(
+    max_size=20
+).map(lambda raw: "".join(f"%{byte:02x}" for byte in raw))
+NAMES = ANY | st.sampled_from(
+    ["rule.counted", "rule.bad", "rule.", "counted", "charts.js", "vendor", quote(SCRIPT, safe="")]
+)
+PARTS = st.sampled_from(["", "/", "/rows", "/audit", "/history.json", "//", "/rows/more"])
+QUERIES = st.lists(
+    st.tuples(st.sampled_from(["upto", "generation", "dag_id", "find"]), ANY | st.integers().map(str)), max_size=3
+)
+FUZZED = st.tuples(st.sampled_from(["dags/", "static/", "", "dags/rule."]), NAMES, PARTS, QUERIES)
+
+
+@given(FUZZED)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_address_is_ever_a_fault_of_ours(ask: Callable[..., Any], place: Path, drawn: Any) -> None:
+    if not (place / "home" / "counted").exists():
+        ran(place)
+        (place / "rules" / "bad.yaml").write_text(f"rule: '{SCRIPT}'\n")
+    folder, name, part, query = drawn
+    assume("%0a" not in name.lower())  # Starlette mounts nothing below an address of two lines
+    path = f"{folder}{name}{part}?" + "&".join(f"{key}={value}" for key, value in query)
+    found = ask(path)
+    assert found.status_code in (200, 404, 422)
+    assert "<script>alert" not in found.text
+    assert "default-src 'none'" in found.headers["content-security-policy"]
+    assert ask(path, None).status_code == 401
 
 
 def test_numbers_that_are_none_are_refused(ask: Callable[..., Any], place: Path) -> None:
