@@ -32,6 +32,7 @@ PATIENCE = 0.6  # seconds that a page waits for facts; what is not there by then
 ELSEWHERE = 15  # seconds for which is believed what a table on no local file system said
 SAMPLE = 50  # rows of a late or dead table
 FINDINGS = 50  # of an audit
+RECENT = 60  # seconds for which an audit counts as made just now
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,14 @@ class Facts:
         return dict(zip(kinds, self._depths.ask([self._apart(rule, kind) for kind in kinds], PATIENCE), strict=True))
 
     def audited(self, rule: Rule, *, begin: bool) -> tuple[Got, bool]:
-        """What was Audited, and whether nothing has changed since; made anew only where it is asked for."""
+        """What was Audited, and whether nothing has changed since; made anew only where it is asked for.
+
+        A rule that is at work changes while it is audited: who asks again gets what was found, no new audit.
+        """
         wanted = self._audit(rule)
-        found = self._audits.ask([wanted], PATIENCE)[0] if begin else self._audits.peek(wanted)
+        found, fresh = self._audits.peek(wanted), self._audits.is_fresh(wanted)
+        if begin and not fresh and not (found.value and time.time() - found.value.at < RECENT):
+            [found] = self._audits.ask([wanted], PATIENCE)
         return found, self._audits.is_fresh(wanted)
 
     def holder(self, rule: Rule) -> str | None:

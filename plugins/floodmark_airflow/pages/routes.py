@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
@@ -22,6 +23,7 @@ from floodmark_airflow.pages.assets import page, static_files
 from floodmark_airflow.pages.condition import Condition, condition
 from floodmark_airflow.pages.epochrows import EpochPage, epoch_page
 from floodmark_airflow.pages.facts import Facts, dags_of, glance_of
+from floodmark_airflow.pages.shelf import Got
 
 OfRuns = Annotated[str, Depends(access.of_dag(RUN))]
 OfLogs = Annotated[str, Depends(access.of_dag(LOGS))]
@@ -80,7 +82,9 @@ def _told(fault: AnyHTTPException) -> str:
 def _plain(request: Request, code: int, words: str, headers: Any = None) -> Response:
     if request.url.path.endswith(".json"):
         return JSONResponse({"error": words}, code, headers)
-    return HTMLResponse(page("plain.html", code=code, words=words, root=_root(request)), code, headers)
+    return HTMLResponse(
+        page("plain.html", code=code, words=words, root=_root(request), **_freshness(())), code, headers
+    )
 
 
 def _root(request: Request) -> str:
@@ -105,8 +109,8 @@ class Pages:
         allowed = access.allowed_dags(user)
         lines = self._lines({dag: rule for dag, rule in rules.items() if dag in allowed})
         bad = [broken[dag] for dag in sorted(broken) if dag in allowed]
-        pending = any(line["got"].pending for line in lines)
-        return HTMLResponse(page("rules.html", root="", lines=lines, broken=bad, fault=fault, pending=pending))
+        of = _freshness(line["got"] for line in lines)
+        return HTMLResponse(page("rules.html", root="", lines=lines, broken=bad, fault=fault, **of))
 
     def _lines(self, rules: dict[str, Rule]) -> list[dict[str, Any]]:
         """One for each rule; those that need a look come first."""
@@ -117,7 +121,7 @@ class Pages:
         ]
         return sorted(lines, key=lambda line: (line["condition"].rank, line["dag"]))
 
-    def _seen(self, rule: Rule, got: Any, dag: DagFacts) -> dict[str, Any]:
+    def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
         seen, holder = glance_of(got), self._facts.holder(rule)
         found: Condition = condition(got, seen, dag, holder)
         return {"seen": seen, "airflow": dag, "holder": holder, "condition": found}
@@ -126,7 +130,7 @@ class Pages:
         """One rule in depth."""
         rule = self._known(dag_id)
         if isinstance(rule, tuple):
-            return HTMLResponse(page("broken.html", root="../", file=rule[0], reason=rule[1]))
+            return HTMLResponse(page("broken.html", root="../", file=rule[0], reason=rule[1], **_freshness(())))
         got, history, waits, plan = self._facts.depth(rule)
         dag = access.facts_of([dag_id]).get(dag_id, DagFacts())
         line = self._seen(rule, got, dag)
@@ -148,7 +152,7 @@ class Pages:
                 behind=[behind(name, lag) for name, lag in seen.lag.items()],
                 epochs=self._epochs(rule, seen.head, generation, upto),
                 code=access.may(user, dag_id, CODE),
-                pending=any(one.pending for one in (got, history, waits, plan)),
+                **_freshness((got, history, waits, plan)),
             )
         )
 
@@ -182,15 +186,15 @@ class Pages:
         """A sample of its late and of its dead rows."""
         rule = self._rule(dag_id)
         found = self._facts.apart(rule)
-        pending = any(got.pending for got in found.values())
-        return HTMLResponse(page("rows.html", root="../../", dag=dag_id, rule=rule, apart=found, pending=pending))
+        of = _freshness(found.values())
+        return HTMLResponse(page("rows.html", root="../../", dag=dag_id, rule=rule, apart=found, **of))
 
     def audit(self, dag_id: OfRuns) -> HTMLResponse:
         """Its certificate, made now where it is not of now."""
         rule = self._rule(dag_id)
         got, fresh = self._facts.audited(rule, begin=True)
-        values = {"dag": dag_id, "rule": rule, "got": got, "fresh": fresh, "pending": got.pending}
-        return HTMLResponse(page("audit.html", root="../../", **values))
+        values = {"dag": dag_id, "rule": rule, "got": got, "fresh": fresh}
+        return HTMLResponse(page("audit.html", root="../../", **values, missing=got.pending, stale=False))
 
     def _rule(self, dag_id: str) -> Rule:
         found = self._known(dag_id)
@@ -208,6 +212,12 @@ class Pages:
         if found is None:
             raise HTTPException(404, "This DAG is none of Floodmark's rules.")
         return found
+
+
+def _freshness(found: Iterable[Got]) -> dict[str, bool]:
+    """Whether a page lacks what is being read, so that it has to come again; and whether some of it is old."""
+    found = list(found)
+    return {"missing": any(one.missing for one in found), "stale": any(one.pending for one in found)}
 
 
 def _of_history(past: History | None, head: Any) -> dict[str, Any]:

@@ -42,6 +42,11 @@ class Got:
     pending: bool = False
     fault: str | None = None
 
+    @property
+    def missing(self) -> bool:
+        """Whether there is nothing to tell yet."""
+        return self.pending and self.value is None and self.fault is None
+
 
 @dataclass(frozen=True)
 class _Kept:
@@ -75,20 +80,23 @@ class Shelf:
         return Got(kept.got.value, pending, kept.got.fault) if kept else Got(pending=pending)
 
     def is_fresh(self, wanted: Wanted) -> bool:
+        """Whether what is kept was read from the places as they are now."""
         with self._lock:
             kept = self._kept.get(wanted.key)
-        return kept is not None and kept.stamp is not None and kept.stamp == _stamp(wanted, kept.got.value)
+        return _is_fresh(wanted, kept)
 
     def _fetch(self, wanted: Wanted) -> Future[None] | None:
         """The gathering of what is not fresh; None where it is."""
-        fresh = self.is_fresh(wanted)
         with self._lock:
-            if wanted.key in self._kept:
+            kept, coming = self._kept.get(wanted.key), self._coming.get(wanted.key)
+            if kept is not None:
                 self._kept.move_to_end(wanted.key)
-            if fresh or wanted.key in self._coming:
-                return self._coming.get(wanted.key)
-            future = self._coming[wanted.key] = self._pool.submit(self._gather, wanted)
-            return future
+        if coming is not None or _is_fresh(wanted, kept):
+            return coming
+        with self._lock:
+            if wanted.key not in self._coming and self._kept.get(wanted.key) is kept:  # nobody else was quicker
+                self._coming[wanted.key] = self._pool.submit(self._gather, wanted)
+            return self._coming.get(wanted.key)
 
     def _gather(self, wanted: Wanted) -> None:
         before, begun = self.peek(wanted).value, time.time_ns()
@@ -108,6 +116,10 @@ class Shelf:
                 self._coming.pop(wanted.key, None)
                 while len(self._kept) > self._size:
                     self._kept.popitem(last=False)
+
+
+def _is_fresh(wanted: Wanted, kept: _Kept | None) -> bool:
+    return kept is not None and kept.stamp is not None and kept.stamp == _stamp(wanted, kept.got.value)
 
 
 def _stamp(wanted: Wanted, value: Any) -> tuple[Any, list[Place]]:
