@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 from floodmark_airflow import settings
@@ -29,6 +31,7 @@ class Web:
 
     def __init__(self) -> None:
         self._app: Any = None
+        self._one_at_a_time = threading.Lock()
 
     async def __call__(
         self,
@@ -42,13 +45,19 @@ class Web:
                 message["headers"] = known + [(name.encode(), value.encode()) for name, value in HEADERS.items()]
             await send(message)
 
-        await self.app()(scope, receive, guarded)
+        made = self._app or await asyncio.to_thread(self.app)  # imports take seconds: others are served meanwhile
+        await made(scope, receive, guarded)
 
     def app(self) -> Any:
         """The FastAPI application."""
-        if self._app is None:
-            from floodmark_airflow.pages.facts import Facts
-            from floodmark_airflow.pages.routes import application
+        with self._one_at_a_time:
+            if self._app is None:
+                self._app = self._made()
+            return self._app
 
-            self._app = application(Facts(settings.rules_folder(), settings.home_folder()))
-        return self._app
+    @staticmethod
+    def _made() -> Any:
+        from floodmark_airflow.pages.facts import Facts
+        from floodmark_airflow.pages.routes import application
+
+        return application(Facts(settings.rules_folder(), settings.home_folder()))
