@@ -434,6 +434,20 @@ def test_no_rules_no_folder_and_other_dags(ask: Callable[..., Any], rules: Path)
     assert ask("dags/rule.one").status_code == 404
 
 
+def test_airflow_has_the_page_in_its_navigation_and_the_tab_on_each_dag(web: Any) -> None:
+    from starlette.testclient import TestClient
+
+    client = TestClient(web[1], headers={"Authorization": f"Bearer {token('ADMIN')}"})
+    assert client.get("/api/v2/plugins/importErrors").json()["import_errors"] == []
+    plugins = client.get("/api/v2/plugins").json()["plugins"]
+    views = next(one["external_views"] for one in plugins if one["name"] == "floodmark")
+    assert [(view["destination"], view["href"]) for view in views] == [
+        ("nav", "floodmark/"),
+        ("dag", "floodmark/dags/{DAG_ID}"),
+    ]
+    assert len({view["url_route"] for view in views}) == 2
+
+
 def test_loading_the_plugin_loads_nothing_heavy() -> None:
     heavy = "fastapi jinja2 deltalake pyarrow pyspark sqlglot"
     text = f"import sys, floodmark_airflow.pages.web; print(set(sys.modules) & set('{heavy}'.split()))"
