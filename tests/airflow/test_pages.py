@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from html import unescape
@@ -432,6 +433,22 @@ def test_no_rules_no_folder_and_other_dags(ask: Callable[..., Any], rules: Path)
     rules.rmdir()
     assert "expected a folder of rule files" in settled(ask)
     assert ask("dags/rule.one").status_code == 404
+
+
+def test_rule_files_that_take_long_to_read_hold_nobody_up(
+    ask: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from floodmark_airflow.pages import facts
+
+    go = threading.Event()
+    read = facts.RuleFiles.catalog
+    monkeypatch.setattr(facts.RuleFiles, "catalog", lambda self: go.wait(60) and read(self))
+    ran(place)
+    page, rule = ask(), ask("dags/rule.counted")
+    assert (page.status_code, rule.status_code) == (200, 503)
+    assert 'http-equiv="refresh"' in page.text and 'http-equiv="refresh"' in rule.text
+    go.set()
+    assert "counted" in settled(ask, "dags/rule.counted")
 
 
 def test_airflow_has_the_page_in_its_navigation_and_the_tab_on_each_dag(web: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,12 +68,23 @@ class Facts:
     def __init__(self, rules: Path, home: Path, env: Mapping[str, str] = os.environ):
         self.home, self._rules = home, rules
         self._files = RuleFiles(rules, env)
+        self._reader = ThreadPoolExecutor(1, "floodmark-rules")
+        self._reading: Future[Catalog] | None = None
+        self._one_at_a_time = threading.Lock()
         self._glances = Shelf(2000, 2, "glances")
         self._depths = Shelf(40, 2, "depths")  # a history of 10,000 epochs has some MB
         self._audits = Shelf(200, 1, "audits")
 
-    def catalog(self) -> Catalog:
-        return self._files.catalog()
+    def catalog(self) -> Catalog | None:
+        """The rules as their files say now; None while many are read for the first time. Raises Refused."""
+        with self._one_at_a_time:
+            if self._reading is None or self._reading.done():
+                self._reading = self._reader.submit(self._files.catalog)
+            reading = self._reading
+        try:
+            return reading.result(PATIENCE)
+        except TimeoutError:
+            return None
 
     def glances(self, rules: Iterable[Rule]) -> list[Got]:
         """A Glance for each rule."""

@@ -30,6 +30,7 @@ OfLogs = Annotated[str, Depends(access.of_dag(LOGS))]
 Number = Annotated[int | None, Query(ge=0, le=10**12)]
 WORDS = {401: "Sign in to Airflow to see this page.", 403: "Your Airflow account may not see this page."}
 UNKNOWN = "There is no such page."
+READING = "The rule files are being read; the page comes again."
 
 
 def application(facts: Facts) -> FastAPI:
@@ -82,9 +83,8 @@ def _told(fault: AnyHTTPException) -> str:
 def _plain(request: Request, code: int, words: str, headers: Any = None) -> Response:
     if request.url.path.endswith(".json"):
         return JSONResponse({"error": words}, code, headers)
-    return HTMLResponse(
-        page("plain.html", code=code, words=words, root=_root(request), **_freshness(())), code, headers
-    )
+    of = {"missing": words == READING, "stale": False}
+    return HTMLResponse(page("plain.html", code=code, words=words, root=_root(request), **of), code, headers)
 
 
 def _root(request: Request) -> str:
@@ -105,11 +105,13 @@ class Pages:
             catalog, fault = self._facts.catalog(), None
         except Refused as refusal:
             catalog, fault = Catalog(), str(refusal)
-        rules, broken = dags_of(catalog)
+        rules, broken = dags_of(catalog or Catalog())
         allowed = access.allowed_dags(user)
         lines = self._lines({dag: rule for dag, rule in rules.items() if dag in allowed})
         bad = [broken[dag] for dag in sorted(broken) if dag in allowed]
         of = _freshness(line["got"] for line in lines)
+        if catalog is None:
+            of["missing"] = True
         return HTMLResponse(page("rules.html", root="", lines=lines, broken=bad, fault=fault, **of))
 
     def _lines(self, rules: dict[str, Rule]) -> list[dict[str, Any]]:
@@ -205,9 +207,12 @@ class Pages:
     def _known(self, dag_id: str) -> Rule | tuple[str, str]:
         """The rule of a DAG, or file and reason where that cannot be used. 404 where it is no rule's DAG."""
         try:
-            rules, broken = dags_of(self._facts.catalog())
+            catalog = self._facts.catalog()
         except Refused as refusal:
             raise HTTPException(404, str(refusal)) from refusal
+        if catalog is None:
+            raise HTTPException(503, READING, {"Retry-After": "1"})
+        rules, broken = dags_of(catalog)
         found = rules.get(dag_id) or broken.get(dag_id)
         if found is None:
             raise HTTPException(404, "This DAG is none of Floodmark's rules.")
