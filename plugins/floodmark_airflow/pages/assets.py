@@ -78,7 +78,7 @@ def number(value: float | None) -> str:
     """With thin spaces between thousands."""
     if value is None:
         return "-"
-    return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else f"{value:.3g}"
+    return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else f"{value:.2f}"
 
 
 def cell(value: Any) -> str:

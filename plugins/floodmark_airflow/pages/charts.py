@@ -13,8 +13,13 @@ LINES = 24  # of the table that says the same
 
 def buckets(ends: Sequence[End], most: int) -> Iterator[Sequence[End]]:
     """Epochs that follow each other, in at most `most` buckets of one size; the last may have fewer."""
-    size = max(1, -(-len(ends) // most))
+    size = per_point(ends, most)
     return (ends[at : at + size] for at in range(0, len(ends), size))
+
+
+def per_point(ends: Sequence[End], most: int = POINTS) -> int:
+    """How many epochs one bucket has."""
+    return max(1, -(-len(ends) // most))
 
 
 def points(ends: Sequence[End], most: int = POINTS) -> list[dict[str, Any]]:

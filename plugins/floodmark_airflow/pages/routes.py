@@ -126,7 +126,7 @@ class Pages:
     def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
         seen, holder = glance_of(got), self._facts.holder(rule)
         found: Condition = condition(got, seen, dag, holder)
-        return {"seen": seen, "airflow": dag, "holder": holder, "condition": found}
+        return {"seen": seen, "airflow": dag, "holder": holder, "condition": found, "tally": (found.rank, found.word)}
 
     def rule(self, user: GetUserDep, dag_id: OfRuns, upto: Number = None, generation: Number = None) -> HTMLResponse:
         """One rule in depth."""
@@ -229,4 +229,11 @@ def _of_history(past: History | None, head: Any) -> dict[str, Any]:
     """Sums and the table beside the charts, of the newest generation; `generations`: all that have epochs."""
     ends = past.of(head.generation) if past and head else []
     table = charts.points(ends, charts.LINES)
-    return {"sums": sums(ends), "table": table, "ended": len(ends), "generations": past.generations if past else []}
+    each = charts.per_point(ends)
+    return {
+        "sums": sums(ends),
+        "table": table,
+        "ended": len(ends),
+        "each": each,
+        "generations": past.generations if past else [],
+    }

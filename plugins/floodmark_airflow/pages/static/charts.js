@@ -6,8 +6,12 @@
   if (place === null || typeof uPlot === "undefined") return;
   const HEIGHT = 190;
   const utc = (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC");
-  const day = (at) => new Date(at * 1e3).toISOString().slice(0, 10);
   const moment = (at) => (at == null ? "-" : new Date(at * 1e3).toISOString().slice(0, 19).replace("T", " ") + "Z");
+  // Times along an axis: cut to one part where they span less than two days, else to another.
+  const moments = (values, from, to, dayFrom, dayTo) => {
+    const near = values.length > 1 && values.at(-1) - values[0] < 172800;
+    return values.map((at) => (near ? moment(at).slice(from, to) : moment(at).slice(dayFrom, dayTo)));
+  };
   const plain = (value) => (value == null ? "-" : value.toLocaleString("en"));
   const brief = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
   let drawn = [];
@@ -32,10 +36,7 @@
     },
     watermark: {
       lines: [["watermark", "watermark", "--line-1", moment]],
-      axis: (values) => {
-        const within = values.length > 1 && values.at(-1) - values[0] < 172800;
-        return values.map((value) => (within ? moment(value).slice(5, 16) : day(value)));
-      },
+      axis: (values) => moments(values, 5, 16, 0, 10),
       wide: true,
     },
   };
@@ -49,7 +50,7 @@
       tzDate: utc,
       cursor: { sync: { key: "floodmark" }, drag: { x: true, y: false } },
       scales: { y: { range: kind.wide ? undefined : (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-      axes: [axis, { ...axis, size: kind.wide ? 84 : 52, values: (_, values) => kind.axis(values) }],
+      axes: [{ ...axis, values: (_, values) => moments(values, 11, 16, 5, 10) }, { ...axis, size: kind.wide ? 84 : 52, values: (_, values) => kind.axis(values) }],
       series: [
         { label: "until", value: (_, at) => moment(at) },
         ...kind.lines.map(([label, , stroke, value]) => ({
