@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from floodmark.views.formats import iso, size
+from floodmark_airflow.pages.strip import strip
 
 HERE = Path(__file__).parent
 TYPES = {".js": "text/javascript", ".css": "text/css", "": "text/plain"}
@@ -43,7 +44,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(micros=micros, seconds=seconds, stamp=stamp, number=number, bytes=size, cell=cell)
+    made.filters.update(micros=micros, seconds=seconds, stamp=stamp, number=number, bytes=size, cell=cell, strip=strip)
     return made
 
 

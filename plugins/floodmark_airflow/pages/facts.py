@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 from floodmark.audit.certificate import audit
-from floodmark.core.addresses import location
 from floodmark.core.records import Head
 from floodmark.core.rules import Rule
 from floodmark.ledger import tables
@@ -75,27 +76,25 @@ class Facts:
         self._depths = Shelf(40, 2, "depths")  # a history of 10,000 epochs has some MB
         self._audits = Shelf(200, 1, "audits")
 
-    def catalog(self) -> Catalog | None:
+    def catalog(self, until: float) -> Catalog | None:
         """The rules as their files say now; None while many are read for the first time. Raises Refused."""
         with self._one_at_a_time:
             if self._reading is None or self._reading.done():
                 self._reading = self._reader.submit(self._files.catalog)
             reading = self._reading
         try:
-            return reading.result(PATIENCE)
+            return reading.result(left(until))
         except TimeoutError:
             return None
 
-    def glances(self, rules: Iterable[Rule]) -> list[Got]:
+    def glances(self, rules: Iterable[Rule], until: float) -> list[Got]:
         """A Glance for each rule."""
-        return self._glances.ask(map(self._glance, rules), PATIENCE)
+        return self._glances.ask(map(self._glance, rules), left(until))
 
-    def depth(self, rule: Rule) -> list[Got]:
+    def depth(self, rule: Rule, until: float) -> list[Got]:
         """A rule's Glance, its History, what is Pending of it, and its Plan."""
-        end = time.monotonic() + PATIENCE
-        [seen] = self._glances.ask([self._glance(rule)], PATIENCE)
-        rest = max(0.05, end - time.monotonic())
-        return [seen, *self._depths.ask([self._history(rule), self._waits(rule), self._plan(rule)], rest)]
+        [seen] = self._glances.ask([self._glance(rule)], left(until))
+        return [seen, *self._depths.ask([self._history(rule), self._waits(rule), self._plan(rule)], left(until))]
 
     def history(self, rule: Rule, seconds: float = 30) -> Got:
         [found] = self._depths.ask([self._history(rule)], seconds)
@@ -188,15 +187,28 @@ class Facts:
         return [Path(address) / "_delta_log" for address in (home.ledger, *state)]
 
 
+def patience() -> float:
+    """Until when, on the monotonic clock, a page that begins now waits for facts."""
+    return time.monotonic() + PATIENCE
+
+
+def left(until: float) -> float:
+    """Seconds that are left; never none, for most facts are there at once."""
+    return max(0.05, until - time.monotonic())
+
+
 def glance_of(got: Got) -> Glance:
     """What was seen of a rule; nothing where it has not been seen yet."""
     return got.value if isinstance(got.value, Glance) else Glance(fault=got.fault)
 
 
+@lru_cache(maxsize=10_000)
 def log_of(address: str) -> Path | None:
     """The log of a table on a local file system."""
-    place = location(address)
-    return None if "://" in place else Path(place) / "_delta_log"
+    parsed = urlparse(address)
+    if parsed.scheme == "file":
+        return Path(unquote(parsed.path)) / "_delta_log"
+    return None if "://" in address else Path(address) / "_delta_log"
 
 
 def dags_of(catalog: Catalog) -> tuple[dict[str, Rule], dict[str, tuple[str, str]]]:

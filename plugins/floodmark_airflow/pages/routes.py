@@ -22,7 +22,7 @@ from floodmark_airflow.pages.access import CODE, LOGS, RUN, DagFacts, GetUserDep
 from floodmark_airflow.pages.assets import page, static_files
 from floodmark_airflow.pages.condition import Condition, condition
 from floodmark_airflow.pages.epochrows import EpochPage, epoch_page
-from floodmark_airflow.pages.facts import Facts, dags_of, glance_of
+from floodmark_airflow.pages.facts import Facts, dags_of, glance_of, patience
 from floodmark_airflow.pages.shelf import Got
 
 OfRuns = Annotated[str, Depends(access.of_dag(RUN))]
@@ -101,25 +101,26 @@ class Pages:
 
     def rules(self, user: GetUserDep) -> HTMLResponse:
         """All rules at a glance; of those that the user may see."""
+        until = patience()
         try:
-            catalog, fault = self._facts.catalog(), None
+            catalog, fault = self._facts.catalog(until), None
         except Refused as refusal:
             catalog, fault = Catalog(), str(refusal)
         rules, broken = dags_of(catalog or Catalog())
         allowed = access.allowed_dags(user)
-        lines = self._lines({dag: rule for dag, rule in rules.items() if dag in allowed})
+        lines = self._lines({dag: rule for dag, rule in rules.items() if dag in allowed}, until)
         bad = [broken[dag] for dag in sorted(broken) if dag in allowed]
         of = _freshness(line["got"] for line in lines)
         if catalog is None:
             of["missing"] = True
         return HTMLResponse(page("rules.html", root="", lines=lines, broken=bad, fault=fault, **of))
 
-    def _lines(self, rules: dict[str, Rule]) -> list[dict[str, Any]]:
+    def _lines(self, rules: dict[str, Rule], until: float) -> list[dict[str, Any]]:
         """One for each rule; those that need a look come first."""
         dags = access.facts_of(rules)
         lines = [
             {"dag": dag, "rule": rule, "got": got, **self._seen(rule, got, dags.get(dag, DagFacts()))}
-            for (dag, rule), got in zip(rules.items(), self._facts.glances(rules.values()), strict=True)
+            for (dag, rule), got in zip(rules.items(), self._facts.glances(rules.values(), until), strict=True)
         ]
         return sorted(lines, key=lambda line: (line["condition"].rank, line["dag"]))
 
@@ -130,10 +131,11 @@ class Pages:
 
     def rule(self, user: GetUserDep, dag_id: OfRuns, upto: Number = None, generation: Number = None) -> HTMLResponse:
         """One rule in depth."""
-        rule = self._known(dag_id)
+        until = patience()
+        rule = self._known(dag_id, until)
         if isinstance(rule, tuple):
             return HTMLResponse(page("broken.html", root="../", file=rule[0], reason=rule[1], **_freshness(())))
-        got, history, waits, plan = self._facts.depth(rule)
+        got, history, waits, plan = self._facts.depth(rule, until)
         dag = access.facts_of([dag_id]).get(dag_id, DagFacts())
         line = self._seen(rule, got, dag)
         seen = line["seen"]
@@ -199,15 +201,15 @@ class Pages:
         return HTMLResponse(page("audit.html", root="../../", **values, missing=got.pending, stale=False))
 
     def _rule(self, dag_id: str) -> Rule:
-        found = self._known(dag_id)
+        found = self._known(dag_id, patience())
         if isinstance(found, tuple):
             raise HTTPException(404, f"{found[0]} cannot be used.")
         return found
 
-    def _known(self, dag_id: str) -> Rule | tuple[str, str]:
+    def _known(self, dag_id: str, until: float) -> Rule | tuple[str, str]:
         """The rule of a DAG, or file and reason where that cannot be used. 404 where it is no rule's DAG."""
         try:
-            catalog = self._facts.catalog()
+            catalog = self._facts.catalog(until)
         except Refused as refusal:
             raise HTTPException(404, str(refusal)) from refusal
         if catalog is None:
