@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from croniter import croniter  # type: ignore[import-untyped]
 from floodmark.core.rules import AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
 from floodmark_airflow.assets import asset, outlets
+from floodmark_airflow.naming import broken_dag_id, dag_id
 from floodmark_airflow.operators import BrokenRuleOperator, RuleRunOperator
 from floodmark_airflow.settings import rules_folder
 
@@ -36,10 +35,6 @@ class Catalog:
 
     dags: dict[str, DAG]
     errors: dict[str, str]
-
-
-def dag_id(rule: str) -> str:
-    return f"rule.{rule}"
 
 
 def load_catalog() -> Catalog:
@@ -101,7 +96,7 @@ def build(rule: Rule) -> DAG:
 def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
     """The unscheduled DAG of a rule file that cannot be used; its id is not one of `taken`."""
     with DAG(
-        dag_id(_free_name(Path(file).stem, taken)),
+        broken_dag_id(file, taken),
         description=f"{file} cannot be used",
         doc_md=f"`{file}` cannot be used:\n\n```\n{reason}\n```",
         schedule=None,
@@ -115,14 +110,6 @@ def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
             task_id="run", file=file, reason=reason, retries=0, execution_timeout=RUN_LIMIT, max_active_tis_per_dag=1
         )
     return dag
-
-
-def _free_name(stem: str, taken: set[str]) -> str:
-    """`stem` where it is a valid and free DAG id, else one like it with a mark of its own."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", stem)[:200]
-    if plain == stem and dag_id(plain) not in taken:
-        return plain
-    return f"{plain}-{sha256(stem.encode()).hexdigest()[:6]}"
 
 
 def _schedule(rule: Rule) -> Any:

@@ -38,3 +38,11 @@ def fake_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def metadata() -> None:
+    """Airflow's metadata database, made where there is none."""
+    from airflow.utils.db import initdb
+
+    initdb()

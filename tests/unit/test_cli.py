@@ -15,24 +15,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from support.byhand import begun, folded, intent, keep, set_apart
 from support.flow import HOPPING, OVER, SESSIONS, TUMBLING, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.cli.openwindows import open_windows
-from floodmark.cli.output import iso
 from floodmark.cli.stopping import Stopping
-from floodmark.connectors.registry import sources
-from floodmark.core.entry import DeltaOffset, Entry
-from floodmark.core.records import Commit, Counts, Intent, Lost
+from floodmark.core.records import Counts, Lost
 from floodmark.errors import RunFailed
-from floodmark.ledger.ledger import Ledger
+from floodmark.views.formats import iso
+from floodmark.views.openwindows import open_windows
 
 CHECKOUT = Path(__file__).parents[2]
 MINUTE = 60_000_000
 START = 978_307_200_000_000  # 2001-01-01T00:00:00Z
-APART = [("_epoch", pa.int64()), ("_stream", pa.string()), ("_reason", pa.string()), ("_source", pa.string())]
-ROW = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("k", pa.string())])
 
 
 def call(flow: Flow, *words: str, code: int = 0) -> str:
@@ -52,62 +48,6 @@ def facts(flow: Flow, *words: str, code: int = 0) -> Any:
 
 def _places(flow: Flow) -> dict[str, str]:
     return {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home), "COLUMNS": "200"}
-
-
-def offset(flow: Flow, version: int) -> str:
-    first = DeltaOffset.parse(next(iter(sources(flow.rule()).values())).start())
-    return DeltaOffset(first.table_id, version, -1, False).line()
-
-
-def intent(flow: Flow, version: int, watermark: int | None, top: int, counts: Counts) -> Intent:
-    rule = flow.rule()
-    return Intent(
-        entry=Entry(0, (offset(flow, version),)).text(),
-        watermark_before=None,
-        watermark=watermark,
-        maxima={"events": top},
-        counts={"events": counts},
-        rule=rule.to_json(),
-        rule_hash=rule.hash,
-        zone="UTC",
-        ansi=True,
-    )
-
-
-def commit(of: Intent, output: int = 0) -> Commit:
-    body = {"entry": of.entry, "watermark": of.watermark, "maxima": of.maxima, "counts": of.counts}
-    return Commit(intent=of.digest, output_rows=output, **body)  # type: ignore[arg-type]
-
-
-def begun(flow: Flow) -> Ledger:
-    """A ledger whose first generation stands before version 0 of the source."""
-    flow.arrive([event(1)])
-    flow.write_rule()
-    ledger = Ledger.open(flow.place.ledger, "by hand")
-    columns = {"events": [("at", "timestamp"), ("k", "string")]}
-    entry = Entry(0, (offset(flow, 0),)).text()
-    text = flow.rule().to_json()
-    ledger.begin(1, "token", Commit(entry=entry, watermark=None, maxima={"events": None}, columns=columns, rule=text))
-    return ledger
-
-
-def folded(flow: Flow, ledger: Ledger, version: int, top: int, watermark: int | None) -> None:
-    found = intent(flow, version, watermark, top, Counts(read=3, folded=2, late=1))
-    ledger.intend(found)
-    ledger.commit(commit(found, output=1))
-
-
-def keep(flow: Flow, epoch: int, *seconds: float) -> None:
-    """Rows of the state table, as an epoch writes them."""
-    rows = [{"at": event(at)["at"], "k": "a", "_epoch": epoch} for at in seconds]
-    schema = ROW.append(pa.field("_epoch", pa.int64()))
-    write_deltalake(flow.place.state(1, "events"), pa.Table.from_pylist(rows, schema=schema), mode="append")
-
-
-def set_apart(address: str, *epochs: int) -> None:
-    rows = [{"at": event(0)["at"], "k": "a", "_epoch": e, "_stream": "events", "_reason": "r"} for e in epochs]
-    schema = pa.schema([*ROW, *APART])
-    write_deltalake(address, pa.Table.from_pylist(rows, schema=schema), mode="append")
 
 
 @pytest.fixture

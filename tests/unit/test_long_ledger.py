@@ -10,11 +10,11 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 from test_ledger import RULE, commit, entry, first, intent
 
-from floodmark.cli.epochs import told
 from floodmark.core.digests import Digest
 from floodmark.core.records import Counts, Kind, Row, Written
 from floodmark.ledger import ledger as module
 from floodmark.ledger.ledger import APP, Ledger, LedgerReader, schema
+from floodmark.views.epochs import told
 
 EPOCHS = 10_000
 DIGEST = {"s": Digest(rows=3, high="9" * 20, low="9" * 20)}

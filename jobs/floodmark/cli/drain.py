@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.cli.boundary import exit_code, message
-from floodmark.cli.output import iso
 from floodmark.cli.selection import Selection
 from floodmark.cli.stopping import STOPPED, Stopping
 from floodmark.connectors.news import News, look
@@ -22,15 +21,16 @@ from floodmark.errors import Busy, FloodmarkError, Refused, RunFailed, worst
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
+from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.cli.openwindows import OpenWindows
     from floodmark.cli.working import Working
     from floodmark.core.records import Head
     from floodmark.spark.epoch import EpochReport
     from floodmark.spark.run import RunReport
+    from floodmark.views.openwindows import OpenWindows
 
 MOST_AT_A_TIME = 4  # a small epoch is bound by Delta's commits, not by cores; more rules only share the driver's memory
 
@@ -185,7 +185,7 @@ def _look_back(rule: Rule, root: Path, outcome: Outcome) -> None:
     if outcome.head:
         outcome.zoned = zoned(rule, outcome.head)
         if outcome.epochs and outcome.fault is None:  # an idle run reads no state: it is to cost next to nothing
-            from floodmark.cli.openwindows import open_windows
+            from floodmark.views.openwindows import open_windows
 
             outcome.windows = open_windows(rule, outcome.head, root)
 

@@ -6,12 +6,12 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from floodmark.cli.kept import Kept, kept_in, state_tables
-from floodmark.cli.openwindows import state_table
 from floodmark.core.records import head_at
 from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
+from floodmark.views.kept import Kept, kept_in, state_tables
+from floodmark.views.openwindows import state_table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

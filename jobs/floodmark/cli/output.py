@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # of every JSON document that is printed; docs/reference/json.md says what it holds
 WIDE = 400  # columns of a table that goes into a file or a pipe: never folded
-EPOCH_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def console(*, err: bool = False) -> Console:
@@ -60,23 +58,3 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}"
     return str(value)
-
-
-def iso(at: int | None, zoned: bool = True) -> str | None:
-    """Microseconds since 1970 as ISO 8601: in UTC with a Z, or, for times without a zone, as their clock shows it."""
-    if at is None:
-        return None
-    try:
-        moment = EPOCH_ZERO + timedelta(microseconds=at)
-    except OverflowError:
-        return f"{at} microseconds"
-    return moment.replace(tzinfo=None).isoformat() + ("Z" if zoned else "")
-
-
-def size(count: int) -> str:
-    """Bytes as people read them."""
-    amount, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
-    unit = next(units)
-    while amount >= 1000 and unit != "TB":
-        amount, unit = amount / 1000, next(units)
-    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

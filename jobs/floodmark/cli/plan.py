@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import typer
 
 from floodmark.cli import options, output
+
+if TYPE_CHECKING:
+    from floodmark.core.delivery import SinkDelivery
+    from floodmark.views.planned import Plan
 
 
 def plan(
@@ -17,12 +23,56 @@ def plan(
 
     Example: `floodmark plan departure_delays`
     """
-    from floodmark.cli.planned import planned
     from floodmark.cli.selection import one
+    from floodmark.views.planned import planned
 
     found = planned(one(rules, name), rules, home.absolute())
     if as_json:
         output.document(found.facts())
     else:
-        found.tell()
+        _tell(found)
     raise typer.Exit(0)
+
+
+def _tell(plan: Plan) -> None:
+    """For people."""
+    output.say(f"{plan.rule.rule}: {plan.rule.description}" if plan.rule.description else plan.rule.rule)
+    for stream in plan.streams:
+        output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
+        for key in ("event_time", "lateness", "max_ahead", "idle_after", "where", "start", "distinct"):
+            output.say(f"  {key:<11} {stream[key] or '-'}")
+    for lookup in plan.lookups:
+        output.say(f"\nlookup {lookup['name']}: {lookup['kind']} {lookup['address']}")
+        output.say(f"  rows        {lookup['rows']}")
+    output.say("\nstate")
+    for line in plan.state:
+        output.say(f"  {line}")
+    output.say("\nerrors")
+    for line in plan.errors:
+        output.say(f"  {line}")
+    output.say("\ndelivery")
+    for sink, how in zip(plan.delivery, plan.sinks, strict=True):
+        _tell_delivery(sink, how["rows"])
+    output.say()
+    output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.origin) for s in plan.settings])
+    for name, origin in plan.environment.items():
+        output.say(f"${{{name}}}: {origin}")
+    output.say(f"\nnext run: {plan.next_run}")
+
+
+def _tell_delivery(sink: SinkDelivery, rows: str) -> None:
+    output.say(f"  {sink.sink}: {sink.delivery}")
+    output.say(f"    rows {rows}")
+    output.say(
+        f"    source {sink.source}, rule {sink.rule}, sink {sink.sink_capability}; the weakest is the {sink.weakest}"
+    )
+    if sink.fix:
+        output.say(f"    to do better: {sink.fix}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={one}" for key, one in value.items()) or "none"
+    return "none" if value is None else str(value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
-from floodmark.cli.output import iso
+from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Rule

@@ -171,11 +171,11 @@ def _matrix(rule: Rule, wish: Wish, scratch: Scratch, teller: Teller) -> Matrix:
 
 def _open(scratch: Scratch) -> str:
     """What the undisturbed run waits for."""
-    from floodmark.cli.openwindows import open_windows
-    from floodmark.cli.waiting import waiting
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
     from floodmark.proving.cases import REFERENCE
+    from floodmark.views.openwindows import open_windows
+    from floodmark.views.waiting import waiting
 
     rule = scratch.rule(REFERENCE)
     ledger = LedgerReader.load(Home(scratch.home, REFERENCE).ledger)

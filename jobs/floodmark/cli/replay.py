@@ -71,10 +71,10 @@ def replay(
 
 def _left(ledger: LedgerReader, root: Path, name: str) -> bool:
     """Whether there may be dead rows that no replay has read; without Spark, so without looking at any `--where`."""
-    from floodmark.cli.tablerows import committed
     from floodmark.core.replays import replayed_in
     from floodmark.ledger.home import Home
     from floodmark.ledger.tables import open_table, query
+    from floodmark.views.tablerows import committed
 
     head, table = ledger.head, open_table(Home(root, name).dead)
     if head is None or head.open is not None or table is None:
@@ -91,9 +91,9 @@ def _nothing(name: str, epoch: int, as_json: bool) -> None:
 
 
 def _rehearsed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, as_json: bool) -> None:
-    from floodmark.cli.tablerows import plain
     from floodmark.core.records import total
     from floodmark.spark.rehearsal import rehearse
+    from floodmark.views.tablerows import plain
 
     found = _in_spark(rule, master, lambda session: rehearse(session, rule, root, head, wanted, SHOWN))
     counts = total(found.counts).model_dump()

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
-from floodmark.cli.tablerows import plain
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule
     from floodmark.ledger.ledger import LedgerReader
@@ -45,7 +42,7 @@ def state(
     if rule.process is None and not rule.query.stateful:
         return _nothing_kept(rule, as_json)
     from floodmark.cli.earlier import kept_at
-    from floodmark.cli.kept import kept, shown
+    from floodmark.views.kept import kept, shown
 
     at, root = head.epoch if epoch is None else epoch, home.absolute()
     now = kept(rule, head, root) if at == head.epoch else kept_at(ledger, root, at)
@@ -89,18 +86,10 @@ def dead(
 
 
 def _set_apart(kind: str, name: str, limit: int, folder: Path, root: Path, as_json: bool) -> None:
-    from floodmark.cli.tablerows import committed
-    from floodmark.ledger import tables
-    from floodmark.ledger.home import Home
+    from floodmark.views.setapart import set_apart
 
     rule, _, head = begun(folder, root, name)
-    home = Home(root, name)
-    table = tables.open_table({"late": home.late, "dead": home.dead}[kind])
-    count, rows = (0, list[dict[str, Any]]()) if table is None else _first(table, committed(head), limit, "DESC")
-    if kind == "dead" and head.replays:
-        from floodmark.core.replays import replayed_in
-
-        rows = [{**row, "_replayed": replayed_in(row, head.replays)} for row in rows]
+    count, rows = set_apart(kind, name, head, root, limit)
     if as_json:
         return output.document({"rule": name, "epoch": head.epoch, "rows": count, "shown": rows})
     dropped = "; `late: drop`: they are counted, not kept" if (kind, rule.late) == ("late", "drop") else ""
@@ -124,15 +113,6 @@ def _nothing_kept(rule: Rule, as_json: bool) -> None:
     if as_json:
         return output.document({"rule": rule.rule, "epoch": None, "streams": {}})
     output.say(f"{rule.rule}: its SQL is stateless, so nothing is kept")
-
-
-def _first(table: DeltaTable, condition: str, limit: int, order: str = "ASC") -> tuple[int, Found]:
-    """How many rows there are, and the first of them in the order of their epochs."""
-    from floodmark.ledger.tables import query
-
-    count = query(table, f"SELECT count(*) AS rows FROM t WHERE {condition}")[0]["rows"]  # noqa: S608 - it is ours
-    rows = query(table, f"SELECT * FROM t WHERE {condition} ORDER BY _epoch {order} LIMIT {limit}")  # noqa: S608
-    return count, [{key: plain(value) for key, value in row.items()} for row in rows]
 
 
 def _print(rows: Found, title: str) -> None:

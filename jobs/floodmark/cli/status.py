@@ -25,7 +25,7 @@ def status(
     Example: `floodmark status`, `floodmark status departure_delays --json`
     """
     from floodmark.cli.selection import load
-    from floodmark.cli.standing import Standing, standing
+    from floodmark.views.standing import Standing, standing
 
     known = load(rules)
     wanted = list(dict.fromkeys(names)) if names else known.names()

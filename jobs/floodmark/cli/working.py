@@ -13,6 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.text import Text
 
 from floodmark.cli import output
+from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
     from floodmark.spark.epoch import EpochReport
@@ -65,7 +66,7 @@ def line(epoch: EpochReport, zoned: bool) -> str:
     """One committed epoch in one line."""
     again = f" (attempt {epoch.attempt})" if epoch.attempt > 1 else ""
     apart = "".join(f", {count} {word}" for word, count in (("late", epoch.late), ("dead", epoch.dead)) if count)
-    mark = f", watermark {output.iso(epoch.watermark, zoned)}" if epoch.watermark is not None else ""
+    mark = f", watermark {iso(epoch.watermark, zoned)}" if epoch.watermark is not None else ""
     return (
         f"{epoch.rule}: epoch {epoch.epoch}{again} committed: {epoch.read} read, {epoch.folded} folded{apart}, "
         f"{epoch.output} out{mark}, {epoch.seconds:.1f} s"

@@ -254,12 +254,14 @@ def follow(head: Head | None, row: Row) -> Head:
     return _fold(head, row)
 
 
-def check_chained(rows: Sequence[Row]) -> None:
-    """Raise LedgerBroken unless these are all rows of a ledger from the first on, each as it was written."""
-    seq, before = 0, ""
-    for row in rows:
-        _check_row(row, seq + 1, before)
-        seq, before = row.seq, row.hash
+def check_chained(rows: Sequence[Row], first: int = 1, before: str = "") -> None:
+    """Raise LedgerBroken unless these are the rows of a ledger from number `first` on, each as it was written.
+
+    `before`: hash of the row before.
+    """
+    for seq, row in enumerate(rows, first):
+        _check_row(row, seq, before)
+        before = row.hash
 
 
 def remembered(head: Head) -> str:

@@ -90,6 +90,17 @@ class LedgerReader:
         self._check_newest(rows[-1].seq if rows else 0)
         return rows
 
+    def newest(self, count: int) -> list[Row]:
+        """The newest `count` rows, the oldest first, chained up to the head. Raises LedgerBroken."""
+        if self.head is None:
+            return []
+        first = max(1, self.head.seq - count + 1)
+        rows = _read(self._table, first)
+        check_chained(rows, first, rows[0].prev if rows and first > 1 else "")
+        if (rows[-1].hash if rows else "") != self.head.hash:
+            raise LedgerBroken(f"the ledger {self.address}: its newest rows are not those of its head; {RESTORE}")
+        return rows
+
     def _read_head(self) -> Head | None:
         """From the remembered head on, if the ledger still has that row; else from all rows."""
         known = _recall(self.address)

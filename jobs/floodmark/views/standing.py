@@ -9,14 +9,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.cli.kept import state_tables
-from floodmark.cli.openwindows import OpenWindows, open_windows, state_table
-from floodmark.cli.output import iso, size
-from floodmark.cli.waiting import Waiting, waiting
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
 from floodmark.core.delivery import SinkDelivery, delivery
-from floodmark.core.records import Counts, Head, Row
+from floodmark.core.records import Head, Row
 from floodmark.core.rules import Rule
 from floodmark.core.watermark import holding
 from floodmark.core.zones import zoned
@@ -25,8 +21,11 @@ from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.tables import values_of
-
-TOTALS = ("read", "filtered", "folded", "late", "dead", "rejected", "lost", "output")
+from floodmark.views.formats import iso, size
+from floodmark.views.history import SUMS, counts_of
+from floodmark.views.kept import state_tables
+from floodmark.views.openwindows import OpenWindows, open_windows, state_table
+from floodmark.views.waiting import Waiting, waiting
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Standing:
             ),
             ("open", self._open()),
             ("held by", self.holder),
-            *(("behind", _behind(name, lag)) for name, lag in self.lag.items()),
+            *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
             ("rows", self._totals()),
             ("lost", f"epochs {', '.join(map(str, self.head.lost))} (qos 0)" if self.head and self.head.lost else None),
             *(
@@ -132,7 +131,7 @@ class Standing:
         return f"epoch {self.head.epoch + 1} is open (attempt {self.head.attempt}); the next run finishes it"
 
     def _totals(self) -> str | None:
-        found = [f"{self.totals[name]} {name}" for name in TOTALS if self.totals.get(name)]
+        found = [f"{self.totals[name]} {name}" for name in SUMS if self.totals.get(name)]
         return ", ".join(found) or None
 
 
@@ -146,14 +145,14 @@ def standing(rule: Rule, root: Path) -> Standing:
         return Standing(
             rule.rule,
             head=head,
-            newest=_newest(rows),
+            newest=newest_end(rows),
             holder=holder_text(home.lock) if holder_pid(home.lock) is not None else None,
-            lag=_lag(rule, head),
+            lag=lag_by_stream(rule, head),
             totals=_totals(rows, head),
-            state=_state(rule, head, root),
+            state=state_sizes(rule, head, root),
             windows=open_windows(rule, head, root) if head else None,
             waiting=waiting(rule, head, root) if head else None,
-            excused=_excused(rule, head) if head else {},
+            excused=excused(rule, head) if head else {},
             delivery=delivery(rule, head.kept_output if head else False),
             zoned=zoned(rule, head),
         )
@@ -161,16 +160,19 @@ def standing(rule: Rule, root: Path) -> Standing:
         return Standing(rule.rule, fault=fault)
 
 
-def _excused(rule: Rule, head: Head) -> dict[str, int]:
+def excused(rule: Rule, head: Head) -> dict[str, int]:
+    """The streams that the watermark does not wait for, and the recorded clock since when they are silent."""
     waited_for = holding(rule, head.heard, head.entry.clock_ms * 1000)
     return {name: at for name, at in head.heard.items() if name not in waited_for}
 
 
-def _newest(rows: list[Row]) -> Row | None:
+def newest_end(rows: list[Row]) -> Row | None:
+    """The newest row that ended an epoch."""
     return next((row for row in reversed(rows) if row.kind in ("commit", "lost")), None)
 
 
-def _lag(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
+def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
+    """How far each stream is behind its source, or why that cannot be told."""
     found: dict[str, Lag | str] = {}
     lines = head.entry.offsets if head else ()
     for (name, source), line in zip(sources(rule).items(), lines, strict=False):
@@ -184,25 +186,17 @@ def _lag(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
 
 def _totals(rows: list[Row], head: Head | None) -> dict[str, int]:
     """Counts over the epochs of the newest generation."""
-    found = dict.fromkeys(TOTALS, 0)
+    found = dict.fromkeys(SUMS, 0)
     for row in rows:
         if head is None or row.generation != head.generation or row.kind not in ("commit", "lost"):
             continue
-        for name, count in _counts(row).items():
+        for name, count in counts_of(row.kind, json.loads(row.body)).items():
             found[name] += count
     return found
 
 
-def _counts(row: Row) -> dict[str, int]:
-    """Of a row that ended an epoch; without its record's checks, which take long where there are many."""
-    body = json.loads(row.body)
-    counts = {name: sum(one[name] for one in body["counts"].values()) for name in Counts.model_fields}
-    if row.kind == "lost":
-        return {"read": counts["read"], "filtered": counts["filtered"], "lost": body["lost"]}
-    return {**counts, "rejected": sum(body.get("rejected", {}).values()), "output": body["output_rows"]}
-
-
-def _state(rule: Rule, head: Head | None, root: Path) -> dict[str, StateSize]:
+def state_sizes(rule: Rule, head: Head | None, root: Path) -> dict[str, StateSize]:
+    """The state tables of the newest generation; one that is not there is left out."""
     if head is None:
         return {}
     found = {name: state_table(rule, head, root, name) for name in state_tables(rule)}
@@ -215,7 +209,8 @@ def _size(table: DeltaTable) -> StateSize:
     return StateSize(sum(count or 0 for count in rows), sum(sizes), len(sizes))
 
 
-def _behind(name: str, lag: Lag | str) -> str:
+def behind(name: str, lag: Lag | str) -> str:
+    """For people: how far a stream is behind."""
     if isinstance(lag, str):
         return lag
     if not lag.commits:

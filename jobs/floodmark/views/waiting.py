@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.openwindows import Held, held, micros, state_table, timed
-from floodmark.cli.output import iso
-from floodmark.cli.tablerows import committed
 from floodmark.core.ticks import extent
 from floodmark.core.windows import SessionSpec, WindowSpec
 from floodmark.ledger.tables import query
+from floodmark.views.formats import iso
+from floodmark.views.openwindows import Held, held, micros, state_table, timed
+from floodmark.views.tablerows import committed
 
 if TYPE_CHECKING:
     from floodmark.core.records import Head

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.output import iso
-from floodmark.cli.tablerows import committed, quoted
 from floodmark.connectors.registry import sources
 from floodmark.core.durations import format_duration
 from floodmark.core.watermark import holding
@@ -17,6 +15,8 @@ from floodmark.core.zones import zoned
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.tables import query
+from floodmark.views.formats import iso
+from floodmark.views.tablerows import committed, quoted
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

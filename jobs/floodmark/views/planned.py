@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli import output
 from floodmark.connectors.news import look
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
@@ -71,31 +70,6 @@ class Plan:
             "environment": self.environment,
             "next_run": self.next_run,
         }
-
-    def tell(self) -> None:
-        """For people."""
-        output.say(f"{self.rule.rule}: {self.rule.description}" if self.rule.description else self.rule.rule)
-        for stream in self.streams:
-            output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
-            for key in ("event_time", "lateness", "max_ahead", "idle_after", "where", "start", "distinct"):
-                output.say(f"  {key:<11} {stream[key] or '-'}")
-        for lookup in self.lookups:
-            output.say(f"\nlookup {lookup['name']}: {lookup['kind']} {lookup['address']}")
-            output.say(f"  rows        {lookup['rows']}")
-        output.say("\nstate")
-        for line in self.state:
-            output.say(f"  {line}")
-        output.say("\nerrors")
-        for line in self.errors:
-            output.say(f"  {line}")
-        output.say("\ndelivery")
-        for sink, how in zip(self.delivery, self.sinks, strict=True):
-            _tell_delivery(sink, how["rows"])
-        output.say()
-        output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.origin) for s in self.settings])
-        for name, origin in self.environment.items():
-            output.say(f"${{{name}}}: {origin}")
-        output.say(f"\nnext run: {self.next_run}")
 
 
 def planned(rule: Rule, folder: Path, root: Path) -> Plan:
@@ -347,21 +321,3 @@ def _next_run(rule: Rule, root: Path) -> str:
     if news.why is None:
         return f"has nothing to do: nothing new since epoch {news.epoch}"
     return f"goes on from epoch {news.epoch}: {news.why}"
-
-
-def _tell_delivery(sink: SinkDelivery, rows: str) -> None:
-    output.say(f"  {sink.sink}: {sink.delivery}")
-    output.say(f"    rows {rows}")
-    output.say(
-        f"    source {sink.source}, rule {sink.rule}, sink {sink.sink_capability}; the weakest is the {sink.weakest}"
-    )
-    if sink.fix:
-        output.say(f"    to do better: {sink.fix}")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "none"
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={one}" for key, one in value.items()) or "none"
-    return "none" if value is None else str(value)

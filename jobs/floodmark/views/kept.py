@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.openwindows import SLICES, state_table, still_needed, timed
-from floodmark.cli.tablerows import committed, plain, quoted
 from floodmark.errors import Refused
 from floodmark.ledger import tables
 from floodmark.ledger.tables import query
+from floodmark.views.openwindows import SLICES, state_table, still_needed, timed
+from floodmark.views.tablerows import committed, plain, quoted
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -1,0 +1,27 @@
+"""Times and sizes as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+EPOCH_ZERO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso(at: int | None, zoned: bool = True) -> str | None:
+    """Microseconds since 1970 as ISO 8601: in UTC with a Z, or, for times without a zone, as their clock shows it."""
+    if at is None:
+        return None
+    try:
+        moment = EPOCH_ZERO + timedelta(microseconds=at)
+    except OverflowError:
+        return f"{at} microseconds"
+    return moment.replace(tzinfo=None).isoformat() + ("Z" if zoned else "")
+
+
+def size(count: int) -> str:
+    """Bytes as people read them."""
+    amount, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while amount >= 1000 and unit != "TB":
+        amount, unit = amount / 1000, next(units)
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

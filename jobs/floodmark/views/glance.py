@@ -1,0 +1,68 @@
+"""One rule at a glance: what a list of many rules tells of it. Reads the ledger's newest rows, and no more of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from floodmark.connectors.lag import Lag
+from floodmark.core.delivery import SinkDelivery, delivery
+from floodmark.core.records import Head, Row
+from floodmark.core.rules import Rule
+from floodmark.core.zones import zoned
+from floodmark.errors import FloodmarkError
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.views.epochs import told
+from floodmark.views.standing import StateSize, excused, lag_by_stream, newest_end, state_sizes
+
+EPOCHS = 12  # that are told
+ROWS = 4 * EPOCHS  # of the ledger that are read for it: two for each epoch, and retries
+
+
+@dataclass(frozen=True)
+class Glance:
+    """`epochs`: the newest, the oldest first, as `floodmark epochs` tells them. `fault`: why nothing can be told."""
+
+    head: Head | None = None
+    newest: Row | None = None
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    lag: dict[str, Lag | str] = field(default_factory=dict)
+    state: dict[str, StateSize] = field(default_factory=dict)
+    excused: dict[str, int] = field(default_factory=dict)
+    delivery: list[SinkDelivery] = field(default_factory=list)
+    zoned: bool = True
+    fault: str | None = None
+
+    @property
+    def behind(self) -> int | None:
+        """Commits with new data in all streams together; None where a stream cannot tell."""
+        found = [one.commits for one in self.lag.values() if isinstance(one, Lag)]
+        return sum(found) if len(found) == len(self.lag) else None
+
+
+def glance(rule: Rule, root: Path) -> Glance:
+    """Never raises what is wrong with this rule: it is told."""
+    try:
+        return _glance(rule, root)
+    except (FloodmarkError, OSError) as fault:
+        return Glance(delivery=delivery(rule), fault=str(fault))
+
+
+def _glance(rule: Rule, root: Path) -> Glance:
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    head = ledger.head if ledger else None
+    if ledger is None or head is None:
+        return Glance(delivery=delivery(rule))
+    rows = ledger.newest(ROWS)
+    return Glance(
+        head=head,
+        newest=newest_end(rows),
+        epochs=told(rows, zoned(rule, head), EPOCHS),
+        lag=lag_by_stream(rule, head),
+        state=state_sizes(rule, head, root),
+        excused=excused(rule, head),
+        delivery=delivery(rule, head.kept_output),
+        zoned=zoned(rule, head),
+    )

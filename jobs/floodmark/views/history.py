@@ -1,0 +1,97 @@
+"""The ended epochs of a ledger, small and quickly read: what charts and sums are made of.
+
+Rows are not checked against their hashes here: the head is, by who loads the ledger, and all rows by the auditor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from deltalake import DeltaTable
+
+from floodmark.core.records import Counts
+from floodmark.ledger.tables import query, table_id
+
+_COLUMNS = "seq, kind, generation, epoch, attempt, at, body"
+_ENDS = f"SELECT {_COLUMNS} FROM t WHERE kind IN ('commit', 'lost') AND seq > {{:d}} ORDER BY seq"  # noqa: S608 - ours
+SUMS = ("read", "filtered", "folded", "late", "dead", "rejected", "lost", "output")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One epoch that was committed or lost. `at`: seconds since 1970 when it ended; `seconds`: how long it worked.
+
+    `watermark`: microseconds since 1970. Rows are sums over the streams.
+    """
+
+    generation: int
+    epoch: int
+    at: float
+    attempts: int
+    watermark: int | None
+    seconds: float | None
+    read: int = 0
+    filtered: int = 0
+    folded: int = 0
+    late: int = 0
+    dead: int = 0
+    rejected: int = 0
+    lost: int = 0
+    output: int = 0
+
+
+@dataclass(frozen=True)
+class History:
+    """All ended epochs up to the ledger's row `seq`, the oldest first; those that begin a generation are none."""
+
+    ledger: str
+    seq: int
+    ends: tuple[End, ...]
+
+    @cached_property
+    def generations(self) -> list[int]:
+        return sorted({end.generation for end in self.ends})
+
+    def of(self, generation: int) -> list[End]:
+        return [end for end in self.ends if end.generation == generation]
+
+
+def read_history(table: DeltaTable, known: History | None = None) -> History:
+    """What the ledger says now. Of one that is known already, only the rows that came since are read."""
+    ledger = table_id(table)
+    before = known if known and known.ledger == ledger else History(ledger, 0, ())
+    rows = query(table, _ENDS.format(before.seq))
+    ends = (*before.ends, *(_end(row) for row in rows if row["epoch"]))
+    return History(ledger, rows[-1]["seq"] if rows else before.seq, ends)
+
+
+def _end(row: dict[str, Any]) -> End:
+    body = json.loads(row["body"])
+    seconds = body.get("seconds")
+    return End(
+        row["generation"],
+        row["epoch"],
+        datetime.fromisoformat(row["at"]).timestamp(),
+        row["attempt"],
+        body["watermark"],
+        round(sum(seconds.values()), 3) if seconds else None,
+        **counts_of(row["kind"], body),
+    )
+
+
+def counts_of(kind: str, body: dict[str, Any]) -> dict[str, int]:
+    """Rows of an epoch that ended, by its record, without that one's checks, which take long where there are many."""
+    counts = {name: sum(one[name] for one in body["counts"].values()) for name in Counts.model_fields}
+    if kind == "lost":
+        return {"read": counts["read"], "filtered": counts["filtered"], "lost": body["lost"]}
+    return {**counts, "rejected": sum(body.get("rejected", {}).values()), "output": body["output_rows"]}
+
+
+def sums(ends: Sequence[End]) -> dict[str, int]:
+    """Rows over several epochs."""
+    return {name: sum(getattr(end, name) for end in ends) for name in SUMS}

@@ -1,0 +1,35 @@
+"""The rows that a rule has set apart: those that were late, and those that are dead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from floodmark.core.replays import replayed_in
+from floodmark.ledger import tables
+from floodmark.ledger.home import Home
+from floodmark.ledger.tables import query
+from floodmark.views.tablerows import committed, plain
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from floodmark.core.records import Head
+
+
+def set_apart(kind: str, rule: str, head: Head, root: Path, limit: int) -> tuple[int, list[dict[str, Any]]]:
+    """How many rows are in the `late` or `dead` table, and the first of them, newest epoch first."""
+    home = Home(root, rule)
+    table = tables.open_table({"late": home.late, "dead": home.dead}[kind])
+    if table is None:
+        return 0, []
+    count, rows = _first(table, committed(head), limit)
+    if kind == "dead" and head.replays:
+        rows = [{**row, "_replayed": replayed_in(row, head.replays)} for row in rows]
+    return count, rows
+
+
+def _first(table: DeltaTable, condition: str, limit: int) -> tuple[int, list[dict[str, Any]]]:
+    count = query(table, f"SELECT count(*) AS rows FROM t WHERE {condition}")[0]["rows"]  # noqa: S608 - it is ours
+    rows = query(table, f"SELECT * FROM t WHERE {condition} ORDER BY _epoch DESC LIMIT {limit:d}")  # noqa: S608
+    return count, [{key: plain(value) for key, value in row.items()} for row in rows]

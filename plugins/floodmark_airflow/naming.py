@@ -1,0 +1,21 @@
+"""The names of rules' DAGs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from hashlib import sha256
+from pathlib import Path
+
+
+def dag_id(rule: str) -> str:
+    return f"rule.{rule}"
+
+
+def broken_dag_id(file: str, taken: Collection[str]) -> str:
+    """The id for a file that cannot be used: of its stem where that is valid and free, else one with a mark."""
+    stem = Path(file).stem
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", stem)[:200]
+    if plain == stem and dag_id(plain) not in taken:
+        return dag_id(plain)
+    return dag_id(f"{plain}-{sha256(stem.encode()).hexdigest()[:6]}")

@@ -1,0 +1,72 @@
+"""Who may see what, and what Airflow knows of a DAG: the one module that touches Airflow's inner parts.
+
+They are no public interface. Where one of them is gone after an upgrade, this import fails, and no page is served.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.utils.session import create_session
+from fastapi import Depends, HTTPException, Request
+from sqlalchemy import func, select
+
+__all__ = ["CODE", "LOGS", "RUN", "SIGNED_IN", "DagFacts", "GetUserDep", "allowed_dags", "facts_of", "may", "of_dag"]
+
+SIGNED_IN = Depends(requires_access_view(AccessView.PLUGINS))  # for the whole application
+RUN = DagAccessEntity.RUN  # epochs and their numbers
+CODE = DagAccessEntity.CODE  # a rule's SQL is its DAG's code
+LOGS = DagAccessEntity.TASK_LOGS  # rows as they came, and errors that name values, are what logs may show
+DAG_ID = re.compile(r"[A-Za-z0-9_.-]{1,250}")  # as Airflow has it; what is not like that is not looked up
+
+
+def of_dag(entity: DagAccessEntity) -> Callable[..., str]:
+    """A dependency: the DAG of the path, whose `entity` the user may read. 404 for what no DAG can be called."""
+    check = requires_access_dag("GET", entity)
+
+    def asked(dag_id: str, request: Request, user: GetUserDep) -> str:
+        if not DAG_ID.fullmatch(dag_id):
+            raise HTTPException(404)
+        check(request, user)
+        return dag_id
+
+    return asked
+
+
+def may(user: GetUserDep, dag_id: str, entity: DagAccessEntity) -> bool:
+    """Whether the user may read this part of a DAG."""
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return get_auth_manager().is_authorized_dag(method="GET", access_entity=entity, details=details, user=user)
+
+
+def allowed_dags(user: GetUserDep) -> set[str]:
+    """The DAGs that Airflow knows, and that the user may read."""
+    return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+
+
+@dataclass(frozen=True)
+class DagFacts:
+    """What Airflow says of a DAG: whether it is paused, and how its newest run is doing since when."""
+
+    paused: bool = False
+    state: str | None = None
+    since: datetime | None = None
+
+
+def facts_of(dag_ids: Collection[str]) -> dict[str, DagFacts]:
+    """Of those that Airflow knows. A rule that refuses to run leaves no trace in its ledger, only here."""
+    paused = select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids))
+    newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
+    runs = select(DagRun.dag_id, DagRun.state, DagRun.start_date, DagRun.end_date).where(DagRun.id.in_(newest))
+    with create_session() as session:
+        states = {row.dag_id: (str(row.state), row.end_date or row.start_date) for row in session.execute(runs)}
+        known = {row.dag_id: bool(row.is_paused) for row in session.execute(paused)}
+    return {dag_id: DagFacts(known[dag_id], *states.get(dag_id, (None, None))) for dag_id in known}

@@ -1,0 +1,88 @@
+"""The files that the pages are made of: templates, and what a browser loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from floodmark.views.formats import iso, size
+from floodmark_airflow.pages.strip import strip
+
+HERE = Path(__file__).parent
+TYPES = {".js": "text/javascript", ".css": "text/css", "": "text/plain"}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file for the browser."""
+
+    data: bytes
+    type: str
+
+
+@cache
+def static_files() -> Mapping[str, Asset]:
+    """Every file below static/, by its name in an address. What is not among them is not served."""
+    root = HERE / "static"
+    files = (path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix in TYPES)
+    return {path.relative_to(root).as_posix(): Asset(path.read_bytes(), TYPES[path.suffix]) for path in files}
+
+
+@cache
+def _templates() -> Environment:
+    """Everything is escaped; a name that a template misspells is an error."""
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(micros=micros, seconds=seconds, stamp=stamp, number=number, bytes=size, cell=cell, strip=strip)
+    return made
+
+
+def page(template: str, **values: Any) -> str:
+    return _templates().get_template(template).render(**values)
+
+
+def micros(at: int | None, zoned: bool = True) -> str:
+    """Microseconds since 1970, for people: to the second, for nobody reads on."""
+    text = iso(at, zoned)
+    return "-" if text is None else _short(text)
+
+
+def seconds(at: float | None) -> str:
+    """Seconds since 1970, for people."""
+    return "-" if at is None else stamp(datetime.fromtimestamp(at, UTC))
+
+
+def stamp(at: datetime | str | None) -> str:
+    """A moment of Airflow's or the ledger's, for people."""
+    if at is None:
+        return "-"
+    return _short(at if isinstance(at, str) else at.astimezone(UTC).isoformat())
+
+
+def _short(text: str) -> str:
+    plain = text.replace("T", " ").replace("+00:00", "Z")
+    return plain[:19] + ("Z" if plain.endswith("Z") else "")
+
+
+def number(value: float | None) -> str:
+    """With thin spaces between thousands."""
+    if value is None:
+        return "-"
+    return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else f"{value:.2f}"
+
+
+def cell(value: Any) -> str:
+    """A value of a row, cut where it is long."""
+    text = "-" if value is None else str(value)
+    return text if len(text) <= 200 else f"{text[:199]}…"

@@ -1,0 +1,54 @@
+"""How a rule is doing, in one word: what people look for first in a list of many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from floodmark.views.glance import Glance
+from floodmark_airflow.pages.access import DagFacts
+from floodmark_airflow.pages.shelf import Got
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`kind`: bad, warn, busy, good or idle, for shape and colour; `rank`: what needs a look comes first."""
+
+    word: str
+    kind: str
+    why: str = ""
+
+    @property
+    def rank(self) -> int:
+        return ("bad", "warn", "busy", "idle", "good").index(self.kind)
+
+
+READING = Condition("being read", "idle")
+
+
+def condition(got: Got, seen: Glance, dag: DagFacts, holder: str | None) -> Condition:
+    """The first that holds, from bad to good. A failure that Airflow knows may have left no trace in the ledger."""
+    if seen.fault is not None:
+        return Condition("cannot be read", "bad", seen.fault)
+    if got.value is None:
+        return READING
+    if dag.state == "failed":
+        return Condition("failed", "bad", "the newest run failed; its log in Airflow says why")
+    if holder is not None:
+        return Condition("working", "busy", holder)
+    return _of_ledger(seen)
+
+
+def _of_ledger(seen: Glance) -> Condition:
+    head = seen.head
+    if head is None:
+        return Condition("not run yet", "idle")
+    if head.seal is not None:
+        return Condition("unfinished", "warn", f"a {head.seal.why} has not finished; the next run goes on with it")
+    if head.open is not None:
+        return Condition("open", "warn", f"epoch {head.epoch + 1} is open; the next run finishes it")
+    faults = [lag for lag in seen.lag.values() if isinstance(lag, str)]
+    if faults:
+        return Condition("source at fault", "bad", faults[0])
+    if seen.behind:
+        return Condition("behind", "busy", "there is new data; the next run folds it")
+    return Condition("up to date", "good")

@@ -1,0 +1,81 @@
+"""One page of the table of epochs: what `floodmark epochs` tells of each, with its offsets and fingerprints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import DeltaTable
+
+from floodmark.core.digests import Digest
+from floodmark.core.entry import NOWHERE, DeltaOffset, Entry
+from floodmark.core.records import Head, Row
+from floodmark.core.rules import Rule
+from floodmark.core.zones import zoned
+from floodmark.ledger.tables import query
+from floodmark.views.epochs import is_replay, told
+
+COUNT = 25
+
+
+@dataclass(frozen=True)
+class EpochPage:
+    """`epochs`: the newest first. `older`, `newer`: where the pages beside this one end; None where there is none."""
+
+    generation: int
+    epochs: list[dict[str, Any]]
+    older: int | None
+    newer: int | None
+
+
+def epoch_page(rule: Rule, head: Head, ledger: DeltaTable, generation: int, upto: int | None) -> EpochPage | None:
+    """The epochs of a generation up to number `upto` (None: the newest); None where there is no such generation."""
+    newest = query(ledger, f"SELECT max(epoch) AS newest FROM t WHERE generation = {generation:d}")[0]["newest"]  # noqa: S608 - a number
+    if newest is None:
+        return None
+    last = newest if upto is None else min(upto, newest)
+    rows = _rows(ledger, generation, last - COUNT + 1, last)
+    entries = told(rows, zoned(rule, head), 2 * COUNT)
+    found = [{**entry, "replay": is_replay(head, entry), **_more(rule, entry, rows)} for entry in reversed(entries)]
+    return EpochPage(
+        generation, found, last - COUNT if last >= COUNT else None, last + COUNT if last < newest else None
+    )
+
+
+def _rows(ledger: DeltaTable, generation: int, first: int, last: int) -> list[Row]:
+    condition = f"generation = {generation:d} AND epoch BETWEEN {first:d} AND {last:d}"
+    return [Row(**row) for row in query(ledger, f"SELECT * FROM t WHERE {condition} ORDER BY seq")]  # noqa: S608 - numbers
+
+
+def _more(rule: Rule, entry: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
+    """`offsets` and `prints`: pairs of a name and a text each."""
+    if entry["result"] == "sealed":
+        return {"offsets": [], "prints": []}
+    row = [row for row in rows if row.epoch == entry["epoch"] and row.kind != "seal"][-1]
+    body = json.loads(row.body)
+    lines = zip(rule.streams, Entry.parse(body["entry"]).offsets, strict=False)
+    return {"offsets": [(name, _offset(line)) for name, line in lines], "prints": list(_prints(body))}
+
+
+def _offset(line: str) -> str:
+    """Up to where an epoch has read a stream, in words."""
+    if line == NOWHERE:
+        return "nothing yet"
+    at = DeltaOffset.parse(line)
+    if at.snapshot:
+        return f"snapshot of version {at.version}" + (f", {at.index + 1} files" if at.index >= 0 else "")
+    return f"before version {at.version}" if at.index < 0 else f"version {at.version}, {at.index + 1} files"
+
+
+def _prints(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The digests of what an epoch folded and wrote."""
+    for name, digest in body.get("digests", {}).items():
+        yield f"stream {name}", _print(digest)
+    for name, written in body.get("tables", {}).items():
+        yield f"{name}, commit {written['commit']}", _print(written.get("digest"))
+
+
+def _print(digest: dict[str, Any] | None) -> str:
+    return "no digest" if digest is None else f"{digest['rows']} rows {Digest.model_validate(digest)}"

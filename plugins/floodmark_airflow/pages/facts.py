@@ -1,0 +1,220 @@
+"""What the pages tell of rules: gathered from ledgers and tables by the jobs' `views`, and kept while it holds."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from floodmark.audit.certificate import audit
+from floodmark.core.records import Head
+from floodmark.core.rules import Rule
+from floodmark.ledger import tables
+from floodmark.ledger.holder import holder_pid, holder_text
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.views.glance import Glance, glance
+from floodmark.views.history import History, read_history
+from floodmark.views.kept import state_tables
+from floodmark.views.openwindows import OpenWindows, open_windows
+from floodmark.views.planned import planned
+from floodmark.views.rulefiles import Catalog, RuleFiles
+from floodmark.views.setapart import set_apart
+from floodmark.views.waiting import Waiting, waiting
+from floodmark_airflow.naming import broken_dag_id, dag_id
+from floodmark_airflow.pages.shelf import Got, Shelf, Wanted
+
+PATIENCE = 0.6  # seconds that a page waits for facts; what is not there by then is told as soon as it is
+ELSEWHERE = 15  # seconds for which is believed what a table on no local file system said
+SAMPLE = 50  # rows of a late or dead table
+FINDINGS = 50  # of an audit
+RECENT = 60  # seconds for which an audit counts as made just now
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What a rule waits for, as `floodmark status` says it."""
+
+    windows: OpenWindows | None
+    rows: Waiting | None
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Rows set apart: how many there are, and the newest of them."""
+
+    count: int
+    rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A certificate's facts, with the first of its findings; `at`: when it was made, in seconds since 1970."""
+
+    facts: dict[str, Any]
+    findings: int
+    at: float
+
+
+class Facts:
+    """Of all rules in a folder whose ledgers lie in one home. Used by many threads."""
+
+    def __init__(self, rules: Path, home: Path, env: Mapping[str, str] = os.environ):
+        self.home, self._rules = home, rules
+        self._files = RuleFiles(rules, env)
+        self._reader = ThreadPoolExecutor(1, "floodmark-rules")
+        self._reading: Future[Catalog] | None = None
+        self._one_at_a_time = threading.Lock()
+        self._glances = Shelf(2000, 2, "glances")
+        self._depths = Shelf(40, 2, "depths")  # a history of 10,000 epochs has some MB
+        self._audits = Shelf(200, 1, "audits")
+
+    def catalog(self, until: float) -> Catalog | None:
+        """The rules as their files say now; None while many are read for the first time. Raises Refused."""
+        with self._one_at_a_time:
+            if self._reading is None or self._reading.done():
+                self._reading = self._reader.submit(self._files.catalog)
+            reading = self._reading
+        try:
+            return reading.result(left(until))
+        except TimeoutError:
+            return None
+
+    def glances(self, rules: Iterable[Rule], until: float) -> list[Got]:
+        """A Glance for each rule."""
+        return self._glances.ask(map(self._glance, rules), left(until))
+
+    def depth(self, rule: Rule, until: float) -> list[Got]:
+        """A rule's Glance, its History, what is Pending of it, and its Plan."""
+        [seen] = self._glances.ask([self._glance(rule)], left(until))
+        return [seen, *self._depths.ask([self._history(rule), self._waits(rule), self._plan(rule)], left(until))]
+
+    def history(self, rule: Rule, seconds: float = 30) -> Got:
+        [found] = self._depths.ask([self._history(rule)], seconds)
+        return found
+
+    def apart(self, rule: Rule) -> dict[str, Got]:
+        """The Apart of the late and of the dead rows."""
+        kinds = ("late", "dead")
+        return dict(zip(kinds, self._depths.ask([self._apart(rule, kind) for kind in kinds], PATIENCE), strict=True))
+
+    def audited(self, rule: Rule, *, begin: bool) -> tuple[Got, bool]:
+        """What was Audited, and whether nothing has changed since; made anew only where it is asked for.
+
+        A rule that is at work changes while it is audited: who asks again gets what was found, no new audit.
+        """
+        wanted = self._audit(rule)
+        found, fresh = self._audits.peek(wanted), self._audits.is_fresh(wanted)
+        if begin and not fresh and not (found.value and time.time() - found.value.at < RECENT):
+            [found] = self._audits.ask([wanted], PATIENCE)
+        return found, self._audits.is_fresh(wanted)
+
+    def holder(self, rule: Rule) -> str | None:
+        """Who works on the rule now, in a sentence."""
+        lock = Home(self.home, rule.rule).lock
+        try:
+            return holder_text(lock) if holder_pid(lock) is not None else None
+        except OSError as fault:
+            return f"whether a run holds {lock} cannot be asked: {fault.strerror}"
+
+    def _glance(self, rule: Rule) -> Wanted:
+        sources = [stream.address for stream in rule.streams.values()]
+
+        def on(found: Glance | None) -> list[Path]:
+            return [*self._own(rule, found.head if found else None), *filter(None, map(log_of, sources))]
+
+        away = not all(map(log_of, sources))
+        given = (rule, int(time.time() / ELSEWHERE) if away else None)
+        return Wanted(("glance", rule.rule), lambda _: glance(rule, self.home), on, given)
+
+    def _history(self, rule: Rule) -> Wanted:
+        def gather(before: History | None) -> History | None:
+            table = tables.open_table(Home(self.home, rule.rule).ledger)
+            return None if table is None else read_history(table, before)
+
+        return Wanted(("history", rule.rule), gather, lambda _: self._own(rule, None))
+
+    def _waits(self, rule: Rule) -> Wanted:
+        def gather(_: object) -> Pending:
+            head = self._head(rule)
+            if head is None:
+                return Pending(None, None)
+            return Pending(open_windows(rule, head, self.home), waiting(rule, head, self.home))
+
+        return Wanted(("waits", rule.rule), gather, lambda _: self._own(rule, None), rule)
+
+    def _plan(self, rule: Rule) -> Wanted:
+        seen = self._glance(rule)  # both hang on the ledger and the sources
+        return Wanted(
+            ("plan", rule.rule), lambda _: planned(rule, self._rules, self.home), lambda _: seen.on(None), seen.given
+        )
+
+    def _apart(self, rule: Rule, kind: str) -> Wanted:
+        def gather(_: object) -> Apart:
+            head = self._head(rule)
+            return Apart(0, []) if head is None else Apart(*set_apart(kind, rule.rule, head, self.home, SAMPLE))
+
+        return Wanted((kind, rule.rule), gather, lambda _: self._own(rule, None), rule)
+
+    def _audit(self, rule: Rule) -> Wanted:
+        def gather(_: object) -> Audited | None:
+            found = audit(rule.rule, self.home, deep=False)
+            if found is None:
+                return None
+            facts = found.facts()
+            return Audited({**facts, "findings": facts["findings"][:FINDINGS]}, len(facts["findings"]), time.time())
+
+        home = Home(self.home, rule.rule)
+        written = [home.late, home.dead, *(sink.address for sink in rule.sinks if sink.address)]
+        places = [log for log in map(log_of, written) if log]
+        return Wanted(("audit", rule.rule), gather, lambda _: [*self._own(rule, None), *places], rule)
+
+    def _head(self, rule: Rule) -> Head | None:
+        ledger = LedgerReader.load(Home(self.home, rule.rule).ledger)
+        return ledger.head if ledger else None
+
+    def _own(self, rule: Rule, head: Head | None) -> list[Path]:
+        """The logs of a rule's ledger and state tables."""
+        home = Home(self.home, rule.rule)
+        state = [home.state(head.generation, name) for name in state_tables(rule)] if head else []
+        return [Path(address) / "_delta_log" for address in (home.ledger, *state)]
+
+
+def patience() -> float:
+    """Until when, on the monotonic clock, a page that begins now waits for facts."""
+    return time.monotonic() + PATIENCE
+
+
+def left(until: float) -> float:
+    """Seconds that are left; never none, for most facts are there at once."""
+    return max(0.05, until - time.monotonic())
+
+
+def glance_of(got: Got) -> Glance:
+    """What was seen of a rule; nothing where it has not been seen yet."""
+    return got.value if isinstance(got.value, Glance) else Glance(fault=got.fault)
+
+
+@lru_cache(maxsize=10_000)
+def log_of(address: str) -> Path | None:
+    """The log of a table on a local file system."""
+    parsed = urlparse(address)
+    if parsed.scheme == "file":
+        return Path(unquote(parsed.path)) / "_delta_log"
+    return None if "://" in address else Path(address) / "_delta_log"
+
+
+def dags_of(catalog: Catalog) -> tuple[dict[str, Rule], dict[str, tuple[str, str]]]:
+    """The rules by DAG id; and by DAG id, file and reason of each file that cannot be used."""
+    rules = {dag_id(name): rule for name, rule in catalog.rules.items()}
+    broken: dict[str, tuple[str, str]] = {}
+    for file, reason in catalog.errors.items():
+        broken[broken_dag_id(file, {*rules, *broken})] = (file, reason)
+    return rules, broken

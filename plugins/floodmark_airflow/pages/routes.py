@@ -1,0 +1,241 @@
+"""The routes. Every one is behind `SIGNED_IN`; what is of one DAG is also behind that DAG's permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException as AnyHTTPException
+
+from floodmark.core.rules import Rule
+from floodmark.errors import FloodmarkError, Refused
+from floodmark.ledger import tables
+from floodmark.ledger.home import Home
+from floodmark.views.history import History, sums
+from floodmark.views.rulefiles import Catalog
+from floodmark.views.standing import behind
+from floodmark_airflow.pages import access, charts
+from floodmark_airflow.pages.access import CODE, LOGS, RUN, DagFacts, GetUserDep
+from floodmark_airflow.pages.assets import page, static_files
+from floodmark_airflow.pages.condition import Condition, condition
+from floodmark_airflow.pages.epochrows import EpochPage, epoch_page
+from floodmark_airflow.pages.facts import Facts, dags_of, glance_of, patience
+from floodmark_airflow.pages.shelf import Got
+
+OfRuns = Annotated[str, Depends(access.of_dag(RUN))]
+OfLogs = Annotated[str, Depends(access.of_dag(LOGS))]
+Number = Annotated[int | None, Query(ge=0, le=10**12)]
+WORDS = {401: "Sign in to Airflow to see this page.", 403: "Your Airflow account may not see this page."}
+UNKNOWN = "There is no such page."
+READING = "The rule files are being read; the page comes again."
+
+
+def application(facts: Facts) -> FastAPI:
+    """The pages as an application of their own."""
+    made = FastAPI(
+        docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, dependencies=[access.SIGNED_IN]
+    )
+    pages = Pages(facts)
+    for path, answer in (
+        ("/", pages.rules),
+        ("/dags/{dag_id}", pages.rule),
+        ("/dags/{dag_id}/history.json", pages.history),
+        ("/dags/{dag_id}/rows", pages.rows),
+        ("/dags/{dag_id}/audit", pages.audit),
+        ("/static/{name:path}", static),
+        ("/{rest:path}", nothing),  # else an address that nobody knows would be answered without a look at the caller
+    ):
+        made.add_api_route(path, answer, methods=["GET"], response_class=HTMLResponse)
+    made.add_exception_handler(AnyHTTPException, refused)
+    made.add_exception_handler(RequestValidationError, malformed)
+    return made
+
+
+def static(name: str) -> Response:
+    """A file of ours, looked up by its name and never by a path."""
+    found = static_files().get(name)
+    if found is None:
+        raise HTTPException(404)
+    return Response(found.data, media_type=found.type)
+
+
+def nothing(rest: str) -> Response:
+    raise HTTPException(404)
+
+
+def refused(request: Request, fault: Exception) -> Response:
+    """A plain page for a person, a line of JSON for a script."""
+    assert isinstance(fault, AnyHTTPException)
+    return _plain(request, fault.status_code, WORDS.get(fault.status_code) or _told(fault), fault.headers)
+
+
+def malformed(request: Request, fault: Exception) -> Response:
+    return _plain(request, 422, "The address holds something that is no number.")
+
+
+def _told(fault: AnyHTTPException) -> str:
+    return UNKNOWN if fault.detail == "Not Found" else str(fault.detail)
+
+
+def _plain(request: Request, code: int, words: str, headers: Any = None) -> Response:
+    if request.url.path.endswith(".json"):
+        return JSONResponse({"error": words}, code, headers)
+    of = {"missing": words == READING, "stale": False}
+    return HTMLResponse(page("plain.html", code=code, words=words, root=_root(request), **of), code, headers)
+
+
+def _root(request: Request) -> str:
+    """The way up to the list of rules, as the browser goes it."""
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    return "../" * max(0, path.count("/") - 1)
+
+
+class Pages:
+    """What each address answers."""
+
+    def __init__(self, facts: Facts):
+        self._facts = facts
+
+    def rules(self, user: GetUserDep) -> HTMLResponse:
+        """All rules at a glance; of those that the user may see."""
+        until = patience()
+        try:
+            catalog, fault = self._facts.catalog(until), None
+        except Refused as refusal:
+            catalog, fault = Catalog(), str(refusal)
+        rules, broken = dags_of(catalog or Catalog())
+        allowed = access.allowed_dags(user)
+        lines = self._lines({dag: rule for dag, rule in rules.items() if dag in allowed}, until)
+        bad = [broken[dag] for dag in sorted(broken) if dag in allowed]
+        of = _freshness(line["got"] for line in lines)
+        if catalog is None:
+            of["missing"] = True
+        return HTMLResponse(page("rules.html", root="", lines=lines, broken=bad, fault=fault, **of))
+
+    def _lines(self, rules: dict[str, Rule], until: float) -> list[dict[str, Any]]:
+        """One for each rule; those that need a look come first."""
+        dags = access.facts_of(rules)
+        lines = [
+            {"dag": dag, "rule": rule, "got": got, **self._seen(rule, got, dags.get(dag, DagFacts()))}
+            for (dag, rule), got in zip(rules.items(), self._facts.glances(rules.values(), until), strict=True)
+        ]
+        return sorted(lines, key=lambda line: (line["condition"].rank, line["dag"]))
+
+    def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
+        seen, holder = glance_of(got), self._facts.holder(rule)
+        found: Condition = condition(got, seen, dag, holder)
+        return {"seen": seen, "airflow": dag, "holder": holder, "condition": found, "tally": (found.rank, found.word)}
+
+    def rule(self, user: GetUserDep, dag_id: OfRuns, upto: Number = None, generation: Number = None) -> HTMLResponse:
+        """One rule in depth."""
+        until = patience()
+        rule = self._known(dag_id, until)
+        if isinstance(rule, tuple):
+            return HTMLResponse(page("broken.html", root="../", file=rule[0], reason=rule[1], **_freshness(())))
+        got, history, waits, plan = self._facts.depth(rule, until)
+        dag = access.facts_of([dag_id]).get(dag_id, DagFacts())
+        line = self._seen(rule, got, dag)
+        seen = line["seen"]
+        audited, fresh = self._facts.audited(rule, begin=False)
+        return HTMLResponse(
+            page(
+                "rule.html",
+                **line,
+                **_of_history(history.value, seen.head),
+                root="../",
+                dag=dag_id,
+                rule=rule,
+                history=history,
+                waits=waits,
+                plan=plan,
+                audited=audited.value,
+                fresh=fresh,
+                behind=[behind(name, lag) for name, lag in seen.lag.items()],
+                epochs=self._epochs(rule, seen.head, generation, upto),
+                code=access.may(user, dag_id, CODE),
+                **_freshness((got, history, waits, plan)),
+            )
+        )
+
+    def _epochs(self, rule: Rule, head: Any, generation: int | None, upto: int | None) -> EpochPage | None:
+        """A page of its epochs. 404 for a generation that there is not."""
+        if head is None:
+            return None
+        home = Home(self._facts.home, rule.rule)
+        try:
+            ledger = tables.open_table(home.ledger)
+            found = ledger and epoch_page(
+                rule, head, ledger, head.generation if generation is None else generation, upto
+            )
+        except FloodmarkError:  # the page tells it, above
+            return None
+        if found is None and generation is not None:
+            raise HTTPException(404, f"The rule has no generation {generation}.")
+        return found or None
+
+    def history(self, dag_id: OfRuns) -> JSONResponse:
+        """The points of its charts, of the newest generation."""
+        rule = self._rule(dag_id)
+        found = self._facts.history(rule)
+        if found.fault is not None:
+            raise HTTPException(503, found.fault)
+        past: History | None = found.value
+        newest = past.generations[-1] if past and past.generations else None
+        return JSONResponse({"generation": newest, "series": charts.series(past.of(newest)) if past and newest else {}})
+
+    def rows(self, dag_id: OfLogs) -> HTMLResponse:
+        """A sample of its late and of its dead rows."""
+        rule = self._rule(dag_id)
+        found = self._facts.apart(rule)
+        of = _freshness(found.values())
+        return HTMLResponse(page("rows.html", root="../../", dag=dag_id, rule=rule, apart=found, **of))
+
+    def audit(self, dag_id: OfRuns) -> HTMLResponse:
+        """Its certificate, made now where it is not of now."""
+        rule = self._rule(dag_id)
+        got, fresh = self._facts.audited(rule, begin=True)
+        values = {"dag": dag_id, "rule": rule, "got": got, "fresh": fresh}
+        return HTMLResponse(page("audit.html", root="../../", **values, missing=got.pending, stale=False))
+
+    def _rule(self, dag_id: str) -> Rule:
+        found = self._known(dag_id, patience())
+        if isinstance(found, tuple):
+            raise HTTPException(404, f"{found[0]} cannot be used.")
+        return found
+
+    def _known(self, dag_id: str, until: float) -> Rule | tuple[str, str]:
+        """The rule of a DAG, or file and reason where that cannot be used. 404 where it is no rule's DAG."""
+        try:
+            catalog = self._facts.catalog(until)
+        except Refused as refusal:
+            raise HTTPException(404, str(refusal)) from refusal
+        if catalog is None:
+            raise HTTPException(503, READING, {"Retry-After": "1"})
+        rules, broken = dags_of(catalog)
+        found = rules.get(dag_id) or broken.get(dag_id)
+        if found is None:
+            raise HTTPException(404, "This DAG is none of Floodmark's rules.")
+        return found
+
+
+def _freshness(found: Iterable[Got]) -> dict[str, bool]:
+    """Whether a page lacks what is being read, so that it has to come again; and whether some of it is old."""
+    found = list(found)
+    return {"missing": any(one.missing for one in found), "stale": any(one.pending for one in found)}
+
+
+def _of_history(past: History | None, head: Any) -> dict[str, Any]:
+    """Sums and the table beside the charts, of the newest generation; `generations`: all that have epochs."""
+    ends = past.of(head.generation) if past and head else []
+    table = charts.points(ends, charts.LINES)
+    each = charts.per_point(ends)
+    return {
+        "sums": sums(ends),
+        "table": table,
+        "ended": len(ends),
+        "each": each,
+        "generations": past.generations if past else [],
+    }

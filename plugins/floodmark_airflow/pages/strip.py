@@ -1,0 +1,38 @@
+"""A row of bars, one for each epoch, that says by shape, colour and words how it came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup, escape
+
+WIDTH = 8  # of a bar and the space beside it
+# Whole where an epoch was committed, broken where it took more than one attempt, hollow where it is open, low and
+# crossed where it was lost, a line where a generation was sealed.
+SHAPES = {
+    "committed": '<rect x="{0}" y="1" width="6" height="14" rx="1"/>',
+    "retried": '<path d="M{0} 1h6v4.5h-6zm0 6.5h6v7.5h-6z"/>',
+    "open": '<rect x="{0}.5" y="1.5" width="5" height="13" rx="1"/>',
+    "lost": '<rect x="{0}.5" y="8.5" width="5" height="6" rx="1"/><path d="M{1} 2l4 4m0-4-4 4"/>',
+    "sealed": '<path d="M{2} 1v14"/>',
+}
+BAR = '<g class="{0}"><title>epoch {1:d}: {0}</title>{2}</g>'
+ALL = '<svg class="strip" role="img" viewBox="0 0 {0} 16" width="{0}" height="16" aria-label="{1}">{2}</svg>'
+
+
+def strip(epochs: Sequence[Mapping[str, Any]]) -> Markup:
+    """The bars of epochs as `floodmark epochs` tells them, as SVG. Nothing goes in but numbers and escaped words."""
+    outcomes = [(epoch["epoch"], escape(_outcome(epoch))) for epoch in epochs]
+    bars = "".join(_bar(place, *outcome) for place, outcome in enumerate(outcomes))
+    words = ", ".join(f"epoch {epoch:d} {word}" for epoch, word in outcomes)
+    return Markup(ALL.format(len(epochs) * WIDTH, words, bars))  # noqa: S704 - see above
+
+
+def _outcome(epoch: Mapping[str, Any]) -> str:
+    return "retried" if epoch["result"] == "committed" and epoch["attempts"] > 1 else str(epoch["result"])
+
+
+def _bar(place: int, epoch: int, word: Markup) -> str:
+    left = place * WIDTH + 1
+    return BAR.format(str(word), epoch, SHAPES.get(word, SHAPES["committed"]).format(left, left + 1, left + 3))

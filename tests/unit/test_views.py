@@ -1,0 +1,173 @@
+"""What is gathered for pages: newest rows, histories that grow, rule files that change, points of charts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from support.byhand import begun, folded, intent
+from support.flow import Flow
+from test_ledger import commit as committed
+from test_ledger import first
+from test_ledger import intent as planned
+
+from floodmark.core.records import Counts, Lost, Row
+from floodmark.errors import LedgerBroken, Refused
+from floodmark.ledger.ledger import Ledger, LedgerReader
+from floodmark.views.glance import glance
+from floodmark.views.history import SUMS, End, History, read_history, sums
+from floodmark.views.rulefiles import RuleFiles
+from floodmark.views.standing import standing
+from floodmark_airflow.pages.charts import buckets, points, series
+
+
+def ledger_of(address: Path, epochs: int) -> Ledger:
+    made = Ledger.open(str(address), "one")
+    made.begin(1, "token", first())
+    fold(made, 1, epochs)
+    return made
+
+
+def fold(ledger: Ledger, start: int, end: int) -> None:
+    for place in range(start, end + 1):
+        epoch = planned(place)
+        ledger.intend(epoch)
+        ledger.commit(committed(epoch).model_copy(update={"output_rows": place, "seconds": {"fold": 0.5}}))
+
+
+def load(ledger: Ledger) -> LedgerReader:
+    found = LedgerReader.load(ledger.address)
+    assert found is not None
+    return found
+
+
+def test_the_newest_rows_are_those_that_all_rows_end_with(tmp_path: Path) -> None:
+    ledger = load(ledger_of(tmp_path / "ledger", 5))
+    for count in (1, 4, 11, 50):
+        assert ledger.newest(count) == ledger.rows[-count:]
+
+
+def test_the_newest_rows_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = load(ledger_of(tmp_path / "ledger", 3))
+    rows = ledger.newest(4)
+    changed = Row(**{**rows[1].__dict__, "run": "somebody else"})
+    for found in ([rows[0], changed, *rows[2:]], rows[:-1], rows[1:]):
+        monkeypatch.setattr("floodmark.ledger.ledger._read", lambda _, __, found=found: found)
+        with pytest.raises(LedgerBroken):
+            ledger.newest(4)
+
+
+def history(address: str, known: History | None = None) -> History:
+    return read_history(DeltaTable(address), known)
+
+
+def test_a_history_that_grows_is_the_one_that_is_read_anew(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path / "ledger", 3)
+    early = history(ledger.address)
+    fold(ledger, 4, 6)
+    grown = history(ledger.address, early)
+    assert grown == history(ledger.address)
+    assert grown.ends[:3] == early.ends
+    assert [end.epoch for end in grown.ends] == [1, 2, 3, 4, 5, 6]
+    assert history(ledger.address, grown) == grown
+
+
+def test_a_history_of_another_ledger_is_not_gone_on_with(tmp_path: Path) -> None:
+    one, other = (ledger_of(tmp_path / name, 2) for name in ("one", "other"))
+    assert history(other.address, history(one.address)) == history(other.address)
+
+
+def test_its_sums_are_those_of_status(place: Path) -> None:
+    flow = Flow(place)
+    ledger = begun(flow)
+    folded(flow, ledger, 1, 0, None)
+    gone = intent(flow, 1, None, 0, Counts(read=4, filtered=1, folded=3))
+    ledger.intend(gone)
+    kept: dict[str, Any] = {name: getattr(gone, name) for name in ("entry", "watermark", "maxima", "counts")}
+    ledger.lose(Lost(intent=gone.digest, lost=3, lost_epochs=(2,), due=(None, None), **kept))
+    told = standing(flow.rule(), flow.home)
+    assert told.fault is None
+    assert sums(history(ledger.address).of(1)) == told.totals
+
+
+def test_a_glance_says_what_status_says(place: Path) -> None:
+    flow = Flow(place)
+    folded(flow, begun(flow), 0, 0, None)
+    seen, told = glance(flow.rule(), flow.home), standing(flow.rule(), flow.home)
+    assert (seen.head, seen.newest, seen.lag, seen.state) == (told.head, told.newest, told.lag, told.state)
+    assert seen.delivery == told.delivery
+    assert seen.behind == 1
+    assert [one["result"] for one in seen.epochs] == ["begun", "committed"]
+
+
+def rule_text(name: str, **more: str) -> str:
+    lines = {"rule": name, "sql": "SELECT k FROM e", **more}
+    head = "".join(f"{key}: {value}\n" for key, value in lines.items())
+    return f"{head}streams: {{e: {{delta: lake/e}}}}\nsinks: [{{delta: lake/{name}_out}}]\n"
+
+
+def test_rule_files_are_read_anew_where_they_have_changed(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(rule_text("one"))
+    (tmp_path / "two.yaml").write_text(rule_text("two"))
+    files = RuleFiles(tmp_path, os.environ)
+    before = files.catalog()
+    (tmp_path / "two.yaml").write_text(rule_text("two", description="Another."))
+    after = files.catalog()
+    assert after.rules["one"] is before.rules["one"]
+    assert after.rules["two"].description == "Another."
+    (tmp_path / "two.yaml").write_text("rule: two\nqos: 7\n")
+    (tmp_path / "one.yaml").unlink()
+    broken = files.catalog()
+    assert (list(broken.rules), list(broken.errors)) == ([], ["two.yaml"])
+    (tmp_path / "two.yaml").write_text(rule_text("two"))
+    assert files.catalog().rules["two"] == before.rules["two"]
+
+
+def test_rules_that_cannot_stand_side_by_side_are_both_told(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(rule_text(name).replace(f"{name}_out", "both"))
+    files = RuleFiles(tmp_path, os.environ)
+    assert sorted(files.catalog().errors) == ["one.yaml", "two.yaml"]
+    (tmp_path / "two.yaml").unlink()
+    assert list(files.catalog().rules) == ["one"]
+
+
+def test_a_missing_folder_of_rules_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="FLOODMARK_RULES"):
+        RuleFiles(tmp_path / "none", os.environ).catalog()
+
+
+def ends(count: int) -> list[End]:
+    return [End(1, number, float(number), 1, number * 10**6, 0.5 + number % 3, read=2, output=1, late=number % 2)
+            for number in range(1, count + 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 299, 300, 301, 10_000])
+def test_points_lose_no_row_and_are_no_more_than_asked_for(count: int) -> None:
+    epochs = ends(count)
+    found = points(epochs, 300)
+    assert len(found) <= 300
+    assert [epoch for bucket in buckets(epochs, 300) for epoch in bucket] == epochs
+    for column, name in (("read", "read"), ("output", "output"), ("late", "late")):
+        assert sum(point[column] for point in found) == sums(epochs)[name]
+    if epochs:
+        assert max(point["slowest"] for point in found) == max(epoch.seconds or 0 for epoch in epochs)
+        assert (found[-1]["last"], found[-1]["watermark"]) == (count, count)
+
+
+def test_times_of_a_series_never_go_back() -> None:
+    """A clock that was set back would make the chart library draw backwards."""
+    epochs = ends(3)
+    crooked = [epochs[0], End(1, 2, 0.5, 1, None, None), epochs[2]]
+    found = series(crooked)
+    assert found["at"] == [1.0, 1.0, 3.0]
+    assert found["watermark"] == [1.0, None, 3.0]
+    assert found["slowest"][1] is None
+
+
+def test_sums_of_nothing_are_nought() -> None:
+    assert sums([]) == dict.fromkeys(SUMS, 0)
+    assert series([]) == {}
