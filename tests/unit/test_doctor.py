@@ -158,6 +158,8 @@ def test_room(free: int, verdict: str) -> None:
         ("FLOODMARK_CLASSES", "alarms", "ok"),
         ("FLOODMARK_VARIABLES", "PLACE", "ok"),
         ("FLOODMARK_VARIABLES", "PLACE,ELSEWHERE", "warning"),
+        ("FLOODMARK_ON_FAILURE", "alarms:ring", "ok"),
+        ("FLOODMARK_ON_FAILURE", "alarms", "warning"),
         ("FLOODMARK_RULE", "/r", "warning"),
         ("FLOODMARK_FAST_START", "0", "warning"),
         ("FLOODMARK_CRASH_AT", "a:sink0.after", "warning"),
@@ -181,8 +183,9 @@ def test_every_setting_that_is_read_is_known() -> None:
 
 
 def test_a_missing_module_and_another_zone() -> None:
-    found = verdicts(settings.settings({"FLOODMARK_CLASSES": "alarms"}, "CET/CEST", ["alarms"]))
-    assert (found["FLOODMARK_CLASSES"], found["time zone"]) == ("warning", "warning")
+    named = {"FLOODMARK_CLASSES": "alarms", "FLOODMARK_ON_FAILURE": "alarms:ring"}
+    found = verdicts(settings.settings(named, "CET/CEST", ["alarms"]))
+    assert {found[name] for name in (*named, "time zone")} == {"warning"}
 
 
 def test_an_airflow_that_is_well() -> None:

@@ -132,8 +132,10 @@ def _zone() -> str:
 
 
 def _missing_modules(folder: Path) -> list[str]:
-    """Those of FLOODMARK_CLASSES that lie neither beside the rules nor on the Python path."""
-    listed = [name.strip() for name in os.environ.get("FLOODMARK_CLASSES", "").split(",") if name.strip()]
+    """Those that settings name and that lie neither beside the rules nor on the Python path."""
+    callback = os.environ.get("FLOODMARK_ON_FAILURE", "").partition(":")[0]
+    named = [*os.environ.get("FLOODMARK_CLASSES", "").split(","), callback]
+    listed = [name.strip() for name in named if name.strip()]
     tops = {name: name.partition(".")[0] for name in listed}
     beside = {entry.stem for entry in folder.iterdir()} if folder.is_dir() else set()
     return [name for name, top in tops.items() if top not in beside and find_spec(top) is None]

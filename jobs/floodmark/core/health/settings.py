@@ -8,18 +8,20 @@ from collections.abc import Collection, Mapping
 from floodmark.core.health.checks import Check, ok, warning
 
 KNOWN = """FLOODMARK_RULES FLOODMARK_HOME FLOODMARK_MASTER FLOODMARK_JARS FLOODMARK_FAST_START FLOODMARK_SYNC
-FLOODMARK_DEBUG FLOODMARK_CLASSES FLOODMARK_VARIABLES FLOODMARK_CRASH_AT FLOODMARK_CRASH_MARKS""".split()
+FLOODMARK_DEBUG FLOODMARK_CLASSES FLOODMARK_VARIABLES FLOODMARK_CRASH_AT FLOODMARK_CRASH_MARKS
+FLOODMARK_ON_FAILURE""".split()
 # Of the demo and the tests; without effect on a rule.
 OTHERS = "FLOODMARK_PROVE FLOODMARK_SEED FLOODMARK_TAG FLOODMARK_EVERY FLOODMARK_FROM".split()
 
 
 def settings(env: Mapping[str, str], zone: str, missing_modules: Collection[str]) -> list[Check]:
-    """`zone`: the machine's, at this moment; `missing_modules`: those of FLOODMARK_CLASSES that are not there."""
+    """`zone`: the machine's; `missing_modules`: those that the settings name and that are not there."""
     found = [
         _zone(zone),
         _sync(env.get("FLOODMARK_SYNC")),
         _classes(env.get("FLOODMARK_CLASSES"), missing_modules),
         _variables(env),
+        _on_failure(env.get("FLOODMARK_ON_FAILURE"), missing_modules),
         *_slips(env),
     ]
     if env.get("FLOODMARK_FAST_START") == "0":
@@ -53,10 +55,22 @@ def _classes(value: str | None, missing: Collection[str]) -> Check:
     name = "FLOODMARK_CLASSES"
     if value is None:
         return ok(name, "not set: who writes rules may name any class on the Python path")
-    if missing:
+    lost = sorted(set(_listed(value)) & set(missing))
+    if lost:
         fix = "mend the name, or put the module on PYTHONPATH"
-        return warning(name, "modules that are there", f"{', '.join(sorted(missing))}: not found", fix)
+        return warning(name, "modules that are there", f"{', '.join(lost)}: not found", fix)
     return ok(name, f"classes of {', '.join(_listed(value)) or 'no module'} only")
+
+
+def _on_failure(value: str | None, missing: Collection[str]) -> Check:
+    name = "FLOODMARK_ON_FAILURE"
+    if not value:
+        return ok(name, "not set: failures stand in Airflow's UI and logs only")
+    module, mark, function = value.partition(":")
+    if not mark or not function or module in missing:
+        fix = "write module:function, and put the module on PYTHONPATH of Airflow's processes"
+        return warning(name, "a function that is there, as module:function", value, fix)
+    return ok(name, f"{value} is called when a run has failed for good")
 
 
 def _variables(env: Mapping[str, str]) -> Check:
