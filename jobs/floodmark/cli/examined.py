@@ -49,7 +49,7 @@ def _looks(folder: Path, home: Path, rules: list[Rule]) -> Iterator[tuple[str, C
     yield "packages", _packages
     yield "jars", _jars
     yield "PYSPARK_PYTHON", lambda: [_worker_python(), _spark_home()]
-    yield "home", lambda: [_home(home)]
+    yield "home", lambda: [_home(home, max((rule.qos for rule in rules), default=2))]
     yield "room", lambda: list(_room(home, rules))
     yield "ledgers", lambda: places.ledgers({rule.rule: _ledger(home, rule.rule) for rule in rules})
     yield "locks", lambda: places.locks(_holders(home))
@@ -152,11 +152,11 @@ def _rules(folder: Path) -> tuple[dict[str, Rule], list[Check]]:
     return good, places.rule_files(str(folder.absolute()), len(good), reasons)
 
 
-def _home(home: Path) -> Check:
-    """Probed where it is, or, before the first run, in the folder that it will be made in."""
+def _home(home: Path, qos: int) -> Check:
+    """Probed where it is, or, before the first run, in what will hold it. `qos`: the rules' highest."""
     named = bool(os.environ.get("FLOODMARK_HOME")) or home != options.HOME.absolute()
     try:
-        check_home(_existing(home), qos=2)
+        check_home(_existing(home), qos)
     except FloodmarkError as fault:
         return places.home(str(home), home.exists(), named, fault)
     return places.home(str(home), home.exists(), named, None)
@@ -208,10 +208,7 @@ def _airflow() -> list[Check]:
     """Asked of a process of its own: this part of Floodmark knows no Airflow, and Airflow takes seconds to start."""
     if find_spec("airflow") is None:
         return []  # as the packages' checks have said
-    if (
-        not any(name.startswith("AIRFLOW") for name in os.environ)
-        and not Path("~/airflow/airflow.cfg").expanduser().exists()
-    ):
+    if not _airflow_is_configured():
         return [airflow.NOT_CONFIGURED]
     path = [str(CHECKOUT / "plugins"), str(CHECKOUT / "jobs"), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
@@ -220,6 +217,11 @@ def _airflow() -> list[Check]:
     if found.returncode != 0:
         return airflow.airflow({"error": found.stderr.strip().rpartition("\n")[2]})
     return airflow.airflow(json.loads(found.stdout.splitlines()[-1]))
+
+
+def _airflow_is_configured() -> bool:
+    named = any(name.startswith("AIRFLOW") for name in os.environ)
+    return named or Path("~/airflow/airflow.cfg").expanduser().exists()
 
 
 def spark(home: Path, master: str) -> list[Check]:
