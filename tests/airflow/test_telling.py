@@ -12,8 +12,11 @@ import pytest
 import structlog
 from airflow.sdk import Asset
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+from airflow.sdk._shared.observability.metrics.otel_logger import SafeOtelLogger
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from airflow.sdk.observability import stats
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from test_dags import write
 from test_operator import arrive, context, fold_all, spark_submit, task_of
 
@@ -103,6 +106,19 @@ def test_metrics_of_a_run(rule: Rule, place: Path, fake_path: Path, sent: Backen
         ((name.replace("rule.one.", ""), {"rule": "one"}) for name in [*sent.plain, "floodmark.watermark_age_seconds"]),
         key=str,
     )
+
+
+def test_airflows_opentelemetry_takes_them(rule: Rule, place: Path, fake_path: Path, sent: Backend) -> None:
+    reader = InMemoryMetricReader()
+    logger = SafeOtelLogger(MeterProvider([reader]))
+    stats.initialize(factory=lambda: logger, export_legacy_names=False)
+    run(rule, place, fake_path)
+    data = reader.get_metrics_data()
+    assert data is not None
+    metrics = [one for resource in data.resource_metrics for scope in resource.scope_metrics for one in scope.metrics]
+    assert {"airflow.floodmark.rows_read", "airflow.floodmark.rule.one.rows_read"} <= {one.name for one in metrics}
+    (point,) = next(one for one in metrics if one.name == "airflow.floodmark.rows_read").data.data_points
+    assert (point.value, dict(point.attributes or {})) == (9, {"rule": "one"})  # type: ignore[union-attr]
 
 
 def test_what_a_run_committed_before_it_failed_is_told(rule: Rule, place: Path, fake_path: Path, sent: Backend) -> None:
