@@ -77,15 +77,17 @@ class RuleRunOperator(SparkSubmitOperator):
 
     def _nothing_to_do(self, news: News, context: Context) -> None:
         """Skip; but succeed where an earlier try of this very run committed, for nobody has told the assets yet."""
-        if context["ti"].try_number > 1 and (before := self._before(run_name(context["run_id"], ""))) is not None:
-            self.log.info("rule %s: an earlier try of this run committed up to epoch %s", self.rule.rule, news.epoch)
-            self._tell(context, before)
-            return
         self._tell(context, news.seq)
+        if self._before(context) is not None:
+            self.log.info("rule %s: an earlier try of this run committed up to epoch %s", self.rule.rule, news.epoch)
+            return
         raise AirflowSkipException(f"nothing new since epoch {news.epoch}")
 
     def _tell(self, context: Context, seq: int) -> None:
-        """Tell others what ended after row `seq` of the ledger. That it cannot be told is no fault of the run."""
+        """Tell others what ended after row `seq` of the ledger; who waits for a sink, what all tries of this run did.
+
+        That it cannot be told is no fault of the run.
+        """
         from floodmark_airflow import telling
 
         try:
@@ -93,17 +95,23 @@ class RuleRunOperator(SparkSubmitOperator):
             telling.log_epochs(self.log, self.rule.rule, epochs)
             if head is not None:
                 telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), epochs)
-                telling.note_events(context["outlet_events"], self.rule, head, epochs)
+                before = self._before(context)
+                _, all_of_them = telling.done_since(
+                    self.rule, settings.home_folder(), seq if before is None else before
+                )
+                telling.note_events(context["outlet_events"], self.rule, head, all_of_them)
         except (FloodmarkError, OSError) as fault:
             self.log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, fault)
 
-    def _before(self, tries: str) -> int | None:
-        """The ledger's row before the first commit of this run's tries; None where none of them has committed."""
+    def _before(self, context: Context) -> int | None:
+        """The ledger's row before the first commit of this run's earlier tries; None where none has committed."""
+        if context["ti"].try_number == 1:
+            return None
         from floodmark.ledger.home import Home
         from floodmark.ledger.ledger import LedgerReader
 
         ledger = LedgerReader.load(Home(settings.home_folder(), self.rule.rule).ledger)
-        rows = ledger.rows if ledger else []
+        tries, rows = run_name(context["run_id"], ""), ledger.rows if ledger else []
         return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run.startswith(tries)), None)
 
     def on_kill(self) -> None:

@@ -141,12 +141,15 @@ def test_who_is_woken_by_a_sink_learns_of_epoch_rows_and_watermark(rule: Rule, p
     assert events[Asset(f"file://{place}/lake/other")].extra == {**expected, "rows": 0}
 
 
-def test_a_retry_tells_of_what_its_first_try_committed(rule: Rule, place: Path) -> None:
+def test_a_retry_tells_of_what_its_first_try_committed_and_counts_it_no_second_time(
+    rule: Rule, place: Path, sent: Backend
+) -> None:
     fold_all(rule, place / "home")
-    fold_epoch(rule, place / "home", "manual__1.try1", HOUR)
+    fold_epoch(rule, place / "home", "manual__1.try1", None)
     given = context(try_number=2)
     task_of(rule).execute(given)
     assert given["outlet_events"][Asset(f"file://{place}/lake/one_out")].extra["rows"] == 4
+    assert sent.plain == {"floodmark.rule.one.lag_commits": [0]}
 
 
 def test_each_epoch_is_a_line_with_fields(rule: Rule, place: Path, fake_path: Path) -> None:
