@@ -19,6 +19,12 @@ def asset(address: str) -> Asset:
     return Asset(place if urlparse(place).scheme else f"file://{place}")
 
 
+def inlets(rule: Rule) -> list[Asset]:
+    """One asset for each table that the rule reads: Airflow's graph of assets shows them, and so does OpenLineage."""
+    read = [stream.address for stream in rule.streams.values()] + [table.address for table in rule.lookups.values()]
+    return [asset(address) for address in dict.fromkeys(read)]
+
+
 def outlets(rule: Rule) -> list[Asset]:
     """One asset for each table that the rule writes."""
     return [asset(sink.address) for sink in rule.sinks if sink.kind == "delta" and sink.address]

@@ -14,7 +14,9 @@ from croniter import croniter  # type: ignore[import-untyped]
 
 from floodmark.core.rules import AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
-from floodmark_airflow.assets import asset, outlets
+from floodmark_airflow.about import about, block, code
+from floodmark_airflow.assets import asset, inlets, outlets
+from floodmark_airflow.failures import on_failure
 from floodmark_airflow.naming import broken_dag_id, dag_id
 from floodmark_airflow.operators import BrokenRuleOperator, RuleRunOperator
 from floodmark_airflow.settings import rules_folder
@@ -22,8 +24,8 @@ from floodmark_airflow.settings import rules_folder
 log = logging.getLogger(__name__)
 
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)  # fixed, since a moving date would make a new DAG version at every parse
-# A backlog may take hours, and the next try goes on where this one stopped; this only ends what hangs.
-RUN_LIMIT = timedelta(hours=12)
+BROKEN_LIMIT = timedelta(minutes=5)  # of a task that only says why it fails
+BACKOFF = 2.0  # how much longer each pause is than the one before: what holds a rule up may take its time to end
 TAG = "floodmark"
 # Airflow's own words for schedules that no cron expression can say.
 NOT_CRON = ("@once", "@continuous")
@@ -72,7 +74,7 @@ def build(rule: Rule) -> DAG:
     with DAG(
         dag_id(rule.rule),
         description=rule.description or None,
-        doc_md=_about(rule),
+        doc_md=about(rule),
         schedule=_schedule(rule),
         start_date=BEGIN,
         catchup=False,
@@ -86,8 +88,12 @@ def build(rule: Rule) -> DAG:
             owner=rule.airflow.owner,
             retries=rule.airflow.retries,
             retry_delay=timedelta(microseconds=rule.airflow.retry_delay_us),
-            execution_timeout=RUN_LIMIT,
+            retry_exponential_backoff=BACKOFF,
+            max_retry_delay=timedelta(microseconds=rule.airflow.max_retry_delay_us),
+            execution_timeout=timedelta(microseconds=rule.airflow.timeout_us),
+            on_failure_callback=on_failure(),
             max_active_tis_per_dag=1,  # max_active_runs alone lets a backfill run beside
+            inlets=inlets(rule),
             outlets=outlets(rule),
         )
     return dag
@@ -98,7 +104,7 @@ def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
     with DAG(
         broken_dag_id(file, taken),
         description=f"{file} cannot be used",
-        doc_md=f"`{file}` cannot be used:\n\n```\n{reason}\n```",
+        doc_md=f"{code(file)} cannot be used:\n\n{block('', reason)}",
         schedule=None,
         start_date=BEGIN,
         catchup=False,
@@ -107,7 +113,13 @@ def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
         tags={TAG, "broken"},
     ) as dag:
         BrokenRuleOperator(
-            task_id="run", file=file, reason=reason, retries=0, execution_timeout=RUN_LIMIT, max_active_tis_per_dag=1
+            task_id="run",
+            file=file,
+            reason=reason,
+            retries=0,
+            execution_timeout=BROKEN_LIMIT,
+            on_failure_callback=on_failure(),
+            max_active_tis_per_dag=1,
         )
     return dag
 
@@ -122,15 +134,3 @@ def _schedule(rule: Rule) -> Any:
     if not schedule.startswith("@"):
         croniter(schedule)  # Airflow itself would find a fault only when all DAGs are built
     return CronTriggerTimetable(schedule, timezone=rule.timezone)
-
-
-def _about(rule: Rule) -> str:
-    streams = "\n".join(f"- stream `{name}`: {stream.kind} `{stream.address}`" for name, stream in rule.streams.items())
-    sinks = "\n".join(f"- sink: {sink.kind} `{sink.address or 'the run log'}`, qos {sink.qos}" for sink in rule.sinks)
-    return f"{rule.description}\n\n{streams}\n{sinks}\n\n{_work(rule)}"
-
-
-def _work(rule: Rule) -> str:
-    if rule.process is None:
-        return f"```sql\n{rule.sql.strip()}\n```"
-    return f"```python\n# {rule.process.name}, by {', '.join(rule.process.key)}\n{rule.process.source.strip()}\n```"

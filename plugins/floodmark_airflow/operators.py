@@ -56,7 +56,10 @@ class RuleRunOperator(SparkSubmitOperator):
             return
         self.log.info("rule %s: %s", self.rule.rule, news.why)
         self.conf = spark_options(self.rule.spark, news.backlog)["conf"]
-        super().execute(context)
+        try:
+            super().execute(context)
+        finally:
+            self._tell(context, news.seq)
         with _translated():
             self._check(news)
 
@@ -74,17 +77,42 @@ class RuleRunOperator(SparkSubmitOperator):
 
     def _nothing_to_do(self, news: News, context: Context) -> None:
         """Skip; but succeed where an earlier try of this very run committed, for nobody has told the assets yet."""
-        if context["ti"].try_number > 1 and self._has_committed(run_name(context["run_id"], "")):
+        self._tell(context, news.seq)
+        if self._before(context) is not None:
             self.log.info("rule %s: an earlier try of this run committed up to epoch %s", self.rule.rule, news.epoch)
             return
         raise AirflowSkipException(f"nothing new since epoch {news.epoch}")
 
-    def _has_committed(self, tries: str) -> bool:
+    def _tell(self, context: Context, seq: int) -> None:
+        """Tell others what ended after row `seq` of the ledger; who waits for a sink, what all tries of this run did.
+
+        That it cannot be told is no fault of the run.
+        """
+        from floodmark_airflow import telling
+
+        try:
+            head, epochs = telling.done_since(self.rule, settings.home_folder(), seq)
+            telling.log_epochs(self.log, self.rule.rule, epochs)
+            if head is not None:
+                telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), epochs)
+                before = self._before(context)
+                _, all_of_them = telling.done_since(
+                    self.rule, settings.home_folder(), seq if before is None else before
+                )
+                telling.note_events(context["outlet_events"], self.rule, head, all_of_them)
+        except (FloodmarkError, OSError) as fault:
+            self.log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, fault)
+
+    def _before(self, context: Context) -> int | None:
+        """The ledger's row before the first commit of this run's earlier tries; None where none has committed."""
+        if context["ti"].try_number == 1:
+            return None
         from floodmark.ledger.home import Home
         from floodmark.ledger.ledger import LedgerReader
 
         ledger = LedgerReader.load(Home(settings.home_folder(), self.rule.rule).ledger)
-        return ledger is not None and any(row.kind == "commit" and row.run.startswith(tries) for row in ledger.rows)
+        tries, rows = run_name(context["run_id"], ""), ledger.rows if ledger else []
+        return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run.startswith(tries)), None)
 
     def on_kill(self) -> None:
         if self._hook is not None:  # asking for one here would look up the connection while being killed

@@ -23,9 +23,21 @@ def compose() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def ours(compose: dict[str, Any]) -> dict[str, Any]:
+def images(compose: dict[str, Any]) -> dict[str, Any]:
     """The services that run our image."""
     return {name: one for name, one in compose["services"].items() if "build" in one}
+
+
+@pytest.fixture(scope="module")
+def spark(images: dict[str, Any]) -> dict[str, Any]:
+    """Those of a Spark cluster."""
+    return {name: one for name, one in images.items() if name.startswith("spark-")}
+
+
+@pytest.fixture(scope="module")
+def ours(images: dict[str, Any]) -> dict[str, Any]:
+    """Those with Airflow's settings."""
+    return {name: one for name, one in images.items() if not name.startswith("spark-")}
 
 
 def validator() -> jsonschema.Draft7Validator:
@@ -67,8 +79,34 @@ def test_all_share_one_lake_one_home_and_one_secret(ours: dict[str, Any]) -> Non
         assert one["environment"]["AIRFLOW__API_AUTH__JWT_SECRET"].startswith("${JWT_SECRET:?")
 
 
+def test_executors_see_lake_and_home_where_the_driver_does(spark: dict[str, Any], ours: dict[str, Any]) -> None:
+    for one in spark.values():
+        assert {"lake:/data/lake", "home:/data/home"} <= {
+            volume for volume in one["volumes"] if isinstance(volume, str)
+        }
+        assert {one["image"], str(one["build"])} == {ours["airflow-init"]["image"], str(ours["airflow-init"]["build"])}
+
+
+def test_executors_get_no_secret_and_nobody_outside_reaches_them(spark: dict[str, Any]) -> None:
+    secrets = [name for name, rest in VARIABLE.findall(str(list(spark.values()))) if rest.startswith(":?")]
+    assert secrets == []
+    assert not any("ports" in one for one in spark.values()), "who reaches a master may run what he likes"
+    assert set(spark) == {"spark-master", "spark-worker"}
+    assert spark["spark-worker"]["deploy"]["replicas"] == 2
+    assert all(one["profiles"] == ["cluster"] for one in spark.values())
+
+
+def test_the_master_that_the_example_names_is_the_one_that_listens(spark: dict[str, Any]) -> None:
+    command = spark["spark-master"]["command"]
+    url = f"spark://{command[command.index('--host') + 1]}:{command[command.index('--port') + 1]}"
+    assert spark["spark-worker"]["command"][-1] == url
+    assert f"SPARK_MASTER={url}" in (CHECKOUT / "docker" / ".env.example").read_text()
+    assert url in TEXT.split("name: floodmark")[0]
+
+
 def test_every_named_volume_is_declared(compose: dict[str, Any]) -> None:
-    used = {volume.split(":")[0] for one in compose["services"].values() for volume in one["volumes"]}
+    named = [v for one in compose["services"].values() for v in one.get("volumes", []) if isinstance(v, str)]
+    used = {volume.split(":")[0] for volume in named}
     assert {name for name in used if not name.startswith(".")} == set(compose["volumes"])
 
 
@@ -91,7 +129,7 @@ def test_what_the_image_copies_and_the_services_start_exists(ours: dict[str, Any
         line.split()[2:-1] for line in (CHECKOUT / "docker" / "Dockerfile").read_text().splitlines() if "COPY" in line
     ]
     files = [name for names in copies for name in names]
-    files += [one["command"][1] for one in ours.values() if one["command"][0] != "airflow"]
+    files += [one["command"][1] for one in ours.values() if one["command"][0] in ("bash", "python")]
     files += [one["build"]["dockerfile"] for one in ours.values()]
     assert [name for name in files if not (CHECKOUT / name).exists()] == []
     kept = (CHECKOUT / "docker" / "Dockerfile.dockerignore").read_text().split()

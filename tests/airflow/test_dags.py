@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,11 @@ def test_a_missing_rules_folder_is_an_import_error(rules: Path, monkeypatch: pyt
 
 
 def test_contract_of_every_dag(rules: Path) -> None:
-    write(rules, "good", airflow={"retries": 5, "retry_delay": "7 seconds", "tags": ["t"], "owner": "me"})
+    write(
+        rules,
+        "good",
+        airflow={"retries": 5, "retry_delay": "7 seconds", "timeout": "2 hours", "tags": ["t"], "owner": "me"},
+    )
     write(rules, "bad", qos=7)
     bag = parse()
     for dag in bag.dags.values():
@@ -112,6 +117,8 @@ def test_contract_of_every_dag(rules: Path) -> None:
     good = bag.dags["rule.good"]
     (task,) = good.tasks
     assert (task.retries, task.retry_delay.total_seconds(), task.owner) == (5, 7, "me")
+    assert (task.retry_exponential_backoff, task.max_retry_delay) == (2.0, timedelta(minutes=10))
+    assert task.execution_timeout == timedelta(hours=2)
     assert good.tags == {"floodmark", "t"}
     assert Path(task.application).is_file()
     assert all(Path(jar).is_file() for jar in task.jars.split(","))
@@ -148,6 +155,28 @@ def test_a_sink_wakes_the_rule_that_is_scheduled_by_it(rules: Path, place: Path,
     (outlet,) = dags["rule.first"].tasks[0].outlets
     assert outlet == Asset(f"file://{place}/lake/first_out")
     assert dags["rule.second"].timetable.asset_condition.objects == (outlet,)
+
+
+def test_what_a_rule_reads_and_writes_is_lineage(rules: Path, place: Path) -> None:
+    write(rules, "one", lookups={"names": {"delta": "${LAKE}/names"}}, sql="SELECT n FROM events JOIN names USING (n)")
+    (task,) = parse().dags["rule.one"].tasks
+    assert [one.uri for one in task.inlets] == [f"file://{place}/lake/events", f"file://{place}/lake/names"]
+    assert [one.uri for one in task.outlets] == [f"file://{place}/lake/one_out"]
+
+
+def test_a_failure_is_told_to_the_function_that_the_environment_names(
+    rules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(rules, "one")
+    write(rules, "bad", qos=7)
+    assert {tuple(dag.tasks[0].on_failure_callback) for dag in parse().dags.values()} == {()}
+    monkeypatch.setenv("FLOODMARK_ON_FAILURE", "support.told:note")
+    for dag in parse().dags.values():
+        (callback,) = dag.tasks[0].on_failure_callback
+        callback({"dag": dag})
+    from support import told
+
+    assert sorted(context["dag"].dag_id for context in told.CONTEXTS) == ["rule.bad", "rule.one"]
 
 
 def test_parsing_loads_neither_spark_nor_tables(rules: Path) -> None:

@@ -59,7 +59,10 @@ def airflow(root: Path) -> Iterator[LocalAirflow]:
 
 def flow_of(root: Path, name: str) -> Flow:
     """One file an epoch; eight quick retries."""
-    settings = {"epoch": {"max_files": 1}, "airflow": {"retries": 8, "retry_delay": "2 seconds"}}
+    settings = {
+        "epoch": {"max_files": 1},
+        "airflow": {"retries": 8, "retry_delay": "2 seconds", "max_retry_delay": "2 seconds"},
+    }
     return Flow(root, name, stream={"start": {"version": 0}}, settings=settings)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
 from test_dags import write
@@ -62,7 +63,8 @@ def task_of(rule: Rule) -> RuleRunOperator:
 
 
 def context(try_number: int = 1) -> Any:
-    return {"run_id": "manual__1", "ti": SimpleNamespace(try_number=try_number)}
+    ti = SimpleNamespace(try_number=try_number)
+    return {"run_id": "manual__1", "ti": ti, "outlet_events": OutletEventAccessors()}
 
 
 def execute(rule: Rule, try_number: int = 1) -> None:

@@ -73,6 +73,7 @@ def test_defaults_are_filled_in(load: Load) -> None:
     assert rule.epoch.model_dump() == {"max_files": None, "max_bytes": None, "max_rows": None}
     assert (rule.spark.driver_memory, rule.spark.shuffle_partitions, rule.spark.conf) == ("3g", 4, {})
     assert (rule.airflow.retries, rule.airflow.retry_delay_us, rule.airflow.owner) == (3, 30_000_000, "data")
+    assert (rule.airflow.max_retry_delay_us, rule.airflow.timeout_us) == (600_000_000, 43_200_000_000)
     assert rule.query.windows
 
 
@@ -417,6 +418,7 @@ def with_line(text: str, old: str, new: str) -> str:
         ("sinks:", "spark: {shuffle_partitions: 10001}\nsinks:", "expected a whole number of at most 10000"),
         ("sinks:", "airflow: {retries: 1001}\nsinks:", "expected a whole number of at most 1000"),
         ("sinks:", "airflow: {retry_delay: 8 days}\nsinks:", "expected a pause of at most 7 days"),
+        ("sinks:", "airflow: {timeout: 0 seconds}\nsinks:", "expected a duration from 1 second to 30 days"),
         ("sinks:", "timezone: localtime\nsinks:", "11: timezone: expected an IANA time zone"),
         ("sinks:", "spark: {conf: {spark.sql.files.ignoreMissingFiles: true}}\nsinks:", "is not a rule's to set"),
         ("sinks:", "spark: {conf: {spark.delta.logStore.class: x}}\nsinks:", "is not a rule's to set"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from floodmark.cli import audit, epochs, init, plan, preview, prove, replay, reset, rows, run, status, validate
+from floodmark.cli import audit, doctor, epochs, init, plan, preview, prove, replay, reset, rows, run, status, validate
 from floodmark.cli.boundary import Commands, DeadCommands
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ app.command("audit", rich_help_panel=LOOKING)(audit.audit)
 app.command("prove", rich_help_panel=LOOKING)(prove.prove)
 app.command("state", rich_help_panel=LOOKING)(rows.state)
 app.command("late", rich_help_panel=LOOKING)(rows.late)
+app.command("doctor", rich_help_panel=LOOKING)(doctor.doctor)
 
 dead = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="The rows that a rule could not use.")
 dead.command("list")(rows.dead)

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 class News:
     """Why a run is needed (None: it is not), the last committed epoch, and each source's newest version as seen now.
 
-    `backlog`: bytes of input that wait.
+    `backlog`: bytes of input that wait; `seq`: the ledger's newest row, 0 without one.
     """
 
     why: str | None
     epoch: int
     seen: dict[str, int]
     backlog: int
+    seq: int = 0
 
 
 def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
@@ -44,7 +45,8 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     head = ledger.head if ledger else None
     seen = {name: source.newest() for name, source in sources(rule).items()}
     why = _why(rule, head) or _tick(rule, head, close_until)
-    return News(why, head.epoch if head else 0, seen, _backlog(rule, head) if why else 0)
+    backlog = _backlog(rule, head) if why else 0
+    return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0)
 
 
 def _backlog(rule: Rule, head: Head | None) -> int:

@@ -390,10 +390,23 @@ def _pause(us: int) -> int:
     return us
 
 
+def _limit(us: int) -> int:
+    if not parse_duration("1 second") <= us <= parse_duration("30 days"):
+        raise ValueError("expected a duration from 1 second to 30 days")
+    return us
+
+
 class WrittenAirflow(Written):
     retries: Retries = 3
     retry_delay: Annotated[Duration, AfterValidator(_pause), Field(json_schema_extra={"default": "30 seconds"})] = (
         30_000_000
+    )
+    max_retry_delay: Annotated[Duration, AfterValidator(_pause), Field(json_schema_extra={"default": "10 minutes"})] = (
+        600_000_000
+    )
+    # A backlog may take hours, and the next try goes on where this one stopped; this only ends what hangs.
+    timeout: Annotated[Duration, AfterValidator(_limit), Field(json_schema_extra={"default": "12 hours"})] = (
+        43_200_000_000
     )
     tags: Annotated[list[Filled], BeforeValidator(_listed)] = []
     owner: Filled = "data"
@@ -522,6 +535,8 @@ class WrittenRule(Written):
             airflow=AirflowSettings(
                 retries=self.airflow.retries,
                 retry_delay_us=self.airflow.retry_delay,
+                max_retry_delay_us=max(self.airflow.retry_delay, self.airflow.max_retry_delay),
+                timeout_us=self.airflow.timeout,
                 tags=tuple(self.airflow.tags),
                 owner=self.airflow.owner,
             ),

@@ -140,10 +140,15 @@ class SparkSettings(Model):
 
 
 class AirflowSettings(Model):
-    """What the rule's DAG is declared with; `retry_delay_us` in microseconds."""
+    """What the rule's DAG is declared with; times in microseconds.
+
+    Each pause before a retry is longer than the one before, up to `max_retry_delay_us`. `timeout_us`: of one try.
+    """
 
     retries: int = 3
     retry_delay_us: int = 30_000_000
+    max_retry_delay_us: int = 600_000_000
+    timeout_us: int = 43_200_000_000
     tags: tuple[str, ...] = ()
     owner: str = "data"
 

@@ -34,9 +34,18 @@ def holder_text(lock: Path) -> str:
         owner = json.loads(file.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return f"another run holds {lock} (process {holder_pid(lock)}); wait for it to end"
-    alive = Path(f"/proc/{owner['driver_pid']}").exists()
-    orphan = "" if alive else f"; its driver is gone and left an orphaned JVM: `kill {owner['jvm_pid']}` ends it"
+    left = f"; its driver is gone and left an orphaned JVM: `kill {owner['jvm_pid']}` ends it"
+    orphan = left if is_orphan(lock) else ""
     return (
         f"run {owner['run']} holds the rule since {owner['since']} on {owner['host']} "
         f"(driver {owner['driver_pid']}, JVM {owner['jvm_pid']}){orphan}; wait for it to end"
     )
+
+
+def is_orphan(lock: Path) -> bool:
+    """Whether the driver that the owner's file names is gone; its JVM may still hold the lock."""
+    try:
+        owner = json.loads(owner_file(lock).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+    return not Path(f"/proc/{owner['driver_pid']}").exists()

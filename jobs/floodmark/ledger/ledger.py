@@ -101,6 +101,10 @@ class LedgerReader:
             raise LedgerBroken(f"the ledger {self.address}: its newest rows are not those of its head; {RESTORE}")
         return rows
 
+    def since(self, seq: int) -> list[Row]:
+        """The rows after number `seq`, the oldest first. They are not checked against those before."""
+        return _read(self._table, seq + 1)
+
     def _read_head(self) -> Head | None:
         """From the remembered head on, if the ledger still has that row; else from all rows."""
         known = _recall(self.address)

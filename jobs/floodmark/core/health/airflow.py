@@ -1,0 +1,103 @@
+"""Whether Airflow would find rules and plugin, and start Spark where it should. It is told what Airflow says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from floodmark.core.health.checks import Check, failed, ok, warning
+
+MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|spark://[^/:]+:\d+(,[^/:]+:\d+)*|yarn|k8s://.+")
+SPARK_DEFAULT = """AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[*]"}'"""
+SHORT = 32  # characters of a secret that signs tokens
+NOT_CONFIGURED = warning(
+    "Airflow",
+    "the settings of Airflow's processes (AIRFLOW_HOME, AIRFLOW__…)",
+    "none in this environment: what Airflow would do was not looked at",
+    "call `floodmark doctor` with the environment of the scheduler",
+)
+
+
+def airflow(facts: Mapping[str, Any]) -> list[Check]:
+    """`facts`: as `floodmark_airflow.facts` gives them; one that could not be had is `{"error": text}`."""
+    if "error" in facts:
+        fix = "see whether `airflow info` works in this environment"
+        return [failed("Airflow", "an Airflow that answers", facts["error"], fix)]
+    decided: dict[str, Callable[[Any], Check]] = {
+        "spark_default": _connection,
+        "dags_folder": _dags,
+        "plugins_folder": _plugins,
+        "jwt_secret": _jwt,
+        "database": _database,
+        "spark_submit": _spark_submit,
+    }
+    return [ok("Airflow", facts["version"]), *(_decided(name, facts[name], decide) for name, decide in decided.items())]
+
+
+def _decided(name: str, fact: Mapping[str, Any], decide: Callable[[Any], Check]) -> Check:
+    if "error" in fact:
+        return failed(name, "an answer of Airflow's", fact["error"], "see Airflow's log")
+    return decide(fact)
+
+
+def _connection(fact: Mapping[str, Any]) -> Check:
+    name, expected = "spark_default", "a connection with Spark's master"
+    if not fact["found"]:
+        said = "none that can be read, so that Airflow would silently take yarn"
+        return failed(name, expected, said, f"set {SPARK_DEFAULT} for all of Airflow's processes")
+    master, mode = fact["master"], fact["deploy_mode"] or "client"
+    if not MASTERS.fullmatch(master):
+        forms = "local[*], spark://HOST:PORT, yarn or k8s://…"
+        return failed(name, forms, master, f"write the connection as JSON: {SPARK_DEFAULT}")
+    if mode != "client":
+        said = f"deploy-mode {mode} on {master}"
+        return failed(name, "client mode: the task is the driver's parent", said, "take deploy-mode out of its extra")
+    return ok(name, master)
+
+
+def _dags(fact: Mapping[str, Any]) -> Check:
+    if fact["ours"]:
+        return ok("dags_folder", fact["path"])
+    fix = f"set AIRFLOW__CORE__DAGS_FOLDER={fact['expected']}, or make that a bundle of [dag_processor]"
+    return failed("dags_folder", fact["expected"], fact["path"], fix)
+
+
+def _plugins(fact: Mapping[str, Any]) -> Check:
+    if not fact["ours"]:
+        fix = f"set AIRFLOW__CORE__PLUGINS_FOLDER={fact['expected']}"
+        return failed("plugins_folder", fact["expected"], fact["path"], fix)
+    if not fact["ignored"]:
+        expected = "the line `floodmark_airflow/` in its .airflowignore: else Airflow runs each module as a plugin"
+        return failed("plugins_folder", expected, f"none in {fact['path']}", "put the line there")
+    return ok("plugins_folder", fact["path"])
+
+
+def _jwt(fact: Mapping[str, Any]) -> Check:
+    name = "jwt_secret"
+    fix = "set AIRFLOW__API_AUTH__JWT_SECRET to one random text, the same for all of Airflow's processes"
+    if fact["source"] == "default":
+        return failed(name, "one secret for all", "none is set: every process makes up one of its own", fix)
+    if fact["known"]:
+        return failed(name, "a secret", "a word that is printed in Airflow's own examples", fix)
+    if fact["length"] < SHORT:
+        return warning(name, f"at least {SHORT} characters", f"{fact['length']} characters", fix)
+    return ok(name, f"{fact['length']} characters, from {fact['source']}")
+
+
+def _database(fact: Mapping[str, Any]) -> Check:
+    if fact["fault"]:
+        fix = "see that it runs, and that `airflow db migrate` was called"
+        return failed("metadata database", "one that answers, of this Airflow's version", fact["fault"], fix)
+    if fact["kind"] == "sqlite":
+        return ok("metadata database", "sqlite: for one machine")
+    return ok("metadata database", f"{fact['kind']} at {fact['host']}")
+
+
+def _spark_submit(fact: Mapping[str, Any]) -> Check:
+    expected = f"the spark-submit of {fact['expected']} first on PATH"
+    if fact["path"] is None:
+        return failed("spark-submit", expected, "none on PATH", f"put {fact['expected']} on PATH")
+    if not fact["ours"]:
+        return warning("spark-submit", expected, fact["path"], f"put {fact['expected']} first on PATH")
+    return ok("spark-submit", fact["path"])

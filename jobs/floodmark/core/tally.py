@@ -1,0 +1,59 @@
+"""What some rows of a ledger say that was done: for metrics and for who waits for a sink. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from floodmark.core.records import Commit, Lost, Row, total
+
+COUNTS = ("read", "filtered", "folded", "late", "dead", "rejected", "lost", "output")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One epoch that was committed, or lost at qos 0. `seconds`: of its work, None where nobody measured it.
+
+    `rows`: by COUNTS; `written`: table → rows, by the ledger's names; `watermark` in microseconds.
+    """
+
+    generation: int
+    epoch: int
+    attempt: int
+    run: str
+    rows: dict[str, int]
+    written: dict[str, int] = field(default_factory=dict)
+    watermark: int | None = None
+    seconds: float | None = None
+
+
+def ended(rows: Iterable[Row]) -> list[Ended]:
+    """The epochs that ended in these rows. Epoch 0 only begins a generation."""
+    return [_ended(row) for row in rows if row.kind in ("commit", "lost") and row.epoch > 0]
+
+
+def _ended(row: Row) -> Ended:
+    found = (row.generation, row.epoch, row.attempt, row.run)
+    if row.kind == "lost":  # what the attempt had sorted out says nothing of what reached a table
+        lost = Lost.model_validate_json(row.body)
+        counts = total(lost.counts)
+        return Ended(
+            *found, {"read": counts.read, "filtered": counts.filtered, "lost": lost.lost}, watermark=lost.watermark
+        )
+    commit = Commit.model_validate_json(row.body)
+    rows = {
+        **total(commit.counts).model_dump(),
+        "rejected": sum(commit.rejected.values()),
+        "output": commit.output_rows,
+    }
+    written = {name: table.rows for name, table in commit.tables.items()}
+    return Ended(*found, rows, written, commit.watermark, round(sum(commit.seconds.values()), 3))
+
+
+def summed(epochs: Iterable[Ended]) -> dict[str, int]:
+    """Rows of several epochs, by COUNTS."""
+    found = dict.fromkeys(COUNTS, 0)
+    for epoch in epochs:
+        for name, count in epoch.rows.items():
+            found[name] += count
+    return found

@@ -1,0 +1,104 @@
+"""A rule's documentation in Airflow's UI: Markdown made of the rule alone, in which what a user wrote is only text."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from floodmark.core.delivery import delivery
+from floodmark.core.durations import format_duration
+from floodmark.core.statewords import kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from floodmark.core.delivery import SinkDelivery
+    from floodmark.core.rules import Rule, Sink, Stream
+
+
+def about(rule: Rule) -> str:
+    """Never ends in `.md`: Airflow would take it for the name of a file."""
+    parts = [
+        text(rule.description),
+        *_part("Reads", [_stream(name, stream) for name, stream in rule.streams.items()]),
+        *_part("Looks up", [f"{code(name)}: {code(one.address)}" for name, one in rule.lookups.items()]),
+        *_part("Keeps", [text(sentence) for sentence in kept(rule)]),
+        *_part("Writes", [_sink(sink, how) for sink, how in zip(rule.sinks, delivery(rule), strict=True)]),
+        *_part("Run it by hand", _by_hand(rule)),
+        *_part("Where to look", _where_to_look(rule)),
+        _work(rule),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def text(written: str) -> str:
+    """Markdown that shows what was written, and does nothing else: no link, no image, no HTML, no heading."""
+    return re.sub(r"([\\`*_{}\[\]<>()#|~!&])", r"\\\1", written.strip())
+
+
+def code(written: str) -> str:
+    """A code span, on one line; its fence is longer than any run of backticks in it."""
+    words = " ".join(written.split())
+    fence = "`" * (_longest_run(words) + 1)
+    space = " " if "`" in words else ""
+    return f"{fence}{space}{words}{space}{fence}"
+
+
+def block(language: str, written: str) -> str:
+    """A code block, fenced as a span is."""
+    fence = "`" * max(3, _longest_run(written) + 1)
+    return f"{fence}{language}\n{written.strip()}\n{fence}"
+
+
+def _longest_run(written: str) -> int:
+    return max(map(len, re.findall("`+", written)), default=0)
+
+
+def _part(title: str, lines: Iterable[str]) -> list[str]:
+    """A heading and its list, if there is anything in it."""
+    found = "\n".join(f"- {line}" for line in lines)
+    return [f"### {title}\n\n{found}"] if found else []
+
+
+def _stream(name: str, stream: Stream) -> str:
+    facts = [f"{code(name)}: {stream.kind} {code(stream.address)}"]
+    if stream.event_time:
+        facts.append(f"event time {code(stream.event_time.name)}")
+    if stream.lateness_us is not None:
+        facts.append(f"may come {format_duration(stream.lateness_us)} late")
+    if stream.idle_after_us is not None:
+        facts.append(f"not waited for after {format_duration(stream.idle_after_us)} of silence")
+    if stream.where:
+        facts.append(f"only where {code(stream.where)}")
+    return ", ".join(facts)
+
+
+def _sink(sink: Sink, how: SinkDelivery) -> str:
+    rows = f"merged by {', '.join(map(code, sink.key))}" if sink.key else "added"
+    place = code(sink.address) if sink.address else "the run's log"
+    return f"{sink.kind} {place}: {how.delivery}, rows {rows}"
+
+
+def _by_hand(rule: Rule) -> list[str]:
+    return [
+        "here: Trigger. It is safe at any time: each row of input has its effect once, and with nothing new the run is"
+        " skipped",
+        f"on a machine with the same settings: {code(f'floodmark run {rule.rule}')}",
+    ]
+
+
+def _where_to_look(rule: Rule) -> list[str]:
+    return [
+        f"how far it is, what is open and what that waits for: {code(f'floodmark status {rule.rule}')}",
+        f"what each epoch read and wrote: {code(f'floodmark epochs {rule.rule}')}",
+        f"rows set apart: {code(f'floodmark late {rule.rule}')}, {code(f'floodmark dead list {rule.rule}')}",
+        f"proof that all of it was once: {code(f'floodmark audit {rule.rule}')}",
+        f"owner: {text(rule.airflow.owner)}",
+    ]
+
+
+def _work(rule: Rule) -> str:
+    if rule.process is None:
+        return f"### SQL\n\n{block('sql', rule.sql)}"
+    name = f"{code(f'{rule.process.module}:{rule.process.name}')}, by {', '.join(map(code, rule.process.key))}"
+    return f"### Class\n\n{name}\n\n{block('python', rule.process.source)}"

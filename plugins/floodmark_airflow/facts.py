@@ -1,0 +1,139 @@
+"""What Airflow says of itself, as one JSON document: `python -m floodmark_airflow.facts`, for `floodmark doctor`.
+
+It holds no secret. What cannot be told stands as `{"error": text}` in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from floodmark_airflow.settings import CHECKOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Those of Airflow's own examples and documentation.
+PRINTED = ("airflow_jwt_secret", "airflow", "secret", "changeme", "change-me", "your-secret-key")
+
+
+def main() -> None:
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"  # as `airflow connections` does: those of the database count
+    with contextlib.redirect_stdout(sys.stderr):  # Airflow's log lines are no part of the document
+        found = facts()
+    print(json.dumps(found))  # noqa: T201 - the document
+
+
+def facts() -> dict[str, Any]:
+    from airflow import __version__
+
+    tellers: dict[str, Callable[[], dict[str, Any]]] = {
+        "spark_default": connection,
+        "dags_folder": dags_folder,
+        "plugins_folder": plugins_folder,
+        "jwt_secret": jwt_secret,
+        "database": database,
+        "spark_submit": spark_submit,
+    }
+    return {"version": __version__, **{name: _told(teller) for name, teller in tellers.items()}}
+
+
+def _told(teller: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return teller()
+    except Exception as fault:  # whatever Airflow raises is the answer, and hides no other one
+        return {"error": _said(fault)}
+
+
+def _said(fault: BaseException) -> str:
+    """The first line alone: SQLAlchemy's further ones hold statements and parameters."""
+    from floodmark.core.secrets import redacted
+
+    return redacted(f"{type(fault).__name__}: {fault}".partition("\n")[0])
+
+
+def connection() -> dict[str, Any]:
+    """Where the provider's own hook would start Spark; a missing connection makes it yarn."""
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    from floodmark_airflow.operators import CONNECTION
+    from floodmark_airflow.submit import RuleSubmitHook
+
+    try:
+        BaseHook.get_connection(CONNECTION)
+    except AirflowNotFoundException:
+        return {"found": False}
+    resolved = RuleSubmitHook(env_vars={}, conn_id=CONNECTION)._connection
+    return {"found": True, "master": resolved["master"], "deploy_mode": resolved["deploy_mode"]}
+
+
+def dags_folder() -> dict[str, Any]:
+    """Whether one of Airflow's DAG bundles holds our DAG files."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+
+    bundles = DagBundlesManager().get_all_dag_bundles()  # type: ignore[no-untyped-call]
+    places = [Path(bundle.path) for bundle in bundles]
+    ours = (CHECKOUT / "dags" / "rules.py").read_bytes()
+    return {
+        "path": ", ".join(map(str, places)),
+        "expected": str(CHECKOUT / "dags"),
+        "ours": any(file.read_bytes() == ours for place in places for file in place.rglob("rules.py")),
+    }
+
+
+def plugins_folder() -> dict[str, Any]:
+    """Whether Airflow loads our plugin file, and only that."""
+    from airflow.configuration import conf
+
+    place = Path(conf.get("core", "plugins_folder"))
+    ignore = place / ".airflowignore"
+    return {
+        "path": str(place),
+        "expected": str(CHECKOUT / "plugins"),
+        "ours": (place / "floodmark_plugin.py").is_file(),
+        "ignored": ignore.is_file() and "floodmark_airflow/" in ignore.read_text().split(),
+    }
+
+
+def jwt_secret() -> dict[str, Any]:
+    """Where the secret comes from and how long it is; a pair of keys in its place is as good."""
+    from airflow.configuration import conf
+
+    if conf.get("api_auth", "jwt_private_key_path", fallback=None):
+        return {"source": "a private key", "length": 4096, "known": False}
+    secret = conf.get("api_auth", "jwt_secret", fallback="")
+    shown = conf.as_dict(display_source=True, display_sensitive=False)["api_auth"]["jwt_secret"]
+    return {"source": shown[1], "length": len(secret), "known": secret in PRINTED}
+
+
+def database() -> dict[str, Any]:
+    """Whether the metadata database answers and has this version's tables."""
+    from airflow import settings
+    from airflow.utils.db import check_migrations
+    from sqlalchemy.engine import make_url
+
+    url = make_url(settings.SQL_ALCHEMY_CONN or "")
+    kind = url.get_backend_name()
+    if kind == "sqlite" and url.database and not Path(url.database).exists():  # to ask would make an empty one
+        return {"kind": kind, "host": None, "fault": f"there is no file {url.database}"}
+    try:
+        check_migrations(1)  # type: ignore[no-untyped-call]
+    except Exception as fault:
+        return {"kind": kind, "host": url.host, "fault": _said(fault)}
+    return {"kind": kind, "host": url.host, "fault": None}
+
+
+def spark_submit() -> dict[str, Any]:
+    """The spark-submit that a task would start."""
+    found, own = shutil.which("spark-submit"), Path(sys.executable).parent
+    return {"path": found, "expected": str(own), "ours": found is not None and Path(found).parent.samefile(own)}
+
+
+if __name__ == "__main__":
+    main()

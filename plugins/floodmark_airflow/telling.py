@@ -1,0 +1,98 @@
+"""What a run did, told to others: Airflow's metrics, a log line for each epoch, the events of its sinks' assets."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.observability import stats
+
+from floodmark.core.addresses import location
+from floodmark.core.tally import Ended, ended, summed
+from floodmark.core.zones import zoned
+from floodmark.views.formats import iso
+from floodmark_airflow.assets import asset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from airflow.sdk.types import OutletEventAccessorsProtocol
+
+    from floodmark.core.records import Head
+    from floodmark.core.rules import Rule
+
+PREFIX = "floodmark"
+
+
+def done_since(rule: Rule, home: Path, seq: int) -> tuple[Head | None, list[Ended]]:
+    """The rule's head, and the epochs that ended after row `seq` of its ledger. Raises FloodmarkError."""
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    ledger = LedgerReader.load(Home(home, rule.rule).ledger)
+    return (ledger.head, ended(ledger.since(seq))) if ledger else (None, [])
+
+
+def commits_behind(rule: Rule, head: Head | None) -> int:
+    """Commits with data, over all streams, that the ledger has not folded."""
+    from floodmark.connectors.lag import lag_of
+    from floodmark.connectors.registry import sources
+
+    lines = head.entry.offsets if head else ()
+    return sum(lag_of(source, line).commits for source, line in zip(sources(rule).values(), lines, strict=False))
+
+
+def measure(rule: str, watermark: int | None, behind: int, epochs: Sequence[Ended]) -> None:
+    """Send it to StatsD or OpenTelemetry, as Airflow is set up; to nobody where it is not."""
+    _send(stats.gauge, rule, "lag_commits", behind)
+    if watermark is not None:
+        _send(stats.gauge, rule, "watermark_age_seconds", round(time.time() - watermark / 1e6, 3))
+    for epoch in epochs:
+        if epoch.seconds is not None:
+            _send(stats.timing, rule, "epoch_duration", epoch.seconds * 1000)
+    for name, count in {"epochs": len(epochs), **_rows(epochs)}.items():
+        if count:
+            _send(stats.incr, rule, name, count)
+
+
+def _rows(epochs: Sequence[Ended]) -> dict[str, int]:
+    return {f"rows_{name}": count for name, count in summed(epochs).items()}
+
+
+def _send(how: Callable[..., None], rule: str, name: str, value: float) -> None:
+    """Twice: with the rule as a tag, and, for a StatsD without tags, in the name."""
+    how(f"{PREFIX}.{name}", value, tags={"rule": rule})
+    how(f"{PREFIX}.rule.{rule}.{name}", value)
+
+
+def log_epochs(log: Any, rule: str, epochs: Sequence[Ended]) -> None:
+    """One line for each epoch, with its facts as fields of Airflow's structured logs."""
+    for epoch in epochs:
+        log.info(
+            "epoch ended",
+            rule=rule,
+            generation=epoch.generation,
+            epoch=epoch.epoch,
+            attempt=epoch.attempt,
+            run=epoch.run,
+            seconds=epoch.seconds,
+            **{f"rows_{name}": count for name, count in epoch.rows.items()},
+        )
+
+
+def note_events(events: OutletEventAccessorsProtocol, rule: Rule, head: Head, epochs: Sequence[Ended]) -> None:
+    """What those who are woken by a sink learn of it: up to which epoch, how many rows, which watermark."""
+    for address in (sink.address for sink in rule.sinks if sink.address):
+        events[asset(address)].extra.update(_extra(rule, head, epochs, f"sink/{location(address)}"))
+
+
+def _extra(rule: Rule, head: Head, epochs: Sequence[Ended], table: str) -> dict[str, Any]:
+    return {
+        "rule": rule.rule,
+        "generation": head.generation,
+        "epoch": head.epoch,
+        "epochs": len(epochs),
+        "rows": sum(epoch.written.get(table, 0) for epoch in epochs),
+        "watermark": iso(head.watermark, zoned(rule, head)),
+    }

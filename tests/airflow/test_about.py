@@ -1,0 +1,111 @@
+"""The documentation of a rule's DAG: whole, and whatever a rule says in it stays text. Markdown is really rendered."""
+
+from __future__ import annotations
+
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from test_dags import write
+
+from floodmark.core.rules import load_rule
+from floodmark_airflow.about import about, block, code, text
+
+OWN = {"p", "h3", "ul", "li", "code", "pre", "br"}
+EVIL = """<script>alert(1)</script> [click](javascript:alert(1)) ![x](http://x/y.png) `tick` **b**
+# heading
+| a | b |
+
+<img src=x onerror=alert(1)> &amp; http://example.org"""
+PIECES = st.text(alphabet=st.sampled_from(list("`~*_[]()<>#!|\\&;-+=.1ab \n")), max_size=60)
+
+
+class Page(HTMLParser):
+    """What a reader of the page gets: its elements, the text in them, and attributes that reach elsewhere."""
+
+    def __init__(self, markdown: str):
+        super().__init__()
+        self.elements: set[str] = set()
+        self.attributes: list[str] = []
+        self.words = ""
+        self.feed(MarkdownIt("gfm-like", {"linkify": False}).render(markdown))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.attributes += [name for name, _ in attrs if name != "class"]
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def page(rules: Path, **settings: Any) -> Page:
+    return Page(about(load_rule(write(rules, "one", **settings), os.environ)))
+
+
+def test_it_says_what_one_wants_to_know(rules: Path, place: Path) -> None:
+    stream = {"delta": "${LAKE}/events", "event_time": "at", "lateness": "30 minutes", "where": "n > 0"}
+    sql = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour')"
+    found = page(rules, description="Counts.", streams={"events": stream}, sql=sql, airflow={"owner": "team a"}).words
+    for said in (
+        "Counts.",
+        f"events: delta {place}/lake/events, event time at, may come 30 minutes late, only where n > 0",
+        "windows of 1 hour, a new one every 1 hour, side by side",
+        f"delta {place}/lake/one_out: exactly once, rows added",
+        "floodmark run one",
+        "floodmark status one",
+        "owner: team a",
+        sql,
+    ):
+        assert said in found
+
+
+def test_what_a_rule_says_stays_text(rules: Path) -> None:
+    sql = "SELECT n, '```\n<b>' AS x, '<script>' AS y FROM events"
+    found = page(rules, description=EVIL, sql=sql, airflow={"owner": "<i>me</i> [x](y)"})
+    assert found.elements <= OWN
+    assert found.attributes == []
+    for said in (
+        "<script>alert(1)</script> [click](javascript:alert(1))",
+        "# heading",
+        "| a | b |",
+        "<i>me</i> [x](y)",
+    ):
+        assert said in found.words
+    assert sql in found.words
+
+
+@given(PIECES)
+def test_text_is_text(written: str) -> None:
+    found = Page("x" + text(written))
+    assert found.elements <= {*OWN, "hr", "ol", "h1", "h2"}, "of a line that begins with -, +, = or a number"
+    assert found.attributes in ([], ["start"])
+
+
+@given(PIECES)
+def test_code_is_code(written: str) -> None:
+    words = " ".join(written.split())
+    if words:
+        assert Page(f"a {code(written)} b").words.strip() == f"a {words} b"
+    found = Page(block("sql", written))
+    assert (found.elements, found.words.strip()) == ({"pre", "code"}, written.strip())
+
+
+def test_a_description_like_a_file_name_reads_no_file(rules: Path) -> None:
+    assert not about(load_rule(write(rules, "one", description="README.md"), os.environ)).endswith(".md")
+
+
+def test_a_broken_file_shows_its_reason_as_text(rules: Path) -> None:
+    from floodmark_airflow.dag_factory import build_broken
+
+    found = Page(build_broken("a`b.yaml", "why\n```\n<script>", set()).doc_md or "")
+    assert found.elements <= OWN and "<script>" in found.words
+
+
+@pytest.mark.parametrize("language", ["sql", ""])
+def test_a_block_names_its_language(language: str) -> None:
+    assert block(language, "x").startswith(f"```{language}\n")

@@ -1,0 +1,96 @@
+"""What Airflow says of itself to `floodmark doctor`: a sound installation, and one with each fault planted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from floodmark_airflow import facts
+
+CHECKOUT = Path(__file__).parents[2]
+MARK = "hunter2-mark"
+
+
+def test_doctor_finds_nothing_wrong_with_the_settings_that_the_demo_has(rules: Path, place: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT / "jobs"), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    env |= {"AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"})}
+    env |= {"AIRFLOW__API_AUTH__JWT_SECRET": MARK * 4}
+    env |= {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql://u:{MARK}@127.0.0.1:1/x"}
+    command = [sys.executable, "-c", "from floodmark.cli import main; main()", "doctor", "--json"]
+    said = subprocess.run(command, env=env, capture_output=True, text=True)
+    found = {check["name"]: check for check in json.loads(said.stdout)["checks"]}
+    assert said.returncode == 2, "nobody listens on port 1"
+    assert [name for name, check in found.items() if check["verdict"] == "failed"] == ["metadata database"]
+    assert "Connection refused" in found["metadata database"]["found"]
+    assert found["Airflow"]["found"] == "3.3.2"
+    assert found["spark_default"]["found"] == "local[2]"
+    assert found["dags_folder"]["found"] == str(CHECKOUT / "dags")
+    assert found["spark-submit"]["verdict"] == "ok"
+    assert MARK not in said.stdout + said.stderr
+
+
+def test_a_missing_connection_is_not_taken_for_yarn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    assert facts.connection() == {"found": False}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local[*]")
+    assert facts.connection() == {"found": False}, "no URI: Airflow cannot read it"
+
+
+def test_the_master_is_what_the_hook_makes_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "yarn://resources")
+    assert facts.connection() == {"found": True, "master": "yarn://resources", "deploy_mode": None}
+    extra = {"conn_type": "spark", "host": "spark://host", "port": 7077, "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(extra))
+    assert facts.connection() == {"found": True, "master": "spark://host:7077", "deploy_mode": "cluster"}
+
+
+def test_folders_that_are_not_ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert facts.dags_folder()["ours"] and facts.plugins_folder()["ours"] and facts.plugins_folder()["ignored"]
+    (place / "floodmark_plugin.py").touch()
+    (place / "rules.py").write_text("# another's\n")
+    monkeypatch.setattr("airflow.settings.DAGS_FOLDER", str(place))
+    monkeypatch.setenv("AIRFLOW__CORE__PLUGINS_FOLDER", str(place))
+    assert not facts.dags_folder()["ours"]
+    assert facts.plugins_folder()["ours"] and not facts.plugins_folder()["ignored"]
+    monkeypatch.setenv("AIRFLOW__CORE__PLUGINS_FOLDER", str(place / "none"))
+    assert not facts.plugins_folder()["ours"]
+
+
+def test_the_secret_is_weighed_and_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", MARK)
+    assert facts.jwt_secret() == {"source": "env var", "length": len(MARK), "known": False}
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "airflow_jwt_secret")
+    assert facts.jwt_secret()["known"]
+    monkeypatch.delenv("AIRFLOW__API_AUTH__JWT_SECRET")
+    assert facts.jwt_secret()["source"] == "default"
+
+
+def test_a_missing_file_of_a_database_is_not_made(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow import settings
+
+    monkeypatch.setattr(settings, "SQL_ALCHEMY_CONN", f"sqlite:///{place}/none.db")
+    assert facts.database() == {"kind": "sqlite", "host": None, "fault": f"there is no file {place}/none.db"}
+    assert not (place / "none.db").exists()
+
+
+def test_another_spark_submit(fake_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = fake_path / "spark-submit"
+    program.touch(mode=0o755)
+    assert facts.spark_submit() == {"path": str(program), "expected": str(Path(sys.executable).parent), "ours": False}
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert facts.spark_submit()["path"] is None
+
+
+def test_a_fault_of_one_answer_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> dict[str, str]:
+        raise RuntimeError(f"cannot reach postgresql://u:{MARK}@db/x\nmore")
+
+    monkeypatch.setattr(facts, "database", broken)
+    found = facts.facts()
+    assert found["database"] == {"error": "RuntimeError: cannot reach postgresql://***@db/x"}
+    assert found["spark_default"]["found"]

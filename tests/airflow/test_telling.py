@@ -1,0 +1,173 @@
+"""What a run tells others: metrics, a log line for each epoch, the events of its sinks' assets."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from airflow.sdk import Asset
+from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+from airflow.sdk._shared.observability.metrics.otel_logger import SafeOtelLogger
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.observability import stats
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from test_dags import write
+from test_operator import arrive, context, fold_all, spark_submit, task_of
+
+from floodmark.connectors.registry import sources
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit, Counts, Intent, Written
+from floodmark.core.rules import Rule, load_rule
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
+
+HOUR = 3_600_000_000
+
+
+class Backend:
+    """In the place of StatsD or OpenTelemetry: what it was sent, by name; tagged ones with their tags."""
+
+    def __init__(self) -> None:
+        self.plain: dict[str, list[float]] = {}
+        self.tagged: list[tuple[str, Any]] = []
+
+    def _take(self, name: str, value: float, tags: dict[str, Any] | None = None, **_: Any) -> None:
+        if tags:
+            self.tagged.append((name, tags))
+        else:
+            self.plain.setdefault(name, []).append(value)
+
+    gauge = timing = _take
+
+    def incr(self, name: str, count: int, tags: dict[str, Any] | None = None) -> None:
+        self._take(name, count, tags)
+
+
+@pytest.fixture
+def sent() -> Iterator[Backend]:
+    backend = Backend()
+    stats.initialize(factory=lambda: backend, export_legacy_names=False)  # type: ignore[arg-type, return-value]
+    yield backend
+    stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
+
+
+@pytest.fixture
+def rule(rules: Path, place: Path) -> Rule:
+    """A rule with two sinks; one row waits."""
+    arrive(place)
+    return load_rule(write(rules, "one", sinks=[{"delta": f"${{LAKE}}/{n}"} for n in ("one_out", "other")]), os.environ)
+
+
+def fold_epoch(rule: Rule, home: Path, run: str, watermark: int | None) -> None:
+    """Epoch 1 of a ledger, up to the end of the input."""
+    ledger = Ledger.open(Home(home, rule.rule).ledger, run)
+    ends = [source._at(table := source.table(), table.version() + 1) for source in sources(rule).values()]
+    common = {"entry": Entry(0, tuple(ends)).text(), "watermark": watermark, "maxima": {"events": None}}
+    counts = {"events": Counts(read=9, filtered=1, dead=2, late=1, folded=5)}
+    intent = Intent(
+        **common, watermark_before=None, counts=counts, rule=rule.to_json(), rule_hash=rule.hash, zone="UTC", ansi=True
+    )
+    ledger.intend(intent)
+    tables = {f"sink/{rule.sinks[0].address}": Written(version=1 << 20, commit=1, rows=4)}
+    done = {"counts": counts, "tables": tables, "output_rows": 4, "seconds": {"read": 0.5, "write": 1.0}}
+    ledger.commit(Commit(intent=intent.digest, **common, **done))
+
+
+def run(rule: Rule, place: Path, fake_path: Path, ends: str = "exit 0", watermark: int | None = None) -> dict[str, Any]:
+    """One task whose spark-submit commits epoch 1; its context."""
+    fold_all(rule, place / "later")
+    fold_epoch(rule, place / "later", "manual__1.try1", watermark)
+    spark_submit(fake_path, f"mv {place}/later/one {place}/home/one; {ends}")
+    given: dict[str, Any] = context()
+    task = task_of(rule)
+    task.render_template_fields(given)
+    task.execute(given)
+    return given
+
+
+def test_metrics_of_a_run(rule: Rule, place: Path, fake_path: Path, sent: Backend) -> None:
+    run(rule, place, fake_path, watermark=int(time.time() * 1e6) - HOUR)
+    (age,) = sent.plain.pop("floodmark.rule.one.watermark_age_seconds")
+    assert 3600 <= age < 3700
+    expected = {"read": 9, "filtered": 1, "dead": 2, "late": 1, "folded": 5, "output": 4}
+    assert sent.plain == {
+        "floodmark.rule.one.lag_commits": [0],
+        "floodmark.rule.one.epoch_duration": [1500.0],
+        "floodmark.rule.one.epochs": [1],
+        **{f"floodmark.rule.one.rows_{name}": [count] for name, count in expected.items()},
+    }
+    assert sorted(sent.tagged, key=str) == sorted(
+        ((name.replace("rule.one.", ""), {"rule": "one"}) for name in [*sent.plain, "floodmark.watermark_age_seconds"]),
+        key=str,
+    )
+
+
+def test_airflows_opentelemetry_takes_them(rule: Rule, place: Path, fake_path: Path, sent: Backend) -> None:
+    reader = InMemoryMetricReader()
+    logger = SafeOtelLogger(MeterProvider([reader]))
+    stats.initialize(factory=lambda: logger, export_legacy_names=False)
+    run(rule, place, fake_path)
+    data = reader.get_metrics_data()
+    assert data is not None
+    metrics = [one for resource in data.resource_metrics for scope in resource.scope_metrics for one in scope.metrics]
+    assert {"airflow.floodmark.rows_read", "airflow.floodmark.rule.one.rows_read"} <= {one.name for one in metrics}
+    (point,) = next(one for one in metrics if one.name == "airflow.floodmark.rows_read").data.data_points
+    assert (point.value, dict(point.attributes or {})) == (9, {"rule": "one"})  # type: ignore[union-attr]
+
+
+def test_what_a_run_committed_before_it_failed_is_told(rule: Rule, place: Path, fake_path: Path, sent: Backend) -> None:
+    with pytest.raises(AirflowException):
+        run(rule, place, fake_path, "exit 1")
+    assert sent.plain["floodmark.rule.one.rows_read"] == [9]
+
+
+def test_a_run_with_nothing_to_do_tells_how_far_it_is(rule: Rule, place: Path, sent: Backend) -> None:
+    fold_all(rule, place / "home")
+    with pytest.raises(AirflowSkipException):
+        task_of(rule).execute(context())
+    assert sent.plain == {"floodmark.rule.one.lag_commits": [0]}
+
+
+def test_who_is_woken_by_a_sink_learns_of_epoch_rows_and_watermark(rule: Rule, place: Path, fake_path: Path) -> None:
+    events = run(rule, place, fake_path, watermark=HOUR)["outlet_events"]
+    expected = {"rule": "one", "generation": 1, "epoch": 1, "epochs": 1, "watermark": "1970-01-01T01:00:00Z"}
+    assert events[Asset(f"file://{place}/lake/one_out")].extra == {**expected, "rows": 4}
+    assert events[Asset(f"file://{place}/lake/other")].extra == {**expected, "rows": 0}
+
+
+def test_a_retry_tells_of_what_its_first_try_committed_and_counts_it_no_second_time(
+    rule: Rule, place: Path, sent: Backend
+) -> None:
+    fold_all(rule, place / "home")
+    fold_epoch(rule, place / "home", "manual__1.try1", None)
+    given = context(try_number=2)
+    task_of(rule).execute(given)
+    assert given["outlet_events"][Asset(f"file://{place}/lake/one_out")].extra["rows"] == 4
+    assert sent.plain == {"floodmark.rule.one.lag_commits": [0]}
+
+
+def test_each_epoch_is_a_line_with_fields(rule: Rule, place: Path, fake_path: Path) -> None:
+    with structlog.testing.capture_logs() as lines:
+        run(rule, place, fake_path)
+    (line,) = [line for line in lines if line["event"] == "epoch ended"]
+    facts = {"rule": "one", "generation": 1, "epoch": 1, "attempt": 1, "run": "manual__1.try1", "seconds": 1.5}
+    assert facts.items() <= line.items()
+    assert (line["rows_read"], line["rows_late"]) == (9, 1)
+
+
+def test_a_ledger_that_cannot_be_read_does_not_hide_why_the_run_failed(
+    rule: Rule, place: Path, fake_path: Path
+) -> None:
+    log = place / "home" / "one" / "ledger" / "_delta_log"
+    spark_submit(fake_path, f"mkdir -p {log}; echo broken >{log}/{0:020}.json; echo the reason; exit 1")
+    task = task_of(rule)
+    given = context()
+    task.render_template_fields(given)
+    with pytest.raises(AirflowException, match="the reason"):
+        task.execute(given)

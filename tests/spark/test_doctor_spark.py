@@ -1,0 +1,37 @@
+"""`floodmark doctor --spark`: a real Spark writes and reads a Delta table where rules keep theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def doctor(place: Path, **env: str) -> dict[str, Any]:
+    """The check of Spark; `place`: a home."""
+    command = [sys.executable, "-c", "from floodmark.cli import main; main()", "doctor", "--json", "--spark"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "FLOODMARK"))}
+    found = subprocess.run(
+        [*command, "--master", "local[1]", "--home", str(place)], env={**kept, **env}, capture_output=True, text=True
+    )
+    checks = {check["name"]: check for check in json.loads(found.stdout)["checks"]}
+    assert (found.returncode == 0) == all(check["verdict"] != "failed" for check in checks.values())
+    spark: dict[str, Any] = checks["Spark"]
+    return spark
+
+
+def test_it_writes_and_reads_and_leaves_nothing(place: Path) -> None:
+    found = doctor(place)
+    version = ".".join(map(str, sys.version_info[:3]))
+    said = f"Spark 4.2.0 on local[1]: 1000 rows written and read, Python {version} in its workers"
+    assert (found["verdict"], found["found"]) == ("ok", said)
+    assert list(place.iterdir()) == []
+
+
+def test_jars_that_are_not_there_are_named(place: Path) -> None:
+    found = doctor(place, FLOODMARK_JARS=str(place / "none"))
+    assert (found["verdict"], found["expected"]) == ("failed", "a Delta table written and read on local[1]")
+    assert "delta-spark_4.2_2.13-4.4.0.jar" in found["found"]
