@@ -426,6 +426,26 @@ def test_a_failed_run_shows_though_the_ledger_knows_nothing_of_it(
     assert "1 failed" in text_of(settled(ask))
 
 
+def test_who_works_on_a_rule(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from floodmark_airflow.pages import facts
+
+    ran(place)
+    known("counted")
+    monkeypatch.setattr(facts, "holder_pid", lambda _: 7)
+    monkeypatch.setattr(facts, "holder_text", lambda _: "run seven holds the rule")
+    assert "1 working" in text_of(settled(ask))
+    assert "Held by run seven holds the rule" in text_of(settled(ask, "dags/rule.counted"))
+
+    def forbidden(_: Path) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(facts, "holder_pid", forbidden)
+    assert "1 up to date" in text_of(settled(ask))
+    assert "Held by cannot be told" in text_of(settled(ask, "dags/rule.counted"))
+
+
 def test_no_rules_no_folder_and_other_dags(ask: Callable[..., Any], rules: Path) -> None:
     assert "There is no rule here yet" in settled(ask)
     assert ask("dags/other").status_code == 404
