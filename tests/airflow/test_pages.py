@@ -20,7 +20,7 @@ from deltalake import write_deltalake
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.byhand import begun, folded, intent, set_apart
-from support.flow import Flow
+from support.flow import OVER, Flow
 
 from floodmark.core.records import Counts
 from floodmark.errors import FloodmarkError
@@ -337,6 +337,15 @@ def test_a_rule_in_depth(ask: Callable[..., Any], place: Path) -> None:
     assert "before version 1" in page
     assert "windows of 1 minute" in page
     assert "GROUP BY window(at, '1 minute')" in page
+
+
+def test_a_rule_of_another_kind_in_depth(ask: Callable[..., Any], place: Path) -> None:
+    ran(place, "joined", sql=OVER)
+    ran(place, "classy", process="totals:Totals", sinks=1)
+    assert "no row waits" in text_of(settled(ask, "dags/rule.joined"))
+    page = text_of(settled(ask, "dags/rule.classy"))
+    assert "class totals:Totals, called for each k and event time" in page
+    assert "def process(self, key, rows, ctx)" in page
 
 
 def test_the_charts_get_the_ledgers_numbers(ask: Callable[..., Any], place: Path) -> None:
