@@ -20,7 +20,7 @@ from deltalake import write_deltalake
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.byhand import begun, folded, intent, set_apart
-from support.flow import Flow
+from support.flow import OVER, Flow
 
 from floodmark.core.records import Counts
 from floodmark.errors import FloodmarkError
@@ -339,6 +339,15 @@ def test_a_rule_in_depth(ask: Callable[..., Any], place: Path) -> None:
     assert "GROUP BY window(at, '1 minute')" in page
 
 
+def test_a_rule_of_another_kind_in_depth(ask: Callable[..., Any], place: Path) -> None:
+    ran(place, "joined", sql=OVER)
+    ran(place, "classy", process="totals:Totals", sinks=1)
+    assert "no row waits" in text_of(settled(ask, "dags/rule.joined"))
+    page = text_of(settled(ask, "dags/rule.classy"))
+    assert "class totals:Totals, called for each k and event time" in page
+    assert "def process(self, key, rows, ctx)" in page
+
+
 def test_the_charts_get_the_ledgers_numbers(ask: Callable[..., Any], place: Path) -> None:
     flow = ran(place)
     ended = [row for row in flow.ledger().rows if row.kind == "commit" and row.epoch]
@@ -424,6 +433,26 @@ def test_a_failed_run_shows_though_the_ledger_knows_nothing_of_it(
     known("counted")
     monkeypatch.setattr(access, "facts_of", lambda dags: {dag: access.DagFacts(state="failed") for dag in dags})
     assert "1 failed" in text_of(settled(ask))
+
+
+def test_who_works_on_a_rule(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from floodmark_airflow.pages import facts
+
+    ran(place)
+    known("counted")
+    monkeypatch.setattr(facts, "holder_pid", lambda _: 7)
+    monkeypatch.setattr(facts, "holder_text", lambda _: "run seven holds the rule")
+    assert "1 working" in text_of(settled(ask))
+    assert "Held by run seven holds the rule" in text_of(settled(ask, "dags/rule.counted"))
+
+    def forbidden(_: Path) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(facts, "holder_pid", forbidden)
+    assert "1 up to date" in text_of(settled(ask))
+    assert "Held by cannot be told" in text_of(settled(ask, "dags/rule.counted"))
 
 
 def test_no_rules_no_folder_and_other_dags(ask: Callable[..., Any], rules: Path) -> None:

@@ -53,7 +53,7 @@ def _more(rule: Rule, entry: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
     """`offsets` and `prints`: pairs of a name and a text each."""
     if entry["result"] == "sealed":
         return {"offsets": [], "prints": []}
-    row = [row for row in rows if row.epoch == entry["epoch"] and row.kind != "seal"][-1]
+    row = [row for row in rows if row.epoch == entry["epoch"] and row.kind in ("intent", "commit", "lost")][-1]
     body = json.loads(row.body)
     lines = zip(rule.streams, Entry.parse(body["entry"]).offsets, strict=False)
     return {"offsets": [(name, _offset(line)) for name, line in lines], "prints": list(_prints(body))}

@@ -39,6 +39,14 @@ RECENT = 60  # seconds for which an audit counts as made just now
 
 
 @dataclass(frozen=True)
+class Held:
+    """Who works on a rule now, in a sentence; None: nobody. `fault`: why that cannot be told."""
+
+    by: str | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
 class Pending:
     """What a rule waits for, as `floodmark status` says it."""
 
@@ -96,7 +104,7 @@ class Facts:
         [seen] = self._glances.ask([self._glance(rule)], left(until))
         return [seen, *self._depths.ask([self._history(rule), self._waits(rule), self._plan(rule)], left(until))]
 
-    def history(self, rule: Rule, seconds: float = 30) -> Got:
+    def history(self, rule: Rule, seconds: float = 10) -> Got:
         [found] = self._depths.ask([self._history(rule)], seconds)
         return found
 
@@ -116,13 +124,12 @@ class Facts:
             [found] = self._audits.ask([wanted], PATIENCE)
         return found, self._audits.is_fresh(wanted)
 
-    def holder(self, rule: Rule) -> str | None:
-        """Who works on the rule now, in a sentence."""
+    def held(self, rule: Rule) -> Held:
         lock = Home(self.home, rule.rule).lock
         try:
-            return holder_text(lock) if holder_pid(lock) is not None else None
+            return Held(by=holder_text(lock) if holder_pid(lock) is not None else None)
         except OSError as fault:
-            return f"whether a run holds {lock} cannot be asked: {fault.strerror}"
+            return Held(fault=f"cannot be told: {lock}: {fault.strerror}")
 
     def _glance(self, rule: Rule) -> Wanted:
         sources = [stream.address for stream in rule.streams.values()]

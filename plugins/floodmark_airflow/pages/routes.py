@@ -125,9 +125,9 @@ class Pages:
         return sorted(lines, key=lambda line: (line["condition"].rank, line["dag"]))
 
     def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
-        seen, holder = glance_of(got), self._facts.holder(rule)
-        found: Condition = condition(got, seen, dag, holder)
-        return {"seen": seen, "airflow": dag, "holder": holder, "condition": found, "tally": (found.rank, found.word)}
+        seen, held = glance_of(got), self._facts.held(rule)
+        found: Condition = condition(got, seen, dag, held.by)
+        return {"seen": seen, "airflow": dag, "held": held, "condition": found, "tally": (found.rank, found.word)}
 
     def rule(self, user: GetUserDep, dag_id: OfRuns, upto: Number = None, generation: Number = None) -> HTMLResponse:
         """One rule in depth."""
@@ -180,8 +180,8 @@ class Pages:
         """The points of its charts, of the newest generation."""
         rule = self._rule(dag_id)
         found = self._facts.history(rule)
-        if found.fault is not None:
-            raise HTTPException(503, found.fault)
+        if found.fault is not None or found.missing:
+            raise HTTPException(503, found.fault or "The history is being read.")
         past: History | None = found.value
         newest = past.generations[-1] if past and past.generations else None
         return JSONResponse({"generation": newest, "series": charts.series(past.of(newest)) if past and newest else {}})
