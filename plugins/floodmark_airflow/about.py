@@ -89,6 +89,7 @@ def _by_hand(rule: Rule) -> list[str]:
 
 def _where_to_look(rule: Rule) -> list[str]:
     return [
+        "here: the tab Floodmark",
         f"how far it is, what is open and what that waits for: {code(f'floodmark status {rule.rule}')}",
         f"what each epoch read and wrote: {code(f'floodmark epochs {rule.rule}')}",
         f"rows set apart: {code(f'floodmark late {rule.rule}')}, {code(f'floodmark dead list {rule.rule}')}",

@@ -31,7 +31,9 @@ def done_since(rule: Rule, home: Path, seq: int) -> tuple[Head | None, list[Ende
     from floodmark.ledger.ledger import LedgerReader
 
     ledger = LedgerReader.load(Home(home, rule.rule).ledger)
-    return (ledger.head, ended(ledger.since(seq))) if ledger else (None, [])
+    if ledger is None or ledger.head is None or ledger.head.seq <= seq:
+        return (ledger.head if ledger else None), []
+    return ledger.head, ended(ledger.newest(ledger.head.seq - seq))
 
 
 def commits_behind(rule: Rule, head: Head | None) -> int:
