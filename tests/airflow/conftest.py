@@ -13,11 +13,12 @@ sys.path.insert(0, str(CHECKOUT / "scripts"))
 
 import airflow_env  # noqa: E402 - found through the line above
 
+SECRET = "of tests only, " * 5  # as long as the key of a token has to be
 FOLDER = CHECKOUT / ".cache" / f"airflow-tests-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
 FOLDER.mkdir(parents=True, exist_ok=True)
 for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
     del os.environ[name]
-settings = airflow_env.environment(FOLDER, FOLDER, FOLDER, FOLDER, airflow_env.Ports(), "of tests only")
+settings = airflow_env.environment(FOLDER, FOLDER, FOLDER, FOLDER, airflow_env.Ports(), SECRET)
 # The settings of Floodmark and Spark are each test's own.
 os.environ.update({name: value for name, value in settings.items() if name.startswith("AIRFLOW")})
 

@@ -408,3 +408,14 @@ def test_rejected_rows_must_be_in_the_dead_table() -> None:
     world = with_dead(replays=0)
     del world.bodies[-1][3]["rejected"]
     assert "the epoch has 1 rows for it, the ledger names a commit of 2" in [one.what for one in world.findings()]
+
+
+def test_a_table_that_the_ledger_names_and_never_introduced() -> None:
+    world = World()
+    world.bodies[0][3]["table_ids"].pop("state/s")
+    story = Story(world.rows())
+    known = {address: TableLog(address, "id", tuple(log)) for address, log in world.logs.items()
+             if address != TABLES["state/s"]}  # fmt: skip
+    effects = Effects(story, LEDGER, HOME, known)
+    effects.check()
+    assert any("never said which table" in finding.what and finding.verdict == "broken" for finding in effects.findings)

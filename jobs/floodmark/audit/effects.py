@@ -79,7 +79,8 @@ class Effects:
         return self.tallies.setdefault(table, Tally())
 
     def log(self, table: str, generation: int) -> TableLog:
-        return self.logs[address_of(table, generation, self.root)]
+        address = address_of(table, generation, self.root)
+        return self.logs.get(address) or TableLog(address, None)
 
     def _names(self) -> dict[str, str]:
         """Address → the ledger's name, of every table that it has ever known."""
@@ -110,7 +111,10 @@ class Effects:
     def _tell_once(self) -> None:
         """What would be said of many commits is said once for their table."""
         for address, named in self._missing.items():
-            self.findings.append(named.finding(f"there is no table at {address}"))
+            what = f"there is no table at {address}"
+            if address not in self.logs:
+                what = f"the ledger names commits of the table at {address}, and never said which table that is"
+            self.findings.append(named.finding(what))
         for table, first in self._begins.items():
             what = f"{self.tally(table).pruned} of its commits cannot be looked up: the log begins at version {first}"
             self.findings.append(Finding("unknown", what, table=table, commit=first))
