@@ -41,7 +41,7 @@ class Cluster:
         try:
             with urlopen(f"{self.page}/json/", timeout=5) as answer:  # noqa: S310 - of this very machine
                 found: dict[str, Any] = json.load(answer)
-        except (URLError, ConnectionError, TimeoutError):
+        except (URLError, ConnectionError, TimeoutError, ValueError):  # a page that is coming up answers in HTML
             return {"aliveworkers": 0, "activeapps": []}
         return found
 
