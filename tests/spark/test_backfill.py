@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -23,10 +26,12 @@ from floodmark.audit.certificate import audit
 from floodmark.cli import backfill as cli_backfill
 from floodmark.cli.app import app
 from floodmark.core.backfills import Asked, asked_for
+from floodmark.core.entry import DeltaOffset, Entry
 from floodmark.core.records import Head
 from floodmark.core.replays import replay_of
 from floodmark.crashpoints import BACKFILL_POINTS
 from floodmark.errors import InputFault, ReplayDiffers
+from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark.backfilling import Put
 from floodmark.spark.run import RuleRun
 
@@ -41,9 +46,13 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
+def micros(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)
+
+
 def asking(flow: Flow, begin: float, end: float) -> Callable[[Head], Asked]:
     rule = flow.rule()
-    low, high = (round(at(seconds).timestamp() * 1_000_000) for seconds in (begin, end))
+    low, high = (micros(at(seconds)) for seconds in (begin, end))
     return lambda head: asked_for(rule, head, low, high, str)
 
 
@@ -139,12 +148,10 @@ def test_it_is_computed_anew_only_where_its_interval_may_have_changed_meanwhile(
     proven(flow)
 
 
-POINTS = ("backfill.intent.after", "backfill.sink.after")
+OTHERS = [point for point in BACKFILL_POINTS if point != "backfill.sink.after"]
 
 
-@pytest.mark.parametrize(
-    "point", [*POINTS, *(pytest.param(one, marks=pytest.mark.prove) for one in BACKFILL_POINTS if one not in POINTS)]
-)
+@pytest.mark.parametrize("point", ["backfill.sink.after", *(pytest.param(p, marks=pytest.mark.prove) for p in OTHERS)])
 def test_killed_anywhere_it_is_finished_once_by_the_next_run_or_backfill(
     spark: SparkSession, place: Path, point: str
 ) -> None:
@@ -233,7 +240,7 @@ def test_dead_rows_stay_out_and_replayed_ones_come_as_they_were_corrected(spark:
     job.replay(lambda head: replay_of(head, None, "k = 'y2'", ["k='2'"], ("at", "k", "n")))
     for _ in range(2):
         backfill(spark, flow, 0, everything)
-        assert sink(flow, names=("at", "i")) == [(at(0), 1), (at(20), 2)]
+        assert sink(flow, names=("at", "i")) == ordered([(at(0), 1), (at(20), 2)])
     proven(flow)
 
 
@@ -251,17 +258,18 @@ def test_what_the_command_says(spark: SparkSession, place: Path, monkeypatch: py
     flow = late_then(spark, Flow(place, sql=HOPPING, sinks=1))
     version = DeltaTable(flow.sink()).version()
     rows = len(flow.ledger().rows)
+    sinks = {str(Path(flow.sink()).resolve()): {"before": 2, "after": 3}}
     bounds = ["--from", "2001-01-01T00:00:20Z", "--to", "2001-01-01T00:01:00Z"]
 
     found = listed(flow, "backfill", *bounds, "--dry-run")
     said = {name: found[name] for name in ("done", "backfill", "from", "to", "epoch", "folded", "restated")}
     assert said == {"done": False, "backfill": None, "from": "2001-01-01T00:00:20Z", "to": "2001-01-01T00:01:00Z",
                     "epoch": 2, "folded": 4, "restated": 3}  # fmt: skip
-    assert found["sinks"] == {flow.sink(): {"before": 2, "after": 3}}
+    assert found["sinks"] == sinks
     assert (DeltaTable(flow.sink()).version(), len(flow.ledger().rows)) == (version, rows)
 
     found = listed(flow, "backfill", *bounds)
-    assert (found["done"], found["backfill"], found["sinks"]) == (True, 1, {flow.sink(): {"before": 2, "after": 3}})
+    assert (found["done"], found["backfill"], found["sinks"]) == (True, 1, sinks)
     assert [row for row in hops(flow) if at(20) <= row[0] < at(60)] == batch(spark, KNOWN, at(20), at(60))
     told = listed(flow, "epochs")["epochs"]
     assert [one["result"] for one in told] == ["begun", "committed", "committed", "backfilled"]
@@ -280,3 +288,85 @@ def batch(spark: SparkSession, events: list[dict[str, Any]], begin: datetime, en
 
 def hops(flow: Flow) -> Rows:
     return sink(flow, names=("start", "stop", "k", "c", "mean", "top"))
+
+
+def random_portion(rng: Random, now: float) -> list[dict[str, Any]]:
+    """Rows around `now`, one in three of the last minutes."""
+    times = (now + rng.uniform(0, 60) if rng.random() < 0.67 else now - rng.uniform(0, 400) for _ in range(8))
+    return [event(max(0, int(time)), rng.choice("abc"), float(rng.randrange(9))) for time in times]
+
+
+RUN_POINTS = ("intent.after", "state.after", "late.after", "sink0.after", "commit.before", "commit.after")
+
+
+class Play:
+    """Portions that arrive, runs, backfills and crashes of both, in an order by chance."""
+
+    def __init__(self, spark: SparkSession, place: Path, seed: int):
+        self.spark, self.rng = spark, Random(seed)
+        self.flow = Flow(place, sinks=1, stream={"start": {"version": 0}})
+        self.portions: list[list[dict[str, Any]]] = []
+        self.now = 0.0
+
+    def play(self, steps: int) -> None:
+        self.arrive()
+        for _ in range(steps):
+            step = self.rng.choice((self.arrive, self.run, self.backfill))
+            if step == self.arrive or self.rng.random() < 0.5:
+                step()
+                continue
+            points = RUN_POINTS if step == self.run else (*BACKFILL_POINTS, *RUN_POINTS[:2])
+            with crash_at(self.rng.choice(points)), contextlib.suppress(Crash):
+                step()
+        self.run()
+
+    def arrive(self) -> None:
+        self.now += self.rng.uniform(30, 150)
+        self.portions.append(random_portion(self.rng, self.now))
+        self.flow.arrive(self.portions[-1])
+
+    def run(self) -> None:
+        run(self.spark, self.flow)
+
+    def backfill(self) -> None:
+        """Of some of the last windows that are final, if there are any."""
+        known = LedgerReader.load(self.flow.place.ledger)
+        if known is None or known.head is None or known.head.watermark is None:
+            return
+        final = (known.head.watermark / 1_000_000 - START.timestamp()) // 60
+        end = final - self.rng.randrange(3)
+        backfill(self.spark, self.flow, (end - 1 - self.rng.randrange(3)) * 60, end * 60)
+
+    def expected(self) -> Rows:
+        """What the ledger's story says that each final window holds, computed in Python from what arrived."""
+        folded: list[dict[str, Any]] = []
+        read, watermark = {0: 0}, None
+        for row in self.flow.ledger().rows:
+            if row.kind == "commit" and row.epoch:
+                body = json.loads(row.body)
+                offset = DeltaOffset.parse(Entry.parse(body["entry"]).offsets[0])
+                read[row.epoch] = offset.version + (offset.index >= 0)
+                fresh = chain.from_iterable(self.portions[read[row.epoch - 1] : read[row.epoch]])
+                folded += [one for one in fresh if watermark is None or one["at"] >= watermark]
+                since = body["watermark"]
+                watermark = None if since is None else START + timedelta(microseconds=since - micros(START))
+        head = self.flow.ledger().head
+        assert head is not None and watermark is not None
+        last = int((watermark - START).total_seconds() // 60)
+        found: Rows = []
+        for minute in range(last):
+            start = micros(at(minute * 60))
+            spans = [span for _, span in sorted(head.backfills.items()) if span.begin <= start < span.end]
+            rows = list(chain.from_iterable(self.portions[: read[spans[-1].upto]])) if spans else folded
+            found += windows(rows, minute * 60 + 60, minute * 60)
+        return ordered(found)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.prove) for seed in range(2, 30))])
+def test_in_any_order_and_killed_anywhere_each_window_is_what_its_last_writer_read(
+    spark: SparkSession, place: Path, seed: int
+) -> None:
+    play = Play(spark, place, seed)
+    play.play(steps=10)
+    assert sink(play.flow) == play.expected()
+    proven(play.flow)

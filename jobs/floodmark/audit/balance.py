@@ -50,12 +50,17 @@ def refilled(generation: Generation) -> Iterator[Finding]:
 
 def _refilled(backfill: Backfill, ended: Mapping[str, Any], late: Mapping[str, int]) -> Iterator[str]:
     body = backfill.intent
-    if places(body) != places(ended):
+    if _lines(body) != _lines(ended):
         yield f"its sources do not stand where epoch {body['upto']} ended"
     yield from (what for _, what in _parts(body["counts"]))
     for name, rows in body["restated"].items():
         if rows > min(late[name], body["counts"][name]["folded"]):
             yield f"stream {name}: {rows} late rows were restated, more than were late or folded"
+
+
+def _lines(body: Mapping[str, Any]) -> list[str]:
+    """The offsets of an entry, as they are written."""
+    return str(body["entry"]).rstrip("\n").split("\n")[2:]
 
 
 Told = Iterator[tuple[Literal["broken", "unknown"], str]]

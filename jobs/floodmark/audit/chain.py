@@ -152,9 +152,9 @@ class Story:
     def _followed(self, row: Row, body: Mapping[str, Any]) -> None:
         of_backfill = row.kind in ("backfill", "backfilled")
         if self._filling is not None and not of_backfill and row.kind != "seal":
-            self._fault(row, f"a {row.kind} while backfill {self._filling.number} was open")
+            self._fault(row, f"a row ({row.kind}) while backfill {self._filling.number} was open")
         if of_backfill and (self._open is not None or row.epoch != len(self._now.epochs)):
-            self._fault(row, f"a {row.kind} that does not stand between epoch {row.epoch} and the next")
+            self._fault(row, f"a row ({row.kind}) that does not stand between epoch {row.epoch} and the next")
         {
             "intent": self._intend,
             "commit": self._end,
