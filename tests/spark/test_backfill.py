@@ -268,6 +268,8 @@ def test_what_the_command_says(spark: SparkSession, place: Path, monkeypatch: py
     assert found["sinks"] == sinks
     assert (DeltaTable(flow.sink()).version(), len(flow.ledger().rows)) == (version, rows)
 
+    between = ["--from", "2001-01-01T00:00:01Z", "--to", "2001-01-01T00:00:20Z", "--align"]
+    assert listed(flow, "backfill", *between)["done"] is False, "no window starts there"
     found = listed(flow, "backfill", *bounds)
     assert (found["done"], found["backfill"], found["sinks"]) == (True, 1, sinks)
     assert [row for row in hops(flow) if at(20) <= row[0] < at(60)] == batch(spark, KNOWN, at(20), at(60))

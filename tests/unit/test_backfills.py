@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.flow import HOPPING, OVER, RUNNING, SESSIONS, STATELESS, TWO_WINDOWS, Flow
 
-from floodmark.core.backfills import Asked, asked_for, restated_in, stands
+from floodmark.core.backfills import Asked, asked_for, restated_in, stands, starting_in
 from floodmark.core.entry import Entry
 from floodmark.core.records import Commit, Head, Restated
 from floodmark.core.recovery import Step, backfill_version, before_backfill, before_write
@@ -201,3 +201,11 @@ def test_a_sinks_version_of_a_backfill_lies_between_those_of_two_epochs() -> Non
         before_backfill(versions[1], 2, 1)
     with pytest.raises(Sealed):
         before_backfill((1 << 63) - 1, 2, 1)
+
+
+def test_the_windows_that_start_in_an_interval_fall_to_one_of_several_that_meet(tmp_path: Path) -> None:
+    rule, quarter = flow(tmp_path).rule(), MINUTE // 4
+    found = [starting_in(rule, at, at + quarter) for at in range(-MINUTE, 2 * MINUTE, quarter)]
+    assert [span for span in found if span[0] < span[1]] == [(at, at + MINUTE) for at in (-MINUTE, 0, MINUTE)]
+    assert starting_in(rule, 1, 2 * MINUTE + 1) == (MINUTE, 3 * MINUTE)
+    assert starting_in(flow(tmp_path, sql=STATELESS).rule(), 1, 2) == (1, 2)

@@ -36,6 +36,9 @@ def backfill(
         datetime, typer.Option("--to", metavar="T", parser=moment, help="The first one after.", show_default=False)
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and end.")] = False,
+    align: Annotated[
+        bool, typer.Option("--align", help="Take the windows that start in between, whatever the bounds cut through.")
+    ] = False,
     wait: Annotated[
         float, typer.Option("--wait", min=0, help="Seconds to wait for a run that holds the rule.", show_default="600")
     ] = WAIT,
@@ -55,12 +58,16 @@ def backfill(
     Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run`
     """
     from floodmark.cli.rows import begun
-    from floodmark.core.backfills import asked_for
+    from floodmark.core.backfills import asked_for, starting_in
     from floodmark.core.zones import micros_of, zoned
 
     rule, _, head = begun(rules, home.absolute(), name)
     zone = zoned(rule, head)
     low, high = (micros_of(at, rule, zone) for at in (begin, end))
+    if align and low < high:
+        low, high = starting_in(rule, low, high)
+        if low == high:
+            return _nothing(name, as_json)
 
     def wanted(now: Head) -> Asked:
         return asked_for(rule, now, low, high, lambda at: str(output.iso(at, zone)))
@@ -76,6 +83,14 @@ def backfill(
         done = _in_spark(rule, master, work)
     facts = _facts(rule, done, not dry_run, zone)
     return output.document(facts) if as_json else _tell(facts)
+
+
+def _nothing(name: str, as_json: bool) -> None:
+    if as_json:
+        counts = dict.fromkeys(("read", "filtered", "folded", "dead", "restated"), 0)
+        return output.document({"rule": name, "done": False, "backfill": None, "from": None, "to": None, "epoch": None,
+                                **counts, "sinks": {}})  # fmt: skip
+    return output.say(f"{name}: no window starts in between: there is nothing to compute again")
 
 
 @contextmanager

@@ -45,6 +45,19 @@ class Asked:
         return self.begin + ahead, self.end + ahead
 
 
+def window_of(rule: Rule) -> WindowSpec | None:
+    """The window that says where intervals may begin and end; None for a rule without any of a fixed size."""
+    return next((spec for spec in rule.query.windows if isinstance(spec, WindowSpec)), None)
+
+
+def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
+    """The interval of the windows that start in [begin, end); equal bounds where none does."""
+    window = window_of(rule)
+    if window is None:
+        return begin, end
+    return _start_from(window, begin), _start_from(window, end)
+
+
 def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Asked:
     """The interval, where it can be replaced beside live runs. Raises Refused, with what works instead."""
     reason = next(_why_not(rule, head), None)
@@ -52,7 +65,7 @@ def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Ask
         raise Refused(f"rule {rule.rule} cannot be backfilled: {reason}. {_ways(rule)}")
     told = told_in(rule.sql, rule.event_times)
     assert told is not None
-    window = next((spec for spec in rule.query.windows if isinstance(spec, WindowSpec)), None)
+    window = window_of(rule)
     _check_bounds(begin, end, window, shown)
     asked = Asked(begin, end, told, window, final=False)
     watermark = rule.late_below(head.watermark)
@@ -126,8 +139,7 @@ def _check_bounds(begin: int, end: int, window: WindowSpec | None, shown: Shown)
         raise Refused(f"expected --from before --to, found {shown(begin)} and {shown(end)}")
     if window is None:
         return
-    low, high = (_start_at(window, at) for at in (begin, end))
-    wide = high if high == end else high + window.slide_us
+    low, wide = _start_at(window, begin), _start_from(window, end)
     if (low, wide) != (begin, end):
         raise Refused(
             f"expected bounds at which windows start, found {shown(begin)} to {shown(end)}; the nearest around them: "
@@ -138,6 +150,11 @@ def _check_bounds(begin: int, end: int, window: WindowSpec | None, shown: Shown)
 def _start_at(window: WindowSpec, at: int) -> int:
     """The newest start of a window at or before a time."""
     return at - (at - window.offset_us) % window.slide_us
+
+
+def _start_from(window: WindowSpec, at: int) -> int:
+    """The oldest start of a window at or after a time."""
+    return _start_at(window, at + window.slide_us - 1)
 
 
 def _not_final(rule: Rule, asked: Asked, watermark: int | None, shown: Shown) -> str:

@@ -19,11 +19,10 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.registry import sources
-from floodmark.core.backfills import Asked
+from floodmark.core.backfills import Asked, window_of
 from floodmark.core.entry import Entry
 from floodmark.core.records import Backfill, Backfilled, Counts, Head, Restated, Written
 from floodmark.core.sql.telling import Told
-from floodmark.core.windows import WindowSpec
 from floodmark.crashpoints import reach
 from floodmark.errors import HistoryGone, ReplayDiffers
 from floodmark.ledger import tables
@@ -77,8 +76,8 @@ def again(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomput
     """The open backfill, computed from its intent. Raises ReplayDiffers where it is not what the intent says."""
     recorded = head.backfill
     assert recorded is not None
-    window = next((spec for spec in plan.rule.query.windows if isinstance(spec, WindowSpec)), None)
-    asked = Asked(recorded.begin, recorded.end, Told(recorded.column, recorded.shift), window, final=True)
+    told = Told(recorded.column, recorded.shift)
+    asked = Asked(recorded.begin, recorded.end, told, window_of(plan.rule), final=True)
     then = replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry))
     found = compute(session, plan, home, then, asked)
     _same(plan.rule.rule, recorded, found.intent)
