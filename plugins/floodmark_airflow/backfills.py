@@ -93,12 +93,12 @@ def starts_in(rule: Rule, asked: Interval) -> tuple[int, int] | None:
 
     Raises what `floodmark backfill` refuses with, before any JVM is started.
     """
-    from floodmark.cli.output import iso
     from floodmark.core.backfills import asked_for, starting_in
     from floodmark.core.zones import micros_of, zoned
     from floodmark.errors import Refused
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
+    from floodmark.views.formats import iso
 
     ledger = LedgerReader.load(Home(settings.home_folder(), rule.rule).ledger)
     if ledger is None or ledger.head is None:

@@ -149,6 +149,7 @@ def test_it_is_computed_anew_only_where_its_interval_may_have_changed_meanwhile(
 
 
 OTHERS = [point for point in BACKFILL_POINTS if point != "backfill.sink.after"]
+WITHOUT_INTENT = ("backfill.computed", "backfill.intent.before")
 
 
 @pytest.mark.parametrize("point", ["backfill.sink.after", *(pytest.param(p, marks=pytest.mark.prove) for p in OTHERS)])
@@ -156,25 +157,21 @@ def test_killed_anywhere_it_is_finished_once_by_the_next_run_or_backfill(
     spark: SparkSession, place: Path, point: str
 ) -> None:
     flow = late_then(spark, Flow(place))
-    opened = point not in ("backfill.computed", "backfill.intent.before", "backfill.commit.after")
+    later = event(30, "later", 9.0)  # comes when the first is open, and is none of it
     for begin, finish in ((0, run), (60, partial(backfill, begin=60, end=120))):
         with crash_at(point) as planned, pytest.raises(Crash):
             backfill(spark, flow, begin, begin + 60)
         head = flow.ledger().head
-        assert planned.fired and head is not None and (head.backfill is not None) is opened
-        flow.arrive([event(30, "later", 9.0), event(450 + begin)])
+        assert planned.fired and head is not None
+        assert (head.backfill is None) is (point in (*WITHOUT_INTENT, "backfill.commit.after"))
+        flow.arrive([later, event(450 + begin)])
         finish(spark, flow)
-        if point in ("backfill.computed", "backfill.intent.before"):
-            continue
-        head = flow.ledger().head
-        assert head is not None and head.backfills[1].upto == 2
-    if point in ("backfill.computed", "backfill.intent.before"):
+    if point in WITHOUT_INTENT:
         backfill(spark, flow, 0, 60)
+    read = [*KNOWN, later] if point in WITHOUT_INTENT else KNOWN
     assert sink(flow) == sink(flow, 1)
-    late = [event(30, "later", 9.0)] * 2 if point in ("backfill.computed", "backfill.intent.before") else []
-    assert [row for row in sink(flow) if row[0] < at(360)] == ordered(
-        windows(KNOWN + late, 120) + windows(LIVE, 360, 120)
-    )
+    expected = ordered(windows(read, 120) + windows(LIVE, 360, 120))
+    assert [row for row in sink(flow) if row[0] < at(360)] == expected
     proven(flow)
 
 

@@ -105,6 +105,8 @@ def test_rows_of_a_stateless_rule_may_still_come_and_then_no_epoch_may_come_betw
     made = flow(tmp_path, sql=STATELESS)
     assert [asked(made, 0, end).final for end in (10 * MINUTE, 10 * MINUTE + 1)] == [True, False]
     assert not asked(made, 7, 8, watermark=None).final
+    made.stream["lateness"] = None
+    assert not asked(made, 7, 8).final, "no row of the stream is ever late, whatever the watermark"
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import typer
 
-from floodmark.cli import audit, backfill, doctor, epochs, init, plan, preview, prove, replay, reset, rows, run, status, validate
+from floodmark.cli import (
+    audit,
+    backfill,
+    doctor,
+    epochs,
+    init,
+    plan,
+    preview,
+    prove,
+    replay,
+    reset,
+    rows,
+    run,
+    status,
+    validate,
+)
 from floodmark.cli.boundary import Commands, DeadCommands
 
 app = typer.Typer(

@@ -12,6 +12,7 @@ import typer
 
 from floodmark.cli import options, output
 from floodmark.cli.run import made_up_id, moment
+from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +71,7 @@ def backfill(
             return _nothing(name, as_json)
 
     def wanted(now: Head) -> Asked:
-        return asked_for(rule, now, low, high, lambda at: str(output.iso(at, zone)))
+        return asked_for(rule, now, low, high, lambda at: str(iso(at, zone)))
 
     wanted(head)
     root, run = home.absolute(), run_id or made_up_id()
@@ -129,8 +130,8 @@ def _facts(rule: Rule, put: Put, done: bool, zone: bool) -> dict[str, Any]:
         "rule": rule.rule,
         "done": done,
         "backfill": intent.number if done else None,
-        "from": output.iso(intent.begin, zone),
-        "to": output.iso(intent.end, zone),
+        "from": iso(intent.begin, zone),
+        "to": iso(intent.end, zone),
         "epoch": intent.upto,
         **counts,
         "restated": sum(intent.restated.values()),

@@ -7,7 +7,7 @@ no later epoch writes a result of it, so it may be computed at one time and repl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from floodmark.core.addresses import location
 from floodmark.core.records import Head, Restated
@@ -69,10 +69,11 @@ def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Ask
     _check_bounds(begin, end, window, shown)
     asked = Asked(begin, end, told, window, final=False)
     watermark = rule.late_below(head.watermark)
-    final = watermark is not None and asked.high <= watermark
+    timed = all(stream.lateness_us is not None for stream in rule.streams.values())  # of another no row is ever late
+    final = timed and watermark is not None and asked.high <= watermark
     if window is not None and not final:
         raise Refused(_not_final(rule, asked, watermark, shown))
-    return Asked(begin, end, told, window, final)
+    return replace(asked, final=final)
 
 
 def _why_not(rule: Rule, head: Head) -> Iterator[str]:

@@ -102,7 +102,7 @@ def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
     reach(rule, "backfill.intent.after", head.epoch)
     attempt = Attempt(head.epoch, head.attempt, intent.digest, intent.number)
     aimed = _aimed(done, home, ledger.id, head)
-    written = {site.name: _replaced(rule, site, done.rows, attempt) for site in aimed}
+    written = {site.name: _replaced(rule, site, done.rows, attempt, intent) for site in aimed}
     removed = {site.name: _removed(site, written[site.name]) for site in aimed}
     reach(rule, "backfill.commit.before", head.epoch)
     seconds = {"write": round(time.monotonic() - begun, 3)}
@@ -194,10 +194,11 @@ def _aimed(done: Recomputed, home: Home, ledger: str, head: Head) -> list[Site]:
     return [replace(site, span=_span(done), writes_again=False) for site in found.values()]
 
 
-def _replaced(rule: str, site: Site, rows: DataFrame, attempt: Attempt) -> Written:
+def _replaced(rule: str, site: Site, rows: DataFrame, attempt: Attempt, intent: Backfill) -> Written:
     reach(rule, "backfill.sink.before", attempt.epoch)
     written = sites.write(Work(site, rows), attempt)
-    assert written is not None
+    assert written is not None and written.results is not None
+    _same(rule, intent, intent.model_copy(update={"results": written.results}))
     reach(rule, "backfill.sink.after", attempt.epoch)
     return written
 

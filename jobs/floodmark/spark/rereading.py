@@ -7,7 +7,6 @@ it planned is then read in batch, so no file is chosen here.
 from __future__ import annotations
 
 import dataclasses
-import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -48,7 +47,6 @@ class _Planning:
 
     def __init__(self, session: SparkSession, plan: Plan, directory: Path, end: Entry):
         self._session, self._plan, self._directory, self._end = session, plan, directory, end
-        self._done = threading.Event()
         self.found: DataFrame | None = None
         self.failure: Exception | None = None
 

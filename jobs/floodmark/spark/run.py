@@ -196,6 +196,8 @@ class RuleRun:
         session, plan = self._fit_to_go_on(ledger, head)
         if done is None or not stands(asked, basis, head):
             say("computing the interval with the rule held, for it has gone on")
+            if done is not None:
+                done.release()
             done = backfilling.compute(session, plan, self._home, head, asked)
         say("replacing the interval in the sinks")
         found = backfilling.put(done, self._home, ledger)

@@ -22,7 +22,7 @@ def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
 
 
 def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
-    """The `last` entries, the oldest first: one for each epoch, committed, lost or open, each seal and each backfill."""
+    """The `last` entries, oldest first: one for each epoch (committed, lost or open), each seal and each backfill."""
     found: dict[tuple[int, int, str, int], list[Row]] = {}
     for row in rows:
         found.setdefault(_told_by(row), []).append(row)
