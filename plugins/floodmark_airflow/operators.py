@@ -81,10 +81,11 @@ class RuleRunOperator(SparkSubmitOperator):
         rule, *others = self.application_args or []
         self.application, self.application_args = str(settings.BACKFILL), [rule, *interval.arguments, *others]
         super().execute(context)
-        if not interval.dry_run:
-            with _translated():
-                number = check_done(self.rule, span, run_name(context["run_id"], str(context["ti"].try_number)))
-            self.log.info("rule %s: backfill %s is committed", self.rule.rule, number)
+        if interval.dry_run:
+            raise AirflowSkipException("a dry run: the lines above say what would change")
+        with _translated():
+            number = check_done(self.rule, span, run_name(context["run_id"], str(context["ti"].try_number)))
+        self.log.info("rule %s: backfill %s is committed", self.rule.rule, number)
 
     def _look(self) -> News:
         # Not at the top: parsing a DAG needs no table.

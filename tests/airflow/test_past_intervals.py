@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from deltalake import DeltaTable
 from test_dags import parse, write
 from test_operator import arrive, spark_submit, task_of
 
@@ -20,6 +21,7 @@ from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.backfills import Interval, interval_of
+from floodmark_airflow.pages.epochrows import epoch_page
 
 SQL = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour')"
 DAY = datetime(2001, 1, 1, tzinfo=UTC)
@@ -114,7 +116,8 @@ def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(r
 def test_the_form_asks_for_an_interval_and_a_dry_run_needs_no_row(rule: Rule, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
     asked = {"operation": "backfill", "from": "2001-01-01T03:30:00Z", "to": "2001-01-01T05:30:00Z", "dry_run": True}
-    execute(rule, context(0, "manual", **asked))
+    with pytest.raises(AirflowSkipException, match="dry run"):  # so nobody who waits for a sink is woken
+        execute(rule, context(0, "manual", **asked))
     words = (fake_path / "arguments").read_text().splitlines()
     assert "--dry-run" in words
     assert words[words.index("--from") + 1] == "2001-01-01T03:30:00+00:00"
@@ -129,3 +132,16 @@ def test_every_rule_has_the_form(rules: Path) -> None:
     params = parse().dags["rule.one"].params
     assert params.dump() == {"operation": "run", "from": None, "to": None, "dry_run": False}
     assert params.get_param("operation").schema["enum"] == ["run", "backfill"]
+
+
+def test_a_page_of_epochs_shows_it_beside_the_epoch_after_which_it_stands(rule: Rule, place: Path) -> None:
+    done_by(rule, place / "home", START, START + HOUR, "b1.try1")
+    ledger = Home(place / "home", rule.rule).ledger
+    head = Ledger.open(ledger, "one").head
+    assert head is not None
+    page = epoch_page(rule, head, DeltaTable(ledger), 1, None)
+    assert page is not None
+    found = [(one["epoch"], one["result"], one["replay"]) for one in page.epochs]
+    assert found == [(0, "backfilled", None), (0, "begun", False)]
+    assert page.epochs[0]["backfill"]["to"] == "2001-01-01T01:00:00Z"
+    assert [one["offsets"] for one in page.epochs] == [[], [("events", "nothing yet")]]
