@@ -9,7 +9,7 @@ import os
 import sys
 
 
-def main() -> None:
+def main(command: str = "run") -> None:
     if "PYSPARK_GATEWAY_PORT" in os.environ and "FLOODMARK_MASTER" not in os.environ:
         from pyspark import SparkConf, SparkContext
 
@@ -17,7 +17,7 @@ def main() -> None:
         os.environ["FLOODMARK_MASTER"] = SparkConf().get("spark.master", "local[*]")
     from floodmark.cli import main as floodmark
 
-    floodmark(["run", *sys.argv[1:]])
+    floodmark([command, *sys.argv[1:]])
 
 
 if __name__ == "__main__":

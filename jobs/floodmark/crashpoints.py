@@ -44,6 +44,15 @@ RESET_POINTS = (
     "reset.commit.after",
 )
 LOST_POINTS = ("lost.before", "lost.after")
+BACKFILL_POINTS = (
+    "backfill.computed",
+    "backfill.intent.before",
+    "backfill.intent.after",
+    "backfill.sink.before",
+    "backfill.sink.after",
+    "backfill.commit.before",
+    "backfill.commit.after",
+)
 COMPACT_POINTS = ("compact.before", "compact.after")
 LOOK_EVERY = 0.05  # seconds between two looks at the file
 

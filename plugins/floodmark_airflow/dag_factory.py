@@ -16,6 +16,7 @@ from floodmark.core.rules import AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
 from floodmark_airflow.about import about, block, code
 from floodmark_airflow.assets import asset, inlets, outlets
+from floodmark_airflow.backfills import form
 from floodmark_airflow.failures import on_failure
 from floodmark_airflow.naming import broken_dag_id, dag_id
 from floodmark_airflow.operators import BrokenRuleOperator, RuleRunOperator
@@ -79,6 +80,7 @@ def build(rule: Rule) -> DAG:
         start_date=BEGIN,
         catchup=False,
         max_active_runs=1,
+        params=form(),
         auto_register=False,  # building a DAG must not make it one of the file that does it: rules_errors builds, too
         tags={TAG, *rule.airflow.tags},
     ) as dag:

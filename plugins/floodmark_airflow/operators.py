@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from floodmark.errors import FloodmarkError
 from floodmark_airflow import settings
+from floodmark_airflow.backfills import check_done, interval_of, starts_in
 from floodmark_airflow.submit import HOPELESS, RuleSubmitHook, environment, spark_options
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from floodmark.connectors.news import News
     from floodmark.core.rules import Rule
+    from floodmark_airflow.backfills import Interval
 
 CONNECTION = "spark_default"
 
@@ -30,6 +32,8 @@ class RuleRunOperator(SparkSubmitOperator):
     1. LOOK   without a JVM: is there anything to do? If not, the task is skipped.
     2. RUN    spark-submit; its exit code says whether a retry can help.
     3. CHECK  the ledger has reached what step 1 saw, whoever committed it. No green run without it.
+
+    A run of Airflow's own backfill, or one whose form says so, computes a past interval again in its place.
 
     Nothing that a rule file says is a template: Jinja there would read Airflow's connections and variables.
     """
@@ -49,6 +53,10 @@ class RuleRunOperator(SparkSubmitOperator):
         self.rule = rule
 
     def execute(self, context: Context) -> None:
+        interval = interval_of(self.rule, context)
+        if interval is not None:
+            self._backfill(interval, context)
+            return
         with _translated():
             news = self._look()
         if news.why is None:
@@ -62,6 +70,22 @@ class RuleRunOperator(SparkSubmitOperator):
             self._tell(context, news.seq)
         with _translated():
             self._check(news)
+
+    def _backfill(self, interval: Interval, context: Context) -> None:
+        """The same three steps for a past interval."""
+        with _translated():
+            span = starts_in(self.rule, interval)
+        if span is None:
+            raise AirflowSkipException(f"no window starts from {interval.begin} to before {interval.end}")
+        self.log.info("rule %s: computing %s to %s again", self.rule.rule, interval.begin, interval.end)
+        rule, *others = self.application_args or []
+        self.application, self.application_args = str(settings.BACKFILL), [rule, *interval.arguments, *others]
+        super().execute(context)
+        if interval.dry_run:
+            raise AirflowSkipException("a dry run: the lines above say what would change")
+        with _translated():
+            number = check_done(self.rule, span, run_name(context["run_id"], str(context["ti"].try_number)))
+        self.log.info("rule %s: backfill %s is committed", self.rule.rule, number)
 
     def _look(self) -> News:
         # Not at the top: parsing a DAG needs no table.

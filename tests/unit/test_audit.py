@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.audit.balance import balanced, set_apart
+from floodmark.audit.balance import balanced, refilled, set_apart
 from floodmark.audit.chain import Story, chained, hash_of
 from floodmark.audit.content import differences
 from floodmark.audit.effects import SEAL, Effects
@@ -104,7 +104,8 @@ class World:
         logs |= {address: TableLog(address, None) for address in self.gone}
         effects = Effects(story, LEDGER, HOME, logs)
         effects.check()
-        apart = (finding for generation in story.generations for finding in set_apart(generation))
+        checks = (set_apart, refilled)
+        apart = (finding for check in checks for generation in story.generations for finding in check(generation))
         each = (finding for epoch in story.epochs for finding in balanced(epoch))
         return [*chained(rows), *story.findings, *each, *apart, *effects.findings]
 
@@ -419,3 +420,117 @@ def test_a_table_that_the_ledger_names_and_never_introduced() -> None:
     effects = Effects(story, LEDGER, HOME, known)
     effects.check()
     assert any("never said which table" in finding.what and finding.verdict == "broken" for finding in effects.findings)
+
+
+def with_backfill(**changed: Any) -> World:
+    """After epoch 3, what epochs up to 2 have read is put into the sink anew: three rows for two."""
+    world = World()
+    counts = {"s": {**ZERO, "read": 6, "folded": 5, "dead": 1}}
+    results = {"rows": 3, "high": "1", "low": "2", "floats": {}}
+    intent = {"format": 4, "number": 1, "begin": 0, "end": 60, "high": 60, "upto": 2, "entry": entry(3), "column": "at",
+              "shift": 0, "counts": counts, "restated": {"s": 2}, "results": results, "rule": world.rule}  # fmt: skip
+    intent |= changed
+    world.bodies.append(("backfill", 3, 1, intent))
+    version, digest = (3 << 20) + (1 << 19) + 1, {**DIGEST, "rows": 4}
+    said = {"app": APP + "sink", "version": version, "epoch": 3, "backfill": 1, "intent": sha(intent), "rows": 3,
+            "deleted": 2, "digest": digest, "results": results}  # fmt: skip
+    file = File("backfill.parquet", 100, 4)
+    world.sink().append(LogEntry(4, ((said["app"], version),), said, "STREAMING UPDATE", (file,), (), changes=True))
+    for files in (world.live, world.there):
+        files[SINK][file.path] = file.size
+    written = {"version": version, "commit": 4, "rows": 3, "digest": digest, "results": results}
+    body = {"format": 4, "number": 1, "intent": sha(intent), "tables": {f"sink/{SINK}": written},
+            "removed": {f"sink/{SINK}": 2}}  # fmt: skip
+    world.bodies.append(("backfilled", 3, 1, body))
+    return world
+
+
+def test_a_backfill_is_proven_open_or_done_and_epochs_go_on_after_it() -> None:
+    world = with_backfill()
+    world.fold(4)
+    assert world.findings() == []
+    opened = with_backfill()
+    opened.bodies.pop()
+    assert opened.findings() == []
+    opened.bodies.append(("backfill", 3, 2, opened.bodies[-1][3]))
+    assert opened.findings() == []
+
+
+def ledger_without_it(world: World) -> None:
+    del world.bodies[-2:]
+
+
+def log_without_it(world: World) -> None:
+    world.sink().pop()
+
+
+def twice(world: World) -> None:
+    world.sink().append(replace(world.sink()[-1], version=5))
+
+
+def fewer_rows(world: World) -> None:
+    world.sink()[-1] = replace(world.sink()[-1], added=(File("backfill.parquet", 100, 3),))
+
+
+def others_went(world: World) -> None:
+    world.sink()[-1] = replace(world.sink()[-1], said={**world.sink()[-1].said, "deleted": 3})
+
+
+def other_results(world: World) -> None:
+    body = world.bodies[-1][3]
+    body["tables"][f"sink/{SINK}"] = {**body["tables"][f"sink/{SINK}"], "results": {**DIGEST, "rows": 3}}
+
+
+def no_sink(world: World) -> None:
+    world.bodies[-1][3]["tables"] = {}
+
+
+def an_epoch_between(world: World) -> None:
+    end = world.bodies.pop()
+    world.fold(4)
+    world.bodies.append(end)
+
+
+def end_without_intent(world: World) -> None:
+    del world.bodies[-2]
+
+
+def untouched(world: World) -> None:
+    """The fault is in the intent."""
+
+
+OF_BACKFILLS: list[tuple[Callable[[World], None], dict[str, Any], str]] = [
+    (ledger_without_it, {}, "a commit of backfill 1 that the ledger does not name"),
+    (log_without_it, {}, "the ledger names commit 4, the log ends at 3"),
+    (twice, {}, "a commit of backfill 1 once more: the ledger names commit 4"),
+    (fewer_rows, {}, "its files have another number of rows than the ledger says"),
+    (others_went, {}, "the ledger says that 2 rows went, the commit 3"),
+    (other_results, {}, "its results are not those of the intent of backfill 1"),
+    (no_sink, {}, "backfill 1 names none of it"),
+    (an_epoch_between, {}, "a row (intent) while backfill 1 was open"),
+    (end_without_intent, {}, "the end of a backfill without its intent"),
+    (untouched, {"number": 2}, "expected backfill 1, attempt 1, found backfill 2, attempt 1"),
+    (untouched, {"upto": 4}, "backfill 1: it says that it read as of epoch 4, and stands after epoch 3"),
+    (untouched, {"entry": entry(4)}, "backfill 1: its sources do not stand where epoch 2 ended"),
+    (
+        untouched,
+        {"restated": {"s": 3}},
+        "backfill 1: stream s: 3 late rows were restated, more than",
+    ),
+    (
+        untouched,
+        {"counts": {"s": {**ZERO, "read": 6, "folded": 5}}},
+        "6 rows were read, but 0 filtered + 0 dead",
+    ),
+]
+
+
+@pytest.mark.parametrize(("plant", "changed", "what"), OF_BACKFILLS, ids=[what for *_, what in OF_BACKFILLS])
+def test_a_planted_fault_of_a_backfill_is_broken(
+    plant: Callable[[World], None], changed: dict[str, Any], what: str
+) -> None:
+    world = with_backfill(**changed)
+    plant(world)
+    found = world.findings()
+    assert worst(found) == "broken"
+    assert any(what in one.what for one in found), found

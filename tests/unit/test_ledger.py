@@ -10,9 +10,26 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from floodmark.core.digests import Digest
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Counts, Intent, Lost, Replay, Row, Seal, Written, head_at, read_head
-from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, check_tables
+from floodmark.core.records import (
+    Backfill,
+    Backfilled,
+    Commit,
+    Counts,
+    Intent,
+    Lost,
+    Replay,
+    Restated,
+    Row,
+    Seal,
+    Written,
+    head_at,
+    read_head,
+    recalled,
+    remembered,
+)
+from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, backfill_version, check_tables
 from floodmark.core.rules import Rule, Sink, Stream
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
 from floodmark.ledger import ledger as module
@@ -81,6 +98,68 @@ def test_the_head_knows_the_epochs_that_read_dead_rows_and_no_other_intent_hashe
     found = read_head(ledger.rows)
     assert found is not None
     assert found.replays == {2: Replay(upto=1, where="n > 0"), 3: Replay(upto=2, where="n > 0")}
+
+
+def backfill(number: int = 1, begin: int = 0) -> Backfill:
+    return Backfill(
+        number=number,
+        begin=begin,
+        end=begin + 60,
+        high=begin + 60,
+        upto=0,
+        entry=entry(0),
+        column="at",
+        shift=0,
+        counts={"s": Counts(read=3, folded=3)},
+        restated={"s": 1},
+        digests={},
+        results=Digest(),
+        rule=RULE.to_json(),
+        rule_hash="h",
+    )
+
+
+def backfilled(of: Backfill) -> Backfilled:
+    name = "sink/lake/out"
+    written = Written(version=backfill_version(0, of.number), commit=7, rows=2)
+    return Backfilled(number=of.number, intent=of.digest, tables={name: written}, removed={name: 1})
+
+
+def test_a_backfill_stands_between_two_epochs_and_moves_nothing(ledger: Ledger) -> None:
+    before = ledger.head
+    assert before is not None
+    assert at_the_gate(ledger.start_backfill(backfill())) is Gate.FINISH_BACKFILL
+    assert ledger.start_backfill(backfill()).attempt == 2
+    after = ledger.end_backfill(backfilled(backfill()))
+    assert at_the_gate(after) is Gate.PLAN
+    assert after.backfills == {1: Restated(begin=0, end=60, high=60, upto=0)}
+    assert (after.commits["sink/lake/out"], after.written["sink/lake/out"]) == (7, backfill_version(0, 1))
+    assert (after.epoch, after.entry, after.watermark) == (before.epoch, before.entry, before.watermark)
+    again = LedgerReader.load(ledger.address)
+    assert again is not None and again.head == after == recalled(remembered(after))
+    planned = intent(1)
+    ledger.intend(planned)
+    assert ledger.commit(commit(planned)).backfills == after.backfills
+
+
+def test_nothing_else_happens_while_a_backfill_is_open_but_a_seal(ledger: Ledger) -> None:
+    planned = intent(1)
+    ledger.intend(planned)
+    with pytest.raises(LedgerBroken, match="expected what follows on epoch 0"):
+        ledger.start_backfill(backfill())
+    ledger.commit(commit(planned))
+    with pytest.raises(LedgerBroken, match="expected backfill 1, found backfill 2"):
+        ledger.start_backfill(backfill(2))
+    ledger.start_backfill(backfill())
+    with pytest.raises(LedgerBroken, match="expected the end of backfill 1, found intent of epoch 2"):
+        ledger.intend(intent(2))
+    with pytest.raises(LedgerBroken, match="another backfill than 1"):
+        ledger.start_backfill(backfill(begin=60))
+    with pytest.raises(LedgerBroken, match="committed without its intent"):
+        ledger.end_backfill(backfilled(backfill(begin=60)))
+    sealed = ledger.seal(Seal(why="reset", successor=2, token="next", keep_output=False, discarded=None))
+    assert (sealed.backfill, at_the_gate(sealed)) == (None, Gate.CHANGE_GENERATION)
+    assert ledger.begin(2, "next", first()).backfills == {}
 
 
 def test_an_intent_is_open_until_its_commit(ledger: Ledger) -> None:

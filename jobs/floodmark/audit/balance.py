@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from floodmark.audit.chain import Epoch, Generation
+from floodmark.audit.chain import Backfill, Epoch, Generation
 from floodmark.audit.facts import Finding
 
 NOWHERE = "-"
@@ -29,6 +29,38 @@ def balanced(epoch: Epoch) -> Iterator[Finding]:
     """What does not hold of one epoch that has ended, or is open."""
     for verdict, what in (*_offsets(epoch), *_rows(epoch), *_lost(epoch)):
         yield Finding(verdict, what, epoch.generation, epoch.number)
+
+
+def refilled(generation: Generation) -> Iterator[Finding]:
+    """Each backfill by itself: it read what epochs had read, every row of that went somewhere, and no offset moved."""
+    late = Counter[str]()
+    late_at = [late.copy()]
+    for epoch in generation.epochs:
+        late.update({name: one["late"] for name, one in epoch.intent["counts"].items()})
+        late_at.append(late.copy())
+    for backfill in generation.backfills:
+        upto = backfill.intent["upto"]
+        if not 0 <= upto <= backfill.epoch:
+            whats: Iterable[str] = [f"it says that it read as of epoch {upto}, and stands after epoch {backfill.epoch}"]
+        else:
+            whats = _refilled(backfill, generation.ended_at(upto), late_at[upto])
+        for what in whats:
+            yield Finding("broken", f"backfill {backfill.number}: {what}", backfill.generation, backfill.epoch)
+
+
+def _refilled(backfill: Backfill, ended: Mapping[str, Any], late: Mapping[str, int]) -> Iterator[str]:
+    body = backfill.intent
+    if _lines(body) != _lines(ended):
+        yield f"its sources do not stand where epoch {body['upto']} ended"
+    yield from (what for _, what in _parts(body["counts"]))
+    for name, rows in body["restated"].items():
+        if rows > min(late[name], body["counts"][name]["folded"]):
+            yield f"stream {name}: {rows} late rows were restated, more than were late or folded"
+
+
+def _lines(body: Mapping[str, Any]) -> list[str]:
+    """The offsets of an entry, as they are written."""
+    return str(body["entry"]).rstrip("\n").split("\n")[2:]
 
 
 Told = Iterator[tuple[Literal["broken", "unknown"], str]]
@@ -108,7 +140,11 @@ def _shown(place: Place) -> str:
 
 
 def _rows(epoch: Epoch) -> Told:
-    for name, counts in epoch.intent["counts"].items():
+    yield from _parts(epoch.intent["counts"])
+
+
+def _parts(streams: Mapping[str, Mapping[str, int]]) -> Told:
+    for name, counts in streams.items():
         parts = sum(counts[part] for part in PARTS)
         if counts["read"] != parts:
             shown = " + ".join(f"{counts[part]} {part}" for part in PARTS)

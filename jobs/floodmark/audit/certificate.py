@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.audit import reading
-from floodmark.audit.balance import balanced, set_apart
+from floodmark.audit.balance import balanced, refilled, set_apart
 from floodmark.audit.chain import Generation, Story, chained
 from floodmark.audit.effects import Effects, Tally, address_of, ids_of, named_in
 from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
@@ -54,6 +54,7 @@ def _generation(one: Generation) -> dict[str, Any]:
         "generation": one.number,
         "epochs": len(ended),
         "open": len(one.epochs) - len(ended),
+        "backfills": sum(backfill.result == "committed" for backfill in one.backfills),
         "attempts": sum(epoch.attempts for epoch in one.epochs),
         "sealed": one.seal is not None,
         "lost_epochs": [epoch.number for epoch in ended if epoch.result == "lost"],
@@ -77,7 +78,7 @@ def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
     story = Story(rows)
     head = rows[-1].hash if rows else ""
     findings = [*chained(rows), *story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
-    findings += [one for generation in story.generations for one in set_apart(generation)]
+    findings += [one for generation in story.generations for one in (*set_apart(generation), *refilled(generation))]
     certificate = Certificate(rule, deep, ledger, len(rows), head, findings, story.generations)
     certificate.findings += _nothing(rows)
     logs, unread = _logs(story, root)
@@ -117,4 +118,4 @@ def _recomputed(effects: Effects, story: Story, ledger: str) -> Iterator[Finding
     """Of the newest generation: what older ones wrote is in no table any more, or was proven in its time."""
     from floodmark.audit.content import recompute
 
-    yield from recompute(effects, list(named_in(story.generations[-1], ledger)))
+    yield from recompute(effects, [one for last in story.generations[-1:] for one in named_in(last, ledger)])

@@ -10,7 +10,7 @@ from typing import Any
 
 from floodmark.audit.facts import Finding, Row
 
-NEWEST_FORMAT = 3  # of the rows' bodies that this auditor knows
+NEWEST_FORMAT = 4  # of the rows' bodies that this auditor knows
 
 
 @dataclass
@@ -33,6 +33,25 @@ class Epoch:
 
 
 @dataclass
+class Backfill:
+    """`epoch`: the one after which it stands. `result`: committed or open. `intent`, `end`: bodies of its rows."""
+
+    generation: int
+    epoch: int
+    number: int
+    intent: Mapping[str, Any]
+    intent_hash: str
+    attempts: int
+    result: str = "open"
+    end: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.intent["rule"])
+        return found
+
+
+@dataclass
 class Generation:
     """`begun`: body of the row that began it; `seal`: of the row that ended it, if any."""
 
@@ -40,12 +59,17 @@ class Generation:
     token: str
     begun: Mapping[str, Any]
     epochs: list[Epoch] = field(default_factory=list)
+    backfills: list[Backfill] = field(default_factory=list)
     seal: Mapping[str, Any] | None = None
 
     @property
     def last(self) -> Mapping[str, Any]:
         """Where it stands: the body of the newest row that ended an epoch, or that began the generation."""
-        ended = [epoch.end for epoch in self.epochs if epoch.result != "open"]
+        return self.ended_at(len(self.epochs))
+
+    def ended_at(self, epoch: int) -> Mapping[str, Any]:
+        """The same as it was when an epoch had just ended."""
+        ended = [one.end for one in self.epochs[:epoch] if one.result != "open"]
         return ended[-1] if ended else self.begun
 
 
@@ -123,7 +147,22 @@ class Story:
         elif self._now.seal is not None:
             self._fault(row, f"a {row.kind} after the generation was sealed")
         else:
-            {"intent": self._intend, "commit": self._end, "lost": self._end, "seal": self._seal}[row.kind](row, body)
+            self._followed(row, body)
+
+    def _followed(self, row: Row, body: Mapping[str, Any]) -> None:
+        of_backfill = row.kind in ("backfill", "backfilled")
+        if self._filling is not None and not of_backfill and row.kind != "seal":
+            self._fault(row, f"a row ({row.kind}) while backfill {self._filling.number} was open")
+        if of_backfill and (self._open is not None or row.epoch != len(self._now.epochs)):
+            self._fault(row, f"a row ({row.kind}) that does not stand between epoch {row.epoch} and the next")
+        {
+            "intent": self._intend,
+            "commit": self._end,
+            "lost": self._end,
+            "seal": self._seal,
+            "backfill": self._fill,
+            "backfilled": self._filled,
+        }[row.kind](row, body)
 
     @property
     def _now(self) -> Generation:
@@ -133,6 +172,11 @@ class Story:
     def _open(self) -> Epoch | None:
         epochs = self._now.epochs
         return epochs[-1] if epochs and epochs[-1].result == "open" else None
+
+    @property
+    def _filling(self) -> Backfill | None:
+        backfills = self._now.backfills
+        return backfills[-1] if backfills and backfills[-1].result == "open" else None
 
     def _begin(self, row: Row, body: Mapping[str, Any]) -> None:
         seal = self._now.seal if self.generations else None
@@ -180,6 +224,29 @@ class Story:
             if body[name] != epoch.intent[name]:
                 self._fault(row, f"`{name}` is not what the intent says")
 
+    def _fill(self, row: Row, body: Mapping[str, Any]) -> None:
+        again, hashed = self._filling, _sha(row.body)
+        if again is None:
+            number = len(self._now.backfills) + 1
+            if (body["number"], row.attempt) != (number, 1):
+                self._fault(row, f"expected backfill {number}, attempt 1, found backfill {body['number']}, "
+                            f"attempt {row.attempt}")  # fmt: skip
+            _check_backfill(body)
+            self._now.backfills.append(Backfill(row.generation, row.epoch, body["number"], body, hashed, row.attempt))
+            return
+        if (hashed, row.attempt) != (again.intent_hash, again.attempts + 1):
+            self._fault(row, f"backfill {again.number} was computed anew while it was open, or an attempt is missing")
+        again.attempts = row.attempt
+
+    def _filled(self, row: Row, body: Mapping[str, Any]) -> None:
+        backfill = self._filling
+        if backfill is None or body["intent"] != backfill.intent_hash:
+            self._fault(row, "the end of a backfill without its intent")
+            return
+        _check_written(body)
+        _ = [int(body["removed"][table]) for table in body["tables"]]
+        backfill.result, backfill.end = "committed", body
+
     def _seal(self, row: Row, body: Mapping[str, Any]) -> None:
         self._now.seal = body
 
@@ -187,6 +254,10 @@ class Story:
 def _check_tables(body: Mapping[str, Any]) -> None:
     """Raise KeyError, TypeError or ValueError where what is looked for later is not there."""
     _ = body["output_rows"], body["table_ids"]
+    _check_written(body)
+
+
+def _check_written(body: Mapping[str, Any]) -> None:
     for written in body["tables"].values():
         _ = int(written["version"]), int(written["commit"]), int(written["rows"])
 
@@ -196,6 +267,15 @@ def _check_rule(body: Mapping[str, Any]) -> None:
     rule = json.loads(body["rule"])
     _ = rule["qos"], rule["streams"], [(sink["kind"], sink["address"], sink["qos"]) for sink in rule["sinks"]]
     _ = [counts[part] for counts in body["counts"].values() for part in ("read", "filtered", "dead", "late", "folded")]
+
+
+def _check_backfill(body: Mapping[str, Any]) -> None:
+    """The same of a backfill's intent."""
+    rule = json.loads(body["rule"])
+    _ = [(sink["kind"], sink["address"]) for sink in rule["sinks"]]
+    _ = [counts[part] for counts in body["counts"].values() for part in ("read", "filtered", "dead", "late", "folded")]
+    _ = str(body["column"]), [int(body[name]) for name in ("begin", "end", "high", "shift", "upto")]
+    _ = body["results"]["rows"], dict(body["restated"]), str(body["entry"])
 
 
 def _sinks_back(before: int | None, after: int | None) -> bool:

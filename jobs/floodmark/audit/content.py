@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import PyFileSystem
 
+from floodmark.audit.chain import Backfill
 from floodmark.audit.effects import Effects, Named
 from floodmark.audit.facts import Finding, LogEntry, TableLog
 from floodmark.audit.reading import store_of
@@ -57,6 +59,38 @@ def _commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], store
         differing = "; ".join(differences(known, found))
         if differing:
             yield named.finding(f"its files hold other rows than the ledger says ({differing})")
+        elif named.backfill is not None:
+            yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
+
+
+def _replaced(
+    named: Named, backfill: Backfill, rows: pa.Table, log: TableLog, entry: LogEntry, store: PyFileSystem
+) -> Iterator[str]:
+    """What a backfill put into its interval is its results; outside of it, as long as the files that went are there,
+    their rows are those that came again, to the bit."""
+    results, column = named.written["results"], backfill.intent["column"]
+    if column not in rows.column_names or not pa.types.is_timestamp(rows[column].type):
+        yield f"its files have no column {column} with times"
+        return
+    differing = "; ".join(differences(results, digest(_inside(rows, backfill, True), computed=bool(results["floats"]))))
+    if differing:
+        yield f"its files hold other rows of the interval than its results ({differing})"
+    if any(path not in log.there for path in entry.removed):
+        return
+    before = pa.concat_tables([rows.slice(0, 0), *(rows_of(store, path) for path in entry.removed)],
+                              promote_options="default")  # fmt: skip
+    kept, stay = (digest(_inside(table, backfill, False), computed=False) for table in (before, rows))
+    if kept != stay:
+        yield f"outside of the interval {kept.rows} rows stood in the files that went, now {stay.rows}, or others"
+
+
+def _inside(rows: pa.Table, backfill: Backfill, inside: bool) -> pa.Table:
+    """The rows that lie in the interval, or those that do not."""
+    body = backfill.intent
+    times = rows[body["column"]].cast(pa.timestamp("us", rows[body["column"]].type.tz)).cast(pa.int64())
+    low, high = (body[name] + body["shift"] for name in ("begin", "end"))
+    within = pc.fill_null(pc.and_(pc.greater_equal(times, low), pc.less(times, high)), False)
+    return rows.filter(within if inside else pc.invert(within))
 
 
 def rows_of(store: PyFileSystem, path: str) -> pa.Table:

@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from floodmark.audit.chain import Epoch, Generation, Story
+from floodmark.audit.chain import Backfill, Epoch, Generation, Story
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
 
 ATTEMPTS = 1 << 20  # app versions of one epoch
+BACKFILLS = 1 << 19  # of these, from here on, are those of the backfills that stand after it
 SEAL = (1 << 63) - 1
 OWN = ("late", "dead")
 
 
 @dataclass(frozen=True)
 class Named:
-    """A commit that the ledger names. `written`: what it says of it; `intent`: the hash that the commit must carry."""
+    """A commit that the ledger names. `written`: what it says of it; `intent`: the hash that the commit must carry.
+
+    `backfill`: whose commit it is, if a backfill's; `epoch` is then the one after which it stands.
+    """
 
     table: str
     generation: int
@@ -26,6 +30,7 @@ class Named:
     app: str
     intent: str
     written: Mapping[str, Any]
+    backfill: Backfill | None = None
 
     @property
     def version(self) -> int:
@@ -71,6 +76,8 @@ class Effects:
                 self._check_named(named)
             for epoch in generation.epochs:
                 self.findings += _complete(epoch)
+            for backfill in generation.backfills:
+                self.findings += _complete_backfill(backfill)
         self._tell_once()
         for address, names in self._names().items():
             self._check_log(address, names)
@@ -156,11 +163,11 @@ class Effects:
         why = "of a generation that the ledger does not know" if generation is None else ""
         if generation is not None:
             excused = _excused(generation, version, table, self.tally(table))
-            why = "" if excused else f"of epoch {version // ATTEMPTS} that the ledger does not name"
+            why = "" if excused else f"of {_whose(version)} that the ledger does not name"
         elif self._successor(app):
             return
         if why and twin is not None:
-            why = f"of epoch {version // ATTEMPTS} once more: the ledger names commit {twin}"
+            why = f"of {_whose(version)} once more: the ledger names commit {twin}"
         if why:
             number = generation.number if generation else None
             epoch = None if version == SEAL else version // ATTEMPTS
@@ -193,6 +200,16 @@ def named_in(generation: Generation, ledger: str) -> Iterator[Named]:
     for epoch, intent, body in bodies:
         for table, written in body["tables"].items():
             yield Named(table, generation.number, epoch, app_of(generation, ledger, table), intent, written)
+    for backfill in generation.backfills:
+        for table, written in backfill.end.get("tables", {}).items():
+            app = app_of(generation, ledger, table)
+            yield Named(table, generation.number, backfill.epoch, app, backfill.intent_hash, written, backfill)
+
+
+def _whose(version: int) -> str:
+    """Of an app's version: the epoch or the backfill."""
+    number = version % ATTEMPTS - BACKFILLS
+    return f"backfill {number}" if number > 0 and version != SEAL else f"epoch {version // ATTEMPTS}"
 
 
 def app_of(generation: Generation, ledger: str, table: str) -> str:
@@ -230,6 +247,8 @@ def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
         return
     if named.version // ATTEMPTS != named.epoch:
         yield named.finding(f"the commit's version is of epoch {named.version // ATTEMPTS}")
+    if named.backfill is not None:
+        yield from _carried_backfill(named, named.backfill, entry)
     if entry.said.get("intent") != named.intent:
         yield named.finding("the commit carries another intent's hash than the ledger has")
     for name in ("digest", "results"):
@@ -239,6 +258,20 @@ def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
     if rows != named.written["rows"]:
         shown = "an unknown number of" if rows is None else rows
         yield named.finding(f"the ledger has {named.written['rows']} rows, the commit {shown}")
+
+
+def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iterator[Finding]:
+    """What the commit of a backfill must have in it besides."""
+    if named.version % ATTEMPTS != BACKFILLS + backfill.number:
+        yield named.finding(f"the commit's version is not of backfill {backfill.number}")
+    expected = backfill.intent["results"]
+    if any((named.written.get("results") or {}).get(name) != expected[name] for name in ("rows", "high", "low")):
+        yield named.finding(f"its results are not those of the intent of backfill {backfill.number}")
+    if entry.said.get("deleted") != backfill.end["removed"][named.table]:
+        yield named.finding(f"the ledger says that {backfill.end['removed'][named.table]} rows went, the commit "
+                            f"{entry.said.get('deleted')}")  # fmt: skip
+    if (named.written.get("digest") or {}).get("rows") != _rows(entry.added):
+        yield named.finding("its files have another number of rows than the ledger says")
 
 
 def _rows(files: tuple[File, ...]) -> int | None:
@@ -264,6 +297,21 @@ def _complete(epoch: Epoch) -> Iterator[Finding]:
                 f"the epoch has {rows} rows for it, the ledger names {'a commit of ' if found else ''}{found or 'none'}"
             )
             yield Finding("broken", what, epoch.generation, epoch.number, table)
+
+
+def _complete_backfill(backfill: Backfill) -> Iterator[Finding]:
+    """Every sink that is a table is named, and has all of its results."""
+    if backfill.result != "committed":
+        return
+    expected = {f"sink/{place_of(sink['address'])}" for sink in backfill.rule["sinks"] if sink["kind"] == "delta"}
+    found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
+    for table in sorted(expected ^ found.keys()):
+        what = f"backfill {backfill.number} names {'a commit' if table in found else 'none'} of it"
+        yield Finding("broken", what, backfill.generation, backfill.epoch, table)
+    for table, rows in found.items():
+        if rows != backfill.intent["results"]["rows"]:
+            what = f"backfill {backfill.number} has {backfill.intent['results']['rows']} rows for it, the commit {rows}"
+            yield Finding("broken", what, backfill.generation, backfill.epoch, table)
 
 
 def _ascending(log: TableLog, table: str) -> Iterator[Finding]:
@@ -305,6 +353,11 @@ def _excused(generation: Generation, version: int, table: str, tally: Tally) -> 
     """Whether a commit of this generation may stand there unnamed."""
     if version == SEAL:
         return generation.seal is not None
+    if version % ATTEMPTS > BACKFILLS:
+        open_one = next((one for one in generation.backfills if one.result == "open"), None)
+        mine = open_one is not None and version == open_one.epoch * ATTEMPTS + BACKFILLS + open_one.number
+        tally.pending += mine
+        return mine
     epoch = next((one for one in generation.epochs if one.number == version // ATTEMPTS), None)
     if epoch is None:
         return False

@@ -65,7 +65,8 @@ class File:
 class LogEntry:
     """One commit of a table, as its log has it. `said`: the JSON object in its metadata, if that is one.
 
-    `changes`: whether it adds or removes rows; `owner`: the ledger whose table this is from here on.
+    `removed`: paths of the files that went; `changes`: whether it adds or removes rows; `owner`: the ledger whose table
+    this is from here on.
     """
 
     version: int
@@ -73,6 +74,7 @@ class LogEntry:
     said: Mapping[str, Any] = field(default_factory=dict)
     operation: str = ""
     added: tuple[File, ...] = ()
+    removed: tuple[str, ...] = ()
     changes: bool = False
     owner: str | None = None
 

@@ -112,6 +112,7 @@ def _entry(version: int, text: str) -> LogEntry:
         said=_said(info.get("userMetadata")),
         operation=str(info.get("operation", "")),
         added=tuple(map(_file, adds)),
+        removed=tuple(unquote(remove["path"]) for remove in removes),
         changes=any(action.get("dataChange", True) for action in (*adds, *removes)),
         owner=_first(actions, "metaData").get("configuration", {}).get("floodmark.owner"),
     )

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import typer
 
-from floodmark.cli import audit, doctor, epochs, init, plan, preview, prove, replay, reset, rows, run, status, validate
+from floodmark.cli import (
+    audit,
+    backfill,
+    doctor,
+    epochs,
+    init,
+    plan,
+    preview,
+    prove,
+    replay,
+    reset,
+    rows,
+    run,
+    status,
+    validate,
+)
 from floodmark.cli.boundary import Commands, DeadCommands
 
 app = typer.Typer(
@@ -26,6 +41,7 @@ app.command("validate", rich_help_panel=WRITING)(validate.validate)
 app.command("plan", rich_help_panel=WRITING)(plan.plan)
 app.command("preview", rich_help_panel=WRITING)(preview.preview)
 app.command("run", rich_help_panel=RUNNING)(run.run)
+app.command("backfill", rich_help_panel=RUNNING)(backfill.backfill)
 app.command("reset", rich_help_panel=RUNNING)(reset.reset)
 app.command("list", rich_help_panel=LOOKING)(status.list_rules)
 app.command("status", rich_help_panel=LOOKING)(status.status)

@@ -56,6 +56,7 @@ def _show(found: Certificate) -> None:
     for facts in found.facts()["generations"]:
         rows = ", ".join(f"{count} {part}" for part, count in facts["rows"].items())
         ended = f"{facts['epochs']} epochs in {facts['attempts']} attempts{', sealed' if facts['sealed'] else ''}"
+        ended += f", {facts['backfills']} backfilled" if facts["backfills"] else ""
         output.say(f"generation {facts['generation']}: {ended}; rows: {rows}; {facts['output']} results")
     tallies = sorted(found.tables.items())
     output.table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ def epochs(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """What each epoch read, folded and wrote, which run did it and how long it took; the newest last.
+    """What each epoch, and each backfill, read, folded and wrote, which run did it and how long it took; newest last.
 
     Example: `floodmark epochs departure_delays --last 5`
     """
@@ -36,4 +36,12 @@ def epochs(
         epoch["replay"] = is_replay(ledger.head, epoch)
     if as_json:
         return output.document({"rule": name, "epochs": found})
-    output.table(COLUMNS, [[epoch[column] for column in COLUMNS] for epoch in found])
+    output.table(COLUMNS, [[_cell(epoch, column) for column in COLUMNS] for epoch in found])
+
+
+def _cell(epoch: dict[str, Any], column: str) -> Any:
+    """A backfill stands in the table beside the epoch after which it came."""
+    said = epoch["backfill"]
+    if column != "result" or said is None:
+        return epoch[column]
+    return f"{epoch['result']} {said['from']} to {said['to']}"

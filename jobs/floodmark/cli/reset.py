@@ -70,6 +70,8 @@ def _announce(rule: Rule, head: Head, keep_output: bool, as_json: bool) -> None:
     output.say(f"{rule.rule}: reset ends generation {head.generation} at epoch {head.epoch} and begins a new one")
     if head.open is not None:
         output.say(f"  epoch {head.epoch + 1} is open and is discarded")
+    if head.backfill is not None:
+        output.say(f"  backfill {head.backfill.number} is open and is discarded")
     for table in _emptied(rule, keep_output):
         output.say(f"  emptied: {table}")
     if keep_output:

@@ -64,6 +64,8 @@ def late(
 ) -> None:
     """The rows that came below the watermark and were set apart, newest epoch first.
 
+    `_restated` is the backfill that has read a row after all; `in part`: for some of the windows that it lies in.
+
     Example: `floodmark late departure_delays`
     """
     _set_apart("late", name, limit, rules, home.absolute(), as_json)

@@ -173,6 +173,12 @@ class DeltaSink:
         if retention in table.metadata().configuration:
             raise Refused(f"sink {self.address}: {retention} is set, so the table forgets what was written; unset it")
 
+    def check_replaceable(self) -> None:
+        """Refuse a table whose rows may not be taken away."""
+        table = tables.open_table(self.address)
+        if table is not None and table.metadata().configuration.get("delta.appendOnly", "false").lower() == "true":
+            raise Refused(f"sink {self.address}: delta.appendOnly is set, so no row of it can be replaced; unset it")
+
 
 def delta_sinks(rule: Rule) -> dict[str, Sink]:
     """The rule's Delta sinks by location, in the rule's order."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.registry import sources
 from floodmark.core.changes import check_edit
+from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.ticks import due
 from floodmark.core.zones import micros_of, zoned
 from floodmark.errors import RunFailed
@@ -60,6 +61,8 @@ def _why(rule: Rule, head: Head | None) -> str | None:
         return "the rule has not run yet"
     if head.seal is not None:
         return f"a {head.seal.why} has not finished"
+    if head.backfill is not None:
+        return f"backfill {head.backfill.number} is open"
     if head.open is not None:
         return f"epoch {head.epoch + 1} is open"
     check_edit(head.rule, rule)
@@ -92,7 +95,7 @@ def check_reached(rule: Rule, root: Path, seen: dict[str, int]) -> int:
     """The epoch now committed; RunFailed unless the ledger has folded everything up to the versions `seen`."""
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
-    if head is None or head.open is not None or head.seal is not None:
+    if head is None or at_the_gate(head) is not Gate.PLAN:
         raise RunFailed(f"rule {rule.rule}: the run ended, yet its ledger says that {_why(rule, head)}")
     short = [name for name, behind in _behind(rule, head, seen).items() if behind]
     if short:

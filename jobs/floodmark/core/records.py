@@ -6,6 +6,8 @@ A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. I
 - `intent`: written before an epoch's first effect; a retry appends it again with the next attempt.
 - `lost`: at qos 0, the epoch whose intent was met again; it advances like a commit, without effect.
 - `seal`: a generation ends and names its successor; what the change still has to do follows from this row.
+- `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it has its effect.
+  Both carry the number of the epoch after which they stand; no epoch begins between them, and no offset moves.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from floodmark.core.entry import Entry
 from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
-FORMAT = 3  # of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows
+# Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills
+FORMAT = 4
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
 RESTORE = (
@@ -34,7 +37,7 @@ RESTORE = (
     "home, and name new sinks or remove the old ones"
 )
 
-Kind = Literal["commit", "intent", "lost", "seal"]
+Kind = Literal["commit", "intent", "lost", "seal", "backfill", "backfilled"]
 
 
 class Record(BaseModel):
@@ -168,6 +171,59 @@ class Seal(Record):
     discarded: int | None
 
 
+class Restated(Record):
+    """Results in [begin, end) of event time, computed again from what the epochs up to `upto` have read.
+
+    They hang on rows of event times from `begin` to before `high`. Microseconds.
+    """
+
+    begin: int
+    end: int
+    high: int
+    upto: int
+
+
+class Backfill(Restated):
+    """Everything of a backfill that is not a function of its input, and what was computed.
+
+    `entry`: where the sources stood after epoch `upto`. `column`: of the results, whose value less `shift` tells where
+    a result lies. counts: of the rows from `begin` to `high`. `restated`: by stream, those of them that had been late.
+    digests: of each stream's folded rows, in their event time alone; `results`: of the results.
+    """
+
+    format: int = FORMAT
+    number: int
+    entry: str
+    column: str
+    shift: int
+    counts: dict[str, Counts]
+    restated: dict[str, int]
+    digests: dict[str, Digest]
+    results: Digest
+    rule: str
+    rule_hash: str
+
+    @property
+    def digest(self) -> str:
+        """Its own hash, which every commit carries."""
+        return _sha(self.model_dump_json())
+
+    @property
+    def span(self) -> Restated:
+        return Restated(begin=self.begin, end=self.end, high=self.high, upto=self.upto)
+
+
+class Backfilled(Record):
+    """The only commit point of a backfill. `removed`: rows that went, by table."""
+
+    format: int = FORMAT
+    number: int
+    intent: str
+    tables: dict[str, Written]
+    removed: dict[str, int]
+    seconds: dict[str, float] = Field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Row:
     """One row of the ledger. `at`: UTC, ISO 8601. `body`: JSON of the record of its kind."""
@@ -202,8 +258,9 @@ HASHED = sorted(one.name for one in fields(Row) if one.name != "hash")
 class Head:
     """Where a rule stands: the newest commit (or lost) row, the open intent if any, and a seal still at work.
 
-    `written`, `commits`: of each table the app transaction and the Delta version of the newest epoch that wrote it.
-    `replays`: the epochs of this generation that read dead rows.
+    `written`, `commits`: of each table the app transaction and the Delta version of the newest write that is named.
+    `replays`: the epochs of this generation that read dead rows; `backfills`: what its backfills have restated, by
+    their numbers; `backfill`: the one that is open. `attempt`: at what is open.
     """
 
     seq: int
@@ -223,6 +280,8 @@ class Head:
     lost: tuple[int, ...] = ()
     heard: dict[str, int] = field(default_factory=dict)
     replays: dict[int, Replay] = field(default_factory=dict)
+    backfills: dict[int, Restated] = field(default_factory=dict)
+    backfill: Backfill | None = None
     open: Intent | None = None
     attempt: int = 0
     seal: Seal | None = None
@@ -302,7 +361,7 @@ def _fold(head: Head | None, row: Row) -> Head:
         return _begin(head, row)
     if head is None or row.generation != head.generation:
         raise LedgerBroken(f"ledger row {row.seq} ({row.kind}) belongs to a generation that never began")
-    changed = {"intent": _open, "commit": _commit, "lost": _lose, "seal": _seal}[row.kind](head, row)
+    changed = _FOLLOWS[row.kind](head, row)
     return replace(changed, seq=row.seq, hash=row.hash)
 
 
@@ -334,10 +393,9 @@ def _begin(head: Head | None, row: Row) -> Head:
 
 
 def _expect_next(head: Head, row: Row) -> None:
-    if head.seal is not None or row.epoch != head.epoch + 1:
-        raise LedgerBroken(
-            f"ledger row {row.seq}: expected epoch {head.epoch + 1}, found {row.kind} of epoch {row.epoch}"
-        )
+    if head.seal is not None or head.backfill is not None or row.epoch != head.epoch + 1:
+        what = f"epoch {head.epoch + 1}" if head.backfill is None else f"the end of backfill {head.backfill.number}"
+        raise LedgerBroken(f"ledger row {row.seq}: expected {what}, found {row.kind} of epoch {row.epoch}")
 
 
 def _open(head: Head, row: Row) -> Head:
@@ -383,7 +441,52 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
 
 
 def _seal(head: Head, row: Row) -> Head:
-    return replace(head, seal=Seal.model_validate_json(row.body), open=None, attempt=0)
+    return replace(head, seal=Seal.model_validate_json(row.body), open=None, backfill=None, attempt=0)
+
+
+def _start_backfill(head: Head, row: Row) -> Head:
+    _expect_between(head, row)
+    backfill = Backfill.model_validate_json(row.body)
+    if head.backfill is not None and head.backfill.digest != backfill.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: another backfill than {head.backfill.number}, which is open, begins")
+    if backfill.number != len(head.backfills) + 1:
+        raise LedgerBroken(
+            f"ledger row {row.seq}: expected backfill {len(head.backfills) + 1}, found backfill {backfill.number}"
+        )
+    return replace(head, backfill=backfill, attempt=row.attempt)
+
+
+def _end_backfill(head: Head, row: Row) -> Head:
+    _expect_between(head, row)
+    done = Backfilled.model_validate_json(row.body)
+    if head.backfill is None or done.intent != head.backfill.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: a backfill was committed without its intent")
+    return replace(
+        head,
+        written={**head.written, **{name: table.version for name, table in done.tables.items()}},
+        commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
+        backfills={**head.backfills, head.backfill.number: head.backfill.span},
+        backfill=None,
+        attempt=0,
+    )
+
+
+def _expect_between(head: Head, row: Row) -> None:
+    """A backfill stands between two epochs."""
+    if head.seal is not None or head.open is not None or row.epoch != head.epoch:
+        raise LedgerBroken(
+            f"ledger row {row.seq}: expected what follows on epoch {head.epoch}, found {row.kind} of epoch {row.epoch}"
+        )
+
+
+_FOLLOWS = {
+    "intent": _open,
+    "commit": _commit,
+    "lost": _lose,
+    "seal": _seal,
+    "backfill": _start_backfill,
+    "backfilled": _end_backfill,
+}
 
 
 def total(counts: Mapping[str, Counts]) -> Counts:

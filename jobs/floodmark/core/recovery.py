@@ -1,7 +1,8 @@
 """What to do after a crash, as one pure table: ledger × tables × qos → action. The running code observes and obeys.
 
 Every table records, for an app id, the largest version it has seen. An epoch's version is `epoch * 2**20`, plus the
-attempt where a retry is to write again (user sinks at qos 1). 2**63 - 1 seals an app id for good.
+attempt where a retry is to write again (user sinks at qos 1). A backfill's lies behind those of the epoch after which
+it stands: `epoch * 2**20 + 2**19` and its number in the generation. 2**63 - 1 seals an app id for good.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from floodmark.core.rules import Rule
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
 
 ATTEMPTS = 1 << 20
+BACKFILLS = ATTEMPTS >> 1  # from here on, of an epoch's versions, are those of the backfills that stand after it
 SEAL = (1 << 63) - 1
 
 
@@ -22,6 +24,7 @@ class Gate(Enum):
 
     BEGIN = "begin the first generation"
     CHANGE_GENERATION = "go on with the generation change that a seal row announced"
+    FINISH_BACKFILL = "finish the open backfill"
     FINISH_EPOCH = "finish the open intent"
     LOSE_EPOCH = "drop the open intent and count its rows as lost"
     PLAN = "plan what is new"
@@ -40,6 +43,8 @@ def at_the_gate(head: Head | None) -> Gate:
         return Gate.BEGIN
     if head.seal is not None:
         return Gate.CHANGE_GENERATION
+    if head.backfill is not None:
+        return Gate.FINISH_BACKFILL
     if head.open is None:
         return Gate.PLAN
     return Gate.LOSE_EPOCH if opened_at_qos(head) == 0 else Gate.FINISH_EPOCH
@@ -71,6 +76,21 @@ def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: b
     if recorded > mine:
         raise Fenced(f"attempt {recorded % ATTEMPTS} of epoch {epoch} has written after attempt {attempt} began")
     return Step.COMPARE
+
+
+def backfill_version(epoch: int, number: int) -> int:
+    """The app transaction's version of a backfill that stands after `epoch`."""
+    return epoch * ATTEMPTS + BACKFILLS + number
+
+
+def before_backfill(recorded: int | None, epoch: int, number: int) -> Step:
+    """What a sink does for a backfill, given the version it has recorded. Raises Sealed or LedgerBroken."""
+    mine = backfill_version(epoch, number)
+    if recorded == SEAL:
+        raise Sealed("this generation was sealed by a newer one; nothing was written")
+    if recorded is not None and recorded > mine:
+        raise LedgerBroken(f"a sink has recorded version {recorded}, while backfill {number} is to be version {mine}")
+    return Step.COMPARE if recorded == mine else Step.WRITE
 
 
 def check_tables(

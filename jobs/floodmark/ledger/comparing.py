@@ -25,7 +25,7 @@ def same_effect(address: str, found: OurCommit, intent: str, rows: int) -> None:
         )
     if found.rows != rows:
         raise ReplayDiffers(
-            f"{address}: epoch {found.metadata['epoch']} wrote {found.rows} rows, computed again it has {rows}. "
+            f"{address}: {_named(found)} wrote {found.rows} rows, computed again it has {rows}. "
             "Likely: the source was rewritten, or the SQL depends on more than its input. "
             "Begin anew with `floodmark reset`"
         )
@@ -55,6 +55,12 @@ def same_rows(address: str, found: OurCommit, held: Digest, digest: Digest, resu
         _same(address, found, merged, results, _AGAIN, _CAUSES)
 
 
+def _named(found: OurCommit) -> str:
+    """Whose commit it is."""
+    backfill = found.metadata.get("backfill")
+    return f"epoch {found.metadata['epoch']}" if backfill is None else f"backfill {backfill}"
+
+
 def _digest(said: dict[str, Any] | None) -> Digest | None:
     return None if said is None else Digest.model_validate(said)
 
@@ -63,6 +69,6 @@ def _same(address: str, found: OurCommit, before: Digest, now: Digest, what: str
     differing = "; ".join(before.differences(now))
     if differing:
         raise ReplayDiffers(
-            f"{address}: epoch {found.metadata['epoch']}, commit {found.commit}: {what} ({differing}). Likely: "
+            f"{address}: {_named(found)}, commit {found.commit}: {what} ({differing}). Likely: "
             f"{causes}. Put back what was changed and run again, or begin anew with `floodmark reset`"
         )

@@ -18,11 +18,14 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.records import (
     RESTORE,
+    Backfill,
+    Backfilled,
     Commit,
     Head,
     Intent,
     Kind,
     Lost,
+    Record,
     Row,
     Seal,
     check_chained,
@@ -199,14 +202,21 @@ class Ledger(LedgerReader):
         head = self._living()
         return self._put("seal", seal, head.generation, head.token, head.epoch, 1)
 
+    def start_backfill(self, backfill: Backfill) -> Head:
+        """Write a backfill's intent; where it is open already, the same again with the next attempt."""
+        head = self._living()
+        return self._put("backfill", backfill, head.generation, head.token, head.epoch, head.attempt + 1)
+
+    def end_backfill(self, done: Backfilled) -> Head:
+        head = self._living()
+        return self._put("backfilled", done, head.generation, head.token, head.epoch, head.attempt)
+
     def _living(self) -> Head:
         if self.head is None:
             raise AssertionError("no generation has begun")
         return self.head
 
-    def _put(
-        self, kind: Kind, body: Intent | Commit | Lost | Seal, generation: int, token: str, epoch: int, attempt: int
-    ) -> Head:
+    def _put(self, kind: Kind, body: Record, generation: int, token: str, epoch: int, attempt: int) -> Head:
         """Append one row and return the new head. Raises Fenced where another writer came first."""
         seq, prev = (self.head.seq, self.head.hash) if self.head else (0, "")
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

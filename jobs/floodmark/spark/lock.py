@@ -9,8 +9,9 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 from floodmark.errors import Busy
 from floodmark.ledger.holder import holder_text, owner_file
 
+LOOK_EVERY = 0.5  # seconds between two looks at a lock that another run holds
 _here: set[Path] = set()
 _mutex = threading.Lock()
 
@@ -37,6 +39,27 @@ def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
                 yield
         finally:
             channel.close()
+
+
+@contextmanager
+def waited_for(
+    session: SparkSession, lock: Path, run: str, seconds: float, say: Callable[[str], None]
+) -> Iterator[None]:
+    """The same; where another run holds it, wait for its end for so long before Busy is raised."""
+    until, holder, pause = time.monotonic() + seconds, "", threading.Event()
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(held(session, lock, run))
+                break
+            except Busy as fault:
+                if time.monotonic() >= until:
+                    raise
+                if str(fault) != holder:
+                    holder = str(fault)
+                    say(f"waiting: {holder}")
+            pause.wait(LOOK_EVERY)
+        yield
 
 
 @contextmanager

@@ -13,9 +13,11 @@ from pathlib import Path
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.registry import sources
+from floodmark.core.backfills import Asked, stands
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
 from floodmark.core.process.loading import load_class
@@ -28,7 +30,8 @@ from floodmark.crashpoints import reach
 from floodmark.errors import Refused, SqlRefused
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.spark import checkpoint, evolution, gate, generation, lock, lookups, replaying, sites
+from floodmark.spark import backfilling, checkpoint, evolution, gate, generation, lock, lookups, replaying, sites
+from floodmark.spark.backfilling import Put, Recomputed
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
 from floodmark.spark.faults import explained
@@ -157,6 +160,70 @@ class RuleRun:
             self._drain(session, plan, ledger, only_open=True, replay=replay)
         self._report.head = ledger.head
 
+    def rehearse_backfill(self, wanted: Callable[[Head], Asked]) -> Put:
+        """What a backfill would do now. Writes nothing, and takes no lock."""
+        with explained(self._rule.rule):
+            return backfilling.rehearsed(self._recompute(self._begun(), wanted))
+
+    def backfill(self, wanted: Callable[[Head], Asked], wait: float, say: Callable[[str], None]) -> Put:
+        """Compute an interval again beside other runs; then, with the lock, put it into the sinks.
+
+        `wait`: seconds to wait for the run that holds the rule at most; `say`: told of each step.
+        """
+        check_without_jvm(self._rule, self._home.root)
+        with explained(self._rule.rule):
+            basis = self._begun()
+            done = None
+            if at_the_gate(basis) in (Gate.PLAN, Gate.FINISH_EPOCH):
+                say(f"computing the interval again, from what {basis.epoch} epochs have read")
+                done = self._recompute(basis, wanted)
+            reach(self._rule.rule, "backfill.computed", basis.epoch)
+            with lock.waited_for(self._root, self._home.lock, self._run, wait, say):
+                return self._put(done, basis, wanted, say)
+
+    def _put(
+        self, done: Recomputed | None, basis: Head, wanted: Callable[[Head], Asked], say: Callable[[str], None]
+    ) -> Put:
+        checkpoint.sweep(self._home.checkpoints)
+        ledger = Ledger.open(self._home.ledger, self._run)
+        while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
+            self._take(step, ledger, go_on=False)
+        head = ledger.head
+        assert head is not None
+        asked = wanted(head)
+        if self._finished is not None and self._is_asked(self._finished, asked):
+            return self._finished
+        session, plan = self._fit_to_go_on(ledger, head)
+        if done is None or not stands(asked, basis, head):
+            say("computing the interval with the rule held, for it has gone on")
+            if done is not None:
+                done.release()
+            done = backfilling.compute(session, plan, self._home, head, asked)
+        say("replacing the interval in the sinks")
+        found = backfilling.put(done, self._home, ledger)
+        done.release()
+        return found
+
+    _finished: Put | None = None  # a backfill that was open
+
+    def _is_asked(self, found: Put, asked: Asked) -> bool:
+        same = (found.intent.begin, found.intent.end) == (asked.begin, asked.end)
+        return same and found.intent.rule == self._rule.to_json()
+
+    def _begun(self) -> Head:
+        known = LedgerReader.load(self._home.ledger)
+        if known is None or known.head is None:
+            raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to compute again")
+        return known.head
+
+    def _recompute(self, head: Head, wanted: Callable[[Head], Asked]) -> Recomputed:
+        check_edit(head.rule, self._rule)
+        asked = wanted(head)
+        for address in delta_sinks(self._rule):
+            DeltaSink(address).check_replaceable()
+        session, plan = analyse(self._root, self._rule, head)
+        return backfilling.compute(session, plan, self._home, head, asked)
+
     def _work(self) -> None:
         checkpoint.sweep(self._home.checkpoints)
         known = LedgerReader.load(self._home.ledger)
@@ -179,6 +246,8 @@ class RuleRun:
         if step is Gate.CHANGE_GENERATION:
             session, plan = analyse(self._root, self._rule, None)
             generation.finish_change(session, plan, self._home, ledger)
+        elif step is Gate.FINISH_BACKFILL:
+            self._finish_backfill(ledger, head)
         elif step is Gate.LOSE_EPOCH:
             self._lose(ledger, head)
         else:
@@ -195,6 +264,15 @@ class RuleRun:
         if same:
             self._tick(session, plan, ledger)
         return same
+
+    def _finish_backfill(self, ledger: Ledger, head: Head) -> None:
+        """With the rule text that its intent holds."""
+        assert head.backfill is not None
+        self._check_tables(head, ledger)
+        session, plan = analyse(self._root, Rule.from_json(head.backfill.rule), head)
+        done = backfilling.again(session, plan, self._home, head)
+        self._finished = backfilling.put(done, self._home, ledger)
+        done.release()
 
     def _plan_new(self, ledger: Ledger) -> None:
         head = ledger.head

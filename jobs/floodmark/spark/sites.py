@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from floodmark.core.digests import Digest
 from floodmark.core.records import Written
-from floodmark.core.recovery import SEAL, Step, before_write, version_of
+from floodmark.core.recovery import SEAL, Step, backfill_version, before_backfill, before_write, version_of
 from floodmark.core.upserts import Upsert
 from floodmark.errors import Fenced, ReplayDiffers, WrongColumn
 from floodmark.ledger import comparing, tables
@@ -24,6 +24,7 @@ from floodmark.ledger.syncing import sync_commit, sync_table
 from floodmark.ledger.tables import OurCommit
 from floodmark.spark.appending import Appending
 from floodmark.spark.faults import of_table
+from floodmark.spark.replacing import Replacing, Span
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.upserting import Upserting
 
@@ -37,7 +38,8 @@ def app_id(ledger: str, generation: int, token: str, role: str) -> str:
 class Site:
     """One table that an epoch may write. `name` stands in the ledger; `role` in the crash points.
 
-    `upsert`: how rows are merged into it; None: they are appended. `exact`: its floating point is a copy of the input.
+    `upsert`: how rows are merged into it; `span`: those that they replace; neither: they are appended. `exact`: its
+    floating point is a copy of the input.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Site:
     writes_again: bool = False
     upsert: Upsert | None = None
     exact: bool = False
+    span: Span | None = None
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,22 @@ class Work:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Which epoch, which try at it, and the hash of the intent that every commit carries."""
+    """Which epoch, which try at it, and the hash of the intent that every commit carries.
+
+    `backfill`: the number of the one that stands after that epoch, if it is the attempt at a backfill.
+    """
 
     epoch: int
     number: int
     intent: str
+    backfill: int | None = None
 
 
 def write(work: Work, attempt: Attempt) -> Written | None:
-    """Write the rows unless they are there; None where there are none. Raises what `before_write` raises."""
+    """Write the rows unless they are there; None where there are none (a backfill's commit takes rows away, too).
+
+    Raises what `before_write` and `before_backfill` raise.
+    """
     with of_table(work.site.name):
         return _write(work, attempt)
 
@@ -84,10 +94,12 @@ def _write(work: Work, attempt: Attempt) -> Written | None:
     if _step(site, attempt) is Step.COMPARE:
         return _compared(site, attempt, begun.compute(frame), begun)
     rows = begun.write(frame)
-    return _committed(begun, site, attempt, rows) if rows else None
+    return _committed(begun, site, attempt, rows) if rows or attempt.backfill else None
 
 
 def _begin(session: SparkSession, site: Site, attempt: Attempt) -> Appending:
+    if site.span is not None:
+        return Replacing(session, site.address, site.app, site.span)
     if site.upsert is None:
         return Appending(session, site.address, site.app, site.exact)
     return Upserting(session, site.address, site.app, site.upsert, f"{site.name}, epoch {attempt.epoch}")
@@ -95,10 +107,14 @@ def _begin(session: SparkSession, site: Site, attempt: Attempt) -> Appending:
 
 def _step(site: Site, attempt: Attempt) -> Step:
     recorded = tables.recorded_version(site.address, site.app)
+    if attempt.backfill is not None:
+        return before_backfill(recorded, attempt.epoch, attempt.backfill)
     return before_write(recorded, attempt.epoch, attempt.number, site.writes_again)
 
 
 def _version(site: Site, attempt: Attempt) -> int:
+    if attempt.backfill is not None:
+        return backfill_version(attempt.epoch, attempt.backfill)
     return version_of(attempt.epoch, attempt.number, site.writes_again)
 
 
@@ -144,6 +160,8 @@ def _verified(site: Site, found: OurCommit, attempt: Attempt, rows: int) -> Writ
 def _said(site: Site, version: int, attempt: Attempt, facts: Mapping[str, Any] | None = None) -> str:
     """The metadata that every commit of ours carries."""
     said = {"app": site.app, "version": version, "epoch": attempt.epoch, "attempt": attempt.number}
+    if attempt.backfill is not None:
+        said["backfill"] = attempt.backfill
     return json.dumps({**said, "intent": attempt.intent, **(facts or {})}, separators=(",", ":"))
 
 

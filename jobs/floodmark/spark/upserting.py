@@ -13,27 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import StructType
 
-from floodmark.core.keybounds import MEASURES, Bound, may_hold
+from floodmark.core.keybounds import MEASURES, Bound
 from floodmark.core.upserts import Effect, Upsert
 from floodmark.errors import InputFault, LedgerBroken
 from floodmark.spark import keyed
-from floodmark.spark.appending import Appending, files_for
+from floodmark.spark.appending import files_for
 from floodmark.spark.digesting import Digesting
 from floodmark.spark.keyed import DELETE, INSERT, UPDATE
 from floodmark.spark.planned import materialised
+from floodmark.spark.rewriting import Rewriting, name_of, rows_of
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
-RENAMED = "delta.columnMapping.mode"  # statistics then have other names than the columns
 MOST_SENT = 100_000  # keys that every task gets a copy of: some 10 MB
 
 
-class Upserting(Appending):
+class Upserting(Rewriting):
     """A transaction on the table at `address`, begun at the newest version, that merges rows by key as `app`."""
 
     def __init__(self, session: SparkSession, address: str, app: str, upsert: Upsert, where: str):
@@ -89,7 +88,7 @@ class Upserting(Appending):
         changes = materialised(keyed.changes(rows, there, self._upsert), self._session)
         found = self._found(changes)
         losing = set(found["files"])
-        touched = [file for file in files if _name(file) in losing]
+        touched = [file for file in files if name_of(file) in losing]
         effect = Effect(checked["results"], found[INSERT], found[UPDATE], found[DELETE])
         self.effect = self._rewritten(effect, changes, touched) if effect.changed else effect
 
@@ -119,20 +118,7 @@ class Upserting(Appending):
             low, high = (checked.get(name) for name in (f"low_k{i}", f"high_k{i}"))
             if low is not None and high is not None:
                 found.append(Bound(column, rows.schema[f"k{i}"].dataType.simpleString(), low, high))
-        return [] if self._says(RENAMED) else found
-
-    def _files_within(self, bounds: list[Bound]) -> list[Any]:
-        """The table's files that may hold one of the keys. The transaction counts as having read them all."""
-        self._txn.readWholeTable()
-        return [file for file in self._files_there() if may_hold(file.stats(), bounds)]
-
-    def _files_there(self) -> list[Any]:
-        """All files of the table: from its checksum, where it lists them, else by Spark jobs over its log."""
-        checksum = self._txn.snapshot().checksumOpt()
-        listed = checksum.get().allFiles() if checksum.isDefined() else checksum
-        if listed.isDefined():
-            return [listed.get().apply(i) for i in range(listed.get().size())]
-        return list(self._txn.snapshot().allFiles().collectAsList())
+        return found
 
     def _rewritten(self, effect: Effect, changes: DataFrame, touched: Sequence[Any]) -> Effect:
         """Write the rows to come, and what stays of the files that lose a row; these files go."""
@@ -145,7 +131,7 @@ class Upserting(Appending):
             effects = self._sent(changes, effect.changed, "effect")
             feed = keyed.feed(changes, before, effects, self._upsert)
             after = after.withColumn(keyed.CHANGE, F.lit(None).cast("string")).unionByName(feed)
-        rows = super().write(after.coalesce(files_for(effect.changed + sum(map(_rows, touched)))))
+        rows = super().write(after.coalesce(files_for(effect.changed + sum(map(rows_of, touched)))))
         self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))
         return effect.with_written(rows)
 
@@ -161,26 +147,8 @@ class Upserting(Appending):
         keys = rows.select(*keyed.keys_of(self._upsert), *more)
         return F.broadcast(keys) if count <= MOST_SENT else keys
 
-    def _says(self, setting: str) -> bool:
-        """Whether a property of the table is set to something else than no."""
-        found = self._txn.metadata().configuration().get(setting)
-        return found.isDefined() and found.get() not in ("false", "none")
-
-    def _operation(self, version: int, metadata: str) -> Any:
-        update = self._jvm.org.apache.spark.sql.streaming.OutputMode.Update()
-        operation = getattr(self._delta, "DeltaOperations$StreamingUpdate")
-        return operation(update, self._app, version, self._some(metadata))
-
 
 def _only(frame: DataFrame) -> Row:
     found = frame.head()
     assert found is not None
     return found
-
-
-def _name(file: Any) -> str:
-    return unquote(str(file.path()).rsplit("/", 1)[-1])
-
-
-def _rows(file: Any) -> int:
-    return int(file.numLogicalRecords().get())

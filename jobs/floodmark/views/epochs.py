@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from floodmark.core.records import Commit, Head, Intent, Lost, Record, Row, total
+from floodmark.core.records import Backfill, Commit, Head, Intent, Lost, Record, Row, total
 from floodmark.views.formats import iso
 
 COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "folded", "late", "dead", "rejected",
            "lost", "output", "watermark", "at", "run", "seconds")  # fmt: skip
+BACKFILLS = ("backfill", "backfilled")  # kinds of rows
 
 
 def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
     """Whether an epoch of the newest generation read dead rows; of an older one nobody asks any more."""
-    if epoch["generation"] != head.generation:
+    if epoch["generation"] != head.generation or epoch["backfill"] is not None:
         return None
     opened = head.open is not None and head.open.replay is not None and epoch["epoch"] == head.epoch + 1
     return opened or epoch["epoch"] in head.replays
 
 
 def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
-    """One entry for each of the `last` epochs, the oldest first: committed, lost or open; and one for each seal."""
-    newest = {(row.generation, row.epoch, row.kind == "seal"): row for row in rows}
-    return [_entry(row, zone) for row in list(newest.values())[-last:]]
+    """The `last` entries, oldest first: one for each epoch (committed, lost or open), each seal and each backfill."""
+    found: dict[tuple[int, int, str, int], list[Row]] = {}
+    for row in rows:
+        found.setdefault(_told_by(row), []).append(row)
+    return [_entry(mine[-1], zone) | _backfill(mine, zone) for mine in list(found.values())[-last:]]
+
+
+def _told_by(row: Row) -> tuple[int, int, str, int]:
+    """What one entry is about: an epoch, a seal, or a backfill by its number."""
+    if row.kind in BACKFILLS:
+        return row.generation, row.epoch, "backfill", json.loads(row.body)["number"]
+    return row.generation, row.epoch, "seal" if row.kind == "seal" else "", 0
+
+
+def _backfill(rows: list[Row], zone: bool) -> dict[str, Any]:
+    """Of a backfill, what it is about; its intent is its first row."""
+    if rows[0].kind not in BACKFILLS:
+        return {"backfill": None}
+    intent, done = Backfill.model_validate_json(rows[0].body), rows[-1].kind == "backfilled"
+    begin, end = (iso(at, zone) for at in (intent.begin, intent.end))
+    said = {"number": intent.number, "from": begin, "to": end, "upto": intent.upto, "restated": intent.restated}
+    facts = {"result": "backfilled" if done else "open", "output": intent.results.rows if done else None}
+    return total(intent.counts).model_dump() | facts | {"backfill": said}
 
 
 def _entry(row: Row, zone: bool) -> dict[str, Any]:
@@ -30,6 +52,8 @@ def _entry(row: Row, zone: bool) -> dict[str, Any]:
     entry |= {"epoch": row.epoch, "generation": row.generation, "at": row.at, "run": row.run, "attempts": row.attempt}
     if row.kind == "seal":
         return entry | {"result": "sealed", "attempts": None}
+    if row.kind in BACKFILLS:
+        return entry
     kinds: dict[str, type[Record]] = {"commit": Commit, "intent": Intent, "lost": Lost}
     record = kinds[row.kind].model_validate_json(row.body)
     assert isinstance(record, Commit | Intent | Lost)

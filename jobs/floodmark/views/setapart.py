@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from floodmark.core.backfills import restated_in
 from floodmark.core.replays import replayed_in
+from floodmark.core.zones import micros_of
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.tables import query
@@ -26,7 +30,19 @@ def set_apart(kind: str, rule: str, head: Head, root: Path, limit: int) -> tuple
     count, rows = _first(table, committed(head), limit)
     if kind == "dead" and head.replays:
         rows = [{**row, "_replayed": replayed_in(row, head.replays)} for row in rows]
+    if kind == "late" and head.backfills:
+        rows = [{**row, "_restated": _restated(row, head)} for row in rows]
     return count, rows
+
+
+def _restated(row: Mapping[str, Any], head: Head) -> str | None:
+    """The backfill that has read a late row; None for one that none has."""
+    time = head.rule.streams[row["_stream"]].event_time
+    shown = next((row[name] for name in row if time and name.lower() == time.name.lower()), None)
+    if shown is None:
+        return None
+    at = micros_of(datetime.fromisoformat(shown), head.rule, shown.endswith("Z"))
+    return restated_in(at, row["_epoch"], head.backfills)
 
 
 def _first(table: DeltaTable, condition: str, limit: int) -> tuple[int, list[dict[str, Any]]]:

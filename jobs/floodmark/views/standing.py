@@ -71,6 +71,10 @@ class Standing:
             "run": newest.run if newest else None,
             "watermark": iso(head.watermark, self.zoned) if head else None,
             "open": {"epoch": head.epoch + 1, "attempts": head.attempt} if head and head.open else None,
+            "backfills": _backfills(head, self.zoned) if head else [],
+            "open_backfill": {"backfill": head.backfill.number, "attempts": head.attempt}
+            if head and head.backfill
+            else None,
             "unfinished": head.seal.why if head and head.seal else None,
             "holder": self.holder,
             "lag": {name: {"error": lag} if isinstance(lag, str) else asdict(lag) for name, lag in self.lag.items()},
@@ -105,6 +109,7 @@ class Standing:
                 for name, at in self.excused.items()
             ),
             ("open", self._open()),
+            ("backfilled", self._backfilled()),
             ("held by", self.holder),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
             ("rows", self._totals()),
@@ -126,9 +131,17 @@ class Standing:
             return None
         if self.head.seal is not None:
             return f"a {self.head.seal.why} has not finished; the next run goes on with it"
+        if self.head.backfill is not None:
+            number = self.head.backfill.number
+            return f"backfill {number} is open (attempt {self.head.attempt}); the next run finishes it"
         if self.head.open is None:
             return None
         return f"epoch {self.head.epoch + 1} is open (attempt {self.head.attempt}); the next run finishes it"
+
+    def _backfilled(self) -> str | None:
+        found = _backfills(self.head, self.zoned) if self.head else []
+        last = f"{found[-1]['from']} to {found[-1]['to']}" if found else ""
+        return f"{last} (the last of {len(found)} in this generation)" if found else None
 
     def _totals(self) -> str | None:
         found = [f"{self.totals[name]} {name}" for name in SUMS if self.totals.get(name)]
@@ -158,6 +171,13 @@ def standing(rule: Rule, root: Path) -> Standing:
         )
     except FloodmarkError as fault:
         return Standing(rule.rule, fault=fault)
+
+
+def _backfills(head: Head, zone: bool) -> list[dict[str, Any]]:
+    return [
+        {"backfill": number, "from": iso(span.begin, zone), "to": iso(span.end, zone), "upto": span.upto}
+        for number, span in sorted(head.backfills.items())
+    ]
 
 
 def excused(rule: Rule, head: Head) -> dict[str, int]:

@@ -37,7 +37,7 @@ def epoch_page(rule: Rule, head: Head, ledger: DeltaTable, generation: int, upto
         return None
     last = newest if upto is None else min(upto, newest)
     rows = _rows(ledger, generation, last - COUNT + 1, last)
-    entries = told(rows, zoned(rule, head), 2 * COUNT)
+    entries = told(rows, zoned(rule, head), len(rows))
     found = [{**entry, "replay": is_replay(head, entry), **_more(rule, entry, rows)} for entry in reversed(entries)]
     return EpochPage(
         generation, found, last - COUNT if last >= COUNT else None, last + COUNT if last < newest else None
@@ -51,7 +51,7 @@ def _rows(ledger: DeltaTable, generation: int, first: int, last: int) -> list[Ro
 
 def _more(rule: Rule, entry: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
     """`offsets` and `prints`: pairs of a name and a text each."""
-    if entry["result"] == "sealed":
+    if entry["result"] == "sealed" or entry["backfill"] is not None:
         return {"offsets": [], "prints": []}
     row = [row for row in rows if row.epoch == entry["epoch"] and row.kind in ("intent", "commit", "lost")][-1]
     body = json.loads(row.body)

@@ -1,0 +1,42 @@
+"""Which column of a result tells where in event time it lies: its window's start or end, or the event time itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from floodmark.core.sql.columns import Column, Named, Part, Rest, Time
+from floodmark.core.sql.lexis import words_of
+from floodmark.core.sql.parse import parse
+from floodmark.core.sql.relations import relation_of
+from floodmark.core.sql.shape import Shape
+from floodmark.core.windows import WindowSpec
+
+
+@dataclass(frozen=True)
+class Told:
+    """`column`: lower case. Its value less `shift` microseconds is where the result lies."""
+
+    column: str
+    shift: int = 0
+
+
+def told_in(sql: str, streams: Mapping[str, str | None]) -> Told | None:
+    """The first such column, a window's start before its end; None without one. `streams`: as for `analyse`."""
+    words = words_of(sql)
+    shape = Shape(sql, words, streams)
+    columns = relation_of(shape, shape.root(parse(sql, words))).columns
+    found = [told for column in columns if (told := _told(column)) is not None]
+    return min(found, key=lambda told: told.shift, default=None)
+
+
+def _told(column: Column) -> Told | None:
+    meaning = column.meaning
+    if isinstance(column, Rest):
+        shown = column.time is not None and column.time not in column.hidden and meaning == Time()
+        return Told(str(column.time)) if shown else None
+    if not isinstance(column, Named) or column.name is None:
+        return None
+    if isinstance(meaning, Part) and isinstance(meaning.spec, WindowSpec) and meaning.name in ("start", "end"):
+        return Told(column.name, meaning.spec.size_us if meaning.name == "end" else 0)
+    return Told(column.name) if meaning == Time() else None

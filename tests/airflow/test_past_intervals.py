@@ -1,0 +1,147 @@
+"""What a run of a rule's DAG computes again: by the form, or by Airflow's own backfill; spark-submit is a script."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from deltalake import DeltaTable
+from test_dags import parse, write
+from test_operator import arrive, spark_submit, task_of
+
+from floodmark.core.digests import Digest
+from floodmark.core.entry import Entry
+from floodmark.core.records import Backfill, Backfilled, Commit
+from floodmark.core.rules import Rule, load_rule
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
+from floodmark_airflow.backfills import Interval, interval_of
+from floodmark_airflow.pages.epochrows import epoch_page
+
+SQL = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour')"
+DAY = datetime(2001, 1, 1, tzinfo=UTC)
+HOUR = 3_600_000_000
+START = round(DAY.timestamp()) * 1_000_000
+
+
+@pytest.fixture
+def rule(rules: Path, place: Path) -> Rule:
+    """Hourly windows, final up to the end of the day."""
+    stream = {"delta": "${LAKE}/events", "event_time": "at", "lateness": "1 hour"}
+    path = write(rules, "hours", sql=SQL, streams={"events": stream}, schedule="@hourly")
+    arrive(place)
+    found = load_rule(path, os.environ)
+    ids = {f"sink/{Path(str(sink.address)).resolve()}": "id" for sink in found.sinks}
+    first = Commit(
+        entry=Entry(0, ("-",)).text(), watermark=START + 24 * HOUR, maxima={}, rule=found.to_json(), table_ids=ids
+    )
+    Ledger.open(Home(place / "home", "hours").ledger, "earlier").begin(1, "token", first)
+    return found
+
+
+def context(hour: float = 0, kind: str = "backfill", **params: Any) -> Any:
+    run = SimpleNamespace(run_type=kind, logical_date=DAY + timedelta(hours=hour))
+    return {
+        "run_id": "b1",
+        "ti": SimpleNamespace(try_number=1),
+        "dag_run": run,
+        "params": {"operation": "run", **params},
+    }
+
+
+def execute(rule: Rule, given: Any) -> None:
+    task = task_of(rule)
+    task.render_template_fields(given)
+    task.execute(given)
+
+
+def done_by(rule: Rule, home: Path, begin: int, end: int, run: str) -> None:
+    """What a real backfill would leave in the ledger."""
+    ledger = Ledger.open(Home(home, rule.rule).ledger, run)
+    intent = Backfill(number=1, begin=begin, end=end, high=end, upto=0, entry="", column="start", shift=0, counts={},
+                      restated={}, digests={}, results=Digest(), rule=rule.to_json(), rule_hash="h")  # fmt: skip
+    ledger.start_backfill(intent)
+    ledger.end_backfill(Backfilled(number=1, intent=intent.digest, tables={}, removed={}))
+
+
+def test_a_run_of_a_backfill_covers_the_time_to_the_next_tick(rule: Rule) -> None:
+    assert interval_of(rule, context(7)) == Interval(DAY + timedelta(hours=7), DAY + timedelta(hours=8))
+    assert [interval_of(rule, context(7, kind)) for kind in ("scheduled", "manual", "asset_triggered")] == [None] * 3
+
+
+def test_no_time_lies_between_two_runs_also_where_clocks_change(rule: Rule) -> None:
+    for schedule in ("0 * * * *", "30 2 * * *", "@daily", "*/20 * * * *"):
+        berlin = rule.model_copy(update={"schedule": schedule, "timezone": "Europe/Berlin"})
+        at = datetime(2001, 3, 24, 1, 30, tzinfo=UTC) if schedule != "@daily" else datetime(2001, 3, 23, 23, tzinfo=UTC)
+        for _ in range(4):
+            run = SimpleNamespace(run_type="backfill", logical_date=at)
+            found = interval_of(berlin, {"dag_run": run, "params": {}})
+            assert found is not None
+            assert found.begin == at < found.end
+            at = found.end
+
+
+def test_a_backfill_is_submitted_and_believed_by_the_ledger_alone(rule: Rule, place: Path, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowException, match="its ledger has no backfill of its interval by it"):
+        execute(rule, context(7))
+    words = (fake_path / "arguments").read_text().splitlines()
+    job = next(at for at, word in enumerate(words) if word.endswith("/jobs/backfill_rule.py"))
+    assert words[job + 1 : job + 7] == ["hours", "--from", "2001-01-01T07:00:00+00:00", "--to",
+                                        "2001-01-01T08:00:00+00:00", "--align"]  # fmt: skip
+    assert words[-2:] == ["--run-id", "b1.try1"]
+    done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1")
+    execute(rule, context(7))
+    with pytest.raises(AirflowException, match="no backfill of its interval"):
+        execute(rule, context(8))
+
+
+def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(rule: Rule, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    often = rule.model_copy(update={"schedule": "*/15 * * * *"})
+    with pytest.raises(AirflowSkipException, match="no window starts"):
+        execute(often, context(7.25))
+    with pytest.raises(AirflowFailException, match="not final: expected the watermark"):
+        execute(rule, context(24))
+    with pytest.raises(AirflowFailException, match="expected a cron schedule"):
+        execute(rule.model_copy(update={"schedule": None}), context(7))
+    assert not (fake_path / "arguments").exists()
+
+
+def test_the_form_asks_for_an_interval_and_a_dry_run_needs_no_row(rule: Rule, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    asked = {"operation": "backfill", "from": "2001-01-01T03:30:00Z", "to": "2001-01-01T05:30:00Z", "dry_run": True}
+    with pytest.raises(AirflowSkipException, match="dry run"):  # so nobody who waits for a sink is woken
+        execute(rule, context(0, "manual", **asked))
+    words = (fake_path / "arguments").read_text().splitlines()
+    assert "--dry-run" in words
+    assert words[words.index("--from") + 1] == "2001-01-01T03:30:00+00:00"
+    with pytest.raises(AirflowFailException, match=r"to: expected a time.*found None"):
+        execute(rule, context(0, "manual", **asked | {"to": None}))
+    with pytest.raises(AirflowFailException, match=r"from: expected a time.*found '; rm'"):
+        execute(rule, context(0, "manual", **asked | {"from": "; rm"}))
+
+
+def test_every_rule_has_the_form(rules: Path) -> None:
+    write(rules, "one")
+    params = parse().dags["rule.one"].params
+    assert params.dump() == {"operation": "run", "from": None, "to": None, "dry_run": False}
+    assert params.get_param("operation").schema["enum"] == ["run", "backfill"]
+
+
+def test_a_page_of_epochs_shows_it_beside_the_epoch_after_which_it_stands(rule: Rule, place: Path) -> None:
+    done_by(rule, place / "home", START, START + HOUR, "b1.try1")
+    ledger = Home(place / "home", rule.rule).ledger
+    head = Ledger.open(ledger, "one").head
+    assert head is not None
+    page = epoch_page(rule, head, DeltaTable(ledger), 1, None)
+    assert page is not None
+    found = [(one["epoch"], one["result"], one["replay"]) for one in page.epochs]
+    assert found == [(0, "backfilled", None), (0, "begun", False)]
+    assert page.epochs[0]["backfill"]["to"] == "2001-01-01T01:00:00Z"
+    assert [one["offsets"] for one in page.epochs] == [[], [("events", "nothing yet")]]

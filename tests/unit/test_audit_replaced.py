@@ -1,0 +1,77 @@
+"""What the auditor sees in the files of a backfill: its results in the interval, and what stood around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from floodmark.audit.chain import Backfill, Story
+from floodmark.audit.content import recompute
+from floodmark.audit.effects import Effects, Named
+from floodmark.audit.facts import File, LogEntry, TableLog
+from floodmark.audit.rowhash import digest
+
+SCHEMA = pa.schema([("stop", pa.timestamp("us", tz="UTC")), ("c", pa.int64()), ("v", pa.float64())])
+WENT = [(60, 1, 0.5), (120, 5, 0.1), (None, 6, None)]
+RESULTS = [(60, 2, 1.5), (119, 3, 2.5)]
+STAYED = [(120, 5, 0.1), (None, 6, None)]
+
+
+def rows(found: list[tuple[Any, ...]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA)
+
+
+def said(found: list[tuple[Any, ...]]) -> dict[str, Any]:
+    one = digest(rows(found), computed=True)
+    floats = {path: {**vars(sums), "sum": str(sums.sum), "size": str(sums.size)} for path, sums in one.floats.items()}
+    return {"rows": one.rows, "high": str(one.high), "low": str(one.low), "floats": floats}
+
+
+def findings(
+    place: Path, added: list[tuple[Any, ...]], results: list[tuple[Any, ...]], gone: bool = False
+) -> list[str]:
+    """Of a backfill of [0, 60) by a column that is 60 ahead, which replaced the file with WENT."""
+    for name, content in {"went": WENT, "added": added}.items():
+        pq.write_table(rows(content), place / f"{name}.parquet")
+    if gone:
+        (place / "went.parquet").unlink()
+    there = {file.name: file.stat().st_size for file in place.iterdir()}
+    file = File("added.parquet", there["added.parquet"], len(added))
+    log = TableLog(str(place), "id", (LogEntry(1, added=(file,), removed=("went.parquet",)),), {}, there)
+    intent = {"column": "stop", "begin": 0, "end": 60, "shift": 60}
+    written = {"version": 1, "commit": 1, "rows": len(results), "digest": said(added), "results": said(results)}
+    table = f"sink/{place}"
+    named = Named(table, 1, 3, "app", "hash", written, Backfill(1, 3, 1, intent, "hash", 1))
+    effects = Effects(Story([]), "ledger", "/home/r", {str(place): log})
+    return [one.what for one in recompute(effects, [named])]
+
+
+def test_the_results_and_what_stood_around_them_are_proven(tmp_path: Path) -> None:
+    assert findings(tmp_path, STAYED + RESULTS, RESULTS) == []
+
+
+@pytest.mark.parametrize(
+    ("added", "what"),
+    [
+        ([(120, 5, 0.1 + 1e-15), (None, 6, None), *RESULTS], "outside of the interval 2 rows stood"),
+        ([(120, 5, 0.1), *RESULTS], "outside of the interval 2 rows stood in the files that went, now 1"),
+        ([*STAYED, RESULTS[0]], "other rows of the interval than its results (2 rows, found 1"),
+        ([*STAYED, RESULTS[0], (119, 4, 2.5)], "other rows of the interval than its results (another hash)"),
+        ([*STAYED, *RESULTS, WENT[0]], "other rows of the interval than its results (2 rows, found 3"),
+    ],
+)
+def test_a_row_that_was_changed_lost_or_left_is_found_though_the_digest_of_the_files_fits(
+    tmp_path: Path, added: list[tuple[Any, ...]], what: str
+) -> None:
+    found = findings(tmp_path, added, RESULTS)
+    assert found
+    assert what in found[0]
+
+
+def test_without_the_files_that_went_the_results_alone_are_compared(tmp_path: Path) -> None:
+    assert findings(tmp_path, RESULTS, RESULTS, gone=True) == []
+    assert findings(tmp_path, RESULTS[:1], RESULTS, gone=True) != []

@@ -1,0 +1,213 @@
+"""Which intervals can be backfilled, what of them still stands, and what is said of late rows; in pure code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flow import HOPPING, OVER, RUNNING, SESSIONS, STATELESS, TWO_WINDOWS, Flow
+
+from floodmark.core.backfills import Asked, asked_for, restated_in, stands, starting_in
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit, Head, Restated
+from floodmark.core.recovery import Step, backfill_version, before_backfill, before_write
+from floodmark.core.sql.telling import told_in
+from floodmark.core.windows import WindowSpec
+from floodmark.errors import LedgerBroken, Refused, Sealed
+
+MINUTE = 60_000_000
+LOOKED_UP = """
+SELECT window.start AS start, name, count(*) AS c FROM events JOIN names ON events.k = names.k
+GROUP BY window(at, '1 minute'), name
+"""
+NESTED = """
+SELECT w.start AS s, max(c) AS m
+FROM (SELECT window AS w, k, count(*) AS c FROM e GROUP BY window(at, '1 minute'), k) GROUP BY w
+"""
+
+
+def head(rule: Any, watermark: int | None = 10 * MINUTE, **changed: Any) -> Head:
+    begun = Commit(entry="v1\n{}", watermark=None, maxima={}, heard={}, rule=rule.to_json())
+    found = Head(1, "", 1, "token", 3, Entry(0, ()), watermark, {}, rule, begun)
+    ids = {f"sink/{sink.address}": "id" for sink in rule.sinks if sink.address}
+    return replace(found, table_ids=ids, **changed)
+
+
+def flow(root: Path, **how: Any) -> Flow:
+    return Flow(root.resolve(), **how)
+
+
+def asked(made: Flow, begin: int, end: int, watermark: int | None = 10 * MINUTE, **changed: Any) -> Asked:
+    rule = made.rule()
+    return asked_for(rule, head(rule, watermark, **changed), begin, end, lambda at: f"{at / MINUTE:g} min")
+
+
+TOLD = {
+    "SELECT window.start, k, count(*) AS c FROM e GROUP BY window(at, '1 minute'), k": ("start", 0),
+    "SELECT window.end AS stop, count(*) AS c FROM e GROUP BY window(at, '1 minute', '20 seconds')": ("stop", MINUTE),
+    "SELECT window.end AS b, window.start AS a, count(*) AS c FROM e GROUP BY window(at, '1 minute')": ("a", 0),
+    NESTED: ("s", 0),
+    "SELECT k, count(*) AS c FROM e GROUP BY window(at, '1 minute'), k": None,
+    "SELECT window.start + INTERVAL '1' DAY AS s, count(*) AS c FROM e GROUP BY window(at, '1 minute')": None,
+    "SELECT * FROM e": ("at", 0),
+    "SELECT k, AT AS T FROM e WHERE k > 1": ("t", 0),
+    "SELECT * EXCEPT (at) FROM e": None,
+    "SELECT date_trunc('DAY', at) AS at FROM e": None,
+}
+
+
+@pytest.mark.parametrize("sql", TOLD)
+def test_a_column_tells_where_a_result_lies(sql: str) -> None:
+    found = told_in(sql, {"e": "at"})
+    assert (found and (found.column, found.shift)) == TOLD[sql]
+
+
+def test_windows_hang_on_rows_to_the_end_of_the_last_one(tmp_path: Path) -> None:
+    tumbling, hopping = asked(flow(tmp_path), 0, MINUTE), asked(flow(tmp_path, sql=HOPPING), MINUTE, 2 * MINUTE)
+    assert (tumbling.high, tumbling.bounds) == (MINUTE, (0, MINUTE))
+    third = MINUTE // 3
+    assert (hopping.high, hopping.bounds) == (2 * MINUTE + 2 * third, (MINUTE + 2 * third, 2 * MINUTE + 2 * third))
+    assert hopping.window is not None
+    low, high = hopping.bounds
+    becoming = [start for start in range(0, 4 * MINUTE, third) if low < start + MINUTE <= high]
+    assert becoming == [MINUTE, MINUTE + third, MINUTE + 2 * third]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "nearest"),
+    [(1, MINUTE, "0 min --to 1 min"), (0, MINUTE + 1, "0 min --to 2 min"), (-1, 1, "-1 min --to 1 min")],
+)
+def test_bounds_must_be_starts_of_windows_and_the_nearest_are_told(
+    tmp_path: Path, begin: int, end: int, nearest: str
+) -> None:
+    with pytest.raises(Refused, match=f"nearest around them: --from {nearest}"):
+        asked(flow(tmp_path), begin, end)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(MINUTE, MINUTE), (MINUTE, 0)])
+def test_an_interval_that_holds_nothing_is_refused(tmp_path: Path, begin: int, end: int) -> None:
+    with pytest.raises(Refused, match="expected --from before --to"):
+        asked(flow(tmp_path), begin, end)
+
+
+def test_windows_that_live_runs_may_still_write_are_refused_with_what_they_wait_for(tmp_path: Path) -> None:
+    made = flow(tmp_path, sql=HOPPING)
+    edge = 10 * MINUTE - MINUTE + MINUTE // 3
+    assert asked(made, 0, edge).final
+    for watermark, told in ((10 * MINUTE - 1, "the last --to that is final: 9 min"), (None, "no watermark yet")):
+        with pytest.raises(Refused, match=f"expected the watermark at 10 min, .*{told}"):
+            asked(made, 0, edge, watermark)
+
+
+def test_rows_of_a_stateless_rule_may_still_come_and_then_no_epoch_may_come_between(tmp_path: Path) -> None:
+    made = flow(tmp_path, sql=STATELESS)
+    assert [asked(made, 0, end).final for end in (10 * MINUTE, 10 * MINUTE + 1)] == [True, False]
+    assert not asked(made, 7, 8, watermark=None).final
+    made.stream["lateness"] = None
+    assert not asked(made, 7, 8).final, "no row of the stream is ever late, whatever the watermark"
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"process": "totals:Totals"}, {}, "its class"),
+    ({"sql": SESSIONS}, {}, "sessions"),
+    ({"sql": OVER}, {}, "OVER"),
+    ({"sql": TWO_WINDOWS}, {}, "several windows"),
+    ({"sql": LOOKED_UP, "settings": {"lookups": {"names": {"delta": "/lake/names"}}}}, {}, "lookup tables"),
+    ({"sql": "SELECT k, count(*) AS c FROM events GROUP BY window(at, '1 minute'), k"}, {}, "expected window.start"),
+    ({"sql": "SELECT k, n FROM events"}, {}, "expected the event time"),
+    ({"sql": "SELECT at, current_timestamp() AS done FROM events"}, {}, "reads the clock"),
+    ({"stream": {"distinct": {"key": ["k"], "within": "1 minute"}}}, {}, "`distinct`"),
+    ({"settings": {"qos": 0}}, {}, "qos 0"),
+    ({"settings": {"sinks": [{"console": True, "qos": 1}]}}, {}, "no sink that is a table"),
+    ({}, {"kept_output": True}, "rows from before a reset"),
+    ({}, {"table_ids": {}}, "is new, and no epoch has written to it"),
+]
+
+
+@pytest.mark.parametrize(("how", "changed", "reason"), REFUSED, ids=[reason for *_, reason in REFUSED])
+def test_what_cannot_be_backfilled_is_refused_with_the_reason_and_the_ways(
+    tmp_path: Path, how: dict[str, Any], changed: dict[str, Any], reason: str
+) -> None:
+    made = flow(tmp_path, **how)
+    rule = made.rule()
+    now = replace(head(rule), **changed)
+    with pytest.raises(Refused, match=f"cannot be backfilled: .*{reason}.*floodmark reset counted.*another name"):
+        asked_for(rule, now, 0, MINUTE, str)
+
+
+def test_running_totals_and_merged_sinks_are_refused(tmp_path: Path) -> None:
+    totals = flow(tmp_path, sql=RUNNING, settings={"unbounded": True})
+    totals.settings["sinks"] = [{"delta": totals.sink(), "key": ["k"]}]
+    merged = flow(tmp_path, name="merged")
+    merged.settings["sinks"] = [{"delta": merged.sink(), "key": ["start", "k"]}]
+    for made, reason in ((totals, "running totals"), (merged, "has a key")):
+        with pytest.raises(Refused, match=reason):
+            asked(made, 0, MINUTE)
+
+
+SPAN = Restated(begin=0, end=MINUTE, high=MINUTE, upto=3)
+STANDS = [
+    ({}, True, True),
+    ({"epoch": 4}, True, True),
+    ({"epoch": 4}, False, False),
+    ({"generation": 2}, True, False),
+    ({"token": "other"}, True, False),
+    ({"backfills": {1: SPAN}}, True, False),
+    ({"backfills": {1: SPAN.model_copy(update={"begin": MINUTE, "end": 2 * MINUTE})}}, True, True),
+    ({"backfills": {1: SPAN.model_copy(update={"begin": -5, "end": 0})}}, False, True),
+]
+
+
+@pytest.mark.parametrize(("since", "final", "expected"), STANDS)
+def test_what_was_computed_stands_unless_the_interval_may_have_changed(
+    tmp_path: Path, since: dict[str, Any], final: bool, expected: bool
+) -> None:
+    rule = flow(tmp_path).rule()
+    before = head(rule)
+    found = replace(asked_for(rule, before, 0, MINUTE, str), final=final)
+    assert stands(found, before, replace(before, **since)) is expected
+
+
+def test_backfills_that_were_known_already_do_not_count(tmp_path: Path) -> None:
+    rule = flow(tmp_path).rule()
+    before = head(rule, backfills={1: SPAN})
+    assert stands(asked_for(rule, before, 0, MINUTE, str), before, before)
+
+
+def test_a_late_row_is_told_by_the_newest_backfill_that_has_read_it() -> None:
+    hopping = Restated(begin=0, end=60, high=100, upto=5)  # windows of 60 every 20
+    told = [restated_in(at, 5, {1: hopping}) for at in (-1, 0, 39, 40, 59, 60, 99, 100)]
+    assert told == [None, "1 in part", "1 in part", "1", "1", "1 in part", "1 in part", None]
+    later = Restated(begin=40, end=60, high=60, upto=6)
+    assert [restated_in(50, epoch, {1: hopping, 2: later}) for epoch in (5, 6, 7)] == ["2", "2", None]
+
+
+def test_in_part_is_what_windows_say(tmp_path: Path) -> None:
+    spec, span = WindowSpec(60, 20, 0), Restated(begin=40, end=120, high=160, upto=1)
+    for at in range(0, 200):
+        starts = [start for start in range(-100, 200, spec.slide_us) if start <= at < start + spec.size_us]
+        within = [span.begin <= start < span.end for start in starts]
+        expected = None if not any(within) else "1" if all(within) else "1 in part"
+        assert restated_in(at, 1, {1: span}) == expected, at
+
+
+def test_a_sinks_version_of_a_backfill_lies_between_those_of_two_epochs() -> None:
+    versions = [backfill_version(2, 1), backfill_version(2, 2), backfill_version(3, 3)]
+    assert versions == sorted(versions)
+    assert before_write(versions[1], 3, 1, True) is Step.WRITE
+    assert before_backfill(versions[0], 2, 2) is Step.WRITE
+    assert before_backfill(versions[1], 2, 2) is Step.COMPARE
+    with pytest.raises(LedgerBroken, match="backfill 1"):
+        before_backfill(versions[1], 2, 1)
+    with pytest.raises(Sealed):
+        before_backfill((1 << 63) - 1, 2, 1)
+
+
+def test_the_windows_that_start_in_an_interval_fall_to_one_of_several_that_meet(tmp_path: Path) -> None:
+    rule, quarter = flow(tmp_path).rule(), MINUTE // 4
+    found = [starting_in(rule, at, at + quarter) for at in range(-MINUTE, 2 * MINUTE, quarter)]
+    assert [span for span in found if span[0] < span[1]] == [(at, at + MINUTE) for at in (-MINUTE, 0, MINUTE)]
+    assert starting_in(rule, 1, 2 * MINUTE + 1) == (MINUTE, 3 * MINUTE)
+    assert starting_in(flow(tmp_path, sql=STATELESS).rule(), 1, 2) == (1, 2)
