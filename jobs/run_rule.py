@@ -9,7 +9,7 @@ import os
 import sys
 
 
-def main(command: str = "run") -> None:
+def main(*command: str) -> None:
     if "PYSPARK_GATEWAY_PORT" in os.environ and "FLOODMARK_MASTER" not in os.environ:
         from pyspark import SparkConf, SparkContext
 
@@ -17,8 +17,8 @@ def main(command: str = "run") -> None:
         os.environ["FLOODMARK_MASTER"] = SparkConf().get("spark.master", "local[*]")
     from floodmark.cli import main as floodmark
 
-    floodmark([command, *sys.argv[1:]])
+    floodmark([*command, *sys.argv[1:]])
 
 
 if __name__ == "__main__":
-    main()
+    main("run")

@@ -1,4 +1,4 @@
-"""Backfills under Airflow: the form of a manual run, and what a run is to compute again.
+"""Backfills under Airflow: by the form of a manual run, or by Airflow's own.
 
 A run of Airflow's own backfill covers the time from its logical date to the next tick of the schedule. Of windows it
 takes those that start in that time, so the runs of a backfill take each window once, however schedule and windows lie.
@@ -6,66 +6,81 @@ takes those that start in that time, so the runs of a backfill take each window 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from floodmark_airflow import settings
+from floodmark.core.backfills import asked_for, starting_in
+from floodmark.core.zones import micros_of, zoned
+from floodmark.views.formats import iso
+from floodmark_airflow.operations import Operation, Params, ledger_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from floodmark.core.records import Head
     from floodmark.core.rules import Rule
 
-RUN, BACKFILL = "run", "backfill"
 
+@dataclass(frozen=True, kw_only=True)
+class Backfill(Operation):
+    """[begin, end) of event time."""
 
-@dataclass(frozen=True)
-class Interval:
-    """[begin, end) of event time. `dry_run`: it is only to be said what would change."""
-
+    name: ClassVar = "backfill"
+    command: ClassVar = ("backfill",)
+    about: ClassVar = "compute a past interval again, late rows included, and replace it in the sinks"
     begin: datetime
     end: datetime
-    dry_run: bool = False
 
-    @property
+    @classmethod
+    def params(cls) -> dict[str, Param]:
+        of, kind = "Of a backfill: ", ["null", "string"]
+        return {
+            "from": Param(None, type=kind, format="date-time", description=f"{of}the first event time"),
+            "to": Param(None, type=kind, format="date-time", description=f"{of}the first one after"),
+        }
+
+    @classmethod
+    def asked(cls, rule: Rule, params: Params) -> Backfill:
+        return cls(begin=_time(params, "from"), end=_time(params, "to"), dry_run=bool(params.get("dry_run")))
+
     def arguments(self) -> list[str]:
-        """Of the command line."""
         dry = ["--dry-run"] if self.dry_run else []
         return ["--from", self.begin.isoformat(), "--to", self.end.isoformat(), "--align", *dry]
 
+    def look(self, rule: Rule) -> str:
+        head = ledger_of(rule).head
+        assert head is not None
+        begin, end = self._starts(rule, head)
+        if begin == end:
+            raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")
+        zone = zoned(rule, head)
+        asked_for(rule, head, begin, end, lambda at: str(iso(at, zone)))
+        return f"computing {iso(begin, zone)} to {iso(end, zone)} again"
 
-def form() -> dict[str, Param]:
-    """What is asked for when somebody triggers a rule's DAG by hand; a scheduled run takes the defaults."""
-    of_backfill = "Of a backfill: "
-    return {
-        "operation": Param(
-            RUN,
-            type="string",
-            enum=[RUN, BACKFILL],
-            description="run: fold what is new. backfill: compute a past interval again, late rows included, and "
-            "replace it in the sinks",
-        ),
-        "from": Param(None, type=["null", "string"], format="date-time", description=f"{of_backfill}first event time"),
-        "to": Param(None, type=["null", "string"], format="date-time", description=f"{of_backfill}first one after"),
-        "dry_run": Param(False, type="boolean", description=f"{of_backfill}only log what would change"),
-    }
+    def _starts(self, rule: Rule, head: Head) -> tuple[int, int]:
+        """The interval of results that will be replaced, in microseconds; equal bounds where no window starts in it."""
+        begin, end = (micros_of(at, rule, zoned(rule, head)) for at in (self.begin, self.end))
+        return starting_in(rule, begin, end) if begin < end else (begin, end)
 
-
-def interval_of(rule: Rule, context: Mapping[str, Any]) -> Interval | None:
-    """What a run is to compute again; None for one that folds what is new. Raises AirflowFailException."""
-    params, run = context.get("params") or {}, context.get("dag_run")
-    if params.get("operation") == BACKFILL:
-        return Interval(_time(params, "from"), _time(params, "to"), bool(params.get("dry_run")))
-    if run is None or str(getattr(run.run_type, "value", run.run_type)) != BACKFILL:
-        return None
-    return Interval(_plain(run.logical_date), _plain(_next_tick(rule, run.logical_date)))
+    def done(self, rule: Rule, tries: str) -> str | None:
+        ledger = ledger_of(rule)
+        assert ledger.head is not None
+        span, known = self._starts(rule, ledger.head), ledger.head.backfills
+        rows = (row for row in ledger.rows if row.kind == "backfilled" and row.run.startswith(tries))
+        numbers = [json.loads(row.body)["number"] for row in rows if row.generation == ledger.head.generation]
+        found = [number for number in numbers if (known[number].begin, known[number].end) == span]
+        return f"backfill {found[-1]} is committed" if found else None
 
 
-def _time(params: Mapping[str, Any], name: str) -> datetime:
+def of_airflow(rule: Rule, at: datetime) -> Backfill:
+    """What a run of Airflow's own backfill with this logical date is to do."""
+    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)))
+
+
+def _time(params: Params, name: str) -> datetime:
     try:
         return datetime.fromisoformat(str(params.get(name)))
     except ValueError:
@@ -86,45 +101,3 @@ def _next_tick(rule: Rule, at: datetime) -> datetime:
     if not isinstance(rule.schedule, str):
         raise AirflowFailException(f"rule {rule.rule}: expected a cron schedule for Airflow's own backfill, found none")
     return CronTriggerTimetable(rule.schedule, timezone=rule.timezone)._get_next(instance(at))
-
-
-def starts_in(rule: Rule, asked: Interval) -> tuple[int, int] | None:
-    """The interval of results that will be replaced, in microseconds; None where no window starts in it.
-
-    Raises what `floodmark backfill` refuses with, before any JVM is started.
-    """
-    from floodmark.core.backfills import asked_for, starting_in
-    from floodmark.core.zones import micros_of, zoned
-    from floodmark.errors import Refused
-    from floodmark.ledger.home import Home
-    from floodmark.ledger.ledger import LedgerReader
-    from floodmark.views.formats import iso
-
-    ledger = LedgerReader.load(Home(settings.home_folder(), rule.rule).ledger)
-    if ledger is None or ledger.head is None:
-        raise Refused(f"rule {rule.rule} has not run yet: there is nothing to compute again")
-    zone = zoned(rule, ledger.head)
-    begin, end = (micros_of(at, rule, zone) for at in (asked.begin, asked.end))
-    if begin < end:
-        begin, end = starting_in(rule, begin, end)
-        if begin == end:
-            return None
-    asked_for(rule, ledger.head, begin, end, lambda at: str(iso(at, zone)))
-    return begin, end
-
-
-def check_done(rule: Rule, span: tuple[int, int], run: str) -> int:
-    """The number of the backfill of this interval that the run of this name has committed; AirflowException: none."""
-    import json
-
-    from floodmark.ledger.home import Home
-    from floodmark.ledger.ledger import LedgerReader
-
-    ledger = LedgerReader.load(Home(settings.home_folder(), rule.rule).ledger)
-    rows = ledger.rows if ledger else []
-    ours = [json.loads(row.body)["number"] for row in rows if (row.kind, row.run) == ("backfilled", run)]
-    known = ledger.head.backfills if ledger and ledger.head else {}
-    found = [number for number in ours if number in known and (known[number].begin, known[number].end) == span]
-    if not found:
-        raise AirflowException(f"rule {rule.rule}: the run ended, yet its ledger has no backfill of its interval by it")
-    return int(found[-1])

@@ -16,8 +16,8 @@ from floodmark.core.rules import AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
 from floodmark_airflow.about import about, block, code
 from floodmark_airflow.assets import asset, inlets, outlets
-from floodmark_airflow.backfills import form
 from floodmark_airflow.failures import on_failure
+from floodmark_airflow.forms import form
 from floodmark_airflow.naming import broken_dag_id, dag_id
 from floodmark_airflow.operators import BrokenRuleOperator, RuleRunOperator
 from floodmark_airflow.settings import rules_folder

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from floodmark.errors import FloodmarkError
 from floodmark_airflow import settings
-from floodmark_airflow.backfills import check_done, interval_of, starts_in
+from floodmark_airflow.forms import operation_of
 from floodmark_airflow.submit import HOPELESS, RuleSubmitHook, environment, spark_options
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from floodmark.connectors.news import News
     from floodmark.core.rules import Rule
-    from floodmark_airflow.backfills import Interval
+    from floodmark_airflow.operations import Operation
 
 CONNECTION = "spark_default"
 
@@ -33,7 +33,7 @@ class RuleRunOperator(SparkSubmitOperator):
     2. RUN    spark-submit; its exit code says whether a retry can help.
     3. CHECK  the ledger has reached what step 1 saw, whoever committed it. No green run without it.
 
-    A run of Airflow's own backfill, or one whose form says so, computes a past interval again in its place.
+    A run of Airflow's own backfill, or one whose form says so, does another operation in the same three steps.
 
     Nothing that a rule file says is a template: Jinja there would read Airflow's connections and variables.
     """
@@ -53,9 +53,9 @@ class RuleRunOperator(SparkSubmitOperator):
         self.rule = rule
 
     def execute(self, context: Context) -> None:
-        interval = interval_of(self.rule, context)
-        if interval is not None:
-            self._backfill(interval, context)
+        operation = operation_of(self.rule, context)
+        if operation is not None:
+            self._operate(operation, context)
             return
         with _translated():
             news = self._look()
@@ -71,21 +71,26 @@ class RuleRunOperator(SparkSubmitOperator):
         with _translated():
             self._check(news)
 
-    def _backfill(self, interval: Interval, context: Context) -> None:
-        """The same three steps for a past interval."""
+    def _operate(self, operation: Operation, context: Context) -> None:
+        """One that an earlier try of this very run has done is not done again."""
+        tries = run_name(context["run_id"], "")
         with _translated():
-            span = starts_in(self.rule, interval)
-        if span is None:
-            raise AirflowSkipException(f"no window starts from {interval.begin} to before {interval.end}")
-        self.log.info("rule %s: computing %s to %s again", self.rule.rule, interval.begin, interval.end)
+            done = operation.done(self.rule, tries) if context["ti"].try_number > 1 else None
+            said = done or operation.look(self.rule)
+        self.log.info("rule %s: %s", self.rule.rule, said)
+        if done:
+            return
+        self.application = str(settings.OPERATE)
         rule, *others = self.application_args or []
-        self.application, self.application_args = str(settings.BACKFILL), [rule, *interval.arguments, *others]
+        self.application_args = [*operation.command, rule, *operation.arguments(), *others]
         super().execute(context)
-        if interval.dry_run:
+        if operation.dry_run:
             raise AirflowSkipException("a dry run: the lines above say what would change")
         with _translated():
-            number = check_done(self.rule, span, run_name(context["run_id"], str(context["ti"].try_number)))
-        self.log.info("rule %s: backfill %s is committed", self.rule.rule, number)
+            done = operation.done(self.rule, tries)
+        if done is None:
+            operation.judge_nothing(self.rule)
+        self.log.info("rule %s: %s", self.rule.rule, done)
 
     def _look(self) -> News:
         # Not at the top: parsing a DAG needs no table.

@@ -8,7 +8,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[2]
 JOBS = CHECKOUT / "jobs"
 APPLICATION = JOBS / "run_rule.py"
-BACKFILL = JOBS / "backfill_rule.py"
+OPERATE = JOBS / "operate_rule.py"
 
 
 def rules_folder() -> Path:

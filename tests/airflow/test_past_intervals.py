@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
-from test_dags import parse, write
+from test_dags import write
 from test_operator import arrive, spark_submit, task_of
 
 from floodmark.core.digests import Digest
@@ -20,7 +20,8 @@ from floodmark.core.records import Backfill, Backfilled, Commit
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
-from floodmark_airflow.backfills import Interval, interval_of
+from floodmark_airflow.backfills import Backfill as Asked
+from floodmark_airflow.forms import operation_of
 from floodmark_airflow.pages.epochrows import epoch_page
 
 SQL = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour')"
@@ -70,8 +71,8 @@ def done_by(rule: Rule, home: Path, begin: int, end: int, run: str) -> None:
 
 
 def test_a_run_of_a_backfill_covers_the_time_to_the_next_tick(rule: Rule) -> None:
-    assert interval_of(rule, context(7)) == Interval(DAY + timedelta(hours=7), DAY + timedelta(hours=8))
-    assert [interval_of(rule, context(7, kind)) for kind in ("scheduled", "manual", "asset_triggered")] == [None] * 3
+    assert operation_of(rule, context(7)) == Asked(begin=DAY + timedelta(hours=7), end=DAY + timedelta(hours=8))
+    assert [operation_of(rule, context(7, kind)) for kind in ("scheduled", "manual", "asset_triggered")] == [None] * 3
 
 
 def test_no_time_lies_between_two_runs_also_where_clocks_change(rule: Rule) -> None:
@@ -80,24 +81,24 @@ def test_no_time_lies_between_two_runs_also_where_clocks_change(rule: Rule) -> N
         at = datetime(2001, 3, 24, 1, 30, tzinfo=UTC) if schedule != "@daily" else datetime(2001, 3, 23, 23, tzinfo=UTC)
         for _ in range(4):
             run = SimpleNamespace(run_type="backfill", logical_date=at)
-            found = interval_of(berlin, {"dag_run": run, "params": {}})
-            assert found is not None
+            found = operation_of(berlin, {"dag_run": run, "params": {}})
+            assert isinstance(found, Asked)
             assert found.begin == at < found.end
             at = found.end
 
 
 def test_a_backfill_is_submitted_and_believed_by_the_ledger_alone(rule: Rule, place: Path, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
-    with pytest.raises(AirflowException, match="its ledger has no backfill of its interval by it"):
+    with pytest.raises(AirflowException, match="backfill ended, yet the rule's ledger has none"):
         execute(rule, context(7))
     words = (fake_path / "arguments").read_text().splitlines()
-    job = next(at for at, word in enumerate(words) if word.endswith("/jobs/backfill_rule.py"))
-    assert words[job + 1 : job + 7] == ["hours", "--from", "2001-01-01T07:00:00+00:00", "--to",
+    job = next(at for at, word in enumerate(words) if word.endswith("/jobs/operate_rule.py"))
+    assert words[job + 1 : job + 8] == ["backfill", "hours", "--from", "2001-01-01T07:00:00+00:00", "--to",
                                         "2001-01-01T08:00:00+00:00", "--align"]  # fmt: skip
     assert words[-2:] == ["--run-id", "b1.try1"]
     done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1")
     execute(rule, context(7))
-    with pytest.raises(AirflowException, match="no backfill of its interval"):
+    with pytest.raises(AirflowException, match="ledger has none by this run"):
         execute(rule, context(8))
 
 
@@ -125,13 +126,6 @@ def test_the_form_asks_for_an_interval_and_a_dry_run_needs_no_row(rule: Rule, fa
         execute(rule, context(0, "manual", **asked | {"to": None}))
     with pytest.raises(AirflowFailException, match=r"from: expected a time.*found '; rm'"):
         execute(rule, context(0, "manual", **asked | {"from": "; rm"}))
-
-
-def test_every_rule_has_the_form(rules: Path) -> None:
-    write(rules, "one")
-    params = parse().dags["rule.one"].params
-    assert params.dump() == {"operation": "run", "from": None, "to": None, "dry_run": False}
-    assert params.get_param("operation").schema["enum"] == ["run", "backfill"]
 
 
 def test_a_page_of_epochs_shows_it_beside_the_epoch_after_which_it_stands(rule: Rule, place: Path) -> None:

@@ -90,10 +90,12 @@ def test_two_rules_share_an_application_a_failing_one_leaves_the_other_alone_and
     assert (done["result"], done["epoch"], done["open_windows"]["count"]) == ("done", 1, 1)
     assert [row.run for row in good.ledger().rows] == ["mine"] * 3
 
-    code, found = call(good, "reset", "counted", "--yes")
+    code, found = call(good, "reset", "counted", "--yes", "--run-id", "anew")
 
     assert (code, found["done"], found["generation"]) == (0, True, 2)
     assert rows_of(good.sink()) == []
+    newest = good.ledger().rows[-1]
+    assert (newest.kind, newest.epoch, newest.run) == ("commit", 0, "anew"), "by which Airflow's form believes a reset"
 
 
 def test_preview_marks_what_would_be_final_and_writes_nothing(spark: SparkSession, place: Path) -> None:

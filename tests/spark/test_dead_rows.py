@@ -243,11 +243,12 @@ def test_a_mended_rule_takes_its_dead_rows_by_the_command(
     assert {(row["k"], row["_replayed"]) for row in listed} == {
         (k, "2 if at IS NOT NULL") for k in ("x", "y2", "z9", "3")
     }
-    assert "1 dead row read again: 1 dead" in call("replay", "plain", "--stream", "events")
+    assert "1 dead row read again: 1 dead" in call("replay", "plain", "--stream=events", "--run-id", "again")
     assert "1 dead row read again: 1 folded" in call("replay", "plain", "--set", "at=timestamp_seconds(0)")
     assert call("replay", "plain") == "plain: nothing to replay at epoch 4\n"
     told = CliRunner().invoke(app, ["epochs", "plain", *places, "--json"])
     epochs = json.loads(told.output)["epochs"]
     assert [(one["replay"], one["dead"]) for one in epochs[1:]] == [(False, 4), (True, 0), (True, 1), (True, 0)]
+    assert epochs[3]["run"] == "again", "by which Airflow's form believes a replay"
     assert sorted(str(i) for _, i, _ in sink(flow)) == ["1", "3", "None", "None", "None"]
     proven(flow)

@@ -43,9 +43,7 @@ def backfill(
     wait: Annotated[
         float, typer.Option("--wait", min=0, help="Seconds to wait for a run that holds the rule.", show_default="600")
     ] = WAIT,
-    run_id: Annotated[
-        str | None, typer.Option("--run-id", help="Name of this run in the ledger.", show_default="made up")
-    ] = None,
+    run_id: options.RunId = None,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,

@@ -22,6 +22,9 @@ Master: TypeAlias = Annotated[
     str, typer.Option("--master", envvar="FLOODMARK_MASTER", help="The Spark master.", show_default="local[*]")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+RunId: TypeAlias = Annotated[
+    str | None, typer.Option("--run-id", help="Name of this run in the ledger.", show_default="made up")
+]
 RuleName: TypeAlias = Annotated[str, typer.Argument(metavar="RULE", help="Name of a rule.", show_default=False)]
 RuleNames: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="[RULE...]", help="Names of rules; none: all.", show_default=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
+from floodmark.cli.run import made_up_id
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from floodmark.core.records import Head, Replay
     from floodmark.core.rules import Rule
-    from floodmark.ledger.ledger import LedgerReader
 
     Wanted = Callable[[Head], Replay]
 
@@ -35,6 +35,7 @@ def replay(
     ] = None,
     stream: Annotated[str | None, typer.Option("--stream", help="Only dead rows of this stream.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of them, and end.")] = False,
+    run_id: options.RunId = None,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,
@@ -51,9 +52,10 @@ def replay(
     from floodmark.core.replays import replay_of
     from floodmark.ledger.home import Home
     from floodmark.ledger.tables import columns_of, open_table
+    from floodmark.views.setapart import left_to_replay
 
     root = home.absolute()
-    rule, ledger, head = begun(rules, root, name)
+    rule, _, head = begun(rules, root, name)
     table = open_table(Home(root, name).dead)
     columns = [] if table is None else list(columns_of(table))
 
@@ -61,27 +63,13 @@ def replay(
         return replay_of(now, stream, where, corrections or [], columns)
 
     wanted(head)
-    if not _left(ledger, root, name):
+    if not left_to_replay(head, Home(root, name)):
         return _nothing(name, head.epoch, as_json)
     if dry_run and head.open is not None:
         raise Refused(f"epoch {head.epoch + 1} is open, and is finished first: `floodmark run {name}`, then look again")
-    work = _rehearsed if dry_run else _replayed
-    return work(rule, root, master, head, wanted, as_json)
-
-
-def _left(ledger: LedgerReader, root: Path, name: str) -> bool:
-    """Whether there may be dead rows that no replay has read; without Spark, so without looking at any `--where`."""
-    from floodmark.core.replays import replayed_in
-    from floodmark.ledger.home import Home
-    from floodmark.ledger.tables import open_table, query
-    from floodmark.views.tablerows import committed
-
-    head, table = ledger.head, open_table(Home(root, name).dead)
-    if head is None or head.open is not None or table is None:
-        return table is not None
-    by = "SELECT DISTINCT _epoch, _stream FROM t"
-    whole = {epoch: one for epoch, one in head.replays.items() if one.where is None}
-    return any(replayed_in(row, whole) is None for row in query(table, f"{by} WHERE {committed(head)}"))
+    if dry_run:
+        return _rehearsed(rule, root, master, head, wanted, as_json)
+    return _replayed(rule, root, master, run_id or made_up_id(), head, wanted, as_json)
 
 
 def _nothing(name: str, epoch: int, as_json: bool) -> None:
@@ -106,14 +94,13 @@ def _rehearsed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, 
     return None
 
 
-def _replayed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, as_json: bool) -> None:
-    from floodmark.cli.run import made_up_id
+def _replayed(rule: Rule, root: Path, master: str, run: str, head: Head, wanted: Wanted, as_json: bool) -> None:
     from floodmark.connectors.preflight import check_without_jvm
     from floodmark.spark.run import RuleRun
 
     check_without_jvm(rule, root)
     report = _in_spark(
-        rule, master, lambda session: RuleRun(session, rule, root, made_up_id(), lambda epoch: None).replay(wanted)
+        rule, master, lambda session: RuleRun(session, rule, root, run, lambda epoch: None).replay(wanted)
     )
     after = report.head
     assert after is not None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
+from floodmark.cli.run import made_up_id
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def reset(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and end.")] = False,
+    run_id: options.RunId = None,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,
@@ -44,7 +46,7 @@ def reset(
     if dry_run:
         return
     _ask(yes)
-    after = _reset(rule, root, master, keep_output)
+    after = _reset(rule, root, master, run_id or made_up_id(), keep_output)
     facts = _facts(rule, head, keep_output) | {"done": True, "generation": after.generation}
     if as_json:
         return output.document(facts)
@@ -105,8 +107,7 @@ def _ask(yes: bool) -> None:
     typer.confirm("Go on?", abort=True, err=True)
 
 
-def _reset(rule: Rule, root: Path, master: str, keep_output: bool) -> Head:
-    from floodmark.cli.run import made_up_id
+def _reset(rule: Rule, root: Path, master: str, run: str, keep_output: bool) -> Head:
     from floodmark.connectors.preflight import check_without_jvm
     from floodmark.spark.run import RuleRun
     from floodmark.spark.session import root_session
@@ -114,7 +115,7 @@ def _reset(rule: Rule, root: Path, master: str, keep_output: bool) -> Head:
     check_without_jvm(rule, root)
     session = root_session(master, [rule])
     try:
-        report = RuleRun(session, rule, root, made_up_id(), lambda epoch: None).reset(keep_output)
+        report = RuleRun(session, rule, root, run, lambda epoch: None).reset(keep_output)
     finally:
         session.stop()
     assert report.head is not None

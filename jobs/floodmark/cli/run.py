@@ -33,9 +33,7 @@ def run(
     parallel: Annotated[
         int | None, typer.Option("--parallel", min=1, help="Rules at work at a time.", show_default="at most 4")
     ] = None,
-    run_id: Annotated[
-        str | None, typer.Option("--run-id", help="Name of this run in the ledger.", show_default="made up")
-    ] = None,
+    run_id: options.RunId = None,
     close_until: Annotated[
         datetime | None,
         typer.Option(

@@ -35,6 +35,16 @@ def set_apart(kind: str, rule: str, head: Head, root: Path, limit: int) -> tuple
     return count, rows
 
 
+def left_to_replay(head: Head, home: Home) -> bool:
+    """Whether there may be dead rows that no replay has read; without Spark, so without looking at conditions."""
+    table = tables.open_table(home.dead)
+    if head.open is not None or table is None:
+        return table is not None
+    by = "SELECT DISTINCT _epoch, _stream FROM t"
+    whole = {epoch: one for epoch, one in head.replays.items() if one.where is None}
+    return any(replayed_in(row, whole) is None for row in query(table, f"{by} WHERE {committed(head)}"))
+
+
 def _restated(row: Mapping[str, Any], head: Head) -> str | None:
     """The backfill that has read a late row; None for one that none has."""
     time = head.rule.streams[row["_stream"]].event_time

@@ -1,0 +1,40 @@
+"""The form of a manual run, and the operation that a run is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param
+
+from floodmark_airflow.backfills import Backfill, of_airflow
+from floodmark_airflow.operations import Operation
+from floodmark_airflow.replays import Replay
+from floodmark_airflow.resets import Reset
+
+if TYPE_CHECKING:
+    from floodmark.core.rules import Rule
+
+RUN = "run"
+OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Reset)}
+
+
+def form() -> dict[str, Param]:
+    """What is asked for when somebody triggers a rule's DAG by hand; a scheduled run takes the defaults."""
+    about = "; ".join(f"{name}: {one.about}" for name, one in OPERATIONS.items())
+    asked = Param(RUN, type="string", enum=[RUN, *OPERATIONS], description=f"{RUN}: fold what is new; {about}")
+    found = {"operation": asked}
+    for one in OPERATIONS.values():
+        found |= one.params()
+    return {**found, "dry_run": Param(False, type="boolean", description="Only log what would change; not of a run")}
+
+
+def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
+    """What a run is to do; None for one that folds what is new. Raises AirflowFailException."""
+    params, run = context.get("params") or {}, context.get("dag_run")
+    chosen = OPERATIONS.get(str(params.get("operation")))
+    if chosen is not None:
+        return chosen.asked(rule, params)
+    if run is None or str(getattr(run.run_type, "value", run.run_type)) != "backfill":
+        return None
+    return of_airflow(rule, run.logical_date)

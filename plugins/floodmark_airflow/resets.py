@@ -1,0 +1,56 @@
+"""A reset by the form of a manual run: a new generation, from the start of the input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
+
+from floodmark_airflow.operations import Operation, Params, ledger_of
+
+if TYPE_CHECKING:
+    from floodmark.core.rules import Rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reset(Operation):
+    """Asks for the rule's name, for the rule's state and sinks are emptied."""
+
+    name: ClassVar = "reset"
+    command: ClassVar = ("reset",)
+    about: ClassVar = "begin anew from the start of the input; state and sinks are emptied"
+    keep_output: bool = False
+
+    @classmethod
+    def params(cls) -> dict[str, Param]:
+        return {
+            "confirm": Param(None, type=["null", "string"], description="Of a reset: the rule's name, to confirm it"),
+            "keep_output": Param(
+                False, type="boolean", description="Of a reset: leave the sinks' rows; at least once from there on"
+            ),
+        }
+
+    @classmethod
+    def asked(cls, rule: Rule, params: Params) -> Reset:
+        found = cls(dry_run=bool(params.get("dry_run")), keep_output=bool(params.get("keep_output")))
+        if not found.dry_run and params.get("confirm") != rule.rule:
+            raise AirflowFailException(
+                f"confirm: a reset empties state and sinks; expected the rule's name, {rule.rule}, found "
+                f"{params.get('confirm')!r}. `dry_run` says what would happen"
+            )
+        return found
+
+    def arguments(self) -> list[str]:
+        return ["--yes", *(["--keep-output"] if self.keep_output else []), *(["--dry-run"] if self.dry_run else [])]
+
+    def look(self, rule: Rule) -> str:
+        head = ledger_of(rule).head
+        assert head is not None
+        return f"generation {head.generation} ends at epoch {head.epoch}, and a new one begins"
+
+    def done(self, rule: Rule, tries: str) -> str | None:
+        rows = ledger_of(rule).rows
+        begun = [row.generation for row in rows if (row.kind, row.epoch) == ("commit", 0) and row.run.startswith(tries)]
+        return f"generation {begun[-1]} has begun; the next run folds its input" if begun else None

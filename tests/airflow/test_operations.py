@@ -1,0 +1,150 @@
+"""Operations by the form of a manual run: what is submitted, and what is believed; spark-submit is a script."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from deltalake import write_deltalake
+from test_dags import parse, write
+from test_operator import arrive, spark_submit, task_of
+
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit, Intent, Replay, Seal
+from floodmark.core.rules import Rule, load_rule
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
+
+BEGIN = Entry(0, ("-",)).text()
+
+
+@pytest.fixture
+def rule(rules: Path, place: Path) -> Rule:
+    path = write(rules, "one")
+    arrive(place)
+    found = load_rule(path, os.environ)
+    first = Commit(entry=BEGIN, watermark=None, maxima={}, heard={}, rule=found.to_json())
+    Ledger.open(Home(place / "home", "one").ledger, "earlier").begin(1, "token", first)
+    return found
+
+
+def dead_rows(place: Path) -> None:
+    rows = pa.table(
+        {"_epoch": pa.array([0], pa.int64()), "_stream": ["events"], "_reason": ["where"], "_source": ["-"]}
+    )
+    write_deltalake(Home(place / "home", "one").dead, rows)
+
+
+def execute(rule: Rule, tries: int = 1, **params: Any) -> None:
+    task = task_of(rule)
+    given: Any = {
+        "run_id": "m1",
+        "ti": SimpleNamespace(try_number=tries),
+        "dag_run": SimpleNamespace(run_type="manual"),
+        "params": params,
+    }
+    task.render_template_fields(given)
+    task.execute(given)
+
+
+def submitted(path: Path) -> list[str]:
+    """The words after the job's file."""
+    words = (path / "arguments").read_text().splitlines()
+    job = next(at for at, word in enumerate(words) if word.endswith("/jobs/operate_rule.py"))
+    return words[job + 1 :]
+
+
+def begun_anew(place: Path, run: str) -> None:
+    """What a real reset would leave in the ledger."""
+    ledger = Ledger.open(Home(place / "home", "one").ledger, run)
+    ledger.seal(Seal(why="reset", successor=2, token="other", keep_output=False, discarded=None))
+    assert ledger.head is not None
+    ledger.begin(2, "other", Commit(entry=BEGIN, watermark=None, maxima={}, heard={}, rule=ledger.head.begun_with.rule))
+
+
+def replayed(place: Path, run: str) -> None:
+    """What a real replay would leave in the ledger."""
+    ledger = Ledger.open(Home(place / "home", "one").ledger, run)
+    head = ledger.head
+    assert head is not None
+    intent = Intent(
+        entry=BEGIN, watermark_before=None, watermark=None, maxima={}, heard={}, counts={}, rule=head.rule.to_json(),
+        rule_hash="h", zone="UTC", ansi=True, replay=Replay(upto=0),
+    )  # fmt: skip
+    ledger.intend(intent)
+    ledger.commit(Commit(intent=intent.digest, entry=BEGIN, watermark=None, maxima={}, heard={}))
+
+
+def test_every_rule_has_the_form(rules: Path) -> None:
+    write(rules, "one")
+    params = parse().dags["rule.one"].params
+    assert params.dump() == {
+        "operation": "run", "from": None, "to": None, "where": None, "stream": None, "set": [], "confirm": None,
+        "keep_output": False, "dry_run": False,
+    }  # fmt: skip
+    assert params.get_param("operation").schema["enum"] == ["run", "backfill", "replay dead rows", "reset"]
+
+
+@pytest.mark.parametrize("confirm", [None, "", "two", "one "])
+def test_a_reset_asks_for_the_name_of_the_rule(rule: Rule, fake_path: Path, confirm: str | None) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowFailException, match="expected the rule's name, one, found"):
+        execute(rule, operation="reset", confirm=confirm)
+    assert not (fake_path / "arguments").exists()
+
+
+def test_a_reset_is_believed_by_its_new_generation(rule: Rule, place: Path, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowException, match="reset ended, yet the rule's ledger has none by this run"):
+        execute(rule, operation="reset", confirm="one")
+    assert submitted(fake_path)[:3] == ["reset", "one", "--yes"]
+    assert submitted(fake_path)[-2:] == ["--run-id", "m1.try1"]
+    begun_anew(place, "m1.try1")
+    execute(rule, operation="reset", confirm="one")
+
+
+def test_what_an_earlier_try_has_done_is_not_done_again(rule: Rule, place: Path, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    dead_rows(place)
+    replayed(place, "m1.try1")
+    begun_anew(place, "m1.try2")
+    execute(rule, 3, operation="reset", confirm="one")
+    assert not (fake_path / "arguments").exists()
+
+
+def test_a_dry_run_of_a_reset_needs_no_confirmation_and_no_row(rule: Rule, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowSkipException, match="dry run"):
+        execute(rule, operation="reset", dry_run=True, keep_output=True)
+    assert submitted(fake_path)[:5] == ["reset", "one", "--yes", "--keep-output", "--dry-run"]
+
+
+def test_dead_rows_are_replayed_and_believed_by_their_epoch(rule: Rule, place: Path, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowSkipException, match="no dead row is left"):
+        execute(rule, operation="replay dead rows")
+    dead_rows(place)
+    asked = {"operation": "replay dead rows", "where": "_reason = '--yes'", "set": ["_x=1"]}
+    with pytest.raises(AirflowFailException, match="dead rows have no column '_x'"):
+        execute(rule, **asked)
+    assert not (fake_path / "arguments").exists()
+    with pytest.raises(AirflowSkipException, match="no dead row was to be replayed"):
+        execute(rule, **asked | {"set": []})
+    assert submitted(fake_path)[:4] == ["dead", "replay", "one", "--where=_reason = '--yes'"]
+    replayed(place, "m1.try1")
+    execute(rule, 2, operation="replay dead rows")
+    with pytest.raises(AirflowSkipException, match="no dead row is left"):
+        execute(rule, operation="replay dead rows")
+
+
+def test_a_rule_that_has_not_run_is_refused(rules: Path, place: Path, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    rule = load_rule(write(rules, "one"), os.environ)
+    for asked in ({"operation": "reset", "confirm": "one"}, {"operation": "replay dead rows"}):
+        with pytest.raises(AirflowFailException, match="has not run yet"):
+            execute(rule, **asked)
