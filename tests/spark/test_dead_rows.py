@@ -220,7 +220,7 @@ def test_dead_rows_are_replayed_once_whatever_is_killed(spark: SparkSession, flo
 def test_a_mended_rule_takes_its_dead_rows_by_the_command(
     spark: SparkSession, flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_replay, "_in_spark", lambda rule, master, work: work(spark))
+    monkeypatch.setattr(cli_replay, "with_spark", lambda rule, master, work: work(spark))
     flow.sql = "SELECT at, try_cast(k AS INT) AS i, n FROM events"
     flow.write_rule()
 

@@ -12,6 +12,7 @@ import typer
 
 from floodmark.cli import options, output
 from floodmark.cli.run import made_up_id, moment
+from floodmark.cli.withspark import with_spark
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def backfill(
             job = _job(session, rule, root, run)
             return job.rehearse_backfill(wanted) if dry_run else job.backfill(wanted, wait, say)
 
-        done = _in_spark(rule, master, work)
+        done = with_spark(rule, master, work)
     facts = _facts(rule, done, not dry_run, zone)
     return output.document(facts) if as_json else _tell(facts)
 
@@ -101,16 +102,6 @@ def _telling(rule: str, err: bool) -> Iterator[Say]:
         return
     with console.status(f"{rule}: starting Spark") as status:
         yield lambda text: status.update(f"{rule}: {text}")
-
-
-def _in_spark(rule: Rule, master: str, work: Callable[[SparkSession], Put]) -> Put:
-    from floodmark.spark.session import root_session
-
-    session = root_session(master, [rule])
-    try:
-        return work(session)
-    finally:
-        session.stop()
 
 
 def _job(session: SparkSession, rule: Rule, root: Path, run: str) -> RuleRun:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from floodmark.cli import options, output
 from floodmark.cli.run import made_up_id
+from floodmark.cli.withspark import with_spark
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from floodmark.core.records import Head, Replay
     from floodmark.core.rules import Rule
 
@@ -83,7 +82,7 @@ def _rehearsed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, 
     from floodmark.spark.rehearsal import rehearse
     from floodmark.views.tablerows import plain
 
-    found = _in_spark(rule, master, lambda session: rehearse(session, rule, root, head, wanted, SHOWN))
+    found = with_spark(rule, master, lambda session: rehearse(session, rule, root, head, wanted, SHOWN))
     counts = total(found.counts).model_dump()
     rows = [{name: plain(value) for name, value in row.items()} for row in found.rows]
     if as_json:
@@ -99,7 +98,7 @@ def _replayed(rule: Rule, root: Path, master: str, run: str, head: Head, wanted:
     from floodmark.spark.run import RuleRun
 
     check_without_jvm(rule, root)
-    report = _in_spark(
+    report = with_spark(
         rule, master, lambda session: RuleRun(session, rule, root, run, lambda epoch: None).replay(wanted)
     )
     after = report.head
@@ -128,13 +127,3 @@ def _said(counts: dict[str, int]) -> str:
     parts = ", ".join(f"{counts[part]} {part}" for part in PARTS[1:] if counts[part])
     rows = "1 dead row" if counts["read"] == 1 else f"{counts['read']} dead rows"
     return f"{rows} read again: {parts or 'none'}"
-
-
-def _in_spark(rule: Rule, master: str, work: Callable[[SparkSession], Any]) -> Any:
-    from floodmark.spark.session import root_session
-
-    session = root_session(master, [rule])
-    try:
-        return work(session)
-    finally:
-        session.stop()

@@ -10,11 +10,15 @@ import typer
 
 from floodmark.cli import options, output
 from floodmark.cli.run import made_up_id
+from floodmark.cli.withspark import with_spark
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule
+    from floodmark.spark.run import RunReport
 
 
 def reset(
@@ -110,13 +114,11 @@ def _ask(yes: bool) -> None:
 def _reset(rule: Rule, root: Path, master: str, run: str, keep_output: bool) -> Head:
     from floodmark.connectors.preflight import check_without_jvm
     from floodmark.spark.run import RuleRun
-    from floodmark.spark.session import root_session
+
+    def work(session: SparkSession) -> RunReport:
+        return RuleRun(session, rule, root, run, lambda epoch: None).reset(keep_output)
 
     check_without_jvm(rule, root)
-    session = root_session(master, [rule])
-    try:
-        report = RuleRun(session, rule, root, run, lambda epoch: None).reset(keep_output)
-    finally:
-        session.stop()
+    report = with_spark(rule, master, work)
     assert report.head is not None
     return report.head
