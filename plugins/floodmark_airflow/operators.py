@@ -125,10 +125,9 @@ class RuleRunOperator(SparkSubmitOperator):
             if head is not None:
                 telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), epochs)
                 before = self._before(context)
-                _, all_of_them = telling.done_since(
-                    self.rule, settings.home_folder(), seq if before is None else before
-                )
-                telling.note_events(context["outlet_events"], self.rule, head, all_of_them)
+                if before is not None:
+                    _, epochs = telling.done_since(self.rule, settings.home_folder(), before)
+                telling.note_events(context["outlet_events"], self.rule, head, epochs)
         except (FloodmarkError, OSError) as fault:
             self.log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, fault)
 

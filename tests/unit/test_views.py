@@ -15,10 +15,11 @@ from test_ledger import first
 from test_ledger import intent as planned
 
 from floodmark.core.records import Counts, Lost, Row
+from floodmark.core.tally import COUNTS
 from floodmark.errors import LedgerBroken, Refused
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.views.glance import glance
-from floodmark.views.history import SUMS, End, History, read_history, sums
+from floodmark.views.history import End, History, read_history, sums
 from floodmark.views.rulefiles import RuleFiles
 from floodmark.views.standing import standing
 from floodmark_airflow.pages.charts import buckets, points, series
@@ -169,5 +170,5 @@ def test_times_of_a_series_never_go_back() -> None:
 
 
 def test_sums_of_nothing_are_nought() -> None:
-    assert sums([]) == dict.fromkeys(SUMS, 0)
+    assert sums([]) == dict.fromkeys(COUNTS, 0)
     assert series([]) == {}

@@ -14,12 +14,11 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.core.records import Counts
+from floodmark.core.tally import COUNTS, counts_of
 from floodmark.ledger.tables import query, table_id
 
 _COLUMNS = "seq, kind, generation, epoch, attempt, at, body"
 _ENDS = f"SELECT {_COLUMNS} FROM t WHERE kind IN ('commit', 'lost') AND seq > {{:d}} ORDER BY seq"  # noqa: S608 - ours
-SUMS = ("read", "filtered", "folded", "late", "dead", "rejected", "lost", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +83,6 @@ def _end(row: dict[str, Any]) -> End:
     )
 
 
-def counts_of(kind: str, body: dict[str, Any]) -> dict[str, int]:
-    """Rows of an epoch that ended, by its record, without that one's checks, which take long where there are many."""
-    counts = {name: sum(one[name] for one in body["counts"].values()) for name in Counts.model_fields}
-    if kind == "lost":
-        return {"read": counts["read"], "filtered": counts["filtered"], "lost": body["lost"]}
-    return {**counts, "rejected": sum(body.get("rejected", {}).values()), "output": body["output_rows"]}
-
-
 def sums(ends: Sequence[End]) -> dict[str, int]:
     """Rows over several epochs."""
-    return {name: sum(getattr(end, name) for end in ends) for name in SUMS}
+    return {name: sum(getattr(end, name) for end in ends) for name in COUNTS}

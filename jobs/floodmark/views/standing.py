@@ -14,6 +14,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.records import Head, Row
 from floodmark.core.rules import Rule
+from floodmark.core.tally import COUNTS, counts_of
 from floodmark.core.watermark import holding
 from floodmark.core.zones import zoned
 from floodmark.errors import FloodmarkError
@@ -22,7 +23,6 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.tables import values_of
 from floodmark.views.formats import iso, size
-from floodmark.views.history import SUMS, counts_of
 from floodmark.views.kept import state_tables
 from floodmark.views.openwindows import OpenWindows, open_windows, state_table
 from floodmark.views.waiting import Waiting, waiting
@@ -144,7 +144,7 @@ class Standing:
         return f"{last} (the last of {len(found)} in this generation)" if found else None
 
     def _totals(self) -> str | None:
-        found = [f"{self.totals[name]} {name}" for name in SUMS if self.totals.get(name)]
+        found = [f"{self.totals[name]} {name}" for name in COUNTS if self.totals.get(name)]
         return ", ".join(found) or None
 
 
@@ -206,7 +206,7 @@ def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
 
 def _totals(rows: list[Row], head: Head | None) -> dict[str, int]:
     """Counts over the epochs of the newest generation."""
-    found = dict.fromkeys(SUMS, 0)
+    found = dict.fromkeys(COUNTS, 0)
     for row in rows:
         if head is None or row.generation != head.generation or row.kind not in ("commit", "lost"):
             continue
