@@ -24,14 +24,23 @@ MANY = 1_000  # keys of the small epochs, each of which touches them all
 
 def touched_keys(spark: SparkSession, work: Path, rounds: int) -> list[Line]:
     """Running totals over 1 M keys: epochs that touch them all, and epochs that touch 1 % of them, far apart."""
+    return [
+        line
+        for vectors in (False, True)
+        for line in _touched(spark, work / ("vectors" if vectors else "plain"), rounds, vectors)
+    ]
+
+
+def _touched(spark: SparkSession, work: Path, rounds: int, vectors: bool) -> list[Line]:
     commits = [(KEYS, 1)] * (1 + rounds) + [(KEYS // 100, 100)] * (1 + rounds)
-    epochs = _epochs(spark, work, commits)
+    epochs = _epochs(spark, work, commits, vectors)
+    which = ", deletion vectors" if vectors else ""
     everything = Measured([epoch.seconds for epoch in epochs[1 : 1 + rounds]])
     few = Measured([epoch.seconds for epoch in epochs[2 + rounds :]])
     ratio = few.median / everything.median
     aim = f"<= 0.1 {'met' if ratio <= 0.1 else 'MISSED'}"
     return [
-        Line.rate_of("running totals, an epoch that touches 1 M keys", everything, KEYS),
+        Line.rate_of(f"running totals{which}, an epoch that touches 1 M keys", everything, KEYS),
         Line(
             f"  one that touches {KEYS // 100:,} of them",
             few.text(),
@@ -55,26 +64,29 @@ def small_epochs(spark: SparkSession, work: Path) -> list[Line]:
     ]
 
 
-def _epochs(spark: SparkSession, work: Path, commits: Sequence[tuple[int, int]]) -> list[EpochReport]:
-    """One epoch for each commit of so many rows, whose keys are so far apart."""
+def _epochs(
+    spark: SparkSession, work: Path, commits: Sequence[tuple[int, int]], vectors: bool = False
+) -> list[EpochReport]:
+    """One epoch for each commit of so many rows, whose keys are so far apart. `vectors`: the sink has them."""
     table = work / "events"
     spark.range(0).selectExpr("id AS k", "0.5D AS v").write.format("delta").save(str(table))
     for rows, apart in commits:
         events = spark.range(0, rows, 1, 1).selectExpr(f"id * {apart} AS k", "pmod(xxhash64(id), 1000) / 10.0D AS v")
         events.write.format("delta").mode("append").save(str(table))
     done: list[EpochReport] = []
-    RuleRun(spark, load_rule(_rule_file(work, table), os.environ), work / "home", "bench", done.append).run()
+    RuleRun(spark, load_rule(_rule_file(work, table, vectors), os.environ), work / "home", "bench", done.append).run()
     return done
 
 
-def _rule_file(work: Path, table: Path) -> Path:
+def _rule_file(work: Path, table: Path, vectors: bool) -> Path:
+    sink = {"delta": str(work / "sink"), "key": ["k"]}
     rule = {
         "rule": "bench",
         "streams": {"events": {"delta": str(table), "start": {"version": 1}}},
         "sql": SQL,
         "unbounded": True,
         "epoch": {"max_files": 1},
-        "sinks": [{"delta": str(work / "sink"), "key": ["k"]}],
+        "sinks": [sink | ({"properties": {"delta.enableDeletionVectors": True}} if vectors else {})],
         "spark": {"driver_memory": "3g", "shuffle_partitions": PARTITIONS},
     }
     path = work / "rules" / "bench.yaml"

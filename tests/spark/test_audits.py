@@ -24,6 +24,7 @@ from floodmark.audit.chain import hash_of
 from floodmark.audit.facts import Row
 from floodmark.audit.reading import read_ledger
 from floodmark.cli.app import app
+from floodmark.core import upserts
 from floodmark.ledger.ledger import schema
 
 CHECKOUT = Path(__file__).parents[2]
@@ -63,6 +64,27 @@ def certificate(flow: Flow, deep: bool = True) -> Certificate:
 
 def sink(flow: Flow, number: int = 0) -> Path:
     return Path(flow.sink(number)).resolve()
+
+
+def test_a_sink_with_deletion_vectors_is_proven_until_one_of_them_is_gone(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upserts, "FEW_TIMES", 0)
+    flow = Flow(place, sql="SELECT k, n FROM events", settings={"epoch": {"max_files": 1}})
+    flow.stream = {"start": {"version": 0}}
+    vectors = {"delta.enableDeletionVectors": True}
+    flow.settings["sinks"] = [{"delta": flow.sink(0), "key": ["k"], "newest": "n", "properties": vectors}]
+    flow.arrive([event(0, k, n=1) for k in "abcdefgh"])
+    flow.arrive([event(0, "b", n=2)])
+    assert crash(spark, flow, "sink0.after", 2)
+    run(spark, flow)
+    assert certificate(flow).verdict == "proven", certificate(flow).findings
+
+    (vector,) = sink(flow).glob("deletion_vector_*.bin")
+    vector.unlink()
+    found = certificate(flow, deep=False)
+    assert found.verdict == "broken"
+    assert [one.what for one in found.findings if vector.name in one.what and one.what.endswith("is gone")]
 
 
 def log(table: Path, version: int) -> Path:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
@@ -16,12 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from support.flow import Flow, event, rows_of
 from support.running import crash, reset, run
 
+from floodmark.core import upserts
 from floodmark.core.recovery import ATTEMPTS, SEAL
 from floodmark.core.upserts import Upsert
 from floodmark.errors import (
     Fenced,
     InputFault,
     LedgerBroken,
+    Refused,
     ReplayDiffers,
     RuleChanged,
     Sealed,
@@ -35,6 +38,7 @@ from floodmark.spark.sites import Attempt, Site, Work
 APP = "floodmark/test"
 COLUMNS = "k string, n bigint, t timestamp_ntz, v double"
 PLAIN = Upsert(("k", "n"))
+VECTORS = {"delta.enableDeletionVectors": "true"}
 Rows = Iterable[tuple[Any, ...]]
 
 
@@ -270,6 +274,96 @@ def test_a_table_with_a_change_feed_or_deletion_vectors(
             ("update_postimage", "a", 0, 2.0),
             ("update_preimage", "a", 0, 1.0),
         ]
+
+
+@pytest.fixture
+def marked(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A table with deletion vectors, in which small files are marked, too."""
+    monkeypatch.setattr(upserts, "FEW_TIMES", 0)
+    return made(spark, place, Upsert(("k", "n"), delete="v = 0"), VECTORS)
+
+
+def names(site: Site) -> set[str]:
+    """The files of the newest version."""
+    return {Path(file.path).name for file in tables.files_of(tables.open_table(site.address))}  # type: ignore[arg-type]
+
+
+def test_rows_are_marked_in_a_files_deletion_vector_until_most_of_it_is_gone(spark: SparkSession, marked: Site) -> None:
+    write(spark, marked, 1, *(("a", n, 1.0) for n in range(10)))
+    (first,) = names(marked)
+
+    write(spark, marked, 2, ("a", 0, 2.0), ("a", 1, 0.0), ("b", 0, 3.0))
+    assert effect(marked) == (3, 1, 1, 1, 8)
+    assert first in names(marked) and len(names(marked)) == 2
+    write(spark, marked, 3, ("a", 2, 2.0), ("a", 3, 0.0))
+    assert first in names(marked), "six of its ten rows are left"
+    kept = [("a", n, 1.0) for n in range(4, 10)]
+    assert held(marked) == sorted([*kept, ("a", 0, 2.0), ("b", 0, 3.0), ("a", 2, 2.0)])
+
+    write(spark, marked, 4, *(("a", n, 0.0) for n in (4, 5)))
+    assert first not in names(marked), "four of its ten rows are left"
+    assert held(marked) == sorted([*kept[2:], ("a", 0, 2.0), ("b", 0, 3.0), ("a", 2, 2.0)])
+
+
+def test_a_commit_that_marks_is_compared_by_the_rows_that_it_brought(spark: SparkSession, marked: Site) -> None:
+    write(spark, marked, 1, *(("a", n, 1.0) for n in range(10)))
+    second = write(spark, marked, 2, ("a", 0, 2.0), ("b", 0, 3.0))
+
+    assert write(spark, marked, 2, ("a", 0, 2.0), ("b", 0, 3.0), attempt=2) == second
+    with pytest.raises(ReplayDiffers, match="computed again"):
+        write(spark, marked, 2, ("a", 0, 2.5), ("b", 0, 3.0), attempt=2)
+
+
+def test_files_with_few_rows_are_written_anew_rather_than_marked(spark: SparkSession, place: Path) -> None:
+    site = made(spark, place, PLAIN, VECTORS)
+    write(spark, site, 1, *(("a", n, 1.0) for n in range(100)))
+    for epoch in range(2, 8):
+        write(spark, site, epoch, *(("a", n, float(epoch)) for n in range(epoch, epoch + 10)))
+    assert len(names(site)) <= 3
+    assert len(held(site)) == 100
+
+
+@given(data=st.data())
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+def test_marked_or_written_anew_a_table_holds_the_same(spark: SparkSession, data: st.DataObject) -> None:
+    place = Path(__file__).parents[2] / ".cache" / "tests" / uuid4().hex
+    place.mkdir(parents=True)
+    rows = st.dictionaries(st.integers(0, 30), st.sampled_from([0.0, 1.5, -2.0]), min_size=1, max_size=8)
+    epochs = data.draw(st.lists(rows, min_size=2, max_size=4))
+    try:
+        site = made(spark, place, Upsert(("k", "n"), delete="v = 0"), VECTORS)
+        right = dict.fromkeys(range(20), 1.0)
+        write(spark, site, 1, *(("a", n, v) for n, v in right.items()))
+        with patch.object(upserts, "FEW_TIMES", 0):
+            for number, changed in enumerate(epochs, 2):
+                write(spark, site, number, *(("a", n, v) for n, v in changed.items()))
+                right = {n: v for n, v in (right | changed).items() if v != 0}
+                assert held(site) == sorted(("a", n, v) for n, v in right.items())
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_the_tables_properties_are_the_rules(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sql="SELECT k, n FROM events")
+    flow.settings["sinks"] = [
+        {"delta": flow.sink(0), "key": ["k"], "newest": "n", "properties": {"team": "it's \\ ours"}}
+    ]
+    flow.arrive([event(0, "a", n=1)])
+    run(spark, flow)
+    assert tables.properties_of(flow.sink(0))["team"] == "it's \\ ours"
+
+    flow.settings["sinks"][0]["properties"] = VECTORS
+    flow.arrive([event(0, "a", n=2)])
+    run(spark, flow)
+    assert tables.properties_of(flow.sink(0)).items() >= {"team": "it's \\ ours", **VECTORS}.items()
+    assert [row["n"] for row in rows_of(flow.sink(0))] == [2]
+
+    flow.settings["sinks"][0]["properties"] = {"delta.enableDeletionVector": "true"}
+    flow.arrive([event(0, "a", n=3)])
+    with pytest.raises(
+        Refused, match=r"expected properties that Delta takes, found delta.enableDeletionVector; it says"
+    ):
+        run(spark, flow)
 
 
 KEYS = st.sampled_from(["a", "b", None])

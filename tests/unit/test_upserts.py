@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from floodmark.core.changes import check_edit
+from floodmark.core.deletionvectors import vector_file
 from floodmark.core.keybounds import Bound, may_hold
 from floodmark.core.rules import Rule, Sink, Stream
-from floodmark.core.upserts import Effect, Upsert, upsert_of
+from floodmark.core.upserts import Effect, Upsert, is_marked, upsert_of
 from floodmark.errors import RuleChanged, WrongColumn
 
 
@@ -96,3 +97,29 @@ def test_how_a_sink_is_merged_into_changes_only_by_a_reset(new: dict[str, Any], 
     with pytest.raises(RuleChanged, match="key, newest or delete of a sink"):
         check_edit(old, rule(new))
     return None
+
+
+@pytest.mark.parametrize(
+    ("held", "there", "goes", "changed", "marked"),
+    [
+        (100, 100, 1, 1, True),
+        (100, 100, 50, 10, True),
+        (100, 100, 51, 10, False),  # most of it is gone
+        (100, 60, 11, 5, False),  # with what was marked before
+        (1_000_000, 1_000_000, 10_000, 10_000, True),
+        (40_000, 40_000, 100, 10_000, False),  # written anew with little more work than the rest
+    ],
+)
+def test_a_file_is_marked_while_most_of_it_stays_and_it_is_large(
+    held: int, there: int, goes: int, changed: int, marked: bool
+) -> None:
+    assert is_marked(held, there, goes, changed) is marked
+
+
+def test_the_name_of_a_deletion_vectors_file_is_spelled_as_the_protocol_says() -> None:
+    """The example is that of Delta's protocol, section "Derived Fields"."""
+    told = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
+    assert vector_file(told) == "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    assert vector_file(told | {"pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^"}) == vector_file(told)[3:]
+    assert vector_file(told | {"storageType": "i"}) is None
+    assert vector_file(None) is None

@@ -30,9 +30,9 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
     for one in named:
         log = effects.log(one.table, one.generation)
         entry = log.at(one.commit)
-        if entry is None or not entry.added:
+        if entry is None or not entry.brought:
             continue
-        gone = [file.path for file in entry.added if file.path not in log.there]
+        gone = [file.path for file in entry.brought if file.path not in log.there]
         if gone and (one.table.startswith("state/") or any(path in log.live for path in gone)):
             continue  # what is gone of the newest version has been told of
         store = stores.setdefault(log.address, store_of(log.address))
@@ -48,7 +48,7 @@ def _commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], store
         yield _unknown(named, why)
         return
     try:
-        rows = pa.concat_tables([rows_of(store, file.path) for file in entry.added], promote_options="default")
+        rows = pa.concat_tables([rows_of(store, file.path) for file in entry.brought], promote_options="default")
         found = digest(rows, computed=bool(known and known["floats"]))
     except (OSError, pa.ArrowInvalid) as fault:
         yield named.finding(f"a file cannot be read: {fault}")
@@ -106,7 +106,7 @@ def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, en
         return "the ledger has no digest of its rows: it was written before there were any"
     if gone:
         return f"its rows cannot be recomputed: {gone[0]} was replaced by a later commit, and removed"
-    if not log.plain or not all(file.plain for file in entry.added):
+    if not log.plain or not all(file.plain for file in entry.brought):
         return "its rows cannot be recomputed: the table has partitions, renamed columns or deletion vectors"
     return None
 

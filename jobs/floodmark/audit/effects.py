@@ -334,12 +334,16 @@ def _holes(log: TableLog, table: str) -> Iterator[Finding]:
 
 def _absent(log: TableLog, table: str) -> Iterator[Finding]:
     """Files of the newest version that are not in the table's folder, or have another size."""
+    added = {file.path: (file, entry) for entry in log.entries for file in entry.added}
     for path, size in log.live.items():
+        file, by = added.get(path, (None, None))
+        vector = file.vector if file else None
+        whats = [] if vector is None or vector in log.there else [f"the deletion vector {vector} of {path} is gone"]
         found = log.there.get(path)
         if found != size:
-            what = f"the file {path} {'is gone' if found is None else f'has {found} bytes, the log says {size}'}"
-            by = next((entry for entry in log.entries if path in {file.path for file in entry.added}), None)
-            epoch = by.said.get("epoch") if by else None
+            whats.append(f"the file {path} {'is gone' if found is None else f'has {found} bytes, the log says {size}'}")
+        epoch = by.said.get("epoch") if by else None
+        for what in whats:
             yield Finding("broken", what, epoch=epoch, table=table, commit=by.version if by else None)
 
 

@@ -53,12 +53,13 @@ class Row:
 @dataclass(frozen=True)
 class File:
     """A file that a commit added. `rows`: by its statistics, None where they do not tell; `plain`: without a deletion
-    vector or partition, so that its rows are the table's."""
+    vector or partition, so that its rows are the table's; `vector`: its deletion vector's file."""
 
     path: str
     size: int
     rows: int | None
     plain: bool = True
+    vector: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,11 @@ class LogEntry:
     removed: tuple[str, ...] = ()
     changes: bool = False
     owner: str | None = None
+
+    @property
+    def brought(self) -> tuple[File, ...]:
+        """The files that came with rows. One that also went only lost some: they are marked in its deletion vector."""
+        return tuple(file for file in self.added if file.path not in self.removed)
 
 
 @dataclass(frozen=True)

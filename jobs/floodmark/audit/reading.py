@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
+import string
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
+from uuid import UUID
 
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
@@ -16,6 +19,7 @@ from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
 from floodmark.audit.facts import File, LogEntry, Row, TableLog
 
+Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 ENTRY = re.compile(r"_delta_log/(\d{20})\.json$")
 
 
@@ -134,4 +138,14 @@ def _said(text: str | None) -> dict[str, Any]:
 def _file(add: dict[str, Any]) -> File:
     rows = json.loads(add.get("stats") or "{}").get("numRecords")
     plain = not add.get("deletionVector") and not add.get("partitionValues")
-    return File(unquote(add["path"]), add["size"], rows, plain)
+    return File(unquote(add["path"]), add["size"], rows, plain, _vector(add.get("deletionVector")))
+
+
+def _vector(descriptor: dict[str, Any] | None) -> str | None:
+    """Its file: named by a UUID, spelled by 20 characters of Z85, which are five for every four bytes."""
+    if not descriptor or descriptor["storageType"] != "u":
+        return None
+    folder, name = descriptor["pathOrInlineDv"][:-20], descriptor["pathOrInlineDv"][-20:]
+    groups = (functools.reduce(lambda sum_, c: sum_ * 85 + Z85.index(c), name[i : i + 5], 0) for i in range(0, 20, 5))
+    found = UUID(bytes=b"".join(group.to_bytes(4, "big") for group in groups))
+    return f"{folder}/deletion_vector_{found}.bin".lstrip("/")

@@ -97,6 +97,8 @@ def _upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
                 yield ("sinks", i, key), f"expected `key` beside it: {key} is about the rows of one key"
         if sink.key and sink.kind != "delta":
             yield ("sinks", i, "key"), f"expected a delta sink, for only a table can be merged into; found {sink.kind}"
+        if sink.properties and sink.kind != "delta":
+            yield ("sinks", i, "properties"), f"expected a delta sink, for only a table has any; found {sink.kind}"
         if sink.newest is not None and sink.delete is not None:
             yield (
                 ("sinks", i, "delete"),

@@ -289,6 +289,29 @@ def _key(value: object) -> object:
     return value
 
 
+def _setting_text(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (str, int, float)):
+        raise ValueError(f"expected text or a number for {key}")
+    return str(value)
+
+
+def _properties(value: object) -> object:
+    if not isinstance(value, dict) or not value:
+        raise ValueError("expected properties of a table, such as {delta.enableDeletionVectors: true}")
+    for key in value:
+        if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z][\w.-]*", key):
+            raise ValueError(f"expected a property's name of letters, digits, dots, - and _, found {key}")
+        if key.lower().startswith("floodmark."):
+            raise ValueError(f"property {key}: names that begin with `floodmark.` are kept for Floodmark itself")
+    found = {key: _setting_text(key, text) for key, text in value.items()}
+    for key, text in found.items():
+        if secret_setting(key, text):
+            raise ValueError(f"property {key} is or holds a secret, which a rule cannot keep: {WAY_OUT}")
+    return found
+
+
 class WrittenSink(Written):
     """One sink kind with its address; `qos`: the sink's own, at most the rule's.
 
@@ -303,6 +326,11 @@ class WrittenSink(Written):
         None
     )
     delete: Annotated[Filled, Field(description="a result for which it is true takes its key's row away")] | None = None
+    properties: Annotated[
+        dict[str, str],
+        BeforeValidator(_properties),
+        WithJsonSchema({"type": "object", "description": "of the Delta table, such as delta.enableDeletionVectors"}),
+    ] = {}
 
     @model_validator(mode="after")
     def _one(self) -> WrittenSink:
@@ -363,19 +391,11 @@ def _conf(value: object) -> object:
             )
     if str(value.get("spark.sql.ansi.enabled", "true")).lower() not in ("true", "false"):
         raise ValueError("expected true or false for spark.sql.ansi.enabled")
-    found = {key: _conf_text(key, text) for key, text in value.items()}
+    found = {key: _setting_text(key, text) for key, text in value.items()}
     for key in found:
         if secret_setting(key, found[key]):
             raise ValueError(f"setting {key} is or holds a secret, which a rule cannot keep: {WAY_OUT}")
     return found
-
-
-def _conf_text(key: str, value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, (str, int, float)):
-        raise ValueError(f"expected text or a number for {key}")
-    return str(value)
 
 
 class WrittenSpark(Written):
@@ -594,4 +614,5 @@ def _sink(written: WrittenSink, qos: int) -> Sink:
         key=tuple(written.key or ()),
         newest=written.newest,
         delete=written.delete,
+        properties=written.properties,
     )

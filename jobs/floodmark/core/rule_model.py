@@ -114,7 +114,7 @@ class EpochLimits(Model):
 class Sink(Model):
     """`address` is None for the console. `qos` is the sink's own where declared, else the rule's.
 
-    With a `key` the results are merged into the table (`upserts` says how), else appended.
+    With a `key` the results are merged into the table (`upserts` says how), else appended. `properties`: the table's.
     """
 
     kind: str
@@ -123,6 +123,7 @@ class Sink(Model):
     key: tuple[str, ...] = ()
     newest: str | None = None
     delete: str | None = None
+    properties: dict[str, str] = {}
 
 
 class AssetSchedule(Model):

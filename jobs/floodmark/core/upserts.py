@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from floodmark.core.rule_model import Sink
 from floodmark.errors import WrongColumn
 
+FEW_TIMES = 4  # a file with at most so many times the rows that change is written anew: small files do not pile up
+
 
 @dataclass(frozen=True)
 class Upsert:
@@ -22,7 +24,7 @@ class Upsert:
 
 @dataclass(frozen=True)
 class Effect:
-    """What one epoch does to the table. `rows`: results; `copied`: rows that only moved to another file."""
+    """What one epoch does to the table. `rows`: results; `copied`: rows that stay, of files that lose others."""
 
     rows: int
     inserted: int = 0
@@ -35,14 +37,24 @@ class Effect:
         """Keys whose row is another one afterwards."""
         return self.inserted + self.updated + self.deleted
 
-    def with_written(self, rows: int) -> Effect:
-        """The same where so many rows of the table were written."""
-        return replace(self, copied=rows - self.inserted - self.updated)
+    def with_written(self, rows: int, marked: int = 0) -> Effect:
+        """The same where so many rows of the table were written; `marked`: that stay where others were marked."""
+        return replace(self, copied=rows - self.inserted - self.updated + marked)
 
     def agrees(self, added: int, removed: int) -> bool:
         """Whether this is what files with so many rows, added to the table and removed from it, do."""
         comes, goes = self.inserted + self.updated, self.updated + self.deleted
         return (added, removed) == (comes + self.copied, goes + self.copied)
+
+
+def is_marked(held: int, there: int, goes: int, changed: int) -> bool:
+    """Whether a file's rows that go are marked in its deletion vector, else it is written anew without them.
+
+    `held`: rows in the file, `there`: those not marked yet; `goes`: of these; `changed`: rows that the epoch changes.
+    A file is marked as long as most of what it holds stays, and as writing it anew would cost more than the rest.
+    """
+    stays = there - goes
+    return stays > FEW_TIMES * changed and 2 * stays >= held
 
 
 def upsert_of(sink: Sink, columns: Sequence[str]) -> Upsert | None:

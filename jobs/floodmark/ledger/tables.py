@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from floodmark.core.deletionvectors import vector_file
 from floodmark.core.hadoopsums import sums_of
 from floodmark.core.storefaults import passing
 from floodmark.errors import FloodmarkError, HistoryGone, RunFailed, TableBroken
@@ -122,6 +123,12 @@ def table_id(table: DeltaTable) -> str:
 
 def owner_of(table: DeltaTable) -> str | None:
     return table.metadata().configuration.get(OWNER)
+
+
+def properties_of(address: str) -> dict[str, str]:
+    """What the table's newest version has; nothing where there is no table."""
+    table = open_table(address)
+    return {} if table is None else {k: v for k, v in table.metadata().configuration.items() if v is not None}
 
 
 def is_empty(table: DeltaTable) -> bool:
@@ -250,12 +257,15 @@ def written_for(address: str, ledger: str) -> bool:
 def added_files(address: str, commit: int) -> list[str]:
     """The entries, as JSON, of the files with which commit `commit` added rows.
 
-    Raises HistoryGone where the log entry or one of the files is not there any more.
+    A file that goes and comes in one commit only loses rows, by its deletion vector. Raises HistoryGone where the log
+    entry or one of the files is not there any more.
     """
     try:
-        added = [action["add"] for action in _actions(address, commit) if "add" in action]
+        actions = _actions(address, commit)
     except OSError:
         raise _gone(address, commit, "its log entry") from None
+    gone = {action["remove"]["path"] for action in actions if "remove" in action}
+    added = [action["add"] for action in actions if "add" in action and action["add"]["path"] not in gone]
     absent = _absent(address, [unquote(file["path"]) for file in added])
     if absent:
         raise _gone(address, commit, f"the file {absent[0]} (VACUUM removes files that a newer version replaced)")
@@ -263,9 +273,17 @@ def added_files(address: str, commit: int) -> list[str]:
 
 
 def added_paths(address: str, commit: int) -> list[str]:
-    """The files, as the log spells them, that commit `commit` added; those of its change feed, too."""
-    kinds = ("add", "cdc")
-    return [action[kind]["path"] for action in _actions(address, commit) for kind in kinds if kind in action]
+    """The files, as the log spells them, that commit `commit` added; its change feed's and deletion vectors', too."""
+    return [path for action in _actions(address, commit) for path in paths_of(action)]
+
+
+def paths_of(action: dict[str, Any]) -> Iterator[str]:
+    """The files that an entry of a log says were added: one with rows, and its deletion vector."""
+    for added in (action[kind] for kind in ("add", "cdc") if kind in action):
+        yield added["path"]
+        vector = vector_file(added.get("deletionVector"))
+        if vector is not None:
+            yield vector
 
 
 def _absent(address: str, paths: list[str]) -> list[str]:

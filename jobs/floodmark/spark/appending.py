@@ -114,7 +114,7 @@ class Appending:
     def _paths(self) -> list[str]:
         """Of the files that the commit is to add, as the log will spell them."""
         actions = [json.loads(self._files.apply(i).json()) for i in range(self._files.size())] if asked() else []
-        return [action[kind]["path"] for action in actions for kind in ("add", "cdc") if kind in action]
+        return [path for action in actions for path in tables.paths_of(action)]
 
     def _operation(self, version: int, metadata: str) -> Any:
         none = self._jvm.scala.Option.empty()

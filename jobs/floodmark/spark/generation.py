@@ -158,6 +158,7 @@ def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> Non
     sink = DeltaSink(site.address)
     sink.check(ledger)
     sites.create(session, site.address, plan.output, ledger)
+    sites.set_properties(session, site.address, plan.delta_sinks[site.address].properties)
     sink.check(ledger)
 
 

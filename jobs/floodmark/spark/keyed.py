@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.core.upserts import Upsert
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
+PLACE = {"file": "file_name", "path": "file_path", "at": "row_index"}  # where a row of the table stands
 CHANGE = "_change_type"  # Delta writes rows that have one to the change feed, and not to the table
 
 
@@ -50,23 +51,22 @@ def _order(row: str, newest: str) -> Column:
 
 
 def there(table: DataFrame, wanted: DataFrame, upsert: Upsert) -> DataFrame:
-    """Of the table the rows with a wanted key: key, `row`, its `file`, and `rows`: how many have this key.
+    """Of the table the rows with a wanted key: key, `row`, where it stands, and `rows`: how many have this key.
 
     `row` has all columns only where `newest` compares them.
     """
     columns = table.columns if upsert.newest else list(upsert.key)
-    rows = table.select(*packed(table, upsert, columns), F.col("_metadata.file_name").alias("file"))
-    found = _joined(rows, wanted, upsert, "left_semi")
-    firsts = [F.first(column).alias(column) for column in ("row", "file")]
+    places = [F.col(f"_metadata.{told}").alias(name) for name, told in PLACE.items()]
+    found = _joined(table.select(*packed(table, upsert, columns), *places), wanted, upsert, "left_semi")
+    firsts = [F.first(column).alias(column) for column in ("row", *PLACE)]
     return found.groupBy(*keys_of(upsert)).agg(F.count(F.lit(1)).alias("rows"), *firsts)
 
 
 def changes(rows: DataFrame, found: DataFrame, upsert: Upsert) -> DataFrame:
-    """The rows that change the table: `effect`, key, `row`, and of the table's row `file` and `rows`."""
+    """The rows that change the table: `effect`, key, `row`, and of the table's row where it stands, and `rows`."""
     both = _joined(rows, found, upsert, "left")
-    effects = both.select(
-        _effect(upsert).alias("effect"), *keys_of(upsert, "one"), "one.row", "other.file", "other.rows"
-    )
+    others = [f"other.{name}" for name in (*PLACE, "rows")]
+    effects = both.select(_effect(upsert).alias("effect"), *keys_of(upsert, "one"), "one.row", *others)
     # The shuffle holds the rows for the actions to come.
     return effects.where("effect IS NOT NULL").repartition(*keys_of(upsert))
 

@@ -309,12 +309,14 @@ class RuleRun:
         return any(source.news(line) for source, line in lines)
 
     def _check_sinks(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
-        """Sinks have the rule's columns; those that were added since the last epoch are made."""
+        """Sinks have the rule's columns and properties; those that were added since the last epoch are made."""
         assert ledger.head is not None
         for site in self._sites(plan, ledger).sinks.values():
             sites.check_columns(session, site.name, site.address, plan.output)
             if site.name not in ledger.head.table_ids:
                 generation.make_sink(session, plan, site, ledger.id)
+            else:
+                sites.set_properties(session, site.address, plan.delta_sinks[site.address].properties)
 
     def _lose(self, ledger: Ledger, head: Head) -> None:
         """At qos 0 an epoch whose intent is met again is not redone, but counted."""

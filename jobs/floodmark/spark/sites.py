@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -18,7 +19,7 @@ from floodmark.core.digests import Digest
 from floodmark.core.records import Written
 from floodmark.core.recovery import SEAL, Step, backfill_version, before_backfill, before_write, version_of
 from floodmark.core.upserts import Upsert
-from floodmark.errors import Fenced, ReplayDiffers, WrongColumn
+from floodmark.errors import Fenced, Refused, ReplayDiffers, WrongColumn
 from floodmark.ledger import comparing, tables
 from floodmark.ledger.syncing import sync_commit, sync_table
 from floodmark.ledger.tables import OurCommit
@@ -202,8 +203,31 @@ def create(
     tables.create(address, _nullable(schema).json(), {tables.OWNER: owner, **(properties or {})})
     found = tables.open_table(address)
     if found is not None and tables.owner_of(found) is None:
-        spark.sql(f"ALTER TABLE delta.`{address}` SET TBLPROPERTIES ('{tables.OWNER}' = '{owner}')")
+        set_properties(spark, address, {tables.OWNER: owner})
     sync_table(address)
+
+
+def set_properties(spark: SparkSession, address: str, properties: Mapping[str, str]) -> None:
+    """Give a table the properties that it has not, in a commit without rows. Raises Refused where Delta takes none."""
+    known = tables.properties_of(address)
+    lacking = {name: value for name, value in properties.items() if known.get(name) != value}
+    if not lacking:
+        return
+    listed = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in lacking.items())
+    try:
+        spark.sql(f"ALTER TABLE delta.`{address}` SET TBLPROPERTIES ({listed})")
+    except AnalysisException as fault:
+        said = str(fault).strip().split("\n", 1)[0]
+        raise Refused(
+            f"{address}: expected properties that Delta takes, found {', '.join(lacking)}; it says: {said}. Change "
+            "them in the rule file"
+        ) from fault
+    sync_table(address)
+
+
+def _text(value: str) -> str:
+    """A value as a literal of SQL."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _nullable(schema: StructType) -> StructType:

@@ -3,7 +3,8 @@
 1. CHECK   one row for each key; the smallest and the largest key.
 2. FIND    which rows change the table as the transaction sees it, and in which of its files. Only files whose
            statistics let them hold one of the keys are read, and only the key's columns (all, where `newest` decides).
-3. WRITE   the files that lose a row anew without it, together with the new rows.
+3. WRITE   the new rows, and anew the files that lose a row. Where the table has deletion vectors, rows of large files
+           are marked there instead.
 4. COMMIT  files in, files out and the app's version.
 
 The transaction has read the table: whoever commits rows to it meanwhile makes it conflict.
@@ -11,7 +12,8 @@ The transaction has read the table: whoever commits rows to it meanwhile makes i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -19,16 +21,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import StructType
 
 from floodmark.core.keybounds import MEASURES, Bound
-from floodmark.core.upserts import Effect, Upsert
+from floodmark.core.upserts import Effect, Upsert, is_marked
 from floodmark.errors import InputFault, LedgerBroken
 from floodmark.spark import keyed
 from floodmark.spark.appending import files_for
 from floodmark.spark.digesting import Digesting
 from floodmark.spark.keyed import DELETE, INSERT, UPDATE
+from floodmark.spark.marking import deletion_vectors
 from floodmark.spark.planned import materialised
 from floodmark.spark.rewriting import Rewriting, name_of, rows_of
 
-CHANGE_FEED = "delta.enableChangeDataFeed"
+CHANGE_FEED, VECTORS = "delta.enableChangeDataFeed", "delta.enableDeletionVectors"
 MOST_SENT = 100_000  # keys that every task gets a copy of: some 10 MB
 
 
@@ -86,23 +89,27 @@ class Upserting(Rewriting):
         wanted = self._sent(rows, checked["keys"])
         there = keyed.there(self._table(files), wanted, self._upsert)
         changes = materialised(keyed.changes(rows, there, self._upsert), self._session)
-        found = self._found(changes)
-        losing = set(found["files"])
-        touched = [file for file in files if name_of(file) in losing]
-        effect = Effect(checked["results"], found[INSERT], found[UPDATE], found[DELETE])
-        self.effect = self._rewritten(effect, changes, touched) if effect.changed else effect
+        counted = self._counted(changes)
+        counts, goes = Counter[str](), Counter[str]()
+        for one in counted:
+            counts[one["effect"]] += one["count"]
+            goes[one["file"]] += one["count"]
+        touched = [file for file in files if name_of(file) in goes]
+        effect = Effect(checked["results"], counts[INSERT], counts[UPDATE], counts[DELETE])
+        self.effect = self._changed(effect, changes, touched, goes) if effect.changed else effect
 
-    def _found(self, changes: DataFrame) -> Row:
-        """How many rows are inserted, updated and deleted; the names of the `files` that lose a row."""
-        counts = [F.count_if(F.col("effect") == effect).alias(effect) for effect in (INSERT, UPDATE, DELETE)]
-        found = _only(changes.agg(*counts, F.collect_set("file").alias("files"), F.max("rows").alias("rows")))
-        if (found["rows"] or 0) > 1:
+    def _counted(self, changes: DataFrame) -> list[Row]:
+        """How many rows (`count`) each `effect` has on each `file`; of what is inserted the file is null."""
+        found = changes.groupBy("effect", "file").agg(F.count(F.lit(1)).alias("count"), F.max("rows").alias("rows"))
+        counted = found.collect()
+        most = max((one["rows"] or 0 for one in counted), default=0)
+        if most > 1:
             raise LedgerBroken(
                 f"{self._where}: expected one row of the table for each key ({', '.join(self._upsert.key)}), found "
-                f"{found['rows']} for one; rows from before the sink had this key were kept, or somebody else wrote. "
+                f"{most} for one; rows from before the sink had this key were kept, or somebody else wrote. "
                 "Begin anew with `floodmark reset`, without --keep-output"
             )
-        return found
+        return counted
 
     def _extremes(self, rows: DataFrame) -> Iterator[Column]:
         """The smallest and the largest value of each column of the key; null where one is null."""
@@ -120,8 +127,33 @@ class Upserting(Rewriting):
                 found.append(Bound(column, rows.schema[f"k{i}"].dataType.simpleString(), low, high))
         return found
 
-    def _rewritten(self, effect: Effect, changes: DataFrame, touched: Sequence[Any]) -> Effect:
-        """Write the rows to come, and what stays of the files that lose a row; these files go."""
+    def _changed(self, effect: Effect, changes: DataFrame, touched: Sequence[Any], goes: Mapping[str, int]) -> Effect:
+        """Write the rows to come; files that lose rows are written anew, or have these rows marked."""
+        kept: dict[bool, list[Any]] = {True: [], False: []}
+        for file in touched:
+            kept[self._marks(file, goes[name_of(file)], effect.changed)].append(file)
+        written, marked = self._rewritten(effect, changes, kept[False]), kept[True]
+        self._files = self._files.concat(self._seq(*self._marked(changes, marked)))
+        return effect.with_written(written, sum(rows_of(file) - goes[name_of(file)] for file in marked))
+
+    def _marks(self, file: Any, goes: int, changed: int) -> bool:
+        # A change feed would need the rows that go, which is what writing files anew is for.
+        if not self._says(VECTORS) or self._says(CHANGE_FEED):
+            return False
+        return is_marked(int(file.numPhysicalRecords().get()), rows_of(file), goes, changed)
+
+    def _marked(self, changes: DataFrame, files: Sequence[Any]) -> Iterator[Any]:
+        """Write the deletion vectors by which these files lose rows; of each file, how it comes and goes."""
+        if not files:
+            return
+        rows = changes.where(F.col("effect") != INSERT).where(F.col("file").isin(list(map(name_of, files))))
+        vectors = deletion_vectors(self._session, self._txn, rows, self._seq(*files))
+        for file in files:
+            moves = file.removeRows(vectors[name_of(file)], True, True)
+            yield from (moves._1(), moves._2())
+
+    def _rewritten(self, effect: Effect, changes: DataFrame, touched: Sequence[Any]) -> int:
+        """Write the rows to come, and what stays of the files that lose a row; these go. Returns how many it wrote."""
         before = self._table(touched)
         comes = changes.where(F.col("effect") != DELETE).select("row.*").select(*map(keyed.named, before.columns))
         stays = keyed.without(before, self._sent(changes, effect.changed), self._upsert)
@@ -133,7 +165,7 @@ class Upserting(Rewriting):
             after = after.withColumn(keyed.CHANGE, F.lit(None).cast("string")).unionByName(feed)
         rows = super().write(after.coalesce(files_for(effect.changed + sum(map(rows_of, touched)))))
         self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))
-        return effect.with_written(rows)
+        return rows
 
     def _digesting(self, frame: DataFrame) -> Digesting:
         """What goes to the change feed is no row of the table."""
