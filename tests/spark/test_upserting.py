@@ -338,7 +338,7 @@ def test_marked_or_written_anew_a_table_holds_the_same(spark: SparkSession, data
             for number, changed in enumerate(epochs, 2):
                 write(spark, site, number, *(("a", n, v) for n, v in changed.items()))
                 right = {n: v for n, v in (right | changed).items() if v != 0}
-                assert held(site) == sorted(("a", n, v) for n, v in right.items())
+                assert held(site) == sorted((("a", n, v) for n, v in right.items()), key=repr)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

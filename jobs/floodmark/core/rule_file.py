@@ -39,7 +39,7 @@ DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
 LATER_RULE_KEYS = ("group", "expect")
 LATER_STREAM_KEYS = ("expect", "close_idle_after")
-LATER_SINK_KEYS = ("partition_by", "cluster_by", "properties", "columns", "where", "mode")
+LATER_SINK_KEYS = ("partition_by", "cluster_by", "columns", "where", "mode")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"

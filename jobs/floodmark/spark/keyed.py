@@ -5,7 +5,7 @@ A key's columns stand as `k0`, `k1`, … and its row as the struct `row`, so tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.core.upserts import Upsert
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-PLACE = {"file": "file_name", "path": "file_path", "at": "row_index"}  # where a row of the table stands
+FILE = {"file": "file_name"}  # where a row of the table stands
+PLACE = FILE | {"path": "file_path", "at": "row_index"}  # and which of the file's it is, where Delta tells
 CHANGE = "_change_type"  # Delta writes rows that have one to the change feed, and not to the table
 
 
@@ -50,22 +51,22 @@ def _order(row: str, newest: str) -> Column:
     return F.struct(F.col(f"{row}.{named(newest)}").alias("newest"), F.col(row).alias("row"))
 
 
-def there(table: DataFrame, wanted: DataFrame, upsert: Upsert) -> DataFrame:
-    """Of the table the rows with a wanted key: key, `row`, where it stands, and `rows`: how many have this key.
+def there(table: DataFrame, wanted: DataFrame, upsert: Upsert, place: Mapping[str, str]) -> DataFrame:
+    """Of the table the rows with a wanted key: key, `row`, its place, and `rows`: how many have this key.
 
     `row` has all columns only where `newest` compares them.
     """
     columns = table.columns if upsert.newest else list(upsert.key)
-    places = [F.col(f"_metadata.{told}").alias(name) for name, told in PLACE.items()]
+    places = [F.col(f"_metadata.{told}").alias(name) for name, told in place.items()]
     found = _joined(table.select(*packed(table, upsert, columns), *places), wanted, upsert, "left_semi")
-    firsts = [F.first(column).alias(column) for column in ("row", *PLACE)]
+    firsts = [F.first(column).alias(column) for column in ("row", *place)]
     return found.groupBy(*keys_of(upsert)).agg(F.count(F.lit(1)).alias("rows"), *firsts)
 
 
-def changes(rows: DataFrame, found: DataFrame, upsert: Upsert) -> DataFrame:
-    """The rows that change the table: `effect`, key, `row`, and of the table's row where it stands, and `rows`."""
+def changes(rows: DataFrame, found: DataFrame, upsert: Upsert, place: Mapping[str, str]) -> DataFrame:
+    """The rows that change the table: `effect`, key, `row`, and of the table's row its place, and `rows`."""
     both = _joined(rows, found, upsert, "left")
-    others = [f"other.{name}" for name in (*PLACE, "rows")]
+    others = [f"other.{name}" for name in (*place, "rows")]
     effects = both.select(_effect(upsert).alias("effect"), *keys_of(upsert, "one"), "one.row", *others)
     # The shuffle holds the rows for the actions to come.
     return effects.where("effect IS NOT NULL").repartition(*keys_of(upsert))

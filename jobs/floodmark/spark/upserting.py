@@ -87,8 +87,9 @@ class Upserting(Rewriting):
     def _merge(self, rows: DataFrame, checked: dict[str, Any]) -> None:
         files = self._files_within(self._bounds(rows, checked))
         wanted = self._sent(rows, checked["keys"])
-        there = keyed.there(self._table(files), wanted, self._upsert)
-        changes = materialised(keyed.changes(rows, there, self._upsert), self._session)
+        place = keyed.PLACE if files and self._may_mark() else keyed.FILE
+        there = keyed.there(self._table(files), wanted, self._upsert, place)
+        changes = materialised(keyed.changes(rows, there, self._upsert, place), self._session)
         counted = self._counted(changes)
         counts, goes = Counter[str](), Counter[str]()
         for one in counted:
@@ -136,11 +137,12 @@ class Upserting(Rewriting):
         self._files = self._files.concat(self._seq(*self._marked(changes, marked)))
         return effect.with_written(written, sum(rows_of(file) - goes[name_of(file)] for file in marked))
 
+    def _may_mark(self) -> bool:
+        """A change feed needs the rows that go, which are read where files are written anew."""
+        return self._says(VECTORS) and not self._says(CHANGE_FEED)
+
     def _marks(self, file: Any, goes: int, changed: int) -> bool:
-        # A change feed would need the rows that go, which is what writing files anew is for.
-        if not self._says(VECTORS) or self._says(CHANGE_FEED):
-            return False
-        return is_marked(int(file.numPhysicalRecords().get()), rows_of(file), goes, changed)
+        return self._may_mark() and is_marked(int(file.numPhysicalRecords().get()), rows_of(file), goes, changed)
 
     def _marked(self, changes: DataFrame, files: Sequence[Any]) -> Iterator[Any]:
         """Write the deletion vectors by which these files lose rows; of each file, how it comes and goes."""
