@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.boundary import exit_code, message
 from floodmark.core.failure import Failure
-from floodmark.errors import worst
+from floodmark.errors import exit_code, message, worst
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Outcome:
 
     @property
     def failure(self) -> Failure | None:
-        return None if self.fault is None else Failure(self.rule, self.exit_code, message(self.fault))
+        return None if self.fault is None else Failure.of(self.rule, self.fault)
 
     def text(self) -> str:
         """The rule's line in the summary."""
