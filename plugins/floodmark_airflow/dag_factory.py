@@ -24,8 +24,8 @@ from floodmark_airflow.about import about, about_group, block, code
 from floodmark_airflow.assets import asset, inlets, outlets
 from floodmark_airflow.failures import on_failure
 from floodmark_airflow.forms import form
-from floodmark_airflow.groups import RUN, GroupOutcomeOperator, GroupRunOperator
-from floodmark_airflow.naming import broken_dag_id, dag_id, group_id
+from floodmark_airflow.groups import GroupOutcomeOperator, GroupRunOperator
+from floodmark_airflow.naming import RUN, broken_dag_id, dag_id, group_id
 from floodmark_airflow.operators import BrokenRuleOperator, RuleRunOperator
 from floodmark_airflow.settings import rules_folder
 

@@ -13,6 +13,7 @@ from floodmark.core.failure import Failure, FailureFile
 from floodmark.core.groups import shared
 from floodmark.errors import Refused, RunFailed
 from floodmark_airflow.assets import outlets
+from floodmark_airflow.naming import RUN
 from floodmark_airflow.steps import Steps
 from floodmark_airflow.submit import SubmitOperator
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from floodmark.core.rules import Rule
 
-RUN = "run"
 Failures = dict[str, Failure]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
+RUN = "run"  # the task that runs rules
+
 
 def dag_id(rule: str) -> str:
     return f"rule.{rule}"

@@ -1,0 +1,167 @@
+"""Many small rules in one Spark application: what a round of a group costs, and one more rule; and parsing their files.
+
+    python -m bench.groups [--rules N] [--rows N]
+
+A round is the very task that Airflow runs, with a real spark-submit: LOOK, one application, CHECK, what is told. Half
+of the rules keep windows, half of them nothing; each has a source and a sink of its own, and so many new rows in each
+round. The cost of one more rule is what all rules take beyond half of them, for each of these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from deltalake import write_deltalake
+
+CHECKOUT = Path(__file__).parents[1]
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+ROUNDS = 3  # the first, which begins the rules' generations, and those that follow
+SCHEDULE = 300.0  # seconds: all rules within one schedule of 5 minutes
+ONE_MORE = 1.0  # seconds
+PARSED = 10.0
+WORK = {
+    "windows": "SELECT window.start AS minute, k, count(*) AS n, max(v) AS most FROM events "
+    "GROUP BY window(at, '1 minute'), k",
+    "rows": "SELECT at, k, v * 2 AS twice FROM events WHERE v > 10",
+}
+PROGRAM = """
+import json, sys, time
+from airflow.dag_processing.dagbag import DagBag
+spent = []
+for file, dags in zip(sys.argv[2:], (int(sys.argv[1]), 0)):
+    begun = time.perf_counter()
+    bag = DagBag(dag_folder=file)
+    spent.append(time.perf_counter() - begun)
+    assert len(bag.dags) == dags and not bag.import_errors, bag.import_errors
+print(json.dumps(spent))
+"""
+
+
+def write_rules(folder: Path, count: int, group: str | None = "small") -> list[str]:
+    names = [f"rule_{number:03}" for number in range(count)]
+    folder.mkdir(parents=True)
+    for number, name in enumerate(names):
+        text = {
+            "rule": name,
+            "streams": {"events": {"delta": f"${{LAKE}}/{name}", "event_time": "at", "lateness": "10 seconds"}},
+            "sql": list(WORK.values())[number % len(WORK)],
+            "sinks": [{"delta": f"${{LAKE}}/{name}_out"}],
+            "schedule": "*/5 * * * *",
+            **({"group": group} if group else {}),
+        }
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(text, sort_keys=False))
+    return names
+
+
+def arrive(table: Path, rows: int, round_: int) -> None:
+    """Ten minutes of events."""
+    first = BEGIN + timedelta(minutes=10 * round_)
+    data = {
+        "at": pa.array([first + timedelta(seconds=600 * row / rows) for row in range(rows)], pa.timestamp("us", "UTC")),
+        "k": [str(row % 20) for row in range(rows)],
+        "v": [float(row % 100) for row in range(rows)],
+    }
+    write_deltalake(str(table), pa.table(data), mode="append")
+
+
+def timed(work: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    work()
+    return time.monotonic() - begun
+
+
+def play(folder: Path, count: int, rows: int) -> list[float]:
+    """Seconds of each round of a group of so many rules, and last of one with nothing new."""
+    names = write_rules(folder / "rules", count)
+    settle(folder)
+    spent = []
+    for number in range(ROUNDS):
+        for name in names:
+            arrive(folder / "lake" / name, rows, number)
+        spent.append(timed(lambda number=number: task(f"round{number}")))  # type: ignore[misc]
+    return [*spent, timed(lambda: task("idle"))]
+
+
+def settle(folder: Path) -> None:
+    """Airflow's environment, which Floodmark's plugin reads when it is asked."""
+    sys.path.insert(0, str(CHECKOUT / "scripts"))
+    import airflow_env
+
+    for name in ("airflow", "rules", "home", "lake"):
+        (folder / name).mkdir(exist_ok=True)
+    places = (folder / part for part in ("airflow", "rules", "home", "lake"))
+    os.environ.update(airflow_env.environment(*places, airflow_env.Ports(), "of this measurement only" * 3))
+
+
+def task(run: str) -> None:
+    """The group's task, as a process of Airflow's would do it: its DAG is built, then it works."""
+    from airflow.sdk.exceptions import AirflowSkipException
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+    from floodmark_airflow.dag_factory import all_dags
+
+    (dag,) = all_dags("group.small")
+    work = dag.tasks[0]
+    ti = SimpleNamespace(try_number=1, max_tries=0)
+    given: Any = {"run_id": run, "ti": ti, "outlet_events": OutletEventAccessors()}
+    work.render_template_fields(given)
+    try:
+        failed = work.execute(given)
+    except AirflowSkipException:
+        assert run == "idle"
+        return
+    assert not failed, failed
+    assert len(work.outlets) == len(work.rules)
+
+
+def parse(folder: Path, count: int) -> dict[str, float]:
+    """Seconds of each DAG file, in a process that has loaded Airflow, as those of the DAG processor have."""
+    write_rules(folder / "rules", count, group=None)
+    settle(folder)
+    names = ("rules.py", "rules_errors.py")
+    command = [sys.executable, "-c", PROGRAM, str(count), *(str(CHECKOUT / "dags" / name) for name in names)]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return dict(zip(names, json.loads(found.stdout.splitlines()[-1]), strict=True))
+
+
+def say(what: str, seconds: float, aim: float | None = None) -> None:
+    short = "" if aim is None else f"  (aim {aim:.0f} s: {'met' if seconds <= aim else 'MISSED'})"
+    print(f"  {what:<52} {seconds:7.2f} s{short}")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rules", type=int, default=100)
+    options.add_argument("--rows", type=int, default=1000)
+    given = options.parse_args()
+    cache = CHECKOUT / ".cache" / "bench"  # no temporary directory: a home in one is refused
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        parsed = parse(Path(folder, "parse"), 2 * given.rules)
+        half, whole = (play(Path(folder, str(n)), n, given.rows) for n in (given.rules // 2, given.rules))
+    print(f"{given.rules} rules in one group, {given.rows} rows each a round")
+    for number, (of_half, of_all) in enumerate(zip(half[:-1], whole[:-1], strict=True)):
+        say(f"round {number + 1}, all rules", of_all, SCHEDULE)
+        say("  half of them", of_half)
+        say("  one rule more", (of_all - of_half) / (given.rules - given.rules // 2), ONE_MORE)
+    say("a round with nothing new", whole[-1])
+    say(f"{2 * given.rules} rule files without a group, parsed", sum(parsed.values()), PARSED)
+    for name, seconds in parsed.items():
+        say(f"  {name}", seconds)
+
+
+if __name__ == "__main__":
+    main()
