@@ -34,10 +34,10 @@ def group(rules: Path, place: Path) -> list[Rule]:
 class Round:
     """One try of the task `run`, and what it left."""
 
-    def __init__(self, rules: list[Rule], tries: int = 1):
+    def __init__(self, rules: list[Rule], tries: int = 1, run: str = "manual__1"):
         self.task, self.outcome = build_group("small", rules).tasks
         self.given: Any = {
-            "run_id": "manual__1",
+            "run_id": run,
             "ti": SimpleNamespace(try_number=tries, max_tries=1),
             "outlet_events": OutletEventAccessors(),
         }

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from floodmark.core.failure import Failure, FailureFile
 from floodmark.core.groups import groups, shared
 from floodmark.core.rules import load_rules
+from floodmark.errors import Refused, RunFailed
 
 ENV = {"LAKE": "/lake"}
 CRON = "*/5 * * * *"
@@ -96,6 +98,17 @@ def test_the_order_of_assets_is_no_disagreement(tmp_path: Path) -> None:
     write(tmp_path, "a", schedule={"assets": ["x", "y"]})
     write(tmp_path, "b", schedule={"assets": ["y", "x"]})
     assert refused(tmp_path) == {}
+
+
+def test_a_failure_that_a_kill_cut_off_counts_as_none(tmp_path: Path) -> None:
+    file = FailureFile(tmp_path / "failures")
+    assert file.read() == {}
+    whole = Failure.of("a", RunFailed("x\nö"))
+    file.add(whole)
+    with file.path.open("a") as half:
+        half.write('{"rule": "b", "exit_')
+    assert file.read() == {"a": whole}
+    assert not whole.hopeless and Failure.of("a", Refused("x")).hopeless
 
 
 def test_a_group_is_called_as_a_rule_is(tmp_path: Path) -> None:

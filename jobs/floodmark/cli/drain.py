@@ -40,12 +40,15 @@ def has_run(root: Path, rule: Rule) -> bool:
 
 def idle(selection: Selection, root: Path, close_until: datetime | None = None) -> Drained | None:
     """The outcomes where no rule has anything to do; None where one has, or has a fault."""
-    outcomes = {rule.rule: Outcome(rule.rule) for rule in selection.rules}
-    for rule in selection.rules:
-        _look(rule, root, outcomes[rule.rule], close_until)
-        _look_back(rule, root, outcomes[rule.rule])
-    found = list(outcomes.values())
-    return Drained(found) if not selection.faults and all(outcome.idle for outcome in found) else None
+    if selection.faults:
+        return None
+    found = [Outcome(rule.rule) for rule in selection.rules]
+    for rule, outcome in zip(selection.rules, found, strict=True):
+        _look(rule, root, outcome, close_until)
+        if not outcome.idle:
+            return None
+        _look_back(rule, root, outcome)
+    return Drained(found)
 
 
 def drain(
