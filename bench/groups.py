@@ -1,4 +1,4 @@
-"""Many small rules in one Spark application: what a round of a group costs, and one more rule; and parsing their files.
+"""Many small rules in one Spark application: what a round of a group costs, and one more rule.
 
     python -m bench.groups [--rules N] [--rows N]
 
@@ -10,9 +10,7 @@ round. The cost of one more rule is what all rules take beyond half of them, for
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,27 +25,16 @@ import yaml
 from deltalake import write_deltalake
 
 CHECKOUT = Path(__file__).parents[1]
+CACHE = CHECKOUT / ".cache"  # a home in a temporary directory is refused
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 ROUNDS = 3  # the first, which begins the rules' generations, and those that follow
 SCHEDULE = 300.0  # seconds: all rules within one schedule of 5 minutes
 ONE_MORE = 1.0  # seconds
-PARSED = 10.0
 WORK = {
     "windows": "SELECT window.start AS minute, k, count(*) AS n, max(v) AS most FROM events "
     "GROUP BY window(at, '1 minute'), k",
     "rows": "SELECT at, k, v * 2 AS twice FROM events WHERE v > 10",
 }
-PROGRAM = """
-import json, sys, time
-from airflow.dag_processing.dagbag import DagBag
-spent = []
-for file, dags in zip(sys.argv[2:], (int(sys.argv[1]), 0)):
-    begun = time.perf_counter()
-    bag = DagBag(dag_folder=file)
-    spent.append(time.perf_counter() - begun)
-    assert len(bag.dags) == dags and not bag.import_errors, bag.import_errors
-print(json.dumps(spent))
-"""
 
 
 def write_rules(folder: Path, count: int, group: str | None = "small") -> list[str]:
@@ -127,16 +114,6 @@ def task(run: str) -> None:
     assert len(work.outlets) == len(work.rules)
 
 
-def parse(folder: Path, count: int) -> dict[str, float]:
-    """Seconds of each DAG file, in a process that has loaded Airflow, as those of the DAG processor have."""
-    write_rules(folder / "rules", count, group=None)
-    settle(folder)
-    names = ("rules.py", "rules_errors.py")
-    command = [sys.executable, "-c", PROGRAM, str(count), *(str(CHECKOUT / "dags" / name) for name in names)]
-    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return dict(zip(names, json.loads(found.stdout.splitlines()[-1]), strict=True))
-
-
 def say(what: str, seconds: float, aim: float | None = None) -> None:
     short = "" if aim is None else f"  (aim {aim:.0f} s: {'met' if seconds <= aim else 'MISSED'})"
     print(f"  {what:<52} {seconds:7.2f} s{short}")
@@ -147,10 +124,7 @@ def main() -> None:
     options.add_argument("--rules", type=int, default=100)
     options.add_argument("--rows", type=int, default=1000)
     given = options.parse_args()
-    cache = CHECKOUT / ".cache" / "bench"  # no temporary directory: a home in one is refused
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
-        parsed = parse(Path(folder, "parse"), 2 * given.rules)
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         half, whole = (play(Path(folder, str(n)), n, given.rows) for n in (given.rules // 2, given.rules))
     print(f"{given.rules} rules in one group, {given.rows} rows each a round")
     for number, (of_half, of_all) in enumerate(zip(half[:-1], whole[:-1], strict=True)):
@@ -158,9 +132,6 @@ def main() -> None:
         say("  half of them", of_half)
         say("  one rule more", (of_all - of_half) / (given.rules - given.rules // 2), ONE_MORE)
     say("a round with nothing new", whole[-1])
-    say(f"{2 * given.rules} rule files without a group, parsed", sum(parsed.values()), PARSED)
-    for name, seconds in parsed.items():
-        say(f"  {name}", seconds)
 
 
 if __name__ == "__main__":

@@ -46,10 +46,11 @@ class GroupRunOperator(SubmitOperator):
         every = [Steps(rule, context, self.log) for rule in self.rules]
         failed = _failures(every, Steps.look)
         due = [one for one in every if one.news and one.news.why is not None]
-        if due:
-            said = self._run(due, context)
-            failed |= {name: said.get(name, short) for name, short in _failures(due, Steps.check).items()}
-        told = [one.rule for one in every if one.tell()]
+        try:
+            said = self._run(due, context) if due else {}
+        finally:
+            told = [one.rule for one in every if one.tell()]
+        failed |= {name: said.get(name, short) for name, short in _failures(due, Steps.check).items()}
         self._retry_what_may_heal(failed, context)
         if not told and not failed:
             raise AirflowSkipException("nothing new for any rule of the group")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
+from support.flow import rows_of
 from test_dags import write
 from test_group_tasks import Round
 
@@ -29,8 +30,7 @@ def group(rules: Path, **of_b: str) -> list[Rule]:
 
 
 def sink(place: Path, name: str) -> list[int]:
-    table = DeltaTable(str(place / "lake" / f"{name}_out")).to_pyarrow_table()
-    return sorted(table.column("n").to_pylist())
+    return sorted(row["n"] for row in rows_of(str(place / "lake" / f"{name}_out")))
 
 
 def test_a_rule_that_fails_for_good_leaves_the_others_alone_and_goes_on_once_it_is_mended(
