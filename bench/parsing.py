@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from bench.groups import CACHE, CHECKOUT, say, settle, write_rules
+from bench.groups import CACHE, CHECKOUT, settle, write_rules
 
 PARSED = 10.0  # seconds, of both files together
 INTERVAL = 30.0  # seconds between two looks at a file
@@ -100,6 +100,11 @@ def main() -> None:
         say(f"  {file}", seconds)
     say("a DAG processor starts, until all DAGs are in its database", first)
     say("an edit, until it is there", seen, INTERVAL + sum(alone))
+
+
+def say(what: str, seconds: float, aim: float | None = None) -> None:
+    judged = "" if aim is None else f"  (aim {aim:.0f} s: {'met' if seconds <= aim else 'MISSED'})"
+    print(f"  {what:<60} {seconds:7.2f} s{judged}")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ BEGIN = datetime(2020, 1, 1, tzinfo=UTC)  # fixed, since a moving date would mak
 SAYING = timedelta(minutes=5)  # limit of a task that only says why something failed
 BACKOFF = 2.0  # how much longer each pause is than the one before: what holds a rule up may take its time to end
 TAG = "floodmark"
+# Of a group; a backfill is of one rule. Airflow takes the names, though its annotation wants an enumeration of its own.
+RUN_TYPES: Any = ("scheduled", "asset_triggered", "manual")
 # Airflow's own words for schedules that no cron expression can say.
 NOT_CRON = ("@once", "@continuous")
 
@@ -130,7 +132,7 @@ def build_group(name: str, rules: Sequence[Rule]) -> DAG:
         start_date=BEGIN,
         catchup=False,
         max_active_runs=1,
-        allowed_run_types=["scheduled", "asset_triggered", "manual"],  # a backfill is of one rule
+        allowed_run_types=RUN_TYPES,
         auto_register=False,
         tags={TAG, group_id(name), *(tag for rule in rules for tag in rule.airflow.tags)},
     ) as dag:

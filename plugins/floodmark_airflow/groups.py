@@ -42,7 +42,8 @@ class GroupRunOperator(SubmitOperator):
         super().__init__(spark=shared(rules), about=f"group {group}", **kwargs)
         self.rules = list(rules)
 
-    def execute(self, context: Context) -> dict[str, str]:
+    def execute(self, context: Context) -> Any:
+        """Gives the reasons of the rules that failed, by name: what each said last."""
         every = [Steps(rule, context, self.log) for rule in self.rules]
         failed = _failures(every, Steps.look)
         due = [one for one in every if one.news and one.news.why is not None]
