@@ -1,6 +1,6 @@
 """Many small rules in one Spark application: what a round of a group costs, and one more rule.
 
-    python -m bench.groups [--rules N] [--rows N]
+    python -m bench.groups [--rules N] [--rows N] [--rounds N]
 
 A round is the very task that Airflow runs, with a real spark-submit: LOOK, one application, CHECK, what is told. Half
 of the rules keep windows, half of them nothing; each has a source and a sink of its own, and so many new rows in each
@@ -30,7 +30,6 @@ from deltalake import write_deltalake
 CHECKOUT = Path(__file__).parents[1]
 CACHE = CHECKOUT / ".cache"  # a home in a temporary directory is refused
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-ROUNDS = 3  # the first, which begins the rules' generations, and those that follow
 SCHEDULE = 300.0  # seconds: all rules within one schedule of 5 minutes
 ONE_MORE = 1.0  # seconds
 WORK = {
@@ -85,12 +84,12 @@ def timed(work: Callable[[], object]) -> Spent:
     return Spent(time.monotonic() - begun, sum(os.times()[:4]) - before)
 
 
-def play(folder: Path, count: int, rows: int) -> list[Spent]:
+def play(folder: Path, count: int, rows: int, rounds: int) -> list[Spent]:
     """What each round of a group of so many rules took, and last one with nothing new."""
     names = write_rules(folder / "rules", count)
     settle(folder)
     spent = []
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for name in names:
             arrive(folder / "lake" / name, rows, number)
         spent.append(timed(partial(task, f"round{number}")))
@@ -138,9 +137,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rules", type=int, default=100)
     options.add_argument("--rows", type=int, default=1000)
+    options.add_argument("--rounds", type=int, default=3, help="the first begins the rules' generations")
     given = options.parse_args()
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        half, whole = (play(Path(folder, str(n)), n, given.rows) for n in (given.rules // 2, given.rules))
+        half, whole = (play(Path(folder, str(n)), n, given.rows, given.rounds) for n in (given.rules // 2, given.rules))
     more = given.rules - given.rules // 2
     print(f"{given.rules} rules in one group, {given.rows} rows each a round, {os.cpu_count()} cores")
     for number, (of_half, of_all) in enumerate(zip(half[:-1], whole[:-1], strict=True)):
