@@ -116,6 +116,16 @@ class TableBroken(Final):
     """A file of a table is missing, or not as it was written."""
 
 
+def exit_code(fault: Exception) -> int:
+    """1, as for anything that a retry may heal, where Floodmark does not know the error."""
+    return fault.exit_code if isinstance(fault, FloodmarkError) else 1
+
+
+def message(fault: Exception) -> str:
+    """What a person is told: Floodmark's own errors speak for themselves, others with their type."""
+    return str(fault) if isinstance(fault, FloodmarkError) else f"{type(fault).__name__}: {fault}"
+
+
 def worst(codes: list[int]) -> int:
     """Exit code of several rules together: 1 if any may heal, else 3, else 2, else 0."""
     return next((code for code in (1, 3, 2) if code in codes), 0)

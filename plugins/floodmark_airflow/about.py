@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.delivery import delivery
 from floodmark.core.durations import format_duration
+from floodmark.core.rules import AssetSchedule
 from floodmark.core.statewords import kept
+from floodmark_airflow.naming import dag_id, group_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from floodmark.core.delivery import SinkDelivery
     from floodmark.core.rules import Rule, Sink, Stream
+
+
+SAFE = (
+    "here: Trigger. It is safe at any time: each row of input has its effect once, and with nothing new the run is"
+    " skipped"
+)
 
 
 def about(rule: Rule) -> str:
@@ -24,11 +32,29 @@ def about(rule: Rule) -> str:
         *_part("Looks up", [f"{code(name)}: {code(one.address)}" for name, one in rule.lookups.items()]),
         *_part("Keeps", [text(sentence) for sentence in kept(rule)]),
         *_part("Writes", [_sink(sink, how) for sink, how in zip(rule.sinks, delivery(rule), strict=True)]),
-        *_part("Run it by hand", _by_hand(rule)),
+        *_part("Runs", _schedule(rule)),
+        *_part("Run it by hand", [SAFE, _command(f"floodmark run {rule.rule}")]),
         *_part("Where to look", _where_to_look(rule)),
         _work(rule),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def about_group(name: str, rules: Sequence[Rule]) -> str:
+    """The same of a group, whose rules have each a DAG of their own that says more."""
+    parts = [
+        "Rules that run together in one Spark application, each with its own epochs, failures and retries. One that "
+        f"fails leaves the others alone; the task {code('outcome')} says why it failed.",
+        *_part("Rules", [_member(rule) for rule in rules]),
+        *_part("Runs", _schedule(rules[0])[:1]),
+        *_part("Run it by hand", [SAFE, _command(f"floodmark run {' '.join(rule.rule for rule in rules)}")]),
+    ]
+    return "\n\n".join(parts)
+
+
+def _member(rule: Rule) -> str:
+    said = text(rule.description.strip().split("\n")[0])
+    return f"{code(dag_id(rule.rule))}: {said}" if said else code(dag_id(rule.rule))
 
 
 def text(written: str) -> str:
@@ -79,12 +105,19 @@ def _sink(sink: Sink, how: SinkDelivery) -> str:
     return f"{sink.kind} {place}: {how.delivery}, rows {rows}"
 
 
-def _by_hand(rule: Rule) -> list[str]:
-    return [
-        "here: Trigger. It is safe at any time: each row of input has its effect once, and with nothing new the run is"
-        " skipped",
-        f"on a machine with the same settings: {code(f'floodmark run {rule.rule}')}",
-    ]
+def _schedule(rule: Rule) -> list[str]:
+    """When it runs by itself, as its file says it."""
+    given = rule.schedule
+    if isinstance(given, AssetSchedule):
+        when = f"when all of these have been updated: {', '.join(map(code, given.assets))}"
+    else:
+        when = "only when it is started by hand" if given is None else f"{code(given)}, in {code(rule.timezone)}"
+    group = [f"with the other rules of its group, by the DAG {code(group_id(rule.group))}"] if rule.group else []
+    return [when, *group]
+
+
+def _command(line: str) -> str:
+    return f"on a machine with the same settings: {code(line)}"
 
 
 def _where_to_look(rule: Rule) -> list[str]:

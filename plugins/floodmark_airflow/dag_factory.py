@@ -1,56 +1,83 @@
-"""From rules to DAGs. A rule is a DAG of one task; a bad rule file takes no other DAG with it, and keeps its own."""
+"""From rules to DAGs. A rule is a DAG of one task; a bad rule file takes no other DAG with it, and keeps its own.
+
+A group is a DAG, too: it is what is scheduled, and those of its rules are for what is done by hand.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable
 from croniter import croniter  # type: ignore[import-untyped]
 
-from floodmark.core.rules import AssetSchedule, Rule, load_rules
+from floodmark.core.groups import groups
+from floodmark.core.rules import AirflowSettings, AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
-from floodmark_airflow.about import about, block, code
+from floodmark_airflow.about import about, about_group, block, code
 from floodmark_airflow.assets import asset, inlets, outlets
 from floodmark_airflow.failures import on_failure
 from floodmark_airflow.forms import form
-from floodmark_airflow.naming import broken_dag_id, dag_id
+from floodmark_airflow.groups import GroupOutcomeOperator, GroupRunOperator
+from floodmark_airflow.naming import RUN, broken_dag_id, dag_id, group_id
 from floodmark_airflow.operators import BrokenRuleOperator, RuleRunOperator
 from floodmark_airflow.settings import rules_folder
 
 log = logging.getLogger(__name__)
 
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)  # fixed, since a moving date would make a new DAG version at every parse
-BROKEN_LIMIT = timedelta(minutes=5)  # of a task that only says why it fails
+SAYING = timedelta(minutes=5)  # limit of a task that only says why something failed
 BACKOFF = 2.0  # how much longer each pause is than the one before: what holds a rule up may take its time to end
 TAG = "floodmark"
+# Of a group; a backfill is of one rule. Airflow takes the names, though its annotation wants an enumeration of its own.
+RUN_TYPES: Any = ("scheduled", "asset_triggered", "manual")
 # Airflow's own words for schedules that no cron expression can say.
 NOT_CRON = ("@once", "@continuous")
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Every rule file: its DAG where it is sound, else the reason (by file name)."""
+    """Every rule file: its DAG where it is sound, else the reason (by file name). Groups have DAGs beside them."""
 
     dags: dict[str, DAG]
     errors: dict[str, str]
 
-
-def load_catalog() -> Catalog:
-    """Read the rules folder and build its DAGs. Never raises for a file; raises Refused where there is no folder."""
-    rules, errors = load_rules(_existing(rules_folder()), os.environ)
-    dags: dict[str, DAG] = {}
-    reasons = {file: str(reason) for file, reason in errors.items()}
-    for name, rule in rules.items():
+    def add(self, make: Callable[[], DAG], rules: Sequence[Rule]) -> None:
+        """The DAG of these rules; whatever is wrong with it, the others stay."""
         try:
-            dags[dag_id(name)] = build(rule)
-        except Exception as fault:  # whatever is wrong with one rule, the others keep their DAGs
-            reasons[f"{name}.yaml"] = f"{type(fault).__name__}: {fault}"
-    return Catalog(dags, reasons)
+            dag = make()
+        except Exception as fault:
+            for rule in rules:
+                self.dags.pop(dag_id(rule.rule), None)
+                self.errors[f"{rule.rule}.yaml"] = f"{type(fault).__name__}: {fault}"
+        else:
+            self.dags[dag.dag_id] = dag
+
+
+def load_catalog(wanted: str | None = None) -> Catalog:
+    """Read the rules folder and build its DAGs. Never raises for a file; raises Refused where there is no folder.
+
+    `wanted`: the id of the only DAG to build. Rules that it is not about are read, and not checked.
+    """
+
+    def needless(rule: Rule) -> bool:
+        return wanted not in (None, dag_id(rule.rule), rule.group and group_id(rule.group))
+
+    rules, errors = load_rules(_existing(rules_folder()), os.environ, needless)
+    found = Catalog({}, {file: str(reason) for file, reason in errors.items()})
+    for rule in rules.values():
+        if wanted in (None, dag_id(rule.rule)):
+            found.add(partial(build, rule), [rule])
+    for name, members in groups(rules.values()).items():
+        if wanted in (None, group_id(name)):
+            found.add(partial(build_group, name, members), members)
+    return found
 
 
 def _existing(folder: Path) -> Path:
@@ -61,7 +88,7 @@ def _existing(folder: Path) -> Path:
 
 def all_dags(wanted: str | None = None) -> list[DAG]:
     """The DAGs of the sound rules, and for every other rule file one that fails with the reason; or one of them."""
-    catalog = load_catalog()
+    catalog = load_catalog(wanted)
     dags = dict(catalog.dags)
     for file, reason in catalog.errors.items():
         log.error("rule file %s refused: %s", file, reason)
@@ -76,29 +103,70 @@ def build(rule: Rule) -> DAG:
         dag_id(rule.rule),
         description=rule.description or None,
         doc_md=about(rule),
-        schedule=_schedule(rule),
+        schedule=None if rule.group else _schedule(rule),
         start_date=BEGIN,
         catchup=False,
         max_active_runs=1,
         params=form(),
         auto_register=False,  # building a DAG must not make it one of the file that does it: rules_errors builds, too
-        tags={TAG, *rule.airflow.tags},
+        tags={TAG, *([group_id(rule.group)] if rule.group else []), *rule.airflow.tags},
     ) as dag:
         RuleRunOperator(
-            task_id="run",
+            task_id=RUN,
             rule=rule,
-            owner=rule.airflow.owner,
-            retries=rule.airflow.retries,
-            retry_delay=timedelta(microseconds=rule.airflow.retry_delay_us),
-            retry_exponential_backoff=BACKOFF,
-            max_retry_delay=timedelta(microseconds=rule.airflow.max_retry_delay_us),
-            execution_timeout=timedelta(microseconds=rule.airflow.timeout_us),
             on_failure_callback=on_failure(),
-            max_active_tis_per_dag=1,  # max_active_runs alone lets a backfill run beside
             inlets=inlets(rule),
             outlets=outlets(rule),
+            **_tried([rule.airflow]),
         )
     return dag
+
+
+def build_group(name: str, rules: Sequence[Rule]) -> DAG:
+    """The DAG of a group, whose rules agree on the schedule. Raises as `build` does."""
+    with DAG(
+        group_id(name),
+        description=f"{len(rules)} rules in one Spark application",
+        doc_md=about_group(name, rules),
+        schedule=_schedule(rules[0]),
+        start_date=BEGIN,
+        catchup=False,
+        max_active_runs=1,
+        allowed_run_types=RUN_TYPES,
+        auto_register=False,
+        tags={TAG, group_id(name), *(tag for rule in rules for tag in rule.airflow.tags)},
+    ) as dag:
+        run = GroupRunOperator(
+            task_id=RUN,
+            group=name,
+            rules=rules,
+            inlets=list(dict.fromkeys(asset for rule in rules for asset in inlets(rule))),
+            outlets=[asset for rule in rules for asset in outlets(rule)],
+            **_tried([rule.airflow for rule in rules]),
+        )
+        run >> GroupOutcomeOperator(
+            task_id="outcome",
+            trigger_rule="none_skipped",  # also after a failure
+            owner=run.owner,
+            retries=0,
+            execution_timeout=SAYING,
+            on_failure_callback=on_failure(),
+            max_active_tis_per_dag=1,
+        )
+    return dag
+
+
+def _tried(all_settings: Sequence[AirflowSettings]) -> dict[str, Any]:
+    """How the task of these rules is tried: as often and for as long as the one of them that wants it most."""
+    return {
+        "owner": ", ".join(sorted({one.owner for one in all_settings})),
+        "retries": max(one.retries for one in all_settings),
+        "retry_delay": timedelta(microseconds=max(one.retry_delay_us for one in all_settings)),
+        "retry_exponential_backoff": BACKOFF,
+        "max_retry_delay": timedelta(microseconds=max(one.max_retry_delay_us for one in all_settings)),
+        "execution_timeout": timedelta(microseconds=max(one.timeout_us for one in all_settings)),
+        "max_active_tis_per_dag": 1,  # max_active_runs alone lets a backfill run beside
+    }
 
 
 def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
@@ -115,11 +183,11 @@ def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
         tags={TAG, "broken"},
     ) as dag:
         BrokenRuleOperator(
-            task_id="run",
+            task_id=RUN,
             file=file,
             reason=reason,
             retries=0,
-            execution_timeout=BROKEN_LIMIT,
+            execution_timeout=SAYING,
             on_failure_callback=on_failure(),
             max_active_tis_per_dag=1,
         )

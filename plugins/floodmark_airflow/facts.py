@@ -62,8 +62,7 @@ def connection() -> dict[str, Any]:
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
-    from floodmark_airflow.operators import CONNECTION
-    from floodmark_airflow.submit import RuleSubmitHook
+    from floodmark_airflow.submit import CONNECTION, RuleSubmitHook
 
     try:
         BaseHook.get_connection(CONNECTION)

@@ -1,4 +1,4 @@
-"""The names of rules' DAGs."""
+"""The names of the DAGs of rules and groups."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
+RUN = "run"  # the task that runs rules
+
 
 def dag_id(rule: str) -> str:
     return f"rule.{rule}"
+
+
+def group_id(group: str) -> str:
+    return f"group.{group}"
 
 
 def broken_dag_id(file: str, taken: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""The spark-submit of a rule: what it is started with, what its exit code means, and how it is ended."""
+"""The spark-submit of rules: what it is started with, what its exit code means, and how it is ended."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from floodmark.core import sparkconf
 from floodmark.errors import Final, Refused
 from floodmark_airflow import settings
 from floodmark_airflow.processes import kill_tree
+from floodmark_airflow.steps import run_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
 
     from floodmark.core.rules import SparkSettings
 
+CONNECTION = "spark_default"
 HOPELESS = {Refused.exit_code: "refused", Final.exit_code: "failed for good"}
 # spark-submit has options of its own for these two.
 BY_OPTION = ("spark.jars", "spark.driver.memory")
@@ -49,6 +54,56 @@ class RuleSubmitHook(SparkSubmitHook):
         if self._submit_sp is not None and self._submit_sp.poll() is None:
             self.log.info("killed the run's processes %s", kill_tree(self._submit_sp.pid))
         super().on_kill()
+
+
+class SubmitOperator(SparkSubmitOperator):
+    """Base of what starts a Spark application for rules; `about`: what is to stand in its name.
+
+    Nothing that a rule file says is a template: Jinja there would read Airflow's connections and variables.
+    """
+
+    template_fields = ("application_args",)
+
+    def __init__(self, *, spark: SparkSettings, about: str, **kwargs: Any):
+        super().__init__(
+            conn_id=CONNECTION,
+            application=str(settings.APPLICATION),
+            application_args=_arguments(),
+            name=f"floodmark {about}",
+            **spark_options(spark),
+            durable=False,  # the ledger remembers; Airflow's own memory would call a cleared task done
+            **kwargs,
+        )
+        self.spark = spark
+
+    def submit(self, context: Context, words: Sequence[str], backlog: int | None = None) -> None:
+        """Run it to its end; `words`: what stands first in its command line; `backlog`: bytes of input that wait."""
+        self.application_args = [*words, *(self.application_args or [])]
+        self.conf = spark_options(self.spark, backlog)["conf"]
+        super().execute(context)
+
+    def on_kill(self) -> None:
+        if self._hook is not None:  # asking for one here would look up the connection while being killed
+            super().on_kill()
+
+    def _get_hook(self) -> RuleSubmitHook:
+        return RuleSubmitHook(
+            env_vars=environment(),
+            conf=self.conf,
+            conn_id=self._conn_id,
+            jars=self.jars,
+            driver_memory=self._driver_memory,
+            name=self.name,
+            application_args=self.application_args,
+        )
+
+
+def _arguments() -> list[str]:
+    return [
+        *("--rules", str(settings.rules_folder())),
+        *("--home", str(settings.home_folder())),
+        *("--run-id", run_name("{{ run_id }}", "{{ ti.try_number }}")),
+    ]
 
 
 def spark_options(spark: SparkSettings, backlog: int | None = None) -> dict[str, Any]:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 PREFIX = "floodmark"
 
 
-def done_since(rule: Rule, home: Path, seq: int) -> tuple[Head | None, list[Ended]]:
-    """The rule's head, and the epochs that ended after row `seq` of its ledger. Raises FloodmarkError."""
+def done_since(rule: Rule, home: Path, seq: int | None) -> tuple[Head | None, list[Ended]]:
+    """The rule's head, and the epochs that ended after row `seq` of its ledger (None: none). Raises FloodmarkError."""
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
     ledger = LedgerReader.load(Home(home, rule.rule).ledger)
-    if ledger is None or ledger.head is None or ledger.head.seq <= seq:
+    if ledger is None or ledger.head is None or seq is None or ledger.head.seq <= seq:
         return (ledger.head if ledger else None), []
     return ledger.head, ended(ledger.newest(ledger.head.seq - seq))
 

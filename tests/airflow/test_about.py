@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from test_dags import write
 
 from floodmark.core.rules import load_rule
-from floodmark_airflow.about import about, block, code, text
+from floodmark_airflow.about import about, about_group, block, code, text
 
 OWN = {"p", "h3", "ul", "li", "code", "pre", "br"}
 EVIL = """<script>alert(1)</script> [click](javascript:alert(1)) ![x](http://x/y.png) `tick` **b**
@@ -62,6 +62,22 @@ def test_it_says_what_one_wants_to_know(rules: Path, place: Path) -> None:
         sql,
     ):
         assert said in found
+
+
+def test_it_says_when_the_rule_runs(rules: Path) -> None:
+    assert "only when it is started by hand" in page(rules).words
+    assert "*/5 * * * *, in Europe/Berlin" in page(rules, schedule="*/5 * * * *", timezone="Europe/Berlin").words
+    assert "updated: file:///lake/x" in page(rules, schedule={"assets": ["file:///lake/x"]}).words
+    found = page(rules, schedule="@hourly", group="small").words
+    assert "@hourly, in UTC" in found and "by the DAG group.small" in found
+
+
+def test_that_of_a_group_names_its_rules_and_how_to_run_them(rules: Path) -> None:
+    members = [load_rule(write(rules, name, group="small", description=EVIL), os.environ) for name in ("one", "two")]
+    found = Page(about_group("small", members))
+    assert found.elements <= OWN and found.attributes == []
+    for said in ("rule.one: <script>alert(1)</script>", "floodmark run one two", "only when it is started by hand"):
+        assert said in found.words
 
 
 def test_what_a_rule_says_stays_text(rules: Path) -> None:

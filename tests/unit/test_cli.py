@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.stopping import Stopping
+from floodmark.core.failure import FailureFile
 from floodmark.core.records import Counts, Lost
 from floodmark.errors import RunFailed
 from floodmark.views.formats import iso
@@ -182,6 +183,17 @@ def test_a_missing_table_is_told_before_spark_and_leaves_other_rules_alone(flow:
     found = facts(flow, "run", "--all", code=1)["rules"]
     assert found["counted"]["result"] == "idle"
     assert found["other"]["error"]["type"] == "NotThereYet"
+
+
+def test_failures_that_are_known_before_spark_are_told_to_the_file(flow: Flow) -> None:
+    flow.write_rule()
+    (flow.root / "rules" / "bad.yaml").write_text("rule: bad\n")
+    file = FailureFile(flow.root / "failures")
+    call(flow, "run", "counted", "bad", "--failures", str(file.path), code=1)
+    found = file.read()
+    assert {name: failure.exit_code for name, failure in found.items()} == {"counted": 1, "bad": 2}
+    assert "no Delta table" in found["counted"].message
+    assert [failure.hopeless for failure in found.values()] == [True, False]
 
 
 def test_plan_says_delivery_settings_and_the_next_run(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,7 @@ def with_line(text: str, old: str, new: str) -> str:
         ),
         ("rule: delays", "rule: delays\nprocess: a:B", "1: expected either `sql: ...` or `process: module:Class`"),
         ("rule: delays", "rule: delays\nkey: [a]", "1: expected `key` only beside `process`, found it beside `sql`"),
-        ("rule: delays", "rule: delays\ngroup: a", "group: needs state that is not there yet"),
+        ("rule: delays", "rule: delays\nexpect: a", "expect: needs state that is not there yet"),
         ("rule: delays", "rule: delays\nclose_idle_after: -1 hour", "2: close_idle_after: expected a duration"),
         ("    delta: ${LAKE}/flights", "    kafka: x", "4: streams.flights.kafka: unknown key 'kafka': kinds: delta"),
         ("  - delta:", "  - parquet:", "12: sinks[0].parquet: unknown key 'parquet': kinds: delta, console"),
@@ -446,9 +446,9 @@ def test_every_problem_is_listed_in_the_order_of_the_file(refused: Any) -> None:
 
 
 def test_only_one_problem_for_one_mistake(refused: Any) -> None:
-    text = with_line(GOOD, "sql: |\n", "group: a\nx: |\n")
-    assert [problem for problem in refused(text) if "group" in problem.split("one of")[0]] == [
-        "delays.yaml:7: group: group: needs state that is not there yet"
+    text = with_line(GOOD, "sql: |\n", "expect: a\nx: |\n")
+    assert [problem for problem in refused(text) if "expect:" in problem] == [
+        "delays.yaml:7: expect: expect: needs state that is not there yet"
     ]
 
 

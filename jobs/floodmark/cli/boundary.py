@@ -10,17 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from floodmark.cli import output
-from floodmark.errors import FloodmarkError
-
-
-def exit_code(fault: Exception) -> int:
-    """1, as for anything that a retry may heal, where Floodmark does not know the error."""
-    return fault.exit_code if isinstance(fault, FloodmarkError) else 1
-
-
-def message(fault: Exception) -> str:
-    """What a person is told: Floodmark's own errors speak for themselves, others with their type."""
-    return str(fault) if isinstance(fault, FloodmarkError) else f"{type(fault).__name__}: {fault}"
+from floodmark.errors import exit_code, message
 
 
 class Commands(TyperGroup):

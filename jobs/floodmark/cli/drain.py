@@ -5,108 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from floodmark.cli.boundary import exit_code, message
+from floodmark.cli.outcome import Drained, Outcome
 from floodmark.cli.selection import Selection
 from floodmark.cli.stopping import STOPPED, Stopping
 from floodmark.connectors.news import News, look
 from floodmark.connectors.preflight import check_without_jvm
+from floodmark.core.failure import FailureFile
 from floodmark.core.rules import Rule
 from floodmark.core.zones import zoned
-from floodmark.errors import Busy, FloodmarkError, Refused, RunFailed, worst
+from floodmark.errors import Busy, FloodmarkError, Refused, RunFailed
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from floodmark.cli.working import Working
-    from floodmark.core.records import Head
     from floodmark.spark.epoch import EpochReport
     from floodmark.spark.run import RunReport
-    from floodmark.views.openwindows import OpenWindows
 
 MOST_AT_A_TIME = 4  # a small epoch is bound by Delta's commits, not by cores; more rules only share the driver's memory
-
-
-@dataclass
-class Outcome:
-    """What a run did for one rule."""
-
-    rule: str
-    idle: bool = False
-    epochs: list[EpochReport] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
-    head: Head | None = None
-    windows: OpenWindows | None = None
-    zoned: bool = True
-    seconds: float = 0.0
-    fault: Exception | None = None
-
-    @property
-    def exit_code(self) -> int:
-        return 0 if self.fault is None else exit_code(self.fault)
-
-    def text(self) -> str:
-        """The rule's line in the summary."""
-        if self.fault is not None:
-            said = message(self.fault)
-            done = f" ({self._done()} before that)" if self.epochs or self.lost else ""
-            return f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
-        epoch = self.head.epoch if self.head else 0
-        if self.idle:
-            return f"{self.rule}: nothing new since epoch {epoch}"
-        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}"
-
-    def _done(self) -> str:
-        out = sum(epoch.output for epoch in self.epochs)
-        read = sum(epoch.read for epoch in self.epochs)
-        lost = f", {_epochs(len(self.lost))} lost (qos 0): {', '.join(map(str, self.lost))}" if self.lost else ""
-        return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{lost}"
-
-    def _windows(self) -> str:
-        return f"\n  {self.windows.text()}" if self.windows else ""
-
-    def facts(self) -> dict[str, Any]:
-        """For --json."""
-        return {
-            "result": "failed" if self.fault else "idle" if self.idle else "done",
-            "exit_code": self.exit_code,
-            "epoch": self.head.epoch if self.head else None,
-            "generation": self.head.generation if self.head else None,
-            "watermark": iso(self.head.watermark, self.zoned) if self.head else None,
-            "epochs": [self._epoch(epoch) for epoch in self.epochs],
-            "lost": self.lost,
-            "open_windows": self.windows.facts() if self.windows else None,
-            "seconds": round(self.seconds, 3),
-            "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,
-        }
-
-    def _epoch(self, epoch: EpochReport) -> dict[str, Any]:
-        found = {key: value for key, value in vars(epoch).items() if key != "rule"}
-        return {**found, "watermark": iso(epoch.watermark, self.zoned), "seconds": round(epoch.seconds, 3)}
-
-
-@dataclass
-class Drained:
-    """All outcomes, in the order asked for; `signal`: the one that ended the run early, if any."""
-
-    outcomes: list[Outcome]
-    signal: int | None = None
-
-    @property
-    def exit_code(self) -> int:
-        return worst([outcome.exit_code for outcome in self.outcomes]) if self.signal is None else 128 + self.signal
-
-
-def _epochs(count: int) -> str:
-    return "1 epoch" if count == 1 else f"{count} epochs"
 
 
 def has_run(root: Path, rule: Rule) -> bool:
@@ -117,12 +40,15 @@ def has_run(root: Path, rule: Rule) -> bool:
 
 def idle(selection: Selection, root: Path, close_until: datetime | None = None) -> Drained | None:
     """The outcomes where no rule has anything to do; None where one has, or has a fault."""
-    outcomes = {rule.rule: Outcome(rule.rule) for rule in selection.rules}
-    for rule in selection.rules:
-        _look(rule, root, outcomes[rule.rule], close_until)
-        _look_back(rule, root, outcomes[rule.rule])
-    found = list(outcomes.values())
-    return Drained(found) if not selection.faults and all(outcome.idle for outcome in found) else None
+    if selection.faults:
+        return None
+    found = [Outcome(rule.rule) for rule in selection.rules]
+    for rule, outcome in zip(selection.rules, found, strict=True):
+        _look(rule, root, outcome, close_until)
+        if not outcome.idle:
+            return None
+        _look_back(rule, root, outcome)
+    return Drained(found)
 
 
 def drain(
@@ -133,8 +59,12 @@ def drain(
     parallel: int | None,
     quiet: bool,
     close_until: datetime | None = None,
+    failures: Path | None = None,
 ) -> Drained:
-    """Run the selected rules. `quiet`: keep standard output for a document. `close_until`: see `RuleRun`."""
+    """Run the selected rules. `quiet`: keep standard output for a document. `close_until`: see `RuleRun`.
+
+    `failures`: a file that gets a line for each rule that fails, as soon as it does: a kill takes none of them along.
+    """
     from floodmark.cli.working import working
 
     outcomes = {name: Outcome(name, fault=fault) for name, fault in selection.faults.items()}
@@ -142,15 +72,30 @@ def drain(
     news = {rule.rule: _look(rule, root, outcomes[rule.rule], close_until) for rule in selection.rules}
     reasons = {name: found.why for name, found in news.items() if found and found.why is not None}
     due = [rule for rule in selection.rules if rule.rule in reasons]
+    note = _noting(failures)
+    for outcome in outcomes.values():
+        note(outcome)
     stopped = None
     if due:
         with working(_zones(due, root), quiet) as progress:
             progress.starting_spark(reasons)
             backlog = sum(found.backlog for found in news.values() if found)
-            stopped = _Application(root, run, outcomes, progress, close_until).work(due, master, parallel, backlog)
+            application = _Application(root, run, outcomes, progress, note, close_until)
+            stopped = application.work(due, master, parallel, backlog)
     for rule in selection.rules:
         _look_back(rule, root, outcomes[rule.rule])
     return Drained(list(outcomes.values()), stopped)
+
+
+def _noting(path: Path | None) -> Callable[[Outcome], None]:
+    """What writes a failed outcome into the file of failures, if there is to be one."""
+    file = FailureFile(path) if path else None
+
+    def note(outcome: Outcome) -> None:
+        if file is not None and outcome.failure is not None:
+            file.add(outcome.failure)
+
+    return note
 
 
 def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None) -> News | None:
@@ -212,10 +157,11 @@ class _Application:
         run: str,
         outcomes: dict[str, Outcome],
         progress: Working,
+        note: Callable[[Outcome], None],
         close_until: datetime | None,
     ):
         self._root, self._run, self._outcomes, self._progress = root, run, outcomes, progress
-        self._close_until = close_until
+        self._note, self._close_until = note, close_until
 
     def work(self, rules: list[Rule], master: str, parallel: int | None, backlog: int) -> int | None:
         """Run the rules; the signal that ended this early, if any."""
@@ -260,6 +206,7 @@ class _Application:
             outcome.lost = report.lost
         except Exception as fault:
             outcome.fault = fault
+            self._note(outcome)
         finally:
             outcome.seconds = time.monotonic() - begun
             self._progress.ended(rule.rule)

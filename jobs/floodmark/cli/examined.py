@@ -18,14 +18,13 @@ from pathlib import Path
 from uuid import uuid4
 
 from floodmark.cli import options
-from floodmark.cli.boundary import message
 from floodmark.core import sparkconf
 from floodmark.core.addresses import location
 from floodmark.core.health import airflow, machine, places, settings
 from floodmark.core.health.checks import Check, failed, ok
 from floodmark.core.health.places import Holder
 from floodmark.core.rules import Rule, load_rules
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, message
 from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader

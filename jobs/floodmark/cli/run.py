@@ -14,7 +14,7 @@ from floodmark.cli import options, output
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    from floodmark.cli.drain import Outcome
+    from floodmark.cli.outcome import Outcome
     from floodmark.cli.selection import Selection
     from floodmark.core.rules import Checked
 
@@ -42,6 +42,10 @@ def run(
             parser=moment,
         ),
     ] = None,
+    failures: Annotated[
+        Path | None,
+        typer.Option(help="Append a line of JSON for each rule that fails, as soon as it does.", metavar="FILE"),
+    ] = None,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,
@@ -63,7 +67,7 @@ def run(
     )
     if drained is None:
         selection = _selection(rules, names or [], everything, tag)
-        drained = drain.drain(selection, root, master, name, parallel, as_json, close_until)
+        drained = drain.drain(selection, root, master, name, parallel, as_json, close_until, failures)
     if as_json:
         found = {outcome.rule: outcome.facts() for outcome in drained.outcomes}
         output.document({"run": name, "exit_code": drained.exit_code, "rules": found})

@@ -45,7 +45,7 @@ def status(
 
 
 def list_rules(rules: options.RulesDir = options.RULES, as_json: options.AsJson = False) -> None:
-    """The rules of the folder: schedule, qos and sinks.
+    """The rules of the folder: group, schedule, qos and sinks.
 
     Example: `floodmark list`
     """
@@ -55,7 +55,7 @@ def list_rules(rules: options.RulesDir = options.RULES, as_json: options.AsJson 
     found = [_listed(known, name) for name in known.names()]
     if as_json:
         return output.document({"folder": str(known.folder), "rules": found})
-    columns = ("rule", "schedule", "qos", "sinks", "description")
+    columns = ("rule", "group", "schedule", "qos", "sinks", "description")
     output.table(columns, [[_shown(entry, column) for column in columns] for entry in found])
     return None
 
@@ -67,6 +67,7 @@ def _listed(known: Rules, name: str) -> dict[str, Any]:
     return {
         "rule": name,
         "description": rule.description,
+        "group": rule.group,
         "schedule": _schedule(rule),
         "qos": rule.qos,
         "sinks": [sink.address or sink.kind for sink in rule.sinks],

@@ -12,9 +12,9 @@ from floodmark.errors import RuleChanged
 def check_edit(old: Rule, new: Rule) -> None:
     """Raise RuleChanged, naming each field, where `new` does not fit the progress made with `old`.
 
-    Sinks may be added; schedule, description, epoch, late, on_error, Airflow and Spark settings and stateless SQL may
-    change (that its columns stay the same is checked where types are known). So may the text of a class, and its state
-    where every stored value still fits: states and columns added or dropped, types made wider.
+    Sinks may be added; schedule, group, description, epoch, late, on_error, Airflow and Spark settings and stateless
+    SQL may change (that its columns stay the same is checked where types are known). So may the text of a class, and
+    its state where every stored value still fits: states and columns added or dropped, types made wider.
     """
     broken = [what for what, changed in _forbidden(old, new) if changed]
     if broken:

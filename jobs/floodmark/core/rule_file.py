@@ -37,7 +37,7 @@ SOURCE_KINDS = ("delta",)
 SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
-LATER_RULE_KEYS = ("group", "expect")
+LATER_RULE_KEYS = ("expect",)
 LATER_STREAM_KEYS = ("expect", "close_idle_after")
 LATER_SINK_KEYS = ("partition_by", "cluster_by", "columns", "where", "mode")
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
@@ -513,6 +513,15 @@ class WrittenRule(Written):
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
     schedule: Annotated[str | WrittenAssets, BeforeValidator(_schedule)] | None = None
+    group: (
+        Annotated[
+            str,
+            AfterValidator(_rule_name),
+            BeforeValidator(_text),
+            Field(pattern=_RULE_NAME, description="rules of one group run together, in one Spark application"),
+        ]
+        | None
+    ) = None
     timezone: Annotated[str, AfterValidator(_timezone), BeforeValidator(_text)] = "UTC"
     spark: WrittenSpark = WrittenSpark()
     airflow: WrittenAirflow = WrittenAirflow()
@@ -550,6 +559,7 @@ class WrittenRule(Written):
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),
             schedule=AssetSchedule(assets=tuple(s.assets)) if isinstance(s := self.schedule, WrittenAssets) else s,
+            group=self.group,
             timezone=self.timezone,
             spark=SparkSettings(**self.spark.model_dump()),
             airflow=AirflowSettings(

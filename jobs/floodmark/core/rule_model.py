@@ -181,6 +181,7 @@ class Rule(Model):
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]
     schedule: str | AssetSchedule | None = None
+    group: str | None = None
     timezone: str = "UTC"
     spark: SparkSettings = SparkSettings()
     airflow: AirflowSettings = AirflowSettings()

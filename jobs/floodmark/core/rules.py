@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from floodmark.core import rule_file
 from floodmark.core.addresses import identity
 from floodmark.core.files import read_plain
+from floodmark.core.groups import disagreeing
 from floodmark.core.rule_checks import check
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rule_model import (
@@ -139,13 +140,15 @@ def schema_text() -> str:
 
 
 def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
-    """The files whose rules cannot stand side by side: one name, or one sink, in two of them."""
+    """The files whose rules cannot stand side by side: one name or one sink in two of them, or a group at odds."""
     claims: dict[tuple[str, str], list[Path]] = {}
     for path, rule in found.items():
         sinks = {("sink", identity(sink.address)) for sink in rule.sinks if sink.address}
         for claim in {("rule", rule.rule), *sinks}:
             claims.setdefault(claim, []).append(path)
-    faults: dict[Path, FloodmarkError] = {}
+    faults: dict[Path, FloodmarkError] = {
+        path: RuleInvalid(f"{path}: {problem}") for path, problem in disagreeing(found).items()
+    }
     for (kind, what), paths in claims.items():
         for path, other in ((path, other) for path in paths for other in paths if path != other):
             faults[path] = RuleInvalid(f"{path}: {_clash(kind, what, other, found[other])}")

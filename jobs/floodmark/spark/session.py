@@ -7,6 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from floodmark.core.groups import shared
 from floodmark.core.rules import Rule
 from floodmark.core.sparkconf import application_conf
 from floodmark.errors import RunFailed
@@ -15,24 +16,18 @@ TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.wri
 
 
 def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> SparkSession:
-    """The application's session. Rules that share it get the most generous of their static settings.
+    """The application's session, with what its rules share.
 
     `backlog`: bytes of input that wait for them all; None: not known.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    memory = max((rule.spark.driver_memory for rule in rules), key=_bytes, default="1g")
-    partitions = max((rule.spark.shuffle_partitions for rule in rules), default=4)
-    conf = {key: value for rule in rules for key, value in rule.spark.conf.items()}
+    spark = shared(rules)
     builder = SparkSession.builder.master(master).appName("floodmark")
-    for key, value in application_conf(memory, partitions, conf, backlog).items():
+    for key, value in application_conf(spark.driver_memory, spark.shuffle_partitions, spark.conf, backlog).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-def _bytes(text: str) -> int:
-    return int(text[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[text[-1].lower()]
 
 
 def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> SparkSession:

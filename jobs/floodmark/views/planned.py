@@ -176,6 +176,7 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
         yield f"sinks.{i}.qos", sink.qos
     yield from ((f"epoch.{key}", value) for key, value in rule.epoch.model_dump().items())
     yield "schedule", rule.schedule if rule.schedule is None or isinstance(rule.schedule, str) else rule.schedule.assets
+    yield "group", rule.group
     yield "timezone", rule.timezone
     yield "spark.driver_memory", rule.spark.driver_memory
     yield "spark.shuffle_partitions", rule.spark.shuffle_partitions

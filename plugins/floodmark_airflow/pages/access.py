@@ -9,17 +9,31 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
+from airflow.models.xcom import XCOM_RETURN_KEY, XComModel
 from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request
 from sqlalchemy import func, select
 
-__all__ = ["CODE", "LOGS", "RUN", "SIGNED_IN", "DagFacts", "GetUserDep", "allowed_dags", "facts_of", "may", "of_dag"]
+__all__ = [
+    "CODE",
+    "LOGS",
+    "RUN",
+    "SIGNED_IN",
+    "DagFacts",
+    "GetUserDep",
+    "allowed_dags",
+    "facts_of",
+    "may",
+    "of_dag",
+    "returned",
+]
 
 SIGNED_IN = Depends(requires_access_view(AccessView.PLUGINS))  # for the whole application
 RUN = DagAccessEntity.RUN  # epochs and their numbers
@@ -54,19 +68,34 @@ def allowed_dags(user: GetUserDep) -> set[str]:
 
 @dataclass(frozen=True)
 class DagFacts:
-    """What Airflow says of a DAG: whether it is paused, and how its newest run is doing since when."""
+    """What Airflow says of a DAG: whether it is paused, and how its newest run is doing since when.
+
+    `run`: that run's number; those of later runs, of whichever DAG, are higher.
+    """
 
     paused: bool = False
     state: str | None = None
     since: datetime | None = None
+    run: int = 0
 
 
 def facts_of(dag_ids: Collection[str]) -> dict[str, DagFacts]:
     """Of those that Airflow knows. A rule that refuses to run leaves no trace in its ledger, only here."""
     paused = select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids))
     newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
-    runs = select(DagRun.dag_id, DagRun.state, DagRun.start_date, DagRun.end_date).where(DagRun.id.in_(newest))
+    runs = select(DagRun.dag_id, DagRun.state, DagRun.start_date, DagRun.end_date, DagRun.id).where(
+        DagRun.id.in_(newest)
+    )
     with create_session() as session:
-        states = {row.dag_id: (str(row.state), row.end_date or row.start_date) for row in session.execute(runs)}
+        states = {row.dag_id: (str(row.state), row.end_date or row.start_date, row.id) for row in session.execute(runs)}
         known = {row.dag_id: bool(row.is_paused) for row in session.execute(paused)}
-    return {dag_id: DagFacts(known[dag_id], *states.get(dag_id, (None, None))) for dag_id in known}
+    return {dag_id: DagFacts(known[dag_id], *states.get(dag_id, (None, None, 0))) for dag_id in known}
+
+
+def returned(task_id: str, runs: Collection[int]) -> dict[str, Any]:
+    """By DAG, what a task gave in the run of this number; nothing for one that gave none."""
+    given = select(XComModel.dag_id, XComModel.value).where(
+        XComModel.dag_run_id.in_(runs), XComModel.task_id == task_id, XComModel.key == XCOM_RETURN_KEY
+    )
+    with create_session() as session:
+        return {row.dag_id: XComModel.deserialize_value(row) for row in session.execute(given)}

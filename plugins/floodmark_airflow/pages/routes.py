@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
+from floodmark.core.groups import groups
 from floodmark.core.rules import Rule
 from floodmark.errors import FloodmarkError, Refused
 from floodmark.ledger import tables
@@ -17,7 +18,8 @@ from floodmark.ledger.home import Home
 from floodmark.views.history import History, sums
 from floodmark.views.rulefiles import Catalog
 from floodmark.views.standing import behind
-from floodmark_airflow.pages import access, charts
+from floodmark_airflow import naming
+from floodmark_airflow.pages import access, charts, runs
 from floodmark_airflow.pages.access import CODE, LOGS, RUN, DagFacts, GetUserDep
 from floodmark_airflow.pages.assets import page, static_files
 from floodmark_airflow.pages.condition import Condition, condition
@@ -113,13 +115,22 @@ class Pages:
         of = _freshness(line["got"] for line in lines)
         if catalog is None:
             of["missing"] = True
-        return HTMLResponse(page("rules.html", root="", lines=lines, broken=bad, fault=fault, **of))
+        return HTMLResponse(page("rules.html", root="", group=None, lines=lines, broken=bad, fault=fault, **of))
+
+    def _group(self, user: GetUserDep, members: list[Rule], until: float) -> HTMLResponse:
+        """The same of a group."""
+        allowed = access.allowed_dags(user)
+        lines = self._lines({dag: rule for rule in members if (dag := naming.dag_id(rule.rule)) in allowed}, until)
+        of = _freshness(line["got"] for line in lines)
+        return HTMLResponse(
+            page("rules.html", root="../", group=members[0].group, lines=lines, broken=[], fault=None, **of)
+        )
 
     def _lines(self, rules: dict[str, Rule], until: float) -> list[dict[str, Any]]:
         """One for each rule; those that need a look come first."""
-        dags = access.facts_of(rules)
+        dags = runs.facts_of(rules)
         lines = [
-            {"dag": dag, "rule": rule, "got": got, **self._seen(rule, got, dags.get(dag, DagFacts()))}
+            {"dag": dag, "rule": rule, "got": got, **self._seen(rule, got, dags[dag])}
             for (dag, rule), got in zip(rules.items(), self._facts.glances(rules.values(), until), strict=True)
         ]
         return sorted(lines, key=lambda line: (line["condition"].rank, line["dag"]))
@@ -133,11 +144,12 @@ class Pages:
         """One rule in depth."""
         until = patience()
         rule = self._known(dag_id, until)
+        if isinstance(rule, list):
+            return self._group(user, rule, until)
         if isinstance(rule, tuple):
             return HTMLResponse(page("broken.html", root="../", file=rule[0], reason=rule[1], **_freshness(())))
         got, history, waits, plan = self._facts.depth(rule, until)
-        dag = access.facts_of([dag_id]).get(dag_id, DagFacts())
-        line = self._seen(rule, got, dag)
+        line = self._seen(rule, got, runs.facts_of({dag_id: rule})[dag_id])
         seen = line["seen"]
         audited, fresh = self._facts.audited(rule, begin=False)
         return HTMLResponse(
@@ -204,10 +216,12 @@ class Pages:
         found = self._known(dag_id, patience())
         if isinstance(found, tuple):
             raise HTTPException(404, f"{found[0]} cannot be used.")
+        if isinstance(found, list):
+            raise HTTPException(404, "This is a group; each of its rules has a page of its own.")
         return found
 
-    def _known(self, dag_id: str, until: float) -> Rule | tuple[str, str]:
-        """The rule of a DAG, or file and reason where that cannot be used. 404 where it is no rule's DAG."""
+    def _known(self, dag_id: str, until: float) -> Rule | list[Rule] | tuple[str, str]:
+        """The rule of a DAG, or those of a group's, or file and reason where that cannot be used. 404 for others."""
         try:
             catalog = self._facts.catalog(until)
         except Refused as refusal:
@@ -215,7 +229,8 @@ class Pages:
         if catalog is None:
             raise HTTPException(503, READING, {"Retry-After": "1"})
         rules, broken = dags_of(catalog)
-        found = rules.get(dag_id) or broken.get(dag_id)
+        members = {naming.group_id(name): group for name, group in groups(rules.values()).items()}
+        found = rules.get(dag_id) or members.get(dag_id) or broken.get(dag_id)
         if found is None:
             raise HTTPException(404, "This DAG is none of Floodmark's rules.")
         return found

@@ -1,0 +1,111 @@
+"""How long Airflow's DAG processor takes with many rule files, and how soon it shows that one was edited. No Spark.
+
+    python -m bench.parsing [--rules N]
+
+Each DAG file is first parsed alone, in a process that has loaded Airflow, as those of the DAG processor have. Then a
+real DAG processor starts on an empty database; it looks at a file again after 30 seconds, Airflow's own default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from bench.groups import CACHE, CHECKOUT, settle, write_rules
+
+PARSED = 10.0  # seconds, of both files together
+INTERVAL = 30.0  # seconds between two looks at a file
+WITHIN = 300.0  # seconds, after which something is wrong
+FILES = ("rules.py", "rules_errors.py")
+PROGRAM = """
+import json, sys, time
+from airflow.dag_processing.dagbag import DagBag
+spent = []
+for file, dags in zip(sys.argv[2:], (int(sys.argv[1]), 0)):
+    begun = time.perf_counter()
+    bag = DagBag(dag_folder=file)
+    spent.append(time.perf_counter() - begun)
+    assert len(bag.dags) == dags and not bag.import_errors, bag.import_errors
+print(json.dumps(spent))
+"""
+
+
+def parsed(rules: int) -> list[float]:
+    """Seconds of each DAG file."""
+    command = [sys.executable, "-c", PROGRAM, str(rules), *(str(CHECKOUT / "dags" / name) for name in FILES)]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return [float(one) for one in json.loads(found.stdout.splitlines()[-1])]
+
+
+@contextmanager
+def processor(folder: Path) -> Iterator[None]:
+    """A DAG processor, until the end."""
+    airflow = [sys.executable, "-m", "airflow"]
+    with (folder / "processor.log").open("w") as log:
+        subprocess.run([*airflow, "db", "migrate"], stdout=log, stderr=log, check=True)
+        process = subprocess.Popen([*airflow, "dag-processor"], stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def until(there: Callable[[], bool]) -> float:
+    """Seconds until it is so."""
+    begun = time.monotonic()
+    while not there():
+        assert time.monotonic() < begun + WITHIN
+        time.sleep(0.1)
+    return time.monotonic() - begun
+
+
+def descriptions(folder: Path) -> dict[str, str]:
+    """What Airflow's database says of each DAG."""
+    with closing(sqlite3.connect(folder / "airflow" / "airflow.db", timeout=60)) as database:
+        return dict(database.execute("SELECT dag_id, description FROM dag").fetchall())
+
+
+def edited(folder: Path, names: list[str]) -> tuple[float, float]:
+    """Seconds from the start until all DAGs are there, and from an edit until that is seen."""
+    with processor(folder):
+        first = until(lambda: len(descriptions(folder)) == len(names))
+        file = folder / "rules" / f"{names[0]}.yaml"
+        file.write_text(f"{file.read_text()}description: edited\n")
+        return first, until(lambda: descriptions(folder)[f"rule.{names[0]}"] == "edited")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rules", type=int, default=200)
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory(dir=CACHE) as name:
+        folder = Path(name)
+        names = write_rules(folder / "rules", given.rules, group=None)
+        settle(folder)
+        alone = parsed(given.rules)
+        first, seen = edited(folder, names)
+    print(f"{given.rules} rule files, {os.cpu_count()} cores")
+    say("both DAG files parsed", sum(alone), PARSED)
+    for file, seconds in zip(FILES, alone, strict=True):
+        say(f"  {file}", seconds)
+    say("a DAG processor starts, until all DAGs are in its database", first)
+    say("an edit, until it is there", seen, INTERVAL + sum(alone))
+
+
+def say(what: str, seconds: float, aim: float | None = None) -> None:
+    judged = "" if aim is None else f"  (aim {aim:.0f} s: {'met' if seconds <= aim else 'MISSED'})"
+    print(f"  {what:<60} {seconds:7.2f} s{judged}")
+
+
+if __name__ == "__main__":
+    main()

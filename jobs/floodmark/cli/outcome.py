@@ -1,0 +1,93 @@
+"""What a run did for each of its rules, as people and as programs are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from floodmark.core.failure import Failure
+from floodmark.errors import exit_code, message, worst
+from floodmark.views.formats import iso
+
+if TYPE_CHECKING:
+    from floodmark.core.records import Head
+    from floodmark.spark.epoch import EpochReport
+    from floodmark.views.openwindows import OpenWindows
+
+
+@dataclass
+class Outcome:
+    """What a run did for one rule."""
+
+    rule: str
+    idle: bool = False
+    epochs: list[EpochReport] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    head: Head | None = None
+    windows: OpenWindows | None = None
+    zoned: bool = True
+    seconds: float = 0.0
+    fault: Exception | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.fault is None else exit_code(self.fault)
+
+    @property
+    def failure(self) -> Failure | None:
+        return None if self.fault is None else Failure.of(self.rule, self.fault)
+
+    def text(self) -> str:
+        """The rule's line in the summary."""
+        if self.fault is not None:
+            said = message(self.fault)
+            done = f" ({self._done()} before that)" if self.epochs or self.lost else ""
+            return f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
+        epoch = self.head.epoch if self.head else 0
+        if self.idle:
+            return f"{self.rule}: nothing new since epoch {epoch}"
+        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}"
+
+    def _done(self) -> str:
+        out = sum(epoch.output for epoch in self.epochs)
+        read = sum(epoch.read for epoch in self.epochs)
+        lost = f", {_epochs(len(self.lost))} lost (qos 0): {', '.join(map(str, self.lost))}" if self.lost else ""
+        return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{lost}"
+
+    def _windows(self) -> str:
+        return f"\n  {self.windows.text()}" if self.windows else ""
+
+    def facts(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "result": "failed" if self.fault else "idle" if self.idle else "done",
+            "exit_code": self.exit_code,
+            "epoch": self.head.epoch if self.head else None,
+            "generation": self.head.generation if self.head else None,
+            "watermark": iso(self.head.watermark, self.zoned) if self.head else None,
+            "epochs": [self._epoch(epoch) for epoch in self.epochs],
+            "lost": self.lost,
+            "open_windows": self.windows.facts() if self.windows else None,
+            "seconds": round(self.seconds, 3),
+            "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,
+        }
+
+    def _epoch(self, epoch: EpochReport) -> dict[str, Any]:
+        found = {key: value for key, value in vars(epoch).items() if key != "rule"}
+        return {**found, "watermark": iso(epoch.watermark, self.zoned), "seconds": round(epoch.seconds, 3)}
+
+
+@dataclass
+class Drained:
+    """All outcomes, in the order asked for; `signal`: the one that ended the run early, if any."""
+
+    outcomes: list[Outcome]
+    signal: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return worst([outcome.exit_code for outcome in self.outcomes]) if self.signal is None else 128 + self.signal
+
+
+def _epochs(count: int) -> str:
+    return "1 epoch" if count == 1 else f"{count} epochs"

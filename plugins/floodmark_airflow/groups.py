@@ -1,0 +1,113 @@
+"""The two tasks of a group: one Spark application for all rules that have news; then the reasons of the failed ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from floodmark.core.failure import Failure, FailureFile
+from floodmark.core.groups import shared
+from floodmark.errors import Refused, RunFailed
+from floodmark_airflow.assets import outlets
+from floodmark_airflow.naming import RUN
+from floodmark_airflow.steps import Steps
+from floodmark_airflow.submit import SubmitOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow.sdk import Context
+
+    from floodmark.core.rules import Rule
+
+Failures = dict[str, Failure]
+
+
+class GroupRunOperator(SubmitOperator):
+    """One round of a group's rules.
+
+    1. LOOK   at every rule, without a JVM. With nothing new anywhere the task is skipped.
+    2. RUN    one spark-submit for those that have news. A rule that fails leaves the others alone.
+    3. CHECK  each rule against its ledger. What the application says counts only for those that are short of their end.
+
+    While a retry may help one rule the task fails, and the next try works on what is left. Then it succeeds for the
+    rules that did commit, and for the assets of their sinks alone, and gives the reasons of the others, by rule.
+    """
+
+    def __init__(self, *, group: str, rules: Sequence[Rule], **kwargs: Any):
+        super().__init__(spark=shared(rules), about=f"group {group}", **kwargs)
+        self.rules = list(rules)
+
+    def execute(self, context: Context) -> Any:
+        """Gives the reasons of the rules that failed, by name: what each said last."""
+        every = [Steps(rule, context, self.log) for rule in self.rules]
+        failed = _failures(every, Steps.look)
+        due = [one for one in every if one.news and one.news.why is not None]
+        try:
+            said = self._run(due, context) if due else {}
+        finally:
+            told = [one.rule for one in every if one.tell()]
+        failed |= {name: said.get(name, short) for name, short in _failures(due, Steps.check).items()}
+        self._retry_what_may_heal(failed, context)
+        if not told and not failed:
+            raise AirflowSkipException("nothing new for any rule of the group")
+        self.outlets = [asset for rule in told for asset in outlets(rule)]  # Airflow updates those that stand here
+        return {name: failure.message for name, failure in failed.items()}
+
+    def _run(self, due: list[Steps], context: Context) -> Failures:
+        """Why rules have failed, by what the application says; where it says nothing at all, by how it ended.
+
+        Rules with little to read go first: what ends the application, for want of memory above all, is then the last.
+        """
+        due = sorted(due, key=lambda one: one.news.backlog if one.news else 0)
+        with TemporaryDirectory(prefix="floodmark-") as folder:
+            file = FailureFile(Path(folder, "failures"))
+            words = [*(one.rule.rule for one in due), "--failures", str(file.path)]
+            try:
+                self.submit(context, words, sum(one.news.backlog for one in due if one.news))
+            except AirflowException as fault:
+                self.log.error("%s", fault)
+                return file.read() or _ended(due, fault)
+            return {}
+
+    def _retry_what_may_heal(self, failed: Failures, context: Context) -> None:
+        """Raise for a retry where one can help a rule, and is left."""
+        for failure in failed.values():
+            self.log.error("rule %s: %s", failure.rule, failure.message)
+        hopeful = [name for name, failure in failed.items() if not failure.hopeless]
+        ti = context["ti"]
+        if hopeful and ti.try_number <= ti.max_tries:
+            raise AirflowException(f"a retry may help {', '.join(hopeful)}; the lines above say why they failed")
+
+
+class GroupOutcomeOperator(BaseOperator):
+    """Fails with the reasons of every rule that failed, after the assets of those that did not have been updated."""
+
+    def execute(self, context: Context) -> None:
+        failed = context["ti"].xcom_pull(task_ids=RUN)
+        if failed is None:
+            raise AirflowFailException(f"the task {RUN} has failed; its log says why")
+        if failed:
+            reasons = "\n".join(f"- {name}: {reason}" for name, reason in failed.items())
+            raise AirflowFailException(f"{len(failed)} of the group's rules failed:\n{reasons}")
+
+
+def _failures(every: Sequence[Steps], step: Callable[[Steps], object]) -> Failures:
+    """The rules for which the step fails; whatever it is, the others go on."""
+    found: Failures = {}
+    for one in every:
+        try:
+            step(one)
+        except Exception as fault:
+            found[one.rule.rule] = Failure.of(one.rule.rule, fault)
+    return found
+
+
+def _ended(due: Sequence[Steps], fault: Exception) -> Failures:
+    """How an application ended, for the rules of which it could say nothing."""
+    kind = Refused if isinstance(fault, AirflowFailException) else RunFailed
+    return {one.rule.rule: Failure.of(one.rule.rule, kind(str(fault))) for one in due}

@@ -1,0 +1,37 @@
+"""What Airflow says of rules: of the DAG of each, and of the group's where one runs it together with others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from floodmark.core.rules import Rule
+from floodmark_airflow.naming import RUN, group_id
+from floodmark_airflow.pages import access
+from floodmark_airflow.pages.access import DagFacts
+
+
+def facts_of(rules: Mapping[str, Rule]) -> dict[str, DagFacts]:
+    """For each rule, by its DAG."""
+    groups = {group_id(rule.group) for rule in rules.values() if rule.group}
+    known = access.facts_of({*rules, *groups})
+    failed = [known[dag].run for dag in groups & known.keys() if known[dag].state == "failed"]
+    reasons = access.returned(RUN, failed) if failed else {}
+    found = {dag: known.get(dag, DagFacts()) for dag in rules}
+    for dag, rule in rules.items():
+        group = rule.group and group_id(rule.group)
+        if group in known:
+            found[dag] = of_group(rule.rule, found[dag], known[group], reasons.get(group))
+    return found
+
+
+def of_group(rule: str, own: DagFacts, group: DagFacts, failed: Collection[str] | None) -> DagFacts:
+    """The newest run of a rule, be it its group's or one by hand; and whether what is scheduled is paused.
+
+    `failed`: the rules that the group's newest run gave as failed; one that gave none failed for all of them.
+    """
+    if own.run > group.run:
+        return replace(own, paused=group.paused)
+    if group.state == "failed" and failed is not None and rule not in failed:
+        return replace(group, state="success")
+    return group

@@ -1,0 +1,82 @@
+"""What is done for one rule around its Spark application: LOOK before it, CHECK after it, and what others are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from floodmark.errors import FloodmarkError
+from floodmark_airflow import settings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from floodmark.connectors.news import News
+    from floodmark.core.rules import Rule
+
+
+class Steps:
+    """Of one rule in one try of an Airflow run. `news`: what LOOK has found; None before it, and where it has failed.
+
+    Tables are opened by what is imported here when it is needed: parsing a DAG needs none.
+    """
+
+    def __init__(self, rule: Rule, context: Context, log: Any):
+        self.rule = rule
+        self.news: News | None = None
+        self._context, self._log = context, log
+        self._home = settings.home_folder()
+
+    def look(self) -> News:
+        """Is there anything to do? Asked without a JVM. Raises FloodmarkError."""
+        from floodmark.connectors.news import look
+
+        self.news = look(self.rule, self._home)
+        if self.news.why is not None:
+            self._log.info("rule %s: %s", self.rule.rule, self.news.why)
+        return self.news
+
+    def check(self) -> None:
+        """The ledger has reached what LOOK saw, whoever committed it. Raises FloodmarkError where it has not."""
+        from floodmark.connectors.news import check_reached
+
+        assert self.news is not None
+        epoch = check_reached(self.rule, self._home, self.news.seen)
+        self._log.info("rule %s: epoch %s is committed; all input seen at the start is folded", self.rule.rule, epoch)
+
+    def tell(self) -> bool:
+        """Tell others what ended since LOOK; who waits for a sink, what all tries of this run did.
+
+        True if they have ended any epoch. That it cannot be told is no fault of the run.
+        """
+        from floodmark_airflow import telling
+
+        noted = False
+        try:
+            head, epochs = telling.done_since(self.rule, self._home, self.news.seq if self.news else None)
+            telling.log_epochs(self._log, self.rule.rule, epochs)
+            if head is None:
+                return False
+            before = self.before()
+            _, whole = (head, epochs) if before is None else telling.done_since(self.rule, self._home, before)
+            telling.note_events(self._context["outlet_events"], self.rule, head, whole)
+            noted = bool(whole)
+            telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), epochs)
+        except (FloodmarkError, OSError) as fault:
+            self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, fault)
+        return noted
+
+    def before(self) -> int | None:
+        """The ledger's row before the first commit of this run's earlier tries; None where none has committed."""
+        if self._context["ti"].try_number == 1:
+            return None
+        from floodmark.ledger.home import Home
+        from floodmark.ledger.ledger import LedgerReader
+
+        ledger = LedgerReader.load(Home(self._home, self.rule.rule).ledger)
+        tries, rows = run_name(self._context["run_id"], ""), ledger.rows if ledger else []
+        return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run.startswith(tries)), None)
+
+
+def run_name(run: str, attempt: str) -> str:
+    """How the ledger names one try of an Airflow run."""
+    return f"{run}.try{attempt}"

@@ -1,0 +1,238 @@
+"""The tasks of a group of rules: real tables; spark-submit is a script that ends as the test says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.serialization.serialized_objects import DagSerialization
+from test_dags import parse, write
+from test_operator import arrive, fold_all, spark_submit, was_started
+from test_telling import fold_epoch
+
+from floodmark.core.rules import Rule, load_rules
+from floodmark_airflow.dag_factory import all_dags, build_group
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def group(rules: Path, place: Path) -> list[Rule]:
+    """Three rules of one group that read one table, of which nothing is folded yet."""
+    for name in NAMES:
+        write(rules, name, group="small", schedule="@hourly")
+    arrive(place)
+    return list(load_rules(rules, os.environ)[0].values())
+
+
+class Round:
+    """One try of the task `run`, and what it left."""
+
+    def __init__(self, rules: list[Rule], tries: int = 1, run: str = "manual__1"):
+        self.task, self.outcome = build_group("small", rules).tasks
+        self.given: Any = {
+            "run_id": run,
+            "ti": SimpleNamespace(try_number=tries, max_tries=1),
+            "outlet_events": OutletEventAccessors(),
+        }
+        self.task.render_template_fields(self.given)
+
+    def work(self) -> dict[str, str]:
+        found: dict[str, str] = self.task.execute(self.given)
+        return found
+
+    @property
+    def updated(self) -> list[str]:
+        """The names of the sinks whose assets Airflow will update."""
+        return [Path(asset.uri).name for asset in self.task.outlets]
+
+
+def outcome(rules: list[Rule], failed: dict[str, str] | None) -> None:
+    Round(rules).outcome.execute({"ti": SimpleNamespace(xcom_pull=lambda task_ids: failed)})
+
+
+def prepare(rules: list[Rule], place: Path, run: str = "manual__1.try1") -> None:
+    """Ledgers that say that all of each rule's input is folded; a run that has folded a rule moves its own home."""
+    for rule in rules:
+        fold_all(rule, place / "later")
+        fold_epoch(rule, place / "later", run, None)
+
+
+def folds(place: Path, *names: str) -> str:
+    return "; ".join(f"mv {place}/later/{name} {place}/home/{name}" for name in names)
+
+
+def fails(name: str, code: int, why: str) -> str:
+    """Shell that notes a failure as `floodmark run --failures` does."""
+    line = json.dumps({"rule": name, "exit_code": code, "message": why})
+    return f'file=$(for word; do echo "$word"; done | grep /failures$); echo \'{line}\' >>"$file"'
+
+
+def words(fake_path: Path) -> list[str]:
+    found = (fake_path / "arguments").read_text().splitlines()
+    return found[next(at for at, word in enumerate(found) if word.endswith("/jobs/run_rule.py")) + 1 :]
+
+
+def test_one_application_folds_all_rules_with_news_and_all_their_sinks_are_updated(
+    group: list[Rule], place: Path, fake_path: Path
+) -> None:
+    prepare(group, place)
+    spark_submit(fake_path, folds(place, *NAMES))
+    round_ = Round(group)
+    assert round_.work() == {}
+    assert words(fake_path)[:4] == [*NAMES, "--failures"]
+    assert words(fake_path)[5:] == [
+        *("--rules", f"{place}/rules"),
+        *("--home", f"{place}/home"),
+        *("--run-id", "manual__1.try1"),
+    ]
+    assert round_.updated == ["a_out", "b_out", "c_out"]
+    events = round_.given["outlet_events"]
+    assert {events[asset].extra["rule"] for asset in round_.task.outlets} == set(NAMES)
+    outcome(group, {})
+
+
+def test_only_rules_with_news_are_submitted(group: list[Rule], place: Path, fake_path: Path) -> None:
+    fold_all(group[0], place / "home")
+    prepare(group[1:], place)
+    spark_submit(fake_path, folds(place, "b", "c"))
+    round_ = Round(group)
+    assert round_.work() == {}
+    assert words(fake_path)[:3] == ["b", "c", "--failures"]
+    assert round_.updated == ["b_out", "c_out"]
+
+
+def test_with_nothing_new_anywhere_there_is_no_jvm(group: list[Rule], place: Path, fake_path: Path) -> None:
+    for rule in group:
+        fold_all(rule, place / "home")
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowSkipException, match="nothing new for any rule"):
+        Round(group).work()
+    assert not was_started(fake_path)
+
+
+def test_what_no_retry_can_heal_stops_nobody_else_and_is_the_outcomes_failure(
+    group: list[Rule], place: Path, fake_path: Path
+) -> None:
+    prepare(group, place)
+    spark_submit(fake_path, f"{folds(place, 'a', 'c')}; {fails('b', 3, 'a row of b is bad')}; exit 3")
+    round_ = Round(group)
+    assert round_.work() == {"b": "a row of b is bad"}
+    assert round_.updated == ["a_out", "c_out"]
+    with pytest.raises(AirflowFailException, match="1 of the group's rules failed:\n- b: a row of b is bad"):
+        outcome(group, {"b": "a row of b is bad"})
+
+
+def test_what_a_retry_may_heal_is_retried_alone_and_the_first_trys_events_are_told_then(
+    group: list[Rule], place: Path, fake_path: Path
+) -> None:
+    prepare(group, place)
+    spark_submit(fake_path, f"{folds(place, 'a', 'c')}; {fails('b', 1, 'held by another')}; exit 1")
+    with pytest.raises(AirflowException, match="a retry may help b") as fault:
+        Round(group).work()
+    assert type(fault.value) is AirflowException
+    spark_submit(fake_path, folds(place, "b"))
+    again = Round(group, tries=2)
+    assert again.work() == {}
+    assert words(fake_path)[:2] == ["b", "--failures"]
+    assert again.updated == ["a_out", "b_out", "c_out"]
+
+
+def test_the_last_try_ends_with_what_it_has_and_gives_the_reasons(
+    group: list[Rule], place: Path, fake_path: Path
+) -> None:
+    prepare(group, place)
+    spark_submit(fake_path, f"{folds(place, 'a')}; {fails('b', 1, 'held by another')}; exit 1")
+    round_ = Round(group, tries=2)
+    found = round_.work()
+    assert found.pop("b") == "held by another"
+    assert "the rule has not run yet" in found.pop("c"), "of which the application said nothing"
+    assert found == {}
+    assert round_.updated == ["a_out"]
+
+
+def test_an_application_that_is_killed_leaves_what_is_committed_and_the_rest_to_a_retry(
+    group: list[Rule], place: Path, fake_path: Path
+) -> None:
+    prepare(group, place)
+    spark_submit(fake_path, f"{folds(place, 'a')}; echo the last words; kill -9 $$")
+    with pytest.raises(AirflowException, match="a retry may help b, c"):
+        Round(group).work()
+    last = Round(group, tries=2)
+    found = last.work()
+    assert last.updated == ["a_out"]
+    assert sorted(found) == ["b", "c"] and "the last words" in found["b"]
+
+
+def test_an_application_that_is_refused_as_a_whole_is_not_retried(group: list[Rule], fake_path: Path) -> None:
+    spark_submit(fake_path, "echo no such folder; exit 2")
+    round_ = Round(group)
+    assert sorted(round_.work()) == list(NAMES)
+    assert round_.updated == []
+
+
+def test_a_rule_that_cannot_be_looked_at_is_not_submitted(group: list[Rule], place: Path, fake_path: Path) -> None:
+    prepare(group, place)
+    log = place / "home" / "b" / "ledger" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("broken")
+    spark_submit(fake_path, folds(place, "a", "c"))
+    round_ = Round(group)
+    assert list(round_.work()) == ["b"]
+    assert words(fake_path)[:2] == ["a", "c"]
+    assert round_.updated == ["a_out", "c_out"]
+
+
+def test_a_rule_that_is_not_at_the_end_is_not_believed(group: list[Rule], place: Path, fake_path: Path) -> None:
+    prepare(group, place)
+    spark_submit(fake_path, folds(place, "a", "b"))
+    with pytest.raises(AirflowException, match="a retry may help c"):
+        Round(group).work()
+
+
+def test_the_outcome_of_a_run_that_failed_as_a_task_is_a_failure(group: list[Rule]) -> None:
+    with pytest.raises(AirflowFailException, match="the task run has failed"):
+        outcome(group, None)
+
+
+def test_the_group_is_scheduled_and_its_rules_are_for_what_is_done_by_hand(group: list[Rule]) -> None:
+    bag = parse()
+    assert bag.import_errors == {}
+    assert sorted(bag.dags) == ["group.small", "rule.a", "rule.b", "rule.c"]
+    assert [bag.dags[f"rule.{name}"].schedule for name in NAMES] == [None] * 3
+    dag = bag.dags["group.small"]
+    assert type(dag.timetable).__name__ == "CronTriggerTimetable"
+    assert (dag.catchup, dag.max_active_runs, dag.allowed_run_types) == (
+        *(False, 1),
+        {"scheduled", "asset_triggered", "manual"},
+    )
+    run, after = dag.tasks
+    assert (run.task_id, after.task_id, after.trigger_rule) == ("run", "outcome", "none_skipped")
+    assert all(task.max_active_tis_per_dag == 1 and task.execution_timeout for task in dag.tasks)
+    assert [asset.uri.rpartition("/")[2] for asset in run.outlets] == ["a_out", "b_out", "c_out"]
+    assert [asset.uri.rpartition("/")[2] for asset in run.inlets] == ["events"]
+    assert dag.tags == {"floodmark", "group.small"} == bag.dags["rule.a"].tags
+    DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
+def test_a_group_is_tried_as_its_most_demanding_rule(rules: Path) -> None:
+    write(rules, "a", group="small", airflow={"retries": 1, "timeout": "2 hours", "owner": "one", "tags": ["x"]})
+    write(rules, "b", group="small", airflow={"retries": 5, "timeout": "1 hour", "owner": "two"})
+    (dag,) = all_dags("group.small")
+    run = dag.tasks[0]
+    assert (run.retries, run.execution_timeout.total_seconds(), run.owner) == (5, 7200, "one, two")
+    assert "x" in dag.tags
+
+
+def test_a_bad_file_leaves_its_group_to_the_others(rules: Path) -> None:
+    write(rules, "a", group="small")
+    write(rules, "b", group="small", qos=7)
+    dags = {dag.dag_id: dag for dag in all_dags()}
+    assert sorted(dags) == ["group.small", "rule.a", "rule.b"]
+    assert [rule.rule for rule in dags["group.small"].tasks[0].rules] == ["a"]
