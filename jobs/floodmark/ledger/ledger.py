@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from floodmark.core.life import check_living
 from floodmark.core.records import (
     RESTORE,
     Backfill,
@@ -24,6 +25,7 @@ from floodmark.core.records import (
     Head,
     Intent,
     Kind,
+    Life,
     Lost,
     Record,
     Row,
@@ -183,6 +185,7 @@ class Ledger(LedgerReader):
             _remember(self.address, self.head)
 
     def begin(self, generation: int, token: str, commit: Commit) -> Head:
+        check_living(self.head)
         return self._put("commit", commit, generation, token, 0, 1)
 
     def intend(self, intent: Intent) -> Head:
@@ -211,7 +214,17 @@ class Ledger(LedgerReader):
         head = self._living()
         return self._put("backfilled", done, head.generation, head.token, head.epoch, head.attempt)
 
+    def live(self, life: Life) -> Head:
+        """Write a turn in the rule's life; whatever is open stays open."""
+        head = self._begun()
+        return self._put("life", life, head.generation, head.token, head.epoch, head.attempt)
+
     def _living(self) -> Head:
+        head = self._begun()
+        check_living(head)
+        return head
+
+    def _begun(self) -> Head:
         if self.head is None:
             raise AssertionError("no generation has begun")
         return self.head
