@@ -50,6 +50,7 @@ COLUMNS = ("seq", "kind", "generation", "token", "epoch", "attempt", "run", "at"
 COMPACT_ABOVE = 100  # files: loading 200 one-row files takes 0.2 s, 600 take 0.6 s
 REMEMBER_EVERY = 100  # rows
 KEPT_ENTRIES = 1000  # of its log: every load lists them all
+KEPT_HOURS = 1  # of files that a rewrite replaced: who loaded the ledger before may still read them
 
 
 @cache
@@ -179,10 +180,18 @@ class Ledger(LedgerReader):
         if many:
             self._table.optimize.compact()
             sync_commit(self.address, self._table.version())
+            self._vacuum()
             self._table.create_checkpoint()
             _trim(self.address, self._table.version() - KEPT_ENTRIES)
         if rows and self.head is not None:
             _remember(self.address, self.head)
+
+    def _vacuum(self) -> None:
+        """Remove replaced files, and files that a killed writer left without a commit. Rows are never among them."""
+        before = self._table.version()
+        self._table.vacuum(KEPT_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+        for version in range(before + 1, self._table.version() + 1):
+            sync_commit(self.address, version)
 
     def begin(self, generation: int, token: str, commit: Commit) -> Head:
         check_living(self.head)
