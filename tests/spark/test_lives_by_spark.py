@@ -8,14 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 from support.flow import STATELESS, Flow, event, rows_of
 from support.killing import FINAL, PORTIONS, SHAPES, expected
-from support.lifekilling import killed, said
+from support.lifekilling import killed, said, stopped
 from support.oracle import ordered
 from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.crashpoints import LIFE_POINTS
 from floodmark.errors import Busy, Final, HistoryGone, NotOwned, Refused, Retired
-from floodmark.ledger.locking import held
 from floodmark.spark import lock
 
 
@@ -69,7 +68,7 @@ def test_a_retired_rule_is_run_by_nobody_until_it_is_back(spark: SparkSession, p
     run(spark, flow)
     with lock.held(spark, flow.place.lock, "a run"):
         assert "run a run holds the rule" in said(flow, "retire", "plain", "--yes", code=1)
-    with held(flow.place.lock, "a command"), pytest.raises(Busy, match="a command"):
+    with stopped(flow, "retire.before", "retire", "plain", "--yes"), pytest.raises(Busy, match=r"run cli-.* holds"):
         run(spark, flow)
     for point in points("retire"):
         killed(flow, point, "retire", "plain", "--yes")
@@ -121,7 +120,7 @@ def test_an_adopted_table_keeps_its_rows_and_gets_the_rules_once(spark: SparkSes
     before.arrive(PORTIONS[2])
     Path(before.source).rename(flow.sink(0))
     flow.arrive(PORTIONS[0])
-    with pytest.raises(NotOwned, match=f"`floodmark adopt RULE {flow.sink(0)}`"):
+    with pytest.raises(NotOwned, match="`floodmark adopt RULE "):
         run(spark, flow)
     for point in points("adopt"):
         killed(flow, point, "adopt", "plain", flow.sink(0), "--yes")
@@ -155,10 +154,10 @@ def test_a_reset_says_which_rules_will_stop_and_they_do(spark: SparkSession, pla
     flow = stateless(place)
     flow.arrive([event(0)])
     run(spark, flow)
-    reader = Flow(place, "reader", sql=STATELESS, stream={"delta": flow.sink(1), "start": {"version": 0}})
+    reader = Flow(place, "reader", sql=STATELESS, stream={"delta": flow.sink(1)})
     run(spark, reader)
     told = said(flow, "reset", "plain", "--dry-run")
-    assert f"rule reader reads {flow.sink(1)} (stream events): rows that it has read are taken away" in told
+    assert "rule reader reads " in told and "plain_out1 (stream events): rows that it has read are taken away" in told
     reset(spark, flow)
     run(spark, flow)
     with pytest.raises(Final):

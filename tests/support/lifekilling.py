@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from floodmark.proving.processes import kill_all, started, wait_until
@@ -22,6 +24,13 @@ def _env(flow: Flow) -> dict[str, str]:
 
 def killed(flow: Flow, point: str, *words: str) -> None:
     """Start the command, wait until it has reached the point, and kill it."""
+    with stopped(flow, point, *words):
+        pass
+
+
+@contextmanager
+def stopped(flow: Flow, point: str, *words: str) -> Iterator[None]:
+    """The command stands still at the point; at the end it is killed."""
     marks = flow.root / "marks"
     marks.mkdir(exist_ok=True)
     mark = marks / f"{flow.name}.{point}"
@@ -29,6 +38,7 @@ def killed(flow: Flow, point: str, *words: str) -> None:
     with started([*COMMAND, *words], {**_env(flow), **crash}, flow.root / "killed.txt") as driver:
         wait_until(mark.exists, driver, LIMIT)
         assert driver.poll() is None and mark.exists(), (flow.root / "killed.txt").read_text()
+        yield
         kill_all(driver.pid)
         driver.wait(LIMIT)
     mark.unlink()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from floodmark.core.addresses import location, same_address
 from floodmark.core.rules import Rule
@@ -24,7 +24,8 @@ class Reader:
 
 def readers_of(sinks: Iterable[str], rules: Iterable[Rule]) -> list[Reader]:
     """Whoever reads one of these tables, by rule and name."""
-    found = (Reader(*who, sink) for sink in sinks for *who, address in _reads(rules) if same_address(sink, address))
+    reads = list(_reads(rules))
+    found = [replace(one, sink=sink) for sink in sinks for one in reads if same_address(sink, one.sink)]
     return sorted(found, key=lambda one: (one.rule, one.name))
 
 
@@ -34,7 +35,7 @@ def writers(rules: Iterable[Rule], but: str) -> dict[str, str]:
     return {location(address): rule for rule, address in found if address}
 
 
-def _reads(rules: Iterable[Rule]) -> Iterator[tuple[str, str, str, str]]:
+def _reads(rules: Iterable[Rule]) -> Iterator[Reader]:
     for rule in rules:
-        yield from ((rule.rule, "stream", name, stream.address) for name, stream in rule.streams.items())
-        yield from ((rule.rule, "lookup", name, lookup.address) for name, lookup in rule.lookups.items())
+        yield from (Reader(rule.rule, "stream", name, stream.address) for name, stream in rule.streams.items())
+        yield from (Reader(rule.rule, "lookup", name, lookup.address) for name, lookup in rule.lookups.items())
