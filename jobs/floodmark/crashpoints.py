@@ -53,6 +53,23 @@ BACKFILL_POINTS = (
     "backfill.commit.before",
     "backfill.commit.after",
 )
+LIFE_POINTS = (
+    "retire.before",
+    "retire.after",
+    "rename.intent.before",
+    "rename.intent.after",
+    "rename.moved",
+    "drop.intent.before",
+    "drop.intent.after",
+    "drop.table.moved",
+    "drop.table.after",
+    "drop.commit.before",
+    "drop.commit.after",
+    "drop.home.before",
+    "drop.home.moved",
+    "adopt.before",
+    "adopt.after",
+)
 COMPACT_POINTS = ("compact.before", "compact.after")
 LOOK_EVERY = 0.05  # seconds between two looks at the file
 

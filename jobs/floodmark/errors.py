@@ -10,6 +10,7 @@ FloodmarkError
 │   ├── RuleInvalid         a rule file that cannot be used
 │   │   └── SqlRefused      SQL that cannot be folded exactly
 │   ├── RuleChanged         an edit that the generation's state does not fit
+│   ├── Retired             the rule was retired: it does not run until it has been brought back
 │   ├── WrongColumn         a column is missing or of the wrong type
 │   ├── NotOwned            a sink belongs to somebody else, or holds rows that nobody accounts for
 │   └── HomeUnfit           a home that cannot persist
@@ -68,6 +69,10 @@ class SqlRefused(RuleInvalid):
 
 class RuleChanged(Refused):
     """An edit that the generation's state does not fit."""
+
+
+class Retired(Refused):
+    """The rule was retired: it does not run until it has been brought back."""
 
 
 class WrongColumn(Refused):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param
 
 from floodmark_airflow.backfills import Backfill, of_airflow
+from floodmark_airflow.lives import Adopt, Drop, Rename, Retire, Return
 from floodmark_airflow.operations import Operation
 from floodmark_airflow.replays import Replay
 from floodmark_airflow.resets import Reset
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from floodmark.core.rules import Rule
 
 RUN = "run"
-OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Reset)}
+LIVES = (Adopt, Rename, Retire, Return, Drop)
+OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Reset, *LIVES)}
 
 
 def form() -> dict[str, Param]:
@@ -26,6 +28,8 @@ def form() -> dict[str, Param]:
     found = {"operation": asked}
     for one in OPERATIONS.values():
         found |= one.params()
+    about = "Of what changes or ends the rule as a whole: its name, to confirm it"
+    found["confirm"] = Param(None, type=["null", "string"], description=about)
     return {**found, "dry_run": Param(False, type="boolean", description="Only log what would change; not of a run")}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from floodmark.errors import Refused
 from floodmark_airflow import settings
@@ -61,6 +61,15 @@ class Operation(ABC):
     def judge_nothing(self, rule: Rule) -> NoReturn:
         """The command ended well, and has left nothing in the ledger."""
         raise AirflowException(f"rule {rule.rule}: {self.name} ended, yet the rule's ledger has none by this run")
+
+
+def confirmed(rule: Rule, params: Params, why: str) -> None:
+    """Raise AirflowFailException unless the form has the rule's name in `confirm`, or asks for a dry run."""
+    if not params.get("dry_run") and params.get("confirm") != rule.rule:
+        raise AirflowFailException(
+            f"confirm: {why}; expected the rule's name, {rule.rule}, found {params.get('confirm')!r}. `dry_run` says "
+            "what would happen"
+        )
 
 
 def ledger_of(rule: Rule) -> LedgerReader:

@@ -45,6 +45,8 @@ class RuleRunOperator(SubmitOperator):
         steps = Steps(self.rule, context, self.log)
         with _translated():
             news = steps.look()
+        if news.retired is not None:
+            raise AirflowSkipException(news.retired)
         if news.why is None:
             self._nothing_to_do(steps, news.epoch)
             return

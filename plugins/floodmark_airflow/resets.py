@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowFailException
 
-from floodmark_airflow.operations import Operation, Params, ledger_of
+from floodmark_airflow.operations import Operation, Params, confirmed, ledger_of
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Rule
@@ -26,7 +25,6 @@ class Reset(Operation):
     @classmethod
     def params(cls) -> dict[str, Param]:
         return {
-            "confirm": Param(None, type=["null", "string"], description="Of a reset: the rule's name, to confirm it"),
             "keep_output": Param(
                 False, type="boolean", description="Of a reset: leave the sinks' rows; at least once from there on"
             ),
@@ -34,13 +32,8 @@ class Reset(Operation):
 
     @classmethod
     def asked(cls, rule: Rule, params: Params) -> Reset:
-        found = cls(dry_run=bool(params.get("dry_run")), keep_output=bool(params.get("keep_output")))
-        if not found.dry_run and params.get("confirm") != rule.rule:
-            raise AirflowFailException(
-                f"confirm: a reset empties state and sinks; expected the rule's name, {rule.rule}, found "
-                f"{params.get('confirm')!r}. `dry_run` says what would happen"
-            )
-        return found
+        confirmed(rule, params, "a reset empties state and sinks")
+        return cls(dry_run=bool(params.get("dry_run")), keep_output=bool(params.get("keep_output")))
 
     def arguments(self) -> list[str]:
         return ["--yes", *(["--keep-output"] if self.keep_output else []), *(["--dry-run"] if self.dry_run else [])]

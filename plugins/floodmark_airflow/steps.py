@@ -31,8 +31,8 @@ class Steps:
         from floodmark.connectors.news import look
 
         self.news = look(self.rule, self._home)
-        if self.news.why is not None:
-            self._log.info("rule %s: %s", self.rule.rule, self.news.why)
+        if self.news.why is not None or self.news.retired is not None:
+            self._log.info("rule %s: %s", self.rule.rule, self.news.why or self.news.retired)
         return self.news
 
     def check(self) -> None:

@@ -16,7 +16,10 @@ from test_dags import parse, write
 from test_operator import arrive, fold_all, spark_submit, was_started
 from test_telling import fold_epoch
 
+from floodmark.core.records import Life
 from floodmark.core.rules import Rule, load_rules
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dag_factory import all_dags, build_group
 
 NAMES = ("a", "b", "c")
@@ -106,6 +109,16 @@ def test_only_rules_with_news_are_submitted(group: list[Rule], place: Path, fake
     assert round_.work() == {}
     assert words(fake_path)[:3] == ["b", "c", "--failures"]
     assert round_.updated == ["b_out", "c_out"]
+
+
+def test_a_retired_rule_is_left_out_and_no_failure(group: list[Rule], place: Path, fake_path: Path) -> None:
+    fold_all(group[0], place / "home")
+    Ledger.open(Home(place / "home", "a").ledger, "me").live(Life(what="retired"))
+    arrive(place)
+    prepare(group[1:], place)
+    spark_submit(fake_path, folds(place, "b", "c"))
+    assert Round(group).work() == {}
+    assert words(fake_path)[:3] == ["b", "c", "--failures"]
 
 
 def test_with_nothing_new_anywhere_there_is_no_jvm(group: list[Rule], place: Path, fake_path: Path) -> None:

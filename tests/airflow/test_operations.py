@@ -85,9 +85,11 @@ def test_every_rule_has_the_form(rules: Path) -> None:
     params = parse().dags["rule.one"].params
     assert params.dump() == {
         "operation": "run", "from": None, "to": None, "where": None, "stream": None, "set": [], "confirm": None,
-        "keep_output": False, "dry_run": False,
+        "keep_output": False, "dry_run": False, "table": None, "rename_to": None, "as_is": False, "drop": None,
+        "leave_others": False,
     }  # fmt: skip
-    assert params.get_param("operation").schema["enum"] == ["run", "backfill", "replay dead rows", "reset"]
+    operations = ["run", "backfill", "replay dead rows", "reset", "adopt", "rename", "retire", "bring back", "drop"]
+    assert params.get_param("operation").schema["enum"] == operations
 
 
 @pytest.mark.parametrize("confirm", [None, "", "two", "one "])

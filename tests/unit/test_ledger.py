@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -295,6 +296,35 @@ def test_the_ledger_is_compacted_at_the_gate(ledger: Ledger, monkeypatch: pytest
     assert len(DeltaTable(ledger.address).file_uris()) == 1
     assert again.head == before
     assert again.intend(intent(1000)).epoch == before.epoch  # type: ignore[union-attr]
+
+
+def test_replaced_files_stay_for_who_loaded_the_ledger_before_and_go_later(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "COMPACT_ABOVE", 3)
+    for place in range(1, 4):
+        planned = intent(place)
+        ledger.intend(planned)
+        ledger.commit(commit(planned))
+    reader, folder = LedgerReader.load(ledger.address), Path(ledger.address)
+    assert reader is not None
+    left = [folder / f"part-of-a-killed-writer-{age}.parquet" for age in ("old", "fresh")]
+    for file in left:
+        file.write_bytes(b"")
+    os.utime(left[0], (0, 0))
+    Ledger.open(ledger.address, "two")
+    assert reader.rows == ledger.rows
+    assert [file.exists() for file in left] == [False, True]
+    monkeypatch.setattr(module, "KEPT_HOURS", 0)
+    again = Ledger.open(ledger.address, "three")
+    for _ in range(4):
+        again.intend(intent(9))
+    rows = again.rows
+    newest = Ledger.open(ledger.address, "four")
+    assert [path.name for path in folder.glob("*.parquet")] == [Path(uri).name for uri in newest._table.file_uris()]
+    assert newest.rows == rows
+    planned = intent(9)
+    assert newest.commit(commit(planned)).epoch == 4
 
 
 NAME = "sink/lake/out"

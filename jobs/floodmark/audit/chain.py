@@ -10,7 +10,7 @@ from typing import Any
 
 from floodmark.audit.facts import Finding, Row
 
-NEWEST_FORMAT = 4  # of the rows' bodies that this auditor knows
+NEWEST_FORMAT = 5  # of the rows' bodies that this auditor knows
 
 
 @dataclass
@@ -109,11 +109,16 @@ def _broken(row: Row, what: str) -> Finding:
 
 
 class Story:
-    """What the rows tell, in their order. `findings`: where one does not follow from those before it."""
+    """What the rows tell, in their order. `findings`: where one does not follow from those before it.
+
+    `dropped`: tables, by id, that went by the word of a row, with that row.
+    """
 
     def __init__(self, rows: Sequence[Row]):
         self.generations: list[Generation] = []
         self.findings: list[Finding] = []
+        self.dropped: dict[str, Row] = {}  # id of a table → the row that says that it was to go
+        self._retired = self._dropping = False
         for row in rows:
             self._take(row)
 
@@ -140,10 +145,14 @@ class Story:
         self.findings.append(_broken(row, what))
 
     def _follow(self, row: Row, body: Mapping[str, Any]) -> None:
+        if self._retired and row.kind != "life":
+            self._fault(row, f"a {row.kind} of a rule that was retired")
         if row.kind == "commit" and row.epoch == 0:
             self._begin(row, body)
         elif not self.generations or self._now.number != row.generation or self._now.token != row.token:
             self._fault(row, f"a {row.kind} of a generation that never began")
+        elif row.kind == "life":
+            self._live(row, body)
         elif self._now.seal is not None:
             self._fault(row, f"a {row.kind} after the generation was sealed")
         else:
@@ -249,6 +258,22 @@ class Story:
 
     def _seal(self, row: Row, body: Mapping[str, Any]) -> None:
         self._now.seal = body
+
+    def _live(self, row: Row, body: Mapping[str, Any]) -> None:
+        """A turn in the rule's life: it moves no epoch. A drop is of a retired rule, and ends before anything else."""
+        what = body["what"]
+        due = {
+            "retired": not self._retired,
+            "returned": self._retired and not self._dropping,
+            "renamed": bool(body.get("name")) and not self._dropping,
+            "dropping": self._retired and not self._dropping,
+            "dropped": self._dropping,
+        }
+        if not due[what]:
+            self._fault(row, f"a rule that is {what} at a moment when it cannot be")
+        self._retired = what != "returned" and (self._retired or what == "retired")
+        self._dropping = what == "dropping" or (self._dropping and what != "dropped")
+        self.dropped |= dict.fromkeys(body.get("tables", {}).values(), row)
 
 
 def _check_tables(body: Mapping[str, Any]) -> None:

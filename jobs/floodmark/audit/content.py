@@ -30,7 +30,7 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
     for one in named:
         log = effects.log(one.table, one.generation)
         entry = log.at(one.commit)
-        if entry is None or not entry.brought:
+        if entry is None or not entry.brought or effects.is_dropped(one):
             continue
         gone = [file.path for file in entry.brought if file.path not in log.there]
         if gone and (one.table.startswith("state/") or any(path in log.live for path in gone)):

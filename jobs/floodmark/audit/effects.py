@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -69,6 +70,7 @@ class Effects:
     tallies: dict[str, Tally] = field(default_factory=dict)
     _begins: dict[str, int] = field(default_factory=dict)
     _missing: dict[str, Named] = field(default_factory=dict)
+    _gone: dict[str, Named] = field(default_factory=dict)
 
     def check(self) -> None:
         for generation in self.story.generations:
@@ -89,6 +91,14 @@ class Effects:
         address = address_of(table, generation, self.root)
         return self.logs.get(address) or TableLog(address, None)
 
+    def is_dropped(self, named: Named) -> bool:
+        """Whether the table went by the ledger's own word; another one may lie at its address by now."""
+        return bool(self.story.dropped) and self._ids[named.generation].get(named.table) in self.story.dropped
+
+    @cached_property
+    def _ids(self) -> dict[int, dict[str, str]]:
+        return {generation.number: ids_of(generation) for generation in self.story.generations}
+
     def _names(self) -> dict[str, str]:
         """Address → the ledger's name, of every table that it has ever known."""
         return {
@@ -100,6 +110,9 @@ class Effects:
     def _check_named(self, named: Named) -> None:
         log, tally = self.log(named.table, named.generation), self.tally(named.table)
         tally.named += 1
+        if self.is_dropped(named):
+            self._gone.setdefault(named.table, named)
+            return
         entry = log.at(named.commit)
         if log.id is None:
             self._missing.setdefault(log.address, named)
@@ -122,6 +135,10 @@ class Effects:
             if address not in self.logs:
                 what = f"the ledger names commits of the table at {address}, and never said which table that is"
             self.findings.append(named.finding(what))
+        for table, named in self._gone.items():
+            row = self.story.dropped[self._ids[named.generation][table]]
+            what = f"the table was dropped {row.at} by {row.run}: what it held cannot be looked at any more"
+            self.findings.append(Finding("unknown", what, named.generation, table=table, row=row.seq))
         for table, first in self._begins.items():
             what = f"{self.tally(table).pruned} of its commits cannot be looked up: the log begins at version {first}"
             self.findings.append(Finding("unknown", what, table=table, commit=first))
@@ -129,7 +146,9 @@ class Effects:
     def _check_log(self, address: str, table: str) -> None:
         log = self.logs[address]
         expected = {id_ for g in self.story.generations for name, id_ in ids_of(g).items()
-                    if address_of(name, g.number, self.root) == address}  # fmt: skip
+                    if address_of(name, g.number, self.root) == address} - self.story.dropped.keys()  # fmt: skip
+        if not expected:
+            return
         if log.id is not None and {log.id} != expected:
             what = f"the table has id {log.id}, the ledger has written to {', '.join(sorted(expected))}"
             self.findings.append(Finding("broken", what, table=table))
@@ -146,7 +165,7 @@ class Effects:
             (named.app, named.version): named.commit
             for generation in self.story.generations
             for named in named_in(generation, self.ledger)
-            if address_of(named.table, named.generation, self.root) == address
+            if address_of(named.table, named.generation, self.root) == address and not self.is_dropped(named)
         }
 
     def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int]) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import typer
 
 from floodmark.cli import (
+    adopt,
     audit,
     backfill,
     doctor,
+    drop,
     epochs,
     init,
     plan,
     preview,
     prove,
+    rename,
     replay,
     reset,
+    retire,
     rows,
     run,
     status,
@@ -34,7 +38,7 @@ app = typer.Typer(
     "Exit codes: 0 done · 1 failed, a retry may help · 2 refused · 3 failed, a retry cannot help.",
 )
 
-WRITING, RUNNING, LOOKING = "Write a rule", "Run it", "See what it did"
+WRITING, RUNNING, LOOKING, ENDING = "Write a rule", "Run it", "See what it did", "Change what it is, or end it"
 
 app.command("init", rich_help_panel=WRITING)(init.init)
 app.command("validate", rich_help_panel=WRITING)(validate.validate)
@@ -51,6 +55,10 @@ app.command("prove", rich_help_panel=LOOKING)(prove.prove)
 app.command("state", rich_help_panel=LOOKING)(rows.state)
 app.command("late", rich_help_panel=LOOKING)(rows.late)
 app.command("doctor", rich_help_panel=LOOKING)(doctor.doctor)
+app.command("adopt", rich_help_panel=ENDING)(adopt.adopt)
+app.command("rename", rich_help_panel=ENDING)(rename.rename)
+app.command("retire", rich_help_panel=ENDING)(retire.retire)
+app.command("drop", rich_help_panel=ENDING)(drop.drop)
 
 dead = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="The rows that a rule could not use.")
 dead.command("list")(rows.dead)

@@ -59,9 +59,11 @@ def backfill(
     """
     from floodmark.cli.rows import begun
     from floodmark.core.backfills import asked_for, starting_in
+    from floodmark.core.life import check_living
     from floodmark.core.zones import micros_of, zoned
 
     rule, _, head = begun(rules, home.absolute(), name)
+    check_living(head, name)
     zone = zoned(rule, head)
     low, high = (micros_of(at, rule, zone) for at in (begin, end))
     if align and low < high:

@@ -17,7 +17,7 @@ from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.failure import FailureFile
 from floodmark.core.rules import Rule
 from floodmark.core.zones import zoned
-from floodmark.errors import Busy, FloodmarkError, Refused, RunFailed
+from floodmark.errors import Busy, FloodmarkError, Refused, Retired, RunFailed
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -44,7 +44,7 @@ def idle(selection: Selection, root: Path, close_until: datetime | None = None) 
         return None
     found = [Outcome(rule.rule) for rule in selection.rules]
     for rule, outcome in zip(selection.rules, found, strict=True):
-        _look(rule, root, outcome, close_until)
+        _look(rule, root, outcome, close_until, selection.by_name)
         if not outcome.idle:
             return None
         _look_back(rule, root, outcome)
@@ -69,7 +69,9 @@ def drain(
 
     outcomes = {name: Outcome(name, fault=fault) for name, fault in selection.faults.items()}
     outcomes |= {rule.rule: Outcome(rule.rule) for rule in selection.rules}
-    news = {rule.rule: _look(rule, root, outcomes[rule.rule], close_until) for rule in selection.rules}
+    news = {
+        rule.rule: _look(rule, root, outcomes[rule.rule], close_until, selection.by_name) for rule in selection.rules
+    }
     reasons = {name: found.why for name, found in news.items() if found and found.why is not None}
     due = [rule for rule in selection.rules if rule.rule in reasons]
     note = _noting(failures)
@@ -98,7 +100,7 @@ def _noting(path: Path | None) -> Callable[[Outcome], None]:
     return note
 
 
-def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None) -> News | None:
+def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None, by_name: bool) -> News | None:
     """What there is to do for the rule; None: it cannot have a run (its outcome says why)."""
     try:
         if close_until is not None and rule.process is None and not rule.query.windows:
@@ -107,7 +109,10 @@ def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None
         news = look(rule, root, close_until)
         _refuse_held(Home(root, rule.rule), news.why)
     except Exception as fault:
-        outcome.fault = fault
+        if isinstance(fault, Retired) and not by_name:
+            outcome.idle, outcome.retired = True, str(fault)
+        else:
+            outcome.fault = fault
         return None
     outcome.idle = news.why is None
     return news

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Outcome:
-    """What a run did for one rule."""
+    """What a run did for one rule. `retired`: why it was left out, where nobody asked for it by name."""
 
     rule: str
     idle: bool = False
@@ -28,6 +28,7 @@ class Outcome:
     zoned: bool = True
     seconds: float = 0.0
     fault: Exception | None = None
+    retired: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -43,6 +44,8 @@ class Outcome:
             said = message(self.fault)
             done = f" ({self._done()} before that)" if self.epochs or self.lost else ""
             return f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
+        if self.retired is not None:
+            return self.retired
         epoch = self.head.epoch if self.head else 0
         if self.idle:
             return f"{self.rule}: nothing new since epoch {epoch}"
@@ -60,7 +63,7 @@ class Outcome:
     def facts(self) -> dict[str, Any]:
         """For --json."""
         return {
-            "result": "failed" if self.fault else "idle" if self.idle else "done",
+            "result": "failed" if self.fault else "retired" if self.retired else "idle" if self.idle else "done",
             "exit_code": self.exit_code,
             "epoch": self.head.epoch if self.head else None,
             "generation": self.head.generation if self.head else None,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli import options, output
+from floodmark.cli import asking, options, output
 from floodmark.cli.run import made_up_id
 from floodmark.cli.withspark import with_spark
 from floodmark.errors import Refused
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule
     from floodmark.spark.run import RunReport
+    from floodmark.views.downstream import Reader
 
 
 def reset(
@@ -27,8 +27,8 @@ def reset(
         bool,
         typer.Option("--keep-output", help="Leave the sinks' rows; their delivery is at least once from there on."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and end.")] = False,
+    yes: asking.Yes = False,
+    dry_run: asking.DryRun = False,
     run_id: options.RunId = None,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
@@ -44,14 +44,16 @@ def reset(
     from floodmark.cli.selection import one
 
     rule, root = one(rules, name), home.absolute()
-    head = _head(rule, root)
-    if not as_json or dry_run:
-        _announce(rule, head, keep_output, as_json)
+    head = _head(rule, root, keep_output)
+    readers = asking.downstream(_sinks(rule), rules, name)
+    if not as_json:
+        _announce(rule, head, keep_output)
+        asking.say_downstream(readers, _becomes(keep_output))
     if dry_run:
-        return
-    _ask(yes)
+        return output.document(_facts(rule, head, keep_output, readers) | {"done": False}) if as_json else None
+    asking.ask(yes, "reset asks before it empties tables")
     after = _reset(rule, root, master, run_id or made_up_id(), keep_output)
-    facts = _facts(rule, head, keep_output) | {"done": True, "generation": after.generation}
+    facts = _facts(rule, head, keep_output, readers) | {"done": True, "generation": after.generation}
     if as_json:
         return output.document(facts)
     output.say(
@@ -60,19 +62,30 @@ def reset(
     )
 
 
-def _head(rule: Rule, root: Path) -> Head:
+def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
+    """Where the rule stands. Raises what a reset would refuse before it writes."""
+    from floodmark.connectors.delta import DeltaSink
+    from floodmark.core.life import check_living
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     if ledger is None or ledger.head is None:
         raise Refused(f"rule {rule.rule} has not run yet: there is nothing to reset")
+    check_living(ledger.head, rule.rule)
+    for address in () if keep_output else _sinks(rule):
+        DeltaSink(address).check_can_be_emptied()
     return ledger.head
 
 
-def _announce(rule: Rule, head: Head, keep_output: bool, as_json: bool) -> None:
-    if as_json:
-        return output.document(_facts(rule, head, keep_output) | {"done": False})
+def _becomes(keep_output: bool) -> str:
+    """What a reset does to a rule that reads a sink."""
+    if keep_output:
+        return "it gets all results once more"
+    return "rows that it has read are taken away, so its next run stops, and it has to be reset after this one"
+
+
+def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
     output.say(f"{rule.rule}: reset ends generation {head.generation} at epoch {head.epoch} and begins a new one")
     if head.open is not None:
         output.say(f"  epoch {head.epoch + 1} is open and is discarded")
@@ -84,7 +97,7 @@ def _announce(rule: Rule, head: Head, keep_output: bool, as_json: bool) -> None:
         output.say("  the sinks keep their rows and get all results once more: at least once from there on")
 
 
-def _facts(rule: Rule, head: Head, keep_output: bool) -> dict[str, Any]:
+def _facts(rule: Rule, head: Head, keep_output: bool, readers: list[Reader]) -> dict[str, Any]:
     return {
         "rule": rule.rule,
         "ended_generation": head.generation,
@@ -92,23 +105,18 @@ def _facts(rule: Rule, head: Head, keep_output: bool) -> dict[str, Any]:
         "discarded_epoch": head.epoch + 1 if head.open else None,
         "keep_output": keep_output,
         "emptied": _emptied(rule, keep_output),
+        "downstream": asking.downstream_facts(readers),
     }
 
 
 def _emptied(rule: Rule, keep_output: bool) -> list[str]:
+    return ["state", "late", "dead", *([] if keep_output else _sinks(rule))]
+
+
+def _sinks(rule: Rule) -> list[str]:
     from floodmark.connectors.delta import delta_sinks
 
-    return ["state", "late", "dead", *([] if keep_output else delta_sinks(rule))]
-
-
-def _ask(yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise Refused(
-            "reset asks before it empties tables, and there is no terminal: give --yes, or look with --dry-run"
-        )
-    typer.confirm("Go on?", abort=True, err=True)
+    return list(delta_sinks(rule))
 
 
 def _reset(rule: Rule, root: Path, master: str, run: str, keep_output: bool) -> Head:

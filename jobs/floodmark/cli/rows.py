@@ -42,10 +42,11 @@ def state(
     if rule.process is None and not rule.query.stateful:
         return _nothing_kept(rule, as_json)
     from floodmark.cli.earlier import kept_at
+    from floodmark.ledger.home import Home
     from floodmark.views.kept import kept, shown
 
     at, root = head.epoch if epoch is None else epoch, home.absolute()
-    now = kept(rule, head, root) if at == head.epoch else kept_at(ledger, root, at)
+    now = kept(rule, head, root) if at == head.epoch else kept_at(ledger, Home(root, name), at)
     found = {table: shown(one, key or [], limit) for table, one in now.items()}
     if as_json:
         streams = {table: {"rows": count, "shown": rows} for table, (count, rows, _) in found.items()}

@@ -39,10 +39,14 @@ class Rules:
 
 @dataclass
 class Selection:
-    """The rules a command works on, and by name those it was asked for and cannot have."""
+    """The rules a command works on, and by name those it was asked for and cannot have.
+
+    `by_name`: each was asked for by its name, not with all or by a tag.
+    """
 
     rules: list[Rule] = field(default_factory=list)
     faults: dict[str, FloodmarkError] = field(default_factory=dict)
+    by_name: bool = False
 
 
 def load(folder: Path, checked: Checked | None = None) -> Rules:
@@ -74,6 +78,7 @@ def named(folder: Path, names: list[str], checked: Checked | None = None) -> Sel
     return Selection(
         [rules.good[name] for name in wanted if name in rules.good],
         {name: rules.fault(name) for name in wanted if name not in rules.good},
+        by_name=True,
     )
 
 

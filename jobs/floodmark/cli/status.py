@@ -44,19 +44,28 @@ def status(
     raise typer.Exit(code)
 
 
-def list_rules(rules: options.RulesDir = options.RULES, as_json: options.AsJson = False) -> None:
-    """The rules of the folder: group, schedule, qos and sinks.
+def list_rules(
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """The rules of the folder: group, schedule, qos and sinks. Below them what has a home and no rule file any more.
 
     Example: `floodmark list`
     """
     from floodmark.cli.selection import load
+    from floodmark.views.homes import home_of, homes
 
     known = load(rules)
     found = [_listed(known, name) for name in known.names()]
+    left = [home_of(home.absolute(), name) for name in homes(home.absolute()) if name not in known.names()]
     if as_json:
-        return output.document({"folder": str(known.folder), "rules": found})
+        facts = [one.facts() for one in left]
+        return output.document({"folder": str(known.folder), "rules": found, "homes_without_rule": facts})
     columns = ("rule", "group", "schedule", "qos", "sinks", "description")
     output.table(columns, [[_shown(entry, column) for column in columns] for entry in found])
+    for one in left:
+        output.say(f"{one.rule}: {one.text()}")
     return None
 
 

@@ -163,14 +163,20 @@ class DeltaSink:
             raise NotOwned(
                 f"sink {self.address}: it belongs to another rule's ledger (id {found}; this rule's ledger: "
                 f"{owner or 'none yet'}). A rule that was renamed, lost its home or runs from a second home looks like "
-                "this. Put the old home or name back, or name another sink"
+                "this. Give the home the new name, too (`floodmark rename OLD NEW`), put the old home or name back, or "
+                "name another sink"
             )
         if found is None and not tables.is_empty(table):
             raise NotOwned(
-                f"sink {self.address}: it holds rows that no ledger accounts for. Name an empty or a new table"
+                f"sink {self.address}: it holds rows that no ledger accounts for. Name an empty or a new table, or "
+                f"take it over with the rows that it has: `floodmark adopt RULE {self.address}`"
             )
-        retention = "delta.setTransactionRetentionDuration"
-        if retention in table.metadata().configuration:
+        self.check_remembers()
+
+    def check_remembers(self) -> None:
+        """Refuse a table that would forget which versions of an app it has seen."""
+        table, retention = tables.open_table(self.address), "delta.setTransactionRetentionDuration"
+        if table is not None and retention in table.metadata().configuration:
             raise Refused(f"sink {self.address}: {retention} is set, so the table forgets what was written; unset it")
 
     def check_replaceable(self) -> None:
@@ -178,6 +184,20 @@ class DeltaSink:
         table = tables.open_table(self.address)
         if table is not None and table.metadata().configuration.get("delta.appendOnly", "false").lower() == "true":
             raise Refused(f"sink {self.address}: delta.appendOnly is set, so no row of it can be replaced; unset it")
+        if table is not None and tables.adopted_at(table) is not None:
+            raise NotOwned(
+                f"sink {self.address}: it was adopted with rows that are not the rule's, and those could be among the "
+                "replaced ones"
+            )
+
+    def check_can_be_emptied(self) -> None:
+        """Refuse a table with rows that were there before the rule."""
+        table = tables.open_table(self.address)
+        if table is not None and tables.adopted_at(table) is not None:
+            raise NotOwned(
+                f"sink {self.address}: it was adopted with rows that are not the rule's, and a reset would take them "
+                "away. Name another sink; or, with --keep-output, leave all rows of the sinks"
+            )
 
 
 def delta_sinks(rule: Rule) -> dict[str, Sink]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.registry import sources
 from floodmark.core.changes import check_edit
+from floodmark.core.life import retired_at
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.ticks import due
 from floodmark.core.zones import micros_of, zoned
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class News:
     """Why a run is needed (None: it is not), the last committed epoch, and each source's newest version as seen now.
 
-    `backlog`: bytes of input that wait; `seq`: the ledger's newest row, 0 without one.
+    `backlog`: bytes of input that wait; `seq`: the ledger's newest row, 0 without one. `retired`: why no run is
+    ever needed, of a retired rule.
     """
 
     why: str | None
@@ -35,15 +37,19 @@ class News:
     seen: dict[str, int]
     backlog: int
     seq: int = 0
+    retired: str | None = None
 
 
 def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
-    """Compare a rule's ledger with its sources. Raises what a run would raise for a missing table or a bad edit.
+    """Compare a rule's ledger with its sources. Raises what a run would raise before it reads.
 
     `close_until`: up to where the input is to be taken as complete, if that was asked for.
     """
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
+    retired = retired_at(head, rule.rule)
+    if head is not None and retired is not None:
+        return News(None, head.epoch, {}, 0, head.seq, retired)
     seen = {name: source.newest() for name, source in sources(rule).items()}
     why = _why(rule, head) or _tick(rule, head, close_until)
     backlog = _backlog(rule, head) if why else 0

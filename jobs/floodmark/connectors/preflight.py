@@ -9,6 +9,7 @@ from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.lookups import check_lookups
 from floodmark.connectors.registry import sources
 from floodmark.core.addresses import location, same_address, within
+from floodmark.core.life import check_living
 from floodmark.core.records import Head
 from floodmark.core.rules import Rule
 from floodmark.errors import NotOwned
@@ -28,6 +29,7 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
     check_apart(rule, root)
     home = Home(root, rule.rule)
     ledger = LedgerReader.load(home.ledger)
+    check_living(ledger.head if ledger else None, rule.rule)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
         _mend_sinks(ledger.id, ledger.head)
     check_tables(rule, ledger.id if ledger else None)

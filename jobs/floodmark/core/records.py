@@ -8,6 +8,7 @@ A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. I
 - `seal`: a generation ends and names its successor; what the change still has to do follows from this row.
 - `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it has its effect.
   Both carry the number of the epoch after which they stand; no epoch begins between them, and no offset moves.
+- `life`: the rule itself is retired or comes back, gets another name, or loses tables. Whatever is open stays open.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from json.encoder import encode_basestring_ascii as quoted
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -28,8 +29,9 @@ from floodmark.core.entry import Entry
 from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
-# Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills
-FORMAT = 4
+# Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
+# 5: the life of a rule
+FORMAT = 5
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
 RESTORE = (
@@ -37,7 +39,7 @@ RESTORE = (
     "home, and name new sinks or remove the old ones"
 )
 
-Kind = Literal["commit", "intent", "lost", "seal", "backfill", "backfilled"]
+Kind = Literal["commit", "intent", "lost", "seal", "backfill", "backfilled", "life"]
 
 
 class Record(BaseModel):
@@ -124,6 +126,8 @@ class Commit(Record):
 
     `digests`: the intent's; those of the tables stand in `tables`. `rejected`: by stream, rows that were folded, in
     this epoch or an earlier one, and that the rule's class has rejected now: they stand in the dead table.
+    `adopted`: of the tables in `table_ids`, those that were there before the rule, and the version from which on they
+    are its own.
     """
 
     format: int = FORMAT
@@ -136,6 +140,7 @@ class Commit(Record):
     rejected: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
     tables: dict[str, Written] = Field(default_factory=dict)
     table_ids: dict[str, str] = Field(default_factory=dict)
+    adopted: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
     columns: dict[str, list[tuple[str, str]]] = Field(default_factory=dict)
     rule: str | None = None
     kept_output: bool = False
@@ -224,6 +229,19 @@ class Backfilled(Record):
     seconds: dict[str, float] = Field(default_factory=dict)
 
 
+class Life(Record):
+    """A turn in the life of a rule. `what`: which. A retired rule cannot run until it has `returned`.
+
+    renamed: `name`, its name from here on. dropping: the tables that are to go, table → id, by the ledger's names (of
+    state with the generation); it is the intent of what the row `dropped` ends.
+    """
+
+    format: int = FORMAT
+    what: Literal["retired", "returned", "renamed", "dropping", "dropped"]
+    name: str | None = Field(default=None, exclude_if=operator.not_)
+    tables: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
+
+
 @dataclass(frozen=True)
 class Row:
     """One row of the ledger. `at`: UTC, ISO 8601. `body`: JSON of the record of its kind."""
@@ -260,7 +278,8 @@ class Head:
 
     `written`, `commits`: of each table the app transaction and the Delta version of the newest write that is named.
     `replays`: the epochs of this generation that read dead rows; `backfills`: what its backfills have restated, by
-    their numbers; `backfill`: the one that is open. `attempt`: at what is open.
+    their numbers; `backfill`: the one that is open. `attempt`: at what is open. `name`: the rule's, where it was
+    renamed; `retired`: when and by whom, as long as it is; `dropping`: a drop that has not ended.
     """
 
     seq: int
@@ -285,6 +304,9 @@ class Head:
     open: Intent | None = None
     attempt: int = 0
     seal: Seal | None = None
+    name: str | None = None
+    retired: str | None = None
+    dropping: Life | None = None
 
 
 def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:
@@ -361,6 +383,8 @@ def _fold(head: Head | None, row: Row) -> Head:
         return _begin(head, row)
     if head is None or row.generation != head.generation:
         raise LedgerBroken(f"ledger row {row.seq} ({row.kind}) belongs to a generation that never began")
+    if head.retired is not None and row.kind != "life":
+        raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of a rule that was retired {head.retired}")
     changed = _FOLLOWS[row.kind](head, row)
     return replace(changed, seq=row.seq, hash=row.hash)
 
@@ -368,7 +392,7 @@ def _fold(head: Head | None, row: Row) -> Head:
 def _begin(head: Head | None, row: Row) -> Head:
     commit = Commit.model_validate_json(row.body)
     if head is not None and (
-        head.seal is None or (row.generation, row.token) != (head.seal.successor, head.seal.token)
+        head.seal is None or head.retired or (row.generation, row.token) != (head.seal.successor, head.seal.token)
     ):
         raise LedgerBroken(f"ledger row {row.seq} begins generation {row.generation}, which no seal announced")
     if commit.rule is None:
@@ -389,6 +413,7 @@ def _begin(head: Head | None, row: Row) -> Head:
         commits={name: written.commit for name, written in commit.tables.items()},
         table_ids=commit.table_ids,
         heard=commit.heard,
+        name=head.name if head else None,
     )
 
 
@@ -479,6 +504,27 @@ def _expect_between(head: Head, row: Row) -> None:
         )
 
 
+def _live(head: Head, row: Row) -> Head:
+    life = Life.model_validate_json(row.body)
+    fits = {
+        "retired": head.retired is None,
+        "returned": head.retired is not None and head.dropping is None,
+        "renamed": bool(life.name) and head.dropping is None,
+        "dropping": head.retired is not None and head.dropping is None,
+        "dropped": head.dropping is not None,
+    }
+    if row.epoch != head.epoch or not fits[life.what]:
+        raise LedgerBroken(f"ledger row {row.seq}: the rule cannot be {life.what} after epoch {head.epoch}")
+    changes: dict[str, dict[str, Any]] = {
+        "retired": {"retired": f"{row.at} by {row.run}"},
+        "returned": {"retired": None},
+        "renamed": {"name": life.name},
+        "dropping": {"dropping": life},
+        "dropped": {"dropping": None},
+    }
+    return replace(head, **changes[life.what])
+
+
 _FOLLOWS = {
     "intent": _open,
     "commit": _commit,
@@ -486,6 +532,7 @@ _FOLLOWS = {
     "seal": _seal,
     "backfill": _start_backfill,
     "backfilled": _end_backfill,
+    "life": _live,
 }
 
 

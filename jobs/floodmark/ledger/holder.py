@@ -34,11 +34,12 @@ def holder_text(lock: Path) -> str:
         owner = json.loads(file.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return f"another run holds {lock} (process {holder_pid(lock)}); wait for it to end"
-    left = f"; its driver is gone and left an orphaned JVM: `kill {owner['jvm_pid']}` ends it"
-    orphan = left if is_orphan(lock) else ""
+    jvm = owner.get("jvm_pid")  # a command that needs none holds the rule by itself
+    left = f"; its driver is gone and left an orphaned JVM: `kill {jvm}` ends it"
+    orphan = left if jvm and is_orphan(lock) else ""
     return (
         f"run {owner['run']} holds the rule since {owner['since']} on {owner['host']} "
-        f"(driver {owner['driver_pid']}, JVM {owner['jvm_pid']}){orphan}; wait for it to end"
+        f"(driver {owner['driver_pid']}{f', JVM {jvm}' if jvm else ''}){orphan}; wait for it to end"
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from floodmark.core.life import check_living
 from floodmark.core.records import (
     RESTORE,
     Backfill,
@@ -24,6 +25,7 @@ from floodmark.core.records import (
     Head,
     Intent,
     Kind,
+    Life,
     Lost,
     Record,
     Row,
@@ -48,6 +50,7 @@ COLUMNS = ("seq", "kind", "generation", "token", "epoch", "attempt", "run", "at"
 COMPACT_ABOVE = 100  # files: loading 200 one-row files takes 0.2 s, 600 take 0.6 s
 REMEMBER_EVERY = 100  # rows
 KEPT_ENTRIES = 1000  # of its log: every load lists them all
+KEPT_HOURS = 1  # of files that a rewrite replaced: who loaded the ledger before may still read them
 
 
 @cache
@@ -177,12 +180,21 @@ class Ledger(LedgerReader):
         if many:
             self._table.optimize.compact()
             sync_commit(self.address, self._table.version())
+            self._vacuum()
             self._table.create_checkpoint()
             _trim(self.address, self._table.version() - KEPT_ENTRIES)
         if rows and self.head is not None:
             _remember(self.address, self.head)
 
+    def _vacuum(self) -> None:
+        """Remove replaced files, and files that a killed writer left without a commit. Rows are never among them."""
+        before = self._table.version()
+        self._table.vacuum(KEPT_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+        for version in range(before + 1, self._table.version() + 1):
+            sync_commit(self.address, version)
+
     def begin(self, generation: int, token: str, commit: Commit) -> Head:
+        check_living(self.head)
         return self._put("commit", commit, generation, token, 0, 1)
 
     def intend(self, intent: Intent) -> Head:
@@ -211,7 +223,17 @@ class Ledger(LedgerReader):
         head = self._living()
         return self._put("backfilled", done, head.generation, head.token, head.epoch, head.attempt)
 
+    def live(self, life: Life) -> Head:
+        """Write a turn in the rule's life; whatever is open stays open."""
+        head = self._begun()
+        return self._put("life", life, head.generation, head.token, head.epoch, head.attempt)
+
     def _living(self) -> Head:
+        head = self._begun()
+        check_living(head)
+        return head
+
+    def _begun(self) -> Head:
         if self.head is None:
             raise AssertionError("no generation has begun")
         return self.head

@@ -27,6 +27,8 @@ CHECKPOINTS = {"delta.checkpointInterval": "50"}
 _MOVES = ("add", "remove")
 _HOLDS_FROM, _AFTER = "holds_from", "after"
 OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
+ADOPTED = "floodmark.adopted"  # table property of one that was there before its rule: the version that was its newest
+ADOPTED_EMPTY = "empty"  # its value where the table held no rows then
 
 
 ANEW = (
@@ -129,6 +131,19 @@ def properties_of(address: str) -> dict[str, str]:
     """What the table's newest version has; nothing where there is no table."""
     table = open_table(address)
     return {} if table is None else {k: v for k, v in table.metadata().configuration.items() if v is not None}
+
+
+def adopted_at(table: DeltaTable) -> int | None:
+    """The newest version of a table that held rows before a rule adopted it; None for any other table."""
+    found = table.metadata().configuration.get(ADOPTED, ADOPTED_EMPTY)
+    return None if found == ADOPTED_EMPTY else int(found)
+
+
+def adopted(addresses: Mapping[str, str]) -> dict[str, int]:
+    """Of these tables, by name, the adopted ones, and from which version on they are a rule's."""
+    opened = {name: open_table(address) for name, address in addresses.items()}
+    found = {name: adopted_at(table) for name, table in opened.items() if table is not None}
+    return {name: version + 1 for name, version in found.items() if version is not None}
 
 
 def is_empty(table: DeltaTable) -> bool:

@@ -338,6 +338,7 @@ class EpochFolder:
             digests=intent.digests,
             tables=written,
             table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},
+            adopted=tables.adopted(added),
             lost_epochs=self.head.lost,
             output_rows=output_rows,
             seconds={step: round(seconds, 3) for step, seconds in self._seconds.items()},

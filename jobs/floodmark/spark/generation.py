@@ -173,6 +173,7 @@ def first_commit(plan: Plan, found: Sites, written: dict[str, Written], kept_out
         maxima=dict.fromkeys(shape),
         heard=dict.fromkeys(idle, clock * 1000),
         table_ids=ids_of(found),
+        adopted=tables.adopted({site.name: site.address for site in found.sinks.values()}),
         tables=written,
         columns={name: [(f.name, f.dataType.simpleString()) for f in schema] for name, schema in shape.items()},
         rule=plan.rule.to_json(),
@@ -198,6 +199,12 @@ def check_output(rule: Rule, output: StructType) -> None:
 def refuse_nothing_to_reset(known: LedgerReader | None, rule: str) -> None:
     if known is None or known.head is None:
         raise Refused(f"rule {rule} has not run yet: there is nothing to reset")
+
+
+def refuse_adopted(rule: Rule, keep_output: bool) -> None:
+    """A reset must not take away rows that were in a sink before the rule."""
+    for address in () if keep_output else delta_sinks(rule):
+        DeltaSink(address).check_can_be_emptied()
 
 
 def start_reset(ledger: Ledger, rule: str, keep_output: bool) -> Head:
@@ -260,6 +267,7 @@ def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) ->
         return written
     reach(rule, "reset.empty.before")
     for site in found.sinks.values():
+        DeltaSink(site.address).check_can_be_emptied()
         written[site.name] = sites.empty(session, site, plan.output)
         reach(rule, "reset.empty.after")
     return written

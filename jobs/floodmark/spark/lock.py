@@ -19,22 +19,23 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from floodmark.errors import Busy
-from floodmark.ledger.holder import holder_text, owner_file
+from floodmark.ledger.holder import holder_pid, holder_text, owner_file
+from floodmark.ledger.locking import moved_away, once_in_this_process
 
 LOOK_EVERY = 0.5  # seconds between two looks at a lock that another run holds
-_here: set[Path] = set()
-_mutex = threading.Lock()
 
 
 @contextmanager
 def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
     """Hold the rule's lock, or raise Busy with the holder's name."""
-    with _once_in_this_process(lock.absolute()):
+    with once_in_this_process(lock.absolute()):
         lock.parent.mkdir(parents=True, exist_ok=True)
         channel = _open(session, lock)
         try:
             if channel.tryLock() is None:
                 raise Busy(holder_text(lock))
+            if holder_pid(lock) is None:  # what the JVM holds lies elsewhere by now, or nowhere
+                raise moved_away(lock)
             with _named(session, lock, run):
                 yield
         finally:
@@ -60,19 +61,6 @@ def waited_for(
                     say(f"waiting: {holder}")
             pause.wait(LOOK_EVERY)
         yield
-
-
-@contextmanager
-def _once_in_this_process(lock: Path) -> Iterator[None]:
-    with _mutex:
-        if lock in _here:
-            raise Busy(f"this very process ({os.getpid()}) runs the rule of {lock.parent} already")
-        _here.add(lock)
-    try:
-        yield
-    finally:
-        with _mutex:
-            _here.discard(lock)
 
 
 @contextmanager

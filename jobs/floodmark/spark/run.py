@@ -20,6 +20,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.backfills import Asked, stands
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
+from floodmark.core.life import check_living
 from floodmark.core.process.loading import load_class
 from floodmark.core.records import Head, Intent, Lost, Replay, total
 from floodmark.core.recovery import Gate, at_the_gate
@@ -129,8 +130,9 @@ class RuleRun:
         with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
             known = LedgerReader.load(self._home.ledger)
             generation.refuse_nothing_to_reset(known, self._rule.rule)
+            ledger = self._open_ledger()
+            generation.refuse_adopted(self._rule, keep_output)
             session, plan = analyse(self._root, self._rule, None)
-            ledger = Ledger.open(self._home.ledger, self._run)
             generation.start_reset(ledger, self._rule.rule, keep_output)
             generation.finish_change(session, plan, self._home, ledger)
             self._report.head = ledger.head
@@ -144,12 +146,18 @@ class RuleRun:
             self._replay(wanted)
         return self._report
 
+    def _open_ledger(self) -> Ledger:
+        """The ledger of a rule that may go on. Raises Retired, and Refused in the middle of a rename."""
+        ledger = Ledger.open(self._home.ledger, self._run)
+        check_living(ledger.head, self._rule.rule)
+        return ledger
+
     def _replay(self, wanted: Callable[[Head], Replay]) -> None:
         checkpoint.sweep(self._home.checkpoints)
         known = LedgerReader.load(self._home.ledger)
         if known is None or known.head is None:
             raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to replay")
-        ledger = Ledger.open(self._home.ledger, self._run)
+        ledger = self._open_ledger()
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
             self._take(step, ledger, go_on=False)
         head = ledger.head
@@ -185,7 +193,7 @@ class RuleRun:
         self, done: Recomputed | None, basis: Head, wanted: Callable[[Head], Asked], say: Callable[[str], None]
     ) -> Put:
         checkpoint.sweep(self._home.checkpoints)
-        ledger = Ledger.open(self._home.ledger, self._run)
+        ledger = self._open_ledger()
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
             self._take(step, ledger, go_on=False)
         head = ledger.head
@@ -214,6 +222,7 @@ class RuleRun:
         known = LedgerReader.load(self._home.ledger)
         if known is None or known.head is None:
             raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to compute again")
+        check_living(known.head, self._rule.rule)
         return known.head
 
     def _recompute(self, head: Head, wanted: Callable[[Head], Asked]) -> Recomputed:
@@ -231,7 +240,7 @@ class RuleRun:
             session, plan = analyse(self._root, self._rule, None)
             ledger = generation.begin_first(session, plan, self._home, self._run)
         else:
-            ledger = Ledger.open(self._home.ledger, self._run)
+            ledger = self._open_ledger()
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
             if self._take(step, ledger):
                 break

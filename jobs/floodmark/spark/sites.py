@@ -203,7 +203,7 @@ def create(
     tables.create(address, _nullable(schema).json(), {tables.OWNER: owner, **(properties or {})})
     found = tables.open_table(address)
     if found is not None and tables.owner_of(found) is None:
-        set_properties(spark, address, {tables.OWNER: owner})
+        set_properties(spark, address, {tables.OWNER: owner, tables.ADOPTED: tables.ADOPTED_EMPTY})
     sync_table(address)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from floodmark.core.records import Backfill, Commit, Head, Intent, Lost, Record, Row, total
+from floodmark.core.records import Backfill, Commit, Head, Intent, Life, Lost, Record, Row, total
 from floodmark.views.formats import iso
 
 COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "folded", "late", "dead", "rejected",
@@ -15,14 +15,14 @@ BACKFILLS = ("backfill", "backfilled")  # kinds of rows
 
 def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
     """Whether an epoch of the newest generation read dead rows; of an older one nobody asks any more."""
-    if epoch["generation"] != head.generation or epoch["backfill"] is not None:
+    if epoch["generation"] != head.generation or epoch["backfill"] is not None or epoch["read"] is None:
         return None
     opened = head.open is not None and head.open.replay is not None and epoch["epoch"] == head.epoch + 1
     return opened or epoch["epoch"] in head.replays
 
 
 def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
-    """The `last` entries, oldest first: one for each epoch (committed, lost or open), each seal and each backfill."""
+    """The `last` entries, oldest first: one for each epoch, ended or open, each seal, backfill and turn of life."""
     found: dict[tuple[int, int, str, int], list[Row]] = {}
     for row in rows:
         found.setdefault(_told_by(row), []).append(row)
@@ -33,6 +33,8 @@ def _told_by(row: Row) -> tuple[int, int, str, int]:
     """What one entry is about: an epoch, a seal, or a backfill by its number."""
     if row.kind in BACKFILLS:
         return row.generation, row.epoch, "backfill", json.loads(row.body)["number"]
+    if row.kind == "life":
+        return row.generation, row.epoch, "life", row.seq
     return row.generation, row.epoch, "seal" if row.kind == "seal" else "", 0
 
 
@@ -52,6 +54,9 @@ def _entry(row: Row, zone: bool) -> dict[str, Any]:
     entry |= {"epoch": row.epoch, "generation": row.generation, "at": row.at, "run": row.run, "attempts": row.attempt}
     if row.kind == "seal":
         return entry | {"result": "sealed", "attempts": None}
+    if row.kind == "life":
+        life = Life.model_validate_json(row.body)
+        return entry | {"result": f"{life.what} to {life.name}" if life.name else life.what, "attempts": None}
     if row.kind in BACKFILLS:
         return entry
     kinds: dict[str, type[Record]] = {"commit": Commit, "intent": Intent, "lost": Lost}

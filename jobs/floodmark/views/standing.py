@@ -76,6 +76,9 @@ class Standing:
             if head and head.backfill
             else None,
             "unfinished": head.seal.why if head and head.seal else None,
+            "retired": head.retired if head else None,
+            "renamed_to": self._renamed(),
+            "dropping": sorted(head.dropping.tables) if head and head.dropping else [],
             "holder": self.holder,
             "lag": {name: {"error": lag} if isinstance(lag, str) else asdict(lag) for name, lag in self.lag.items()},
             "lost_epochs": list(head.lost) if head else [],
@@ -96,8 +99,11 @@ class Standing:
         return "\n".join(lines)
 
     def _lines(self) -> list[tuple[str, str | None]]:
+        to = self._renamed()
         return [
             ("epoch", self._epoch()),
+            ("retired", self._retired()),
+            ("renamed", f"to {to}: `floodmark rename {self.rule} {to}` goes on with it" if to else None),
             ("watermark", iso(self.head.watermark, self.zoned) if self.head else None),
             ("windows", self.windows.text() if self.windows else None),
             ("waiting", self.waiting.text() if self.waiting else None),
@@ -125,6 +131,17 @@ class Standing:
         if self.head is None or self.newest is None:
             return "has not run yet"
         return f"{self.head.epoch} of generation {self.head.generation}, {self.newest.at} by {self.newest.run}"
+
+    def _renamed(self) -> str | None:
+        """The name that its home has yet to follow."""
+        name = self.head.name if self.head else None
+        return None if name == self.rule else name
+
+    def _retired(self) -> str | None:
+        if self.head is None or self.head.retired is None:
+            return None
+        left = "; a drop has not finished" if self.head.dropping else ""
+        return f"{self.head.retired}: nothing runs it{left}; `floodmark retire {self.rule} --undo` brings it back"
 
     def _open(self) -> str | None:
         if self.head is None:

@@ -42,6 +42,8 @@ def _of_ledger(seen: Glance) -> Condition:
     head = seen.head
     if head is None:
         return Condition("not run yet", "idle")
+    if head.retired is not None:
+        return Condition("retired", "idle", f"{head.retired}: nothing runs it")
     if head.seal is not None:
         return Condition("unfinished", "warn", f"a {head.seal.why} has not finished; the next run goes on with it")
     if head.open is not None:

@@ -51,7 +51,7 @@ def _rows(ledger: DeltaTable, generation: int, first: int, last: int) -> list[Ro
 
 def _more(rule: Rule, entry: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
     """`offsets` and `prints`: pairs of a name and a text each."""
-    if entry["result"] == "sealed" or entry["backfill"] is not None:
+    if entry["read"] is None or entry["backfill"] is not None:  # a seal, or a turn in the rule's life
         return {"offsets": [], "prints": []}
     row = [row for row in rows if row.epoch == entry["epoch"] and row.kind in ("intent", "commit", "lost")][-1]
     body = json.loads(row.body)

@@ -23,10 +23,11 @@ ALL = '<svg class="strip" role="img" viewBox="0 0 {0} 16" width="{0}" height="16
 
 def strip(epochs: Sequence[Mapping[str, Any]]) -> Markup:
     """The bars of epochs as `floodmark epochs` tells them, as SVG. Nothing goes in but numbers and escaped words."""
-    outcomes = [(epoch["epoch"], escape(_outcome(epoch))) for epoch in epochs]
+    drawn = [epoch for epoch in epochs if epoch["read"] is not None or epoch["result"] == "sealed"]  # no other turn
+    outcomes = [(epoch["epoch"], escape(_outcome(epoch))) for epoch in drawn]
     bars = "".join(_bar(place, *outcome) for place, outcome in enumerate(outcomes))
     words = ", ".join(f"epoch {epoch:d} {word}" for epoch, word in outcomes)
-    return Markup(ALL.format(len(epochs) * WIDTH, words, bars))  # noqa: S704 - see above
+    return Markup(ALL.format(len(drawn) * WIDTH, words, bars))  # noqa: S704 - see above
 
 
 def _outcome(epoch: Mapping[str, Any]) -> str:

@@ -1,0 +1,184 @@
+"""Removes the tables that a rule owns, and no other. Each step can be taken again after a kill.
+
+1. What is to go is settled, by what the tables say of themselves: id, owner, writers.
+2. A row of the ledger announces it, by table and id.
+3. Each table's folder is moved aside under a name made of its id, so that no reader meets half a table, then removed.
+4. A row ends it; or, where the ledger is to go too, the home is moved aside and removed as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from floodmark.core.addresses import location
+from floodmark.core.life import dropping
+from floodmark.core.records import Life
+from floodmark.crashpoints import reach
+from floodmark.errors import NotOwned, TableBroken
+from floodmark.ledger import tables
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger, LedgerReader
+
+ASIDE = ".dropped-"
+# What others may do to a table without a part in its rows.
+HARMLESS = ("CREATE", "SET", "UNSET", "ADD", "CHANGE", "OPTIMIZE", "VACUUM", "UPGRADE", "REORG", "FSCK", "COMPUTE")
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A table that the rule has made. `name`: the ledger's, of state with its generation; `id`: the table's."""
+
+    name: str
+    address: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """What a drop is to take away; `spared`: by the ledger's name, why a table is not the rule's to take."""
+
+    tables: tuple[Owned, ...]
+    spared: Mapping[str, str]
+
+
+def doomed(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Mapping[str, str]) -> Doomed:
+    """Settle what goes. `parts`: out of `state`, `sink`; `others`: location of a table → the other rule that writes it.
+
+    Tables that are gone already, or that are others under the same address, are neither.
+    """
+    found = [one for one in known(ledger, home) if one.name.partition("/")[0] in parts]
+    why = {one.name: reason for one in found if (reason := _not_ours(one, ledger.id, others)) is not None}
+    return Doomed(tuple(one for one in found if one.name not in why and _is_there(one)), why)
+
+
+def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:
+    """Every table that the ledger says it has written to, in any generation."""
+    seen = set[tuple[str, str]]()
+    for row in ledger.rows:
+        ids = json.loads(row.body).get("table_ids", {}) if row.kind == "commit" else {}
+        for name, id_ in ids.items():
+            kind, _, rest = name.partition("/")
+            full = f"state/g{row.generation}/{rest}" if kind == "state" else name
+            if (full, id_) not in seen:
+                seen.add((full, id_))
+                yield Owned(full, address_of(home, full), id_)
+
+
+def address_of(home: Home, name: str) -> str:
+    """Where a table lies that the ledger calls so (of state with its generation)."""
+    kind, _, rest = name.partition("/")
+    return rest if kind == "sink" else str(home.path / name)
+
+
+def drop(ledger: Ledger, home: Home, wanted: Iterable[Owned], whole: bool) -> None:
+    """Remove the tables; with `whole` the home too, its ledger last. For who holds the lock, once `finish` is done.
+
+    Raises Refused where the rule can run.
+    """
+    assert ledger.head is not None
+    announced = dropping(ledger.head, home.rule, {one.name: one.id for one in wanted})
+    if announced.tables:
+        reach(home.rule, "drop.intent.before")
+        ledger.live(announced)
+        reach(home.rule, "drop.intent.after")
+        finish(ledger, home)
+    if whole:
+        reach(home.rule, "drop.home.before")
+        _remove_home(home, ledger.id)
+
+
+def finish(ledger: Ledger, home: Home) -> None:
+    """Take the steps that an announcing row still asks for, if there is one."""
+    if ledger.head is None or ledger.head.dropping is None:
+        return
+    for name, id_ in ledger.head.dropping.tables.items():
+        _remove(Owned(name, address_of(home, name), id_), home.rule)
+        reach(home.rule, "drop.table.after")
+    if any(name.startswith("state/") for name in ledger.head.dropping.tables):
+        shutil.rmtree(home.path / "state", ignore_errors=True)  # what is left there belongs to no table
+        shutil.rmtree(home.checkpoints, ignore_errors=True)
+    reach(home.rule, "drop.commit.before")
+    ledger.live(Life(what="dropped"))
+    reach(home.rule, "drop.commit.after")
+
+
+def _remove(one: Owned, rule: str) -> None:
+    """Take one table away, if it is there."""
+    place = Path(one.address)
+    aside = place.with_name(f"{ASIDE}{one.id}")
+    if _is_there(one) and not aside.exists():
+        place.rename(aside)
+        reach(rule, "drop.table.moved")
+    if aside.exists():
+        shutil.rmtree(aside)
+
+
+def _remove_home(home: Home, ledger: str) -> None:
+    aside = home.path.with_name(f"{ASIDE}{home.rule}-{ledger}")
+    home.path.rename(aside)
+    reach(home.rule, "drop.home.moved")
+    shutil.rmtree(aside)
+
+
+def left_aside(home: Home) -> list[Path]:
+    """What a drop of the whole home had still to remove when it was killed; nobody reads it any more."""
+    return sorted(home.root.glob(f"{ASIDE}{home.rule}-*"))
+
+
+def _is_there(one: Owned) -> bool:
+    """Whether the very table is there. What lies in the home is the rule's, readable or not."""
+    if one.name.startswith("sink/"):
+        table = tables.open_table(one.address)
+        return table is not None and tables.table_id(table) == one.id
+    return Path(one.address).exists()
+
+
+def _not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
+    """Why a table that the rule has written to, and that is there, is not its own to remove; None where it is."""
+    if not one.name.startswith("sink/"):
+        return None
+    try:
+        if not _is_there(one):
+            return None
+    except TableBroken as fault:
+        return f"it cannot be read, so nothing tells whose it is ({fault})"
+    return _of_others(one, DeltaTable(one.address), ledger, others)
+
+
+def _of_others(one: Owned, table: DeltaTable, ledger: str, others: Mapping[str, str]) -> str | None:
+    owner, place = tables.owner_of(table), Path(one.address)
+    if owner != ledger:
+        return f"it belongs to another ledger (id {owner})" if owner else "it says of no ledger that it is its own"
+    if tables.ADOPTED in table.metadata().configuration:
+        return "it was there before the rule, which adopted it"
+    if location(one.address) in others:
+        return f"rule {others[location(one.address)]} writes it, too"
+    if not place.is_dir():
+        return "it lies in a store of objects, where Floodmark removes nothing"
+    inside = next((log.parent for log in place.rglob("_delta_log") if log.parent != place), None)
+    return f"another table lies in it, at {inside}" if inside else _shared(table, ledger)
+
+
+def _shared(table: DeltaTable, ledger: str) -> str | None:
+    for entry in table.history():
+        ours = f'"app":"floodmark/{ledger}/' in (entry.get("userMetadata") or "")
+        operation = str(entry.get("operation", "")).upper()
+        if not ours and not operation.startswith(HARMLESS):
+            return f"others have written to it, too (version {entry['version']}: {operation or 'without a name'})"
+    return None
+
+
+def refuse_spared(found: Doomed, rule: str) -> None:
+    """Raise NotOwned where a table is not the rule's to take away."""
+    if found.spared:
+        told = "; ".join(f"{name.removeprefix('sink/')}: {why}" for name, why in found.spared.items())
+        raise NotOwned(
+            f"rule {rule}: not all of its tables are its own to remove. {told}. With --leave-others they stay as they "
+            "are and the rest is dropped"
+        )

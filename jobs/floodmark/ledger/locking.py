@@ -1,0 +1,74 @@
+"""A rule's lock for who works on its home without a JVM. It is the lock that a run's JVM takes: one excludes the other.
+
+The system frees it as soon as this process closes any handle on the file, so nothing else here may open it meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from floodmark.errors import Busy
+from floodmark.ledger.holder import holder_text, owner_file
+
+_here: set[Path] = set()
+_mutex = threading.Lock()
+
+
+@contextmanager
+def once_in_this_process(lock: Path) -> Iterator[None]:
+    """The system's lock is a process's: of two threads the second is refused here. Raises Busy."""
+    with _mutex:
+        if lock in _here:
+            raise Busy(f"this very process ({os.getpid()}) runs the rule of {lock.parent} already")
+        _here.add(lock)
+    try:
+        yield
+    finally:
+        with _mutex:
+            _here.discard(lock)
+
+
+@contextmanager
+def held(lock: Path, run: str) -> Iterator[None]:
+    """Hold the rule's lock, or raise Busy with the holder's name. It goes along with a home that is moved meanwhile.
+
+    `lock`: in a home that is there.
+    """
+    with once_in_this_process(lock.absolute()):
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _take(handle, lock)
+            owner_file(lock).write_text(json.dumps(_owner(run)))
+            try:
+                yield
+            finally:
+                owner_file(lock).unlink(missing_ok=True)
+        finally:
+            os.close(handle)
+
+
+def _take(handle: int, lock: Path) -> None:
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise Busy(holder_text(lock)) from None
+    if not lock.exists() or lock.stat().st_ino != os.fstat(handle).st_ino:
+        raise moved_away(lock)
+
+
+def moved_away(lock: Path) -> Busy:
+    """Of a home that was renamed or dropped after its lock file was opened and before the lock was to be had."""
+    return Busy(f"the home {lock.parent} was moved or removed just now: look with `floodmark list`")
+
+
+def _owner(run: str) -> dict[str, object]:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"run": run, "host": socket.gethostname(), "driver_pid": os.getpid(), "since": since}

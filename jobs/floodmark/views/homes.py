@@ -1,0 +1,59 @@
+"""The homes that lie in the folder of all homes, with or without a rule file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from floodmark.core.records import Head
+from floodmark.errors import FloodmarkError
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+
+
+@dataclass(frozen=True)
+class Found:
+    """`head`: None where nothing has begun, or where `error` says why it cannot be read."""
+
+    rule: str
+    head: Head | None = None
+    error: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        head = self.head
+        return {
+            "rule": self.rule,
+            "generation": head.generation if head else None,
+            "epoch": head.epoch if head else None,
+            "retired": head.retired if head else None,
+            "dropping": head is not None and head.dropping is not None,
+            "error": self.error,
+        }
+
+    def text(self) -> str:
+        """What is to be told of a home without a rule file."""
+        if self.error is not None:
+            return f"no rule file; its ledger cannot be read: {self.error}"
+        if self.head is None:
+            return "no rule file; nothing has run"
+        stands = f"no rule file; epoch {self.head.epoch} of generation {self.head.generation}"
+        if self.head.dropping is not None:
+            return f"{stands}; a drop has not finished"
+        return f"{stands}; retired {self.head.retired}" if self.head.retired else stands
+
+
+def homes(root: Path) -> list[str]:
+    """Names of the rules that have a ledger in this folder."""
+    found = sorted(root.iterdir()) if root.is_dir() else []
+    return [one.name for one in found if re.fullmatch(r"\w+", one.name, re.ASCII) and (one / "ledger").is_dir()]
+
+
+def home_of(root: Path, name: str) -> Found:
+    """Never raises what is wrong with it: it is told."""
+    try:
+        ledger = LedgerReader.load(Home(root, name).ledger)
+    except (FloodmarkError, OSError) as fault:
+        return Found(name, error=str(fault))
+    return Found(name, ledger.head if ledger else None)

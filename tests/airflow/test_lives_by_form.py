@@ -1,0 +1,105 @@
+"""What becomes of a rule as a whole, by the form: the real commands, behind a spark-submit that only starts them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from deltalake import DeltaTable
+from support.flow import Flow, rows_of
+from support.lives import by_hand, lived
+from test_operations import execute, submitted
+from test_operator import execute as run_of
+from test_operator import spark_submit
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.ledger import tables
+
+pytestmark = pytest.mark.usefixtures("rules")
+STARTED = 'while [ "${1##*/}" != operate_rule.py ]; do shift; done\nexec '
+
+
+@pytest.fixture
+def flow(place: Path, fake_path: Path) -> Flow:
+    spark_submit(fake_path, f'{STARTED} {sys.executable} "$@"')
+    return Flow(place, "one")
+
+
+def test_each_asks_for_the_name_of_the_rule(flow: Flow, fake_path: Path) -> None:
+    lived(flow)
+    for asked in (
+        {"operation": "retire"},
+        {"operation": "rename", "rename_to": "two"},
+        {"operation": "drop", "drop": "all"},
+        {"operation": "adopt", "table": flow.sink()},
+    ):
+        with pytest.raises(AirflowFailException, match="expected the rule's name, one, found 'other'"):
+            execute(flow.rule(), **asked, confirm="other")
+    with pytest.raises(AirflowFailException, match="expected a name of letters"):
+        execute(flow.rule(), operation="rename", rename_to="--yes", confirm="one")
+    with pytest.raises(AirflowFailException, match="expected state, sinks or all, found None"):
+        execute(flow.rule(), operation="drop", confirm="one")
+    assert not (fake_path / "arguments").exists()
+
+
+def test_a_retired_rule_is_skipped_by_its_dag_until_it_is_back(flow: Flow, fake_path: Path) -> None:
+    lived(flow)
+    rule = flow.rule()
+    with pytest.raises(AirflowSkipException, match="dry run"):
+        execute(rule, operation="retire", dry_run=True)
+    execute(rule, operation="retire", confirm="one")
+    assert submitted(fake_path)[:3] == ["retire", "one", "--yes"]
+    execute(rule, 2, operation="retire", confirm="one")
+    with pytest.raises(AirflowSkipException, match="was retired"):
+        run_of(rule)
+    with pytest.raises(AirflowSkipException, match="retired already"):
+        execute(rule, operation="retire", confirm="one")
+    execute(rule, operation="bring back")
+    with pytest.raises(AirflowSkipException, match="is not retired"):
+        execute(rule, operation="bring back")
+    with pytest.raises(AirflowSkipException, match="nothing new since epoch 1"):
+        run_of(rule)
+
+
+def test_a_rename_is_believed_by_its_home(flow: Flow) -> None:
+    before = lived(flow)
+    execute(flow.rule(), operation="rename", rename_to="two", confirm="one")
+    execute(flow.rule(), 2, operation="rename", rename_to="two", confirm="one")
+    assert Flow(flow.root, "two").ledger().id == before.id
+    with pytest.raises(AirflowFailException, match="has not run yet"):
+        execute(flow.rule(), operation="retire", confirm="one")
+
+
+def test_a_drop_is_believed_by_what_is_gone(flow: Flow, fake_path: Path) -> None:
+    lived(flow)
+    rule = flow.rule()
+    with pytest.raises(AirflowFailException, match="`floodmark retire one` ends that first"):
+        execute(rule, operation="drop", drop="state", confirm="one")
+    execute(rule, operation="retire", confirm="one")
+    with pytest.raises(AirflowSkipException, match="dry run"):
+        execute(rule, operation="drop", drop="state", dry_run=True)
+    assert CliRunner().invoke(app, ["drop", "one", "--state", "--yes"]).exit_code == 0
+    with pytest.raises(AirflowSkipException, match="no such table was left"):
+        execute(rule, operation="drop", drop="state", confirm="one")
+    by_hand(flow.sink())
+    with pytest.raises(AirflowException, match="refused"):
+        execute(rule, operation="drop", drop="all", confirm="one")
+    execute(rule, operation="drop", drop="all", leave_others=True, confirm="one")
+    execute(rule, 2, operation="drop", drop="all", leave_others=True, confirm="one")
+    assert not flow.place.path.exists()
+    assert (len(rows_of(flow.sink(0))), Path(flow.sink(1)).exists()) == (2, False)
+
+
+def test_an_adoption_is_believed_by_the_table(flow: Flow) -> None:
+    flow.arrive([])
+    by_hand(flow.sink())
+    rule = flow.rule()
+    execute(rule, operation="adopt", table=flow.sink(), confirm="one")
+    assert tables.adopted_at(DeltaTable(flow.sink())) == 0
+    with pytest.raises(AirflowSkipException, match="nothing to adopt"):
+        execute(rule, operation="adopt", table=flow.sink(), confirm="one")
+    with pytest.raises(AirflowFailException, match="no Delta sink at"):
+        execute(rule, operation="adopt", table=flow.source, confirm="one")

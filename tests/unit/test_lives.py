@@ -1,0 +1,437 @@
+"""Retire, rename, drop and adopt by the command line, on real tables and without Spark; killed at every point."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from support.byhand import intent
+from support.flow import Flow, rows_of
+from support.lives import an_epoch, by_hand, lived
+from typer.testing import CliRunner
+
+from floodmark import crashpoints
+from floodmark.audit.certificate import audit
+from floodmark.cli import retire
+from floodmark.cli.app import app
+from floodmark.connectors import adopting
+from floodmark.connectors.delta import DeltaSink
+from floodmark.connectors.news import look
+from floodmark.core.records import Counts, Life
+from floodmark.errors import Busy, Fenced, LedgerBroken, NotOwned, Retired
+from floodmark.ledger import dropping, renaming, tables
+from floodmark.ledger.holder import holder_pid, holder_text
+from floodmark.ledger.ledger import Ledger
+from floodmark.ledger.locking import held
+
+POINTS = {
+    what: [point for point in crashpoints.LIFE_POINTS if point.startswith(what)]
+    for what in ("retire", "rename", "drop", "adopt")
+}
+
+
+@pytest.fixture
+def flow(place: Path) -> Flow:
+    return Flow(place)
+
+
+def call(flow: Flow, *words: str, code: int = 0) -> str:
+    places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home), "COLUMNS": "200"}
+    found = CliRunner().invoke(app, [*words], env=places)
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+def facts(flow: Flow, *words: str) -> Any:
+    return json.loads(call(flow, *words, "--json"))
+
+
+def crashed(flow: Flow, point: str, *words: str) -> None:
+    """The command, ended at this point."""
+    with _planted(point) as fired:
+        call(flow, *words, code=1)
+    assert fired, f"{point} was not reached"
+
+
+@contextmanager
+def _planted(point: str) -> Iterator[list[str]]:
+    fired: list[str] = []
+
+    def reach(rule: str, at: str, epoch: int | None = None) -> None:
+        if at == point and not fired:
+            fired.append(at)
+            raise OSError(f"planted at {at}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (adopting, dropping, renaming, retire):
+            patch.setattr(module, "reach", reach)
+        yield fired
+
+
+# ---------------------------------------------------------------------------------------------------- retire
+
+
+def test_a_retired_rule_is_run_by_nobody_and_keeps_its_data(flow: Flow) -> None:
+    ledger = lived(flow)
+    assert "nothing runs it after epoch 1" in call(flow, "retire", "counted", "--dry-run")
+    assert "--yes" in call(flow, "retire", "counted", code=2)
+    assert flow.ledger().head.retired is None  # type: ignore[union-attr]
+    call(flow, "retire", "counted", "--yes", "--run-id", "me")
+    for words in (["run", "counted"], ["reset", "counted", "--yes"], ["dead", "replay", "counted"]):
+        assert "was retired" in call(flow, *words, code=2)
+    assert "was retired" in str(look(flow.rule(), flow.home).retired)
+    with pytest.raises(Retired):
+        an_epoch(flow, Ledger.open(flow.place.ledger, "late"))
+    assert len(rows_of(flow.sink())) == 1
+    assert "by me" in call(flow, "status", "counted")
+    assert "retired already" in call(flow, "retire", "counted", "--yes")
+    assert ledger.id == flow.ledger().id
+
+
+def test_a_live_twin_of_the_run_cannot_write_any_more_once_the_rule_is_retired(flow: Flow) -> None:
+    twin = lived(flow)
+    call(flow, "retire", "counted", "--yes")
+    with pytest.raises(Fenced):
+        an_epoch(flow, twin)
+
+
+def test_all_leaves_retired_rules_out_and_goes_on_with_the_others(flow: Flow) -> None:
+    lived(flow)
+    call(flow, "retire", "counted", "--yes")
+    found = facts(flow, "run", "--all")
+    assert (found["exit_code"], found["rules"]["counted"]["result"]) == (0, "retired")
+    assert "was retired" in call(flow, "run", "--all")
+
+
+def test_a_rule_with_an_open_epoch_is_retired_only_as_it_is(flow: Flow) -> None:
+    ledger = lived(flow)
+    an_open_epoch(flow, ledger)
+    assert "`floodmark run counted` finishes it first" in call(flow, "retire", "counted", "--yes", code=2)
+    assert "epoch 2 is open" in call(flow, "retire", "counted", "--as-is", "--yes")
+    call(flow, "retire", "counted", "--undo", "--yes")
+    head = flow.ledger().head
+    assert head is not None and head.open is not None and head.attempt == 1
+
+
+def an_open_epoch(flow: Flow, ledger: Ledger) -> None:
+    ledger.intend(intent(flow, 3, None, 0, Counts(read=1, folded=1)))
+
+
+def test_a_rule_that_is_back_goes_on_where_it_stood(flow: Flow) -> None:
+    lived(flow)
+    call(flow, "retire", "counted", "--yes")
+    assert "is back" in call(flow, "retire", "counted", "--yes", "--undo")
+    assert "is not retired" in call(flow, "retire", "counted", "--undo", "--yes")
+    ledger = Ledger.open(flow.place.ledger, "again")
+    an_epoch(flow, ledger)
+    assert len(rows_of(flow.sink())) == 2
+
+
+@pytest.mark.parametrize("point", POINTS["retire"])
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_retire_that_was_killed_is_taken_again(flow: Flow, point: str, undo: bool) -> None:
+    lived(flow)
+    words = ["retire", "counted", "--yes"]
+    if undo:
+        call(flow, *words)
+        words.append("--undo")
+    crashed(flow, point, *words)
+    call(flow, *words)
+    head = flow.ledger().head
+    assert head is not None and (head.retired is None) == undo
+    assert len([row for row in flow.ledger().rows if row.kind == "life"]) == 1 + undo
+
+
+def test_the_ledger_takes_no_turn_that_does_not_fit(flow: Flow) -> None:
+    ledger = lived(flow)
+    for what in ("returned", "dropping", "dropped"):
+        with pytest.raises(LedgerBroken, match=f"cannot be {what}"):
+            ledger.live(Life(what=what))  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------------- rename
+
+
+def renamed(flow: Flow) -> Flow:
+    """The same tables under the rule's new name; the rule file follows."""
+    sinks = {"sinks": [{"delta": flow.sink(i)} for i in range(flow.sinks)], "streams": flow.text()["streams"]}
+    (flow.root / "rules" / "counted.yaml").unlink()
+    return Flow(flow.root, "other", settings=sinks)
+
+
+def test_a_rename_keeps_everything_but_the_name(flow: Flow) -> None:
+    before = lived(flow)
+    said = call(flow, "rename", "counted", "other", "--dry-run")
+    assert "counted.yaml to" in said and "write `rule: other` in it" in said
+    assert flow.place.path.exists()
+    call(flow, "rename", "counted", "other", "--yes")
+    assert not flow.place.path.exists()
+    again = renamed(flow)
+    ledger = Ledger.open(again.place.ledger, "after")
+    assert ledger.id == before.id
+    again.write_rule()
+    assert look(again.rule(), flow.home).why is None
+    DeltaSink(flow.sink()).check(ledger.id)
+    certificate = audit("other", flow.home, deep=False)
+    assert certificate is not None
+    assert not [one for one in certificate.findings if "life" in one.what]
+    assert "counted is other already" in call(flow, "rename", "counted", "other", "--yes")
+
+
+@pytest.mark.parametrize("point", POINTS["rename"])
+def test_a_rename_that_was_killed_runs_under_neither_name_until_it_is_taken_again(flow: Flow, point: str) -> None:
+    before = lived(flow)
+    crashed(flow, point, "rename", "counted", "other", "--yes")
+    if point == "rename.intent.after":
+        assert "goes on with it" in call(flow, "run", "counted", code=2)
+        assert "rename counted other" in call(flow, "retire", "counted", "--yes", code=2)
+        assert "renamed" in call(flow, "status", "counted")
+    call(flow, "rename", "counted", "other", "--yes")
+    again = renamed(flow)
+    again.write_rule()
+    head = again.ledger().head
+    assert head is not None and (again.ledger().id, head.name) == (before.id, "other")
+    assert look(again.rule(), flow.home).why is None
+    assert [row.kind for row in again.ledger().rows].count("life") == 1
+
+
+def test_a_rename_that_has_begun_can_be_turned_back(flow: Flow) -> None:
+    lived(flow)
+    crashed(flow, "rename.intent.after", "rename", "counted", "other", "--yes")
+    call(flow, "rename", "counted", "counted", "--yes")
+    assert look(flow.rule(), flow.home).why is None
+
+
+def test_a_name_that_is_taken_and_a_rule_file_that_does_not_fit_are_refused(flow: Flow) -> None:
+    lived(flow)
+    other = Flow(flow.root, "other")
+    other.arrive([])
+    other.write_rule()
+    assert "sinks (one was removed)" in call(flow, "rename", "counted", "other", "--yes", code=2)
+    lived(Flow(flow.root, "third"))
+    assert "is there already" in call(flow, "rename", "counted", "third", "--yes", code=2)
+    assert "did you mean 'counted'" in call(flow, "rename", "couted", "fourth", "--yes", code=2)
+    assert "letters, digits and _" in call(flow, "rename", "counted", "../x", "--yes", code=2)
+
+
+# ---------------------------------------------------------------------------------------------------- drop
+
+
+def retired(flow: Flow) -> Ledger:
+    ledger = lived(flow)
+    call(flow, "retire", "counted", "--yes")
+    return ledger
+
+
+def test_a_rule_that_can_run_is_not_dropped(flow: Flow) -> None:
+    lived(flow)
+    assert "`floodmark retire counted` ends that first" in call(flow, "drop", "counted", "--all", "--yes", code=2)
+    assert "expected --state, --sinks or both, or --all" in call(flow, "drop", "counted", "--yes", code=2)
+
+
+def test_a_dry_run_names_every_table_and_who_reads_it(flow: Flow) -> None:
+    retired(flow)
+    reader = Flow(flow.root, "reader", stream={"delta": flow.sink(1), "event_time": None, "lateness": None},
+                  sql="SELECT k, c FROM events")  # fmt: skip
+    reader.write_rule()
+    found = facts(flow, "drop", "counted", "--sinks", "--dry-run")
+    assert [one["address"] for one in found["tables"]] == [flow.sink(0), flow.sink(1)]
+    assert [(one["rule"], one["sink"]) for one in found["downstream"]] == [("reader", flow.sink(1))]
+    assert f"rule reader reads {flow.sink(1)}" in call(flow, "drop", "counted", "--sinks", "--dry-run")
+    assert Path(flow.sink(0)).exists()
+
+
+def test_state_and_sinks_go_and_the_ledger_says_so(flow: Flow) -> None:
+    retired(flow)
+    call(flow, "drop", "counted", "--state", "--yes")
+    assert not (flow.place.path / "state").exists() and Path(flow.sink()).exists()
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    assert not Path(flow.sink(0)).exists() and not Path(flow.sink(1)).exists()
+    assert Path(flow.place.late).exists()
+    certificate = audit("counted", flow.home, deep=True)
+    assert certificate is not None
+    gone = [one for one in certificate.findings if "was dropped" in one.what]
+    assert sorted(str(one.table) for one in gone) == [f"sink/{flow.sink(0)}", f"sink/{flow.sink(1)}"]
+    assert {one.verdict for one in gone} == {"unknown"}
+    assert not [one for one in certificate.findings if "no table at" in one.what]
+    assert "nothing: no such table is left" in call(flow, "drop", "counted", "--sinks", "--yes")
+    epochs = call(flow, "epochs", "counted")
+    assert "retired" in epochs and "dropped" in epochs
+
+
+def test_all_leaves_nothing_and_list_shows_homes_without_a_rule_file(flow: Flow) -> None:
+    retired(flow)
+    (flow.root / "rules" / "counted.yaml").unlink()
+    assert "counted: no rule file; epoch 1 of generation 1; retired" in call(flow, "list")
+    assert [one["rule"] for one in facts(flow, "list")["homes_without_rule"]] == ["counted"]
+    call(flow, "drop", "counted", "--all", "--yes")
+    assert sorted(path.name for path in flow.home.iterdir()) == []
+    assert [path.name for path in Path(flow.source).parent.iterdir()] == ["counted_events"]
+    assert "no home of a rule 'counted'" in call(flow, "drop", "counted", "--all", "--yes", code=2)
+
+
+ALL = ("--all",)
+DROPS = [(ALL, point) for point in POINTS["drop"]]
+DROPS += [(("--state", "--sinks"), point) for point in POINTS["drop"] if not point.startswith("drop.home")]
+
+
+@pytest.mark.parametrize(("options", "point"), DROPS)
+def test_a_drop_that_was_killed_is_finished_and_no_reader_meets_half_a_table(
+    flow: Flow, options: tuple[str, ...], point: str
+) -> None:
+    retired(flow)
+    words = ["drop", "counted", *options, "--yes"]
+    crashed(flow, point, *words)
+    for sink in (flow.sink(0), flow.sink(1)):
+        assert not Path(sink).exists() or len(rows_of(sink)) == 1
+    if flow.place.path.exists() and flow.ledger().head.dropping:  # type: ignore[union-attr]
+        assert "has not finished" in call(flow, "retire", "counted", "--undo", "--yes", code=2)
+    call(flow, *words)
+    assert not Path(flow.sink(0)).exists() and not Path(flow.sink(1)).exists()
+    left = [path.name for folder in (flow.home, Path(flow.sink()).parent) for path in folder.iterdir()]
+    assert sorted(left) == ["counted_events"] if options == ALL else ["counted", "counted_events"]
+    if options != ALL:
+        assert not (flow.place.path / "state").exists()
+        head = flow.ledger().head
+        assert head is not None and head.dropping is None
+
+
+def others_wrote(flow: Flow, ledger: Ledger) -> str:
+    by_hand(flow.sink())
+    return "others have written to it"
+
+
+def others_own(flow: Flow, ledger: Ledger) -> str:
+    DeltaTable(flow.sink()).alter.set_table_properties({tables.OWNER: "somebody"}, raise_if_not_exists=False)
+    return "belongs to another ledger"
+
+
+def was_there(flow: Flow, ledger: Ledger) -> str:
+    DeltaTable(flow.sink()).alter.set_table_properties({tables.ADOPTED: "0"}, raise_if_not_exists=False)
+    return "was there before the rule"
+
+
+def other_inside(flow: Flow, ledger: Ledger) -> str:
+    by_hand(f"{flow.sink()}/more/inside")
+    return "another table lies in it"
+
+
+def other_rule(flow: Flow, ledger: Ledger) -> str:
+    Flow(flow.root, "twin", settings={"sinks": [{"delta": flow.sink()}]}).write_rule()
+    (flow.root / "rules" / "counted.yaml").unlink()
+    return "rule twin writes it, too"
+
+
+@pytest.mark.parametrize("plant", [others_wrote, others_own, was_there, other_inside, other_rule])
+def test_a_table_that_is_not_the_rules_own_is_never_removed(flow: Flow, plant: Any) -> None:
+    why = plant(flow, retired(flow))
+    said = call(flow, "drop", "counted", "--sinks", "--yes", code=2)
+    assert why in said and Path(flow.sink(1)).exists()
+    call(flow, "drop", "counted", "--all", "--leave-others", "--yes")
+    assert Path(flow.sink(0)).exists() and not Path(flow.sink(1)).exists()
+    assert rows_of(flow.sink(0))
+
+
+def test_another_table_at_an_old_address_stays(flow: Flow) -> None:
+    retired(flow)
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    by_hand(flow.sink())
+    call(flow, "drop", "counted", "--all", "--yes")
+    assert len(rows_of(flow.sink())) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- adopt
+
+
+def test_a_sink_with_rows_is_refused_until_it_is_adopted(flow: Flow) -> None:
+    flow.arrive([])
+    flow.write_rule()
+    by_hand(flow.sink(), 3)
+    with pytest.raises(NotOwned, match="floodmark adopt"):
+        DeltaSink(flow.sink()).check(None)
+    assert "adopts" in call(flow, "adopt", "counted", flow.sink(), "--dry-run")
+    assert not flow.home.exists()
+    call(flow, "adopt", "counted", flow.sink(), "--yes")
+    ledger = lived(flow)
+    DeltaSink(flow.sink()).check(ledger.id)
+    assert len(rows_of(flow.sink())) == 4
+    assert json.loads(ledger.rows[0].body)["adopted"] == {f"sink/{flow.sink()}": 1}
+    for refused in (DeltaSink(flow.sink()).check_can_be_emptied, DeltaSink(flow.sink()).check_replaceable):
+        with pytest.raises(NotOwned, match="adopted with rows"):
+            refused()
+    assert "with --keep-output" in call(flow, "reset", "counted", "--yes", code=2)
+    call(flow, "reset", "counted", "--keep-output", "--dry-run")
+    assert "nothing to do" in call(flow, "adopt", "counted", flow.sink(), "--yes")
+
+
+@pytest.mark.parametrize("point", POINTS["adopt"])
+def test_an_adoption_that_was_killed_is_taken_again(flow: Flow, point: str) -> None:
+    lived(flow)
+    flow.sinks = 3
+    flow.write_rule()
+    by_hand(flow.sink(2))
+    crashed(flow, point, "adopt", "counted", flow.sink(2), "--yes")
+    call(flow, "adopt", "counted", flow.sink(2), "--yes")
+    DeltaSink(flow.sink(2)).check(flow.ledger().id)
+    assert tables.adopted_at(DeltaTable(flow.sink(2))) == 0
+
+
+def test_what_is_no_sink_of_the_rule_or_somebody_elses_is_not_adopted(flow: Flow) -> None:
+    ledger = lived(flow)
+    assert "no Delta sink at" in call(flow, "adopt", "counted", flow.source, "--yes", code=2)
+    others_own(flow, ledger)
+    assert "belongs to another rule's ledger" in call(flow, "adopt", "counted", flow.sink(), "--yes", code=2)
+    keyed = Flow(flow.root, "keyed", settings={"sinks": [{"delta": f"{flow.root}/lake/k", "key": ["k"]}]})
+    keyed.write_rule()
+    by_hand(f"{flow.root}/lake/k")
+    assert "merged by key" in call(flow, "adopt", "keyed", f"{flow.root}/lake/k", "--yes", code=2)
+
+
+# ---------------------------------------------------------------------------------------------------- the lock
+
+
+HOLDER = """
+import fcntl, os, sys
+handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.lockf(handle, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_command_without_a_jvm_and_a_run_exclude_each_other(flow: Flow) -> None:
+    lived(flow)
+    with held(flow.place.lock, "one"):
+        with pytest.raises(Busy, match="this very process"), held(flow.place.lock, "two"):
+            pass
+        assert "run one holds the rule" in holder_text(flow.place.lock)
+    command = [sys.executable, "-c", HOLDER, str(flow.place.lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        assert holder_pid(flow.place.lock) == other.pid
+        for words in (["retire", "counted"], ["rename", "counted", "other"]):
+            assert "another run holds" in call(flow, *words, "--yes", code=1)
+        other.communicate("")
+    assert flow.place.path.exists()
+    call(flow, "retire", "counted", "--yes")
+
+
+def test_a_lock_in_a_home_that_was_moved_meanwhile_is_not_taken(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    lived(flow)
+    real = fcntl.lockf
+
+    def moved_before(handle: int, how: int) -> None:
+        flow.place.path.rename(flow.home / "elsewhere")
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "lockf", moved_before)
+    with pytest.raises(Busy, match="was moved or removed"), held(flow.place.lock, "late"):
+        pass
