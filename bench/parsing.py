@@ -100,9 +100,7 @@ def main() -> None:
     for file, spent in zip(FILES, alone, strict=True):
         say(f"  {file}", spent)
     print(f"  a DAG processor starts, until all DAGs are in its database   {first:5.1f} s")
-    print(
-        f"  an edit, until it is there                                   {seen:5.1f} s (looks every {INTERVAL:.0f} s)"
-    )
+    print(f"  an edit, until it is there; it looks every {INTERVAL:.0f} s              {seen:5.1f} s")
 
 
 if __name__ == "__main__":
