@@ -60,7 +60,9 @@ def fast_start(backlog: int | None) -> str:
     if archive().exists():  # what the JVM says of an archive would go to standard output
         options += [f"-XX:SharedArchiveFile={archive()}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
     if backlog is not None and backlog <= SMALL_BACKLOG:
-        options.append("-XX:TieredStopAtLevel=1")
+        # With one compiler the JVM has a fifth of its usual room for code. Some dozen rules fill that, and it then
+        # compiles no more.
+        options += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
     return " ".join(options)
 
 
