@@ -138,6 +138,7 @@ def test_an_adopted_table_keeps_its_rows_and_gets_the_rules_once(spark: SparkSes
     assert len(rows_of(flow.sink(0))) == len(mine) + len(theirs)
 
 
+@pytest.mark.prove
 def test_a_table_taken_over_empty_is_not_dropped(spark: SparkSession, place: Path) -> None:
     flow, before = stateless(place), Flow(place, "before")
     before.arrive([])
@@ -150,6 +151,7 @@ def test_a_table_taken_over_empty_is_not_dropped(spark: SparkSession, place: Pat
     assert (Path(flow.sink(0)).exists(), Path(flow.sink(1)).exists()) == (True, False)
 
 
+@pytest.mark.prove
 def test_a_reset_says_which_rules_will_stop_and_they_do(spark: SparkSession, place: Path) -> None:
     flow = stateless(place)
     flow.arrive([event(0)])

@@ -65,7 +65,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_every_command_explains_itself_with_an_example(flow: Flow) -> None:
-    for command in ("validate", "plan", "preview", "run", "reset", "list", "status", "epochs", "state", "late", "init"):
+    commands = "validate plan preview run reset list status epochs state late init adopt rename retire drop"
+    for command in commands.split():
         assert f"floodmark {command}" in call(flow, command, "--help")
     assert "dead list departure_delays" in call(flow, "dead", "list", "--help")
 
