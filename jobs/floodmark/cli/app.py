@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import typer
 
 from floodmark.cli import (
@@ -25,6 +27,7 @@ from floodmark.cli import (
     validate,
 )
 from floodmark.cli.boundary import Commands, DeadCommands
+from floodmark.cli.environment import in_environment
 
 app = typer.Typer(
     name="floodmark",
@@ -64,6 +67,11 @@ dead = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="The rows that a
 dead.command("list")(rows.dead)
 dead.command("replay")(replay.replay)
 app.add_typer(dead, name="dead", rich_help_panel=LOOKING)
+
+for commands in (app, dead):
+    for one in commands.registered_commands:
+        if one.callback is not None and "rules" in signature(one.callback).parameters:
+            one.callback = in_environment(one.callback)
 
 
 @app.callback()

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from pydantic_core import ErrorDetails
 
 from floodmark.core import rule_file
 from floodmark.core.addresses import identity
+from floodmark.core.defaults import FILES, merged, read_defaults
+from floodmark.core.environments import variables
 from floodmark.core.groups import disagreeing
-from floodmark.core.problems import Problems, field_of, read_source, told, unknown
+from floodmark.core.problems import Problems, Source, field_of, read_source, told, unknown
 from floodmark.core.rule_checks import check
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rule_model import (
@@ -68,14 +71,16 @@ Checked = Callable[[Rule], bool]  # whether a rule of this very text has passed 
 
 
 def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None) -> Rule:
-    """The rule in the file at `path`, with `${NAME}` taken from `env`.
+    """The rule in the file at `path`, over the folder's defaults, with `${NAME}` taken from `env`.
 
-    Raises RuleInvalid with one line for each problem, `FILE:LINE: field: expected ..., found ...`.
+    Where `env` names an environment, that environment's values go before. Raises RuleInvalid with one line for each
+    problem, `FILE:LINE: field: expected ..., found ...`.
     """
-    source = read_source(path, RULE)
-    problems = Problems(source)
-    digest = hashlib.sha256(canonical(source.tree.value).encode()).hexdigest()
-    value = _substituted(source.tree.value, env, (), problems)
+    sources = written_in(path)
+    env, problems = variables(path.parent, env), Problems(*sources)
+    text = reduce(merged, (source.tree.value for source in sources))
+    digest = hashlib.sha256(canonical(text).encode()).hexdigest()
+    value = _substituted(text, env, (), problems)
     problems.raise_any()
     written = _written(value, path, problems)
     process = _process(written, path.parent, env, problems)
@@ -86,6 +91,17 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
         problems.add(field, problem)
     problems.raise_any()
     return rule
+
+
+def written_in(path: Path) -> list[Source]:
+    """The rule's file as it was written, and the folder's defaults, if it has any. Raises RuleInvalid."""
+    own, defaults = read_source(path, RULE), read_defaults(path.parent)
+    return [own] if defaults is None else [own, defaults]
+
+
+def rule_paths(folder: Path) -> list[Path]:
+    """The rule files of a folder; hidden files and the defaults are none."""
+    return sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.name[0] != "." and p.name not in FILES)
 
 
 def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problems: Problems) -> Process | None:
@@ -115,7 +131,7 @@ def load_rules(
     """
     found: dict[Path, Rule] = {}
     errors: dict[str, FloodmarkError] = {}
-    for path in sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")):
+    for path in rule_paths(folder):
         try:
             found[path] = load_rule(path, env, checked)
         except FloodmarkError as error:
