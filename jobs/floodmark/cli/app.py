@@ -10,6 +10,7 @@ from floodmark.cli import (
     adopt,
     audit,
     backfill,
+    cases,
     doctor,
     drop,
     epochs,
@@ -47,6 +48,7 @@ app.command("init", rich_help_panel=WRITING)(init.init)
 app.command("validate", rich_help_panel=WRITING)(validate.validate)
 app.command("plan", rich_help_panel=WRITING)(plan.plan)
 app.command("preview", rich_help_panel=WRITING)(preview.preview)
+app.command("test", rich_help_panel=WRITING)(cases.cases)
 app.command("run", rich_help_panel=RUNNING)(run.run)
 app.command("backfill", rich_help_panel=RUNNING)(backfill.backfill)
 app.command("reset", rich_help_panel=RUNNING)(reset.reset)
