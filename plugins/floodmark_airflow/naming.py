@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
+from floodmark.core.environments import prefix
+
 RUN = "run"  # the task that runs rules
 
 
 def dag_id(rule: str) -> str:
-    return f"rule.{rule}"
+    """`rule.NAME`; in an environment `ENVIRONMENT.rule.NAME`."""
+    return f"{prefix(os.environ)}rule.{rule}"
 
 
 def group_id(group: str) -> str:
-    return f"group.{group}"
+    """`group.NAME`; in an environment `ENVIRONMENT.group.NAME`."""
+    return f"{prefix(os.environ)}group.{group}"
 
 
 def broken_dag_id(file: str, taken: Collection[str]) -> str:

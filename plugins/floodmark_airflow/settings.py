@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from floodmark.core.environments import home_of
+
 CHECKOUT = Path(__file__).parents[2]
 JOBS = CHECKOUT / "jobs"
 APPLICATION = JOBS / "run_rule.py"
@@ -17,5 +19,5 @@ def rules_folder() -> Path:
 
 
 def home_folder() -> Path:
-    """FLOODMARK_HOME, or `./home`; absolute."""
-    return Path(os.environ.get("FLOODMARK_HOME") or "home").absolute()
+    """FLOODMARK_HOME, or `./home`, or the environment's own; absolute. Raises RuleInvalid where that has no file."""
+    return home_of(rules_folder(), os.environ, Path("home")).absolute()

@@ -15,6 +15,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset, CronTriggerTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
+from floodmark_airflow import settings
+
 CHECKOUT = Path(__file__).parents[2]
 DAGS = CHECKOUT / "dags"
 
@@ -42,6 +44,21 @@ def test_each_rule_is_a_dag_and_nothing_is_wrong(rules: Path) -> None:
     bag = parse()
     assert bag.import_errors == {}
     assert sorted(bag.dags) == ["rule.one", "rule.two"]
+
+
+def test_an_environment_has_dags_of_its_own(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their ids, addresses and home. The driver is the task's child: it reads the rule in the same environment."""
+    write(rules, "one")
+    write(rules, "bad", qos=7)
+    lake = rules.parent / "elsewhere"
+    (rules.parent / "env").mkdir()
+    (rules.parent / "env" / "dev.env").write_text(f"LAKE={lake}\n")
+    monkeypatch.setenv("FLOODMARK_ENV", "dev")
+    bag = parse()
+    assert sorted(bag.dags) == ["dev.rule.bad", "dev.rule.one"]
+    task = bag.dags["dev.rule.one"].get_task("run")
+    assert [asset.uri for asset in task.outlets] == [f"file://{lake.resolve()}/one_out"]
+    assert settings.home_folder() == rules.parent / "home" / "env-dev"
 
 
 def test_the_example_rules_are_sound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from floodmark.cli.stopping import Stopping
 from floodmark.core.failure import FailureFile
 from floodmark.core.records import Counts, Lost
 from floodmark.errors import RunFailed
+from floodmark.testing import cases
 from floodmark.views.formats import iso
 from floodmark.views.openwindows import open_windows
 
@@ -65,7 +66,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_every_command_explains_itself_with_an_example(flow: Flow) -> None:
-    commands = "validate plan preview run reset list status epochs state late init adopt rename retire drop"
+    commands = "validate plan preview run reset list status epochs state late init test adopt rename retire drop"
     for command in commands.split():
         assert f"floodmark {command}" in call(flow, command, "--help")
     assert "dead list departure_delays" in call(flow, "dead", "list", "--help")
@@ -427,6 +428,9 @@ def test_init_writes_a_rule_that_is_valid_and_overwrites_nothing(flow: Flow) -> 
     said = call(flow, "init", str(flow.root / "mine"))
     assert "floodmark run hello" in said
     assert "OK" in call(flow, "validate", str(flow.root / "mine" / "rules"))
+    assert [str(case) for case in cases(flow.root / "mine" / "rules")] == [
+        "hello: a minute is written once no event can change it any more"
+    ]
     before = (flow.root / "mine" / "rules" / "hello.yaml").read_text()
     assert "not overwritten" in call(flow, "init", str(flow.root / "mine"), code=2)
     assert (flow.root / "mine" / "rules" / "hello.yaml").read_text() == before

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import typer
 
 from floodmark.cli import (
     adopt,
     audit,
     backfill,
+    cases,
     doctor,
     drop,
     epochs,
@@ -25,6 +28,7 @@ from floodmark.cli import (
     validate,
 )
 from floodmark.cli.boundary import Commands, DeadCommands
+from floodmark.cli.environment import in_environment
 
 app = typer.Typer(
     name="floodmark",
@@ -44,6 +48,7 @@ app.command("init", rich_help_panel=WRITING)(init.init)
 app.command("validate", rich_help_panel=WRITING)(validate.validate)
 app.command("plan", rich_help_panel=WRITING)(plan.plan)
 app.command("preview", rich_help_panel=WRITING)(preview.preview)
+app.command("test", rich_help_panel=WRITING)(cases.cases)
 app.command("run", rich_help_panel=RUNNING)(run.run)
 app.command("backfill", rich_help_panel=RUNNING)(backfill.backfill)
 app.command("reset", rich_help_panel=RUNNING)(reset.reset)
@@ -64,6 +69,11 @@ dead = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="The rows that a
 dead.command("list")(rows.dead)
 dead.command("replay")(replay.replay)
 app.add_typer(dead, name="dead", rich_help_panel=LOOKING)
+
+for commands in (app, dead):
+    for one in commands.registered_commands:
+        if one.callback is not None and "rules" in signature(one.callback).parameters:
+            one.callback = in_environment(one.callback)
 
 
 @app.callback()

@@ -54,9 +54,11 @@ def _tell(plan: Plan) -> None:
     for sink, how in zip(plan.delivery, plan.sinks, strict=True):
         _tell_delivery(sink, how["rows"])
     output.say()
-    output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.origin) for s in plan.settings])
+    output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.place) for s in plan.settings])
     for name, origin in plan.environment.items():
         output.say(f"${{{name}}}: {origin}")
+    for line in plan.not_compared:
+        output.say(line)
     output.say(f"\nnext run: {plan.next_run}")
 
 

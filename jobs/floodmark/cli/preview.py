@@ -72,5 +72,7 @@ def _tell(rule: Rule, found: Preview) -> None:
     names = [f"{name} ({kind})" for name, kind in found.columns]
     shown = [[*map(str, values), *(["final" if final else "open"] if windowed else [])] for values, final in found.rows]
     output.table([*names, *(["window"] if windowed else [])], shown)
+    if windowed:
+        output.say("final: a run would write it now; open: it waits until the watermark has passed its window")
     if found.more:
         output.say(f"… and more; --rows shows more than {len(found.rows)}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -123,24 +122,15 @@ def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
 @contextmanager
 def _scratch(rule: Rule, folder: Path, keep: bool, quiet: bool) -> Iterator[Scratch]:
     """A new folder for this proof; it goes when the proof ends, unless it is to be kept."""
-    from floodmark.ledger.home import check_home
-    from floodmark.proving.scratch import Scratch
+    from floodmark.proving.scratch import Scratch, scratch_folder
 
-    root = folder.absolute() / f"{rule.rule}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
-    there = root.parent.exists()
-    try:
-        check_home(root.parent, rule.qos)
-    except HomeUnfit as fault:
-        raise HomeUnfit(f"--scratch: {fault}") from None
-    root.mkdir()
-    output.say(f"scratch folder: {root}", err=quiet)
-    try:
+    with ExitStack() as stack:
+        try:
+            root = stack.enter_context(scratch_folder(folder, rule.rule, rule.qos, keep))
+        except HomeUnfit as fault:
+            raise HomeUnfit(f"--scratch: {fault}") from None
+        output.say(f"scratch folder: {root}", err=quiet)
         yield Scratch(root)
-    finally:
-        if not keep:
-            shutil.rmtree(root, ignore_errors=True)
-            if not there and not any(root.parent.iterdir()):
-                root.parent.rmdir()
 
 
 @contextmanager

@@ -46,6 +46,9 @@ def run(
         Path | None,
         typer.Option(help="Append a line of JSON for each rule that fails, as soon as it does.", metavar="FILE"),
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Print what the next epoch would give; write and commit nothing.")
+    ] = False,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,
@@ -57,8 +60,10 @@ def run(
     One rule's failure leaves the others alone and is told at the end.
 
     Example: `floodmark run departure_delays`, `floodmark run --all --parallel 2`,
-    `floodmark run departure_delays --close-until 2001-01-31T00:00`
+    `floodmark run departure_delays --close-until 2001-01-31T00:00`, `floodmark run departure_delays --console`
     """
+    if console:
+        raise typer.Exit(_printed(_selection(rules, names or [], everything, tag), home, master, close_until, as_json))
     from floodmark.cli import drain
 
     root, name = home.absolute(), run_id or made_up_id()
@@ -74,6 +79,14 @@ def run(
     else:
         _tell(drained.outcomes)
     raise typer.Exit(drained.exit_code)
+
+
+def _printed(selection: Selection, home: Path, master: str, close_until: datetime | None, as_json: bool) -> int:
+    from floodmark.cli.ahead import print_ahead
+
+    if close_until is not None or as_json:
+        raise Refused("--console prints rows: it goes neither with --close-until nor with --json")
+    return print_ahead(selection, home.absolute(), master)
 
 
 def made_up_id() -> str:

@@ -62,6 +62,11 @@ class DeltaSource:
         # Delta refuses (0, -1, false) as an offset that was committed; the snapshot of version 0 is the same rows.
         return DeltaOffset(tables.table_id(table), version, -1, snapshot or version == 0).line()
 
+    def end(self) -> str:
+        """The offset at which all that is there now is read, once the first snapshot is."""
+        table = self.table()
+        return self._at(table, table.version() + 1)
+
     def in_snapshot(self, line: str) -> bool:
         return DeltaOffset.parse(line).snapshot
 

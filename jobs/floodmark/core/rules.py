@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from pydantic_core import ErrorDetails
 
 from floodmark.core import rule_file
 from floodmark.core.addresses import identity
-from floodmark.core.files import read_plain
+from floodmark.core.defaults import FILES, merged, read_defaults
+from floodmark.core.environments import variables
 from floodmark.core.groups import disagreeing
+from floodmark.core.problems import Problems, Source, field_of, read_source, told, unknown
 from floodmark.core.rule_checks import check
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rule_model import (
@@ -34,11 +37,9 @@ from floodmark.core.rule_model import (
     Stream,
     canonical,
 )
-from floodmark.core.secrets import redacted, secret_variable
-from floodmark.core.sql import SqlAt
+from floodmark.core.secrets import secret_variable
 from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.yamltree import Path as Field
-from floodmark.core.yamltree import Tree, YamlRefused, read_yaml
 from floodmark.errors import FloodmarkError, RuleInvalid
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
 ]
 
 SUFFIXES = (".yaml", ".yml")
+RULE = "a rule (`rule: NAME`, `streams: ...`)"
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[^}:]*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -69,14 +71,16 @@ Checked = Callable[[Rule], bool]  # whether a rule of this very text has passed 
 
 
 def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None) -> Rule:
-    """The rule in the file at `path`, with `${NAME}` taken from `env`.
+    """The rule in the file at `path`, over the folder's defaults, with `${NAME}` taken from `env`.
 
-    Raises RuleInvalid with one line for each problem, `FILE:LINE: field: expected ..., found ...`.
+    Where `env` names an environment, that environment's values go before. Raises RuleInvalid with one line for each
+    problem, `FILE:LINE: field: expected ..., found ...`.
     """
-    tree = _tree(path)
-    problems = _Problems(path, tree)
-    digest = hashlib.sha256(canonical(tree.value).encode()).hexdigest()
-    value = _substituted(tree.value, env, (), problems)
+    sources = written_in(path)
+    env, problems = variables(path.parent, env), Problems(*sources)
+    text = reduce(merged, (source.tree.value for source in sources))
+    digest = hashlib.sha256(canonical(text).encode()).hexdigest()
+    value = _substituted(text, env, (), problems)
     problems.raise_any()
     written = _written(value, path, problems)
     process = _process(written, path.parent, env, problems)
@@ -89,7 +93,18 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     return rule
 
 
-def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problems: _Problems) -> Process | None:
+def written_in(path: Path) -> list[Source]:
+    """The rule's file as it was written, and the folder's defaults, if it has any. Raises RuleInvalid."""
+    own, defaults = read_source(path, RULE), read_defaults(path.parent)
+    return [own] if defaults is None else [own, defaults]
+
+
+def rule_paths(folder: Path) -> list[Path]:
+    """The rule files of a folder; hidden files and the defaults are none."""
+    return sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.name[0] != "." and p.name not in FILES)
+
+
+def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problems: Problems) -> Process | None:
     """What the rule's class declares, from the text of its module in `folder` or on the Python path."""
     if written.process is None:
         return None
@@ -116,7 +131,7 @@ def load_rules(
     """
     found: dict[Path, Rule] = {}
     errors: dict[str, FloodmarkError] = {}
-    for path in sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith(".")):
+    for path in rule_paths(folder):
         try:
             found[path] = load_rule(path, env, checked)
         except FloodmarkError as error:
@@ -161,61 +176,7 @@ def _clash(kind: str, what: str, other: Path, rule: Rule) -> str:
     return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule"
 
 
-class _Problems:
-    """Collects what is wrong with a file, each with its place."""
-
-    def __init__(self, path: Path, tree: Tree) -> None:
-        self.path = path
-        self.tree = tree
-        self.found: list[tuple[int, str]] = []
-
-    def add(self, field: Field, problem: str | SqlAt) -> None:
-        line = self.tree.place(field).line
-        if isinstance(problem, SqlAt):
-            line, problem = self._sql_place(field, problem, line)
-        name = _shown(field)
-        self.found.append(
-            (line, f"{self.path}:{line}: {name}: {problem}" if name else f"{self.path}:{line}: {problem}")
-        )
-
-    def _sql_place(self, field: Field, error: SqlAt, line: int) -> tuple[int, str]:
-        """The file's line where the SQL is a literal block; else the field's line, and the place in the SQL."""
-        block = self.tree.blocks.get(field)
-        if block is None:
-            return line, str(error)
-        place = block.place(error.line, error.column)
-        return place.line, f"column {place.column}: {error.problem}"
-
-    def raise_any(self) -> None:
-        if self.found:
-            raise RuleInvalid("\n".join(text for _, text in sorted(self.found, key=lambda found: found[0])))
-
-
-def _shown(field: Field) -> str:
-    """A field as people write it: streams.flights.where, sinks[0].delta."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in field]
-    return "".join(parts).lstrip(".")
-
-
-def _tree(path: Path) -> Tree:
-    try:
-        text = read_plain(path, path.parent)
-    except UnicodeDecodeError:
-        raise RuleInvalid(f"{path}:1: expected UTF-8 text") from None
-    except ValueError as error:
-        raise RuleInvalid(f"{path}:1: {error}") from None
-    except OSError as error:
-        raise RuleInvalid(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        tree = read_yaml(text)
-    except YamlRefused as error:
-        raise RuleInvalid(f"{path}:{error.line}: column {error.column}: {error}") from None
-    if not isinstance(tree.value, dict):
-        raise RuleInvalid(f"{path}:1: expected a rule (`rule: NAME`, `streams: ...`), found {_found(tree.value)}")
-    return tree
-
-
-def _substituted(value: Any, env: Mapping[str, str], field: Field, problems: _Problems) -> Any:
+def _substituted(value: Any, env: Mapping[str, str], field: Field, problems: Problems) -> Any:
     """`value` with every `${NAME}` in its texts replaced (not in keys)."""
     if isinstance(value, dict):
         return {key: _substituted(child, env, (*field, key), problems) for key, child in value.items()}
@@ -224,7 +185,7 @@ def _substituted(value: Any, env: Mapping[str, str], field: Field, problems: _Pr
     return _filled_in(value, env, field, problems) if isinstance(value, str) else value
 
 
-def _filled_in(text: str, env: Mapping[str, str], field: Field, problems: _Problems) -> str:
+def _filled_in(text: str, env: Mapping[str, str], field: Field, problems: Problems) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match.group() == "$${":
             return "${"
@@ -247,7 +208,7 @@ def _filled_in(text: str, env: Mapping[str, str], field: Field, problems: _Probl
     return _VARIABLE.sub(replaced, text)
 
 
-def _written(value: dict[str, Any], path: Path, problems: _Problems) -> WrittenRule:
+def _written(value: dict[str, Any], path: Path, problems: Problems) -> WrittenRule:
     _name_later_keys(value, problems)
     written = None
     try:
@@ -262,7 +223,7 @@ def _written(value: dict[str, Any], path: Path, problems: _Problems) -> WrittenR
     return written
 
 
-def _name_later_keys(value: dict[str, Any], problems: _Problems) -> None:
+def _name_later_keys(value: dict[str, Any], problems: Problems) -> None:
     """Take out, and name, keys that are known but wait for later kinds of state."""
     for field, mapping, later in _places_of_later_keys(value):
         for key in [key for key in mapping if key in later]:
@@ -281,30 +242,14 @@ def _places_of_later_keys(value: dict[str, Any]) -> Iterator[tuple[Field, dict[s
             yield ("sinks", i), sink, rule_file.LATER_SINK_KEYS
 
 
-def _add_detail(detail: ErrorDetails, problems: _Problems) -> None:
-    field = _field(detail["loc"], problems.tree)
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        return problems.add(field, _unknown_key(str(field[-1]), field[:-1]))
-    if kind == "missing":
-        return problems.add(field, _missing(field))
-    if kind in ("model_type", "dict_type", "model_attributes_type"):
-        return problems.add(field, f"expected a mapping (key: value), found {_found(detail['input'])}")
-    message = str(detail.get("ctx", {}).get("error") or detail["msg"])
-    if ", found " not in message and not message.startswith("setting "):
-        message += f", found {_found(detail['input'])}"
-    problems.add(field, message)
-    return None
-
-
-def _field(loc: tuple[int | str, ...], tree: Tree) -> Field:
-    """pydantic's location without the names of the models in a union, which are no part of the file."""
-    field: Field = ()
-    for i, part in enumerate(loc):
-        known = (*field, part) in tree.places
-        if known or i == len(loc) - 1:
-            field = (*field, part)
-    return field
+def _add_detail(detail: ErrorDetails, problems: Problems) -> None:
+    field = field_of(detail["loc"], problems)
+    if detail["type"] == "extra_forbidden":
+        problems.add(field, _unknown_key(str(field[-1]), field[:-1]))
+    elif detail["type"] == "missing":
+        problems.add(field, _missing(field))
+    else:
+        problems.add(field, told(detail))
 
 
 def _unknown_key(key: str, parent: Field) -> str:
@@ -318,8 +263,7 @@ def _unknown_key(key: str, parent: Field) -> str:
             else f"kinds: {', '.join(kinds)}; other keys: " + ", ".join(k for k in known if k not in kinds)
         )
         return f"unknown key {key!r}: {hint}"
-    near = difflib.get_close_matches(key, known, 1)
-    return f"unknown key {key!r}: " + (f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}")
+    return unknown("key", key, known)
 
 
 def _known_keys(parent: Field) -> list[str]:
@@ -349,10 +293,3 @@ def _missing(field: Field) -> str:
             f"expected exactly one kind of stream out of {', '.join(rule_file.SOURCE_KINDS)}, such as `delta: ADDRESS`"
         )
     return f"expected `{field[-1]}: ...`, found nothing"
-
-
-def _found(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    text = redacted(repr(value)) if not isinstance(value, bool) else str(value).lower()
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from floodmark.core.rules import EpochLimits, Rule, Sink, StartAt, Stream
 from floodmark.core.sql.clock import at_clock
+from floodmark.ledger.home import check_home
 
 FIRST = StartAt(version=1)  # version 0 of a sampled table is empty, so that no epoch is one of a first snapshot
 CLOCK_OF_A_CLASS = re.compile(r"\.\s*now\b")
@@ -74,23 +78,48 @@ class Scratch:
         unfinished.replace(path)
 
 
+@contextmanager
+def scratch_folder(parent: Path, name: str, qos: int, keep: bool = False) -> Iterator[Path]:
+    """A new folder below `parent`, as fit for homes as that; it goes when the work ends, unless it is to be kept.
+
+    Raises HomeUnfit.
+    """
+    root = parent.absolute() / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+    there = root.parent.exists()
+    check_home(root.parent, qos)
+    root.mkdir()
+    try:
+        yield root
+    finally:
+        if not keep:
+            shutil.rmtree(root, ignore_errors=True)
+            if not there and not any(root.parent.iterdir()):
+                root.parent.rmdir()
+
+
 def copy_of(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
     """The rule as a case: other addresses, and epochs of so many commits. All else stays, but what hangs on the time of
     day: a stream or an input that is silent for so long."""
+    found = placed(rule, name, scratch, files)
+    streams = {stream: one.model_copy(update={"idle_after_us": None}) for stream, one in found.streams.items()}
+    return found.model_copy(update={"streams": streams, "close_idle_after_us": None})
+
+
+def placed(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
+    """The rule as it stands, over streams and sinks of the scratch folder."""
     return rule.model_copy(
         update={
             "rule": name,
             "streams": {stream: _stream(one, scratch.input(stream)) for stream, one in rule.streams.items()},
             "sinks": tuple(_sink(sink, scratch.sink(name, i)) for i, sink in enumerate(rule.sinks)),
             "epoch": EpochLimits(max_files=files),
-            "close_idle_after_us": None,
             "schedule": None,
         }
     )
 
 
 def _stream(stream: Stream, address: str) -> Stream:
-    return stream.model_copy(update={"address": address, "start": FIRST, "idle_after_us": None})
+    return stream.model_copy(update={"address": address, "start": FIRST})
 
 
 def _sink(sink: Sink, address: str) -> Sink:

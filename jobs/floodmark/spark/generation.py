@@ -94,7 +94,7 @@ def _copies_input(plan: Plan, name: str) -> bool:
     return stream is not None and plan.fold.tables[name].fields[:-1] == stream.fields
 
 
-def begin_first(session: SparkSession, plan: Plan, home: Home, run: str) -> Ledger:
+def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_ms: int) -> Ledger:
     """Generation 1: ledger, tables, then the commit row of epoch 0."""
     name = plan.rule.rule
     reach(name, "begin.ledger.before")
@@ -104,7 +104,7 @@ def begin_first(session: SparkSession, plan: Plan, home: Home, run: str) -> Ledg
     token = new_token()
     found = make_tables(session, plan, home, ledger.id, 1, token)
     reach(name, "begin.tables.after")
-    ledger.begin(1, token, first_commit(plan, found, {}))
+    ledger.begin(1, token, first_commit(plan, found, {}, clock_ms=clock_ms))
     reach(name, "begin.commit.after")
     return ledger
 
@@ -162,10 +162,12 @@ def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> Non
     sink.check(ledger)
 
 
-def first_commit(plan: Plan, found: Sites, written: dict[str, Written], kept_output: bool = False) -> Commit:
+def first_commit(
+    plan: Plan, found: Sites, written: dict[str, Written], kept_output: bool = False, clock_ms: int | None = None
+) -> Commit:
     starts = tuple(source.start() for source in sources(plan.rule).values())
     shape = plan.fold.shape.streams
-    clock = int(time.time() * 1000)
+    clock = int(time.time() * 1000) if clock_ms is None else clock_ms
     idle = [name for name, stream in plan.rule.streams.items() if stream.idle_after_us is not None]
     return Commit(
         entry=Entry(clock, starts).text(),

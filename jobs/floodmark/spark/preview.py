@@ -52,9 +52,17 @@ def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
         lookups.show(session, rule, pinned_now(rule), batch.earliest)
         mark = _watermark(rule, batch)
         parts = _folded(session, plan, batch, mark) if _is_ours(rule) else _results(session, rule, batch, mark)
-        found = [(values, final) for frame, final in parts for values in _taken(frame, rows + 1)]
+        found = [[(values, final) for values in values_of(frame, rows + 1)] for frame, final in parts]
     columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
-    return Preview(columns, found[:rows], len(found) > rows, batch.counts, mark, _time(rule, shape) == "timestamp")
+    more = sum(map(len, found)) > rows
+    return Preview(columns, _some(found, rows), more, batch.counts, mark, _time(rule, shape) == "timestamp")
+
+
+def _some(parts: list[list[tuple[Values, bool]]], rows: int) -> list[tuple[Values, bool]]:
+    """The first of each part; where there are many, what waits has half of the room."""
+    room = rows // 2 if len(parts) > 1 else 0
+    first = [row for part in parts[:1] for row in part][: rows - min(room, sum(map(len, parts[1:])))]
+    return [*first, *(row for part in parts[1:] for row in part)][:rows]
 
 
 def _batch(session: SparkSession, rule: Rule, shape: Shape, sample: int) -> Batch:
@@ -102,7 +110,7 @@ def _results(session: SparkSession, rule: Rule, batch: Batch, mark: int | None) 
     ]
 
 
-def _taken(frame: DataFrame, rows: int) -> list[Values]:
+def values_of(frame: DataFrame, rows: int) -> list[Values]:
     """Values as JSON has them: Spark prints times in the rule's zone, Python would take this machine's."""
     texts = frame.select(F.to_json(F.struct("*"), AS_JSON)).take(rows)
     return [tuple(json.loads(text).values()) for (text,) in texts]

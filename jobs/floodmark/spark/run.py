@@ -108,9 +108,14 @@ class RuleRun:
         run: str,
         report: Report,
         close_until: datetime | None = None,
+        clock_ms: int | None = None,
     ):
-        """`close_until`: after all input, take it as complete up to there."""
+        """`close_until`: after all input, take it as complete up to there.
+
+        `clock_ms`: for tests of rules, the recorded clock in milliseconds since 1970; else it is this machine's.
+        """
         self._root, self._rule, self._run, self._close_until = root, rule, run, close_until
+        self._clock_ms = clock_ms
         self._home = Home(home_root.absolute(), rule.rule)
         self._report = RunReport(rule.rule)
         self._tell = report
@@ -238,7 +243,7 @@ class RuleRun:
         known = LedgerReader.load(self._home.ledger)
         if known is None or known.head is None:
             session, plan = analyse(self._root, self._rule, None)
-            ledger = generation.begin_first(session, plan, self._home, self._run)
+            ledger = generation.begin_first(session, plan, self._home, self._run, self._now_us() // 1000)
         else:
             ledger = self._open_ledger()
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
@@ -287,8 +292,15 @@ class RuleRun:
         head = ledger.head
         assert head is not None
         session, plan = self._fit_to_go_on(ledger, head)
-        self._drain(session, plan, ledger, only_open=False)
+        if self._clock_ms is None:
+            self._drain(session, plan, ledger, only_open=False)
+        elif self._is_behind(plan, ledger):
+            ends = tuple(source.end() for source in sources(plan.rule).values())
+            self._drain(session, plan, ledger, only_open=True, to=ends)
         self._tick(session, plan, ledger)
+
+    def _now_us(self) -> int:
+        return time.time_ns() // 1000 if self._clock_ms is None else self._clock_ms * 1000
 
     def _fit_to_go_on(self, ledger: Ledger, head: Head) -> tuple[SparkSession, Plan]:
         """Today's rule, once it, its tables and its sinks are found fit for the epoch after the head."""
@@ -308,7 +320,7 @@ class RuleRun:
         head = ledger.head
         assert head is not None
         asked = None if self._close_until is None else micros_of(self._close_until, plan.rule, zoned(plan.rule, head))
-        until = due(plan.rule, head, time.time_ns() // 1000, asked)
+        until = due(plan.rule, head, self._now_us(), asked)
         if until is not None:
             self._drain(session, plan, ledger, only_open=False, ticks=tick(until))
 
@@ -361,8 +373,12 @@ class RuleRun:
         only_open: bool,
         ticks: tuple[str, ...] = (),
         replay: Replay | None = None,
+        to: tuple[str, ...] | None = None,
     ) -> None:
-        """Let Spark plan and fold until the input is drained; `ticks`, `replay`: after an epoch that is one."""
+        """Let Spark plan and fold until the input is drained; `ticks`, `replay`: after an epoch that is one.
+
+        `to`: after an epoch that is planned already, to these offsets.
+        """
         head = ledger.head
         assert head is not None
         found = self._sites(plan, ledger)
@@ -370,8 +386,8 @@ class RuleRun:
         for source, line in zip(sources(plan.rule).values(), head.entry.offsets, strict=True):
             source.check_identity(line)
         open_entry = Entry.parse(head.open.entry) if head.open else None
-        if ticks or replay is not None:
-            open_entry = Entry(time.time_ns() // 1_000_000, head.entry.offsets)
+        if ticks or replay is not None or to is not None:
+            open_entry = Entry(self._now_us() // 1000, to or head.entry.offsets)
         directory = checkpoint.make(self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions)
         reach(self._rule.rule, "offsets.before", head.epoch + 1)
         folder = EpochFolder(session, plan, found, ledger, directory, self._told, ticks, replay)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,26 +13,27 @@ from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
 from floodmark.core.rules import Lookup, Rule, Sink, StartAt, Stream
 from floodmark.core.statewords import kept
-from floodmark.core.yamltree import Tree, read_yaml
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-
-VARIABLE = re.compile(r"(?<!\$)\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}")
+from floodmark.views.environments import check_apart
+from floodmark.views.origins import Origins
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting that the rule file may give: its value in effect, and whether the file or a default gave it."""
+    """A setting that the rule file may give: its value in effect, and what gave it, with its place."""
 
     name: str
     value: Any
     origin: str
+    place: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`environment`: for each variable that the file names, where its value comes from (the value may be a secret)."""
+    """`environment`: for each variable that the files name, where its value comes from (the value may be a secret);
+    `not_compared`: the other environments whose sinks could not be compared, as sentences."""
 
     rule: Rule
     streams: list[dict[str, Any]]
@@ -45,6 +45,7 @@ class Plan:
     kept_output: bool
     settings: list[Setting]
     environment: dict[str, str]
+    not_compared: list[str]
     next_run: str
 
     def facts(self) -> dict[str, Any]:
@@ -61,12 +62,14 @@ class Plan:
             "kept_output": self.kept_output,
             "settings": [asdict(setting) for setting in self.settings],
             "environment": self.environment,
+            "not_compared": self.not_compared,
             "next_run": self.next_run,
         }
 
 
 def planned(rule: Rule, folder: Path, root: Path) -> Plan:
-    tree = _written(rule, folder)
+    origins = Origins(rule.rule, folder)
+    not_compared = check_apart(rule, folder, os.environ)
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     kept_output = bool(ledger and ledger.head and ledger.head.kept_output)
     return Plan(
@@ -78,8 +81,9 @@ def planned(rule: Rule, folder: Path, root: Path) -> Plan:
         [_sink(sink) for sink in rule.sinks],
         delivery(rule, kept_output),
         kept_output,
-        list(_settings(rule, tree)),
-        dict(_environment(tree.value)),
+        list(_settings(rule, origins)),
+        origins.variables(),
+        not_compared,
         _next_run(rule, root),
     )
 
@@ -96,12 +100,6 @@ def _errors(rule: Rule) -> Iterator[str]:
         "; ".join(checked) or "none"
     )
     yield "what stands above an aggregate, an OVER or a JOIN: an error there stops the run, and is of no row"
-
-
-def _written(rule: Rule, folder: Path) -> Tree:
-    """The rule's file as it was written."""
-    path = next(path for path in (folder / f"{rule.rule}{end}" for end in (".yaml", ".yml")) if path.exists())
-    return read_yaml(path.read_text(encoding="utf-8"))
 
 
 def _stream(name: str, stream: Stream) -> dict[str, Any]:
@@ -157,22 +155,25 @@ def _merging(sink: Sink) -> Iterator[str]:
         yield f"taken away where {sink.delete}"
 
 
-def _settings(rule: Rule, tree: Tree) -> Iterator[Setting]:
+def _settings(rule: Rule, origins: Origins) -> Iterator[Setting]:
     for name, value in _values(rule):
-        path = tuple(int(part) if part.isdigit() else part for part in name.split("."))
-        yield Setting(name, value, "file" if path in tree.places else "default")
+        field = tuple(int(part) if part.isdigit() else part for part in name.split("."))
+        yield Setting(name, value, *origins.of(field))
 
 
 def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
-    """The settings that have a default, by their place in the file."""
+    """Addresses, and the settings that have a default, by their place in the file."""
     for name, stream in rule.streams.items():
+        yield f"streams.{name}.{stream.kind}", stream.address
         yield f"streams.{name}.start", _start(stream.start)
         if stream.max_ahead_us is not None:
             yield f"streams.{name}.max_ahead", format_duration(stream.max_ahead_us)
     yield "qos", rule.qos
     yield "late", rule.late
     yield "on_error", rule.on_error
+    yield from ((f"lookups.{name}.{lookup.kind}", lookup.address) for name, lookup in rule.lookups.items())
     for i, sink in enumerate(rule.sinks):
+        yield f"sinks.{i}.{sink.kind}", sink.address or True
         yield f"sinks.{i}.qos", sink.qos
     yield from ((f"epoch.{key}", value) for key, value in rule.epoch.model_dump().items())
     yield "schedule", rule.schedule if rule.schedule is None or isinstance(rule.schedule, str) else rule.schedule.assets
@@ -187,16 +188,6 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
     yield "airflow.timeout", format_duration(rule.airflow.timeout_us)
     yield "airflow.tags", list(rule.airflow.tags)
     yield "airflow.owner", rule.airflow.owner
-
-
-def _environment(value: Any) -> Iterator[tuple[str, str]]:
-    """Variables in the texts of the file."""
-    if isinstance(value, str):
-        for match in VARIABLE.finditer(value):
-            yield match["name"], "from the environment" if match["name"] in os.environ else "its default"
-    elif isinstance(value, dict | list):
-        for child in value.values() if isinstance(value, dict) else value:
-            yield from _environment(child)
 
 
 def _next_run(rule: Rule, root: Path) -> str:

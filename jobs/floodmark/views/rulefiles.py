@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from floodmark.core.rules import SUFFIXES, Rule, clashing, load_rule
+from floodmark.core.defaults import FILES
+from floodmark.core.environments import file_of
+from floodmark.core.rules import Rule, clashing, load_rule, rule_paths
 from floodmark.errors import FloodmarkError, Refused, RuleInvalid
 
 Stamp = tuple[int, ...]
@@ -28,6 +30,7 @@ class RuleFiles:
     def __init__(self, folder: Path, env: Mapping[str, str]):
         self._folder, self._env = folder, env
         self._kept: dict[Path, tuple[Stamp, Read]] = {}
+        self._of_all: list[Stamp] = []
         self._one_at_a_time = threading.Lock()
 
     def catalog(self) -> Catalog:
@@ -35,15 +38,20 @@ class RuleFiles:
         if not self._folder.is_dir():
             raise Refused(f"expected a folder of rule files at {self._folder}: name it with FLOODMARK_RULES")
         with self._one_at_a_time:
-            self._kept = {path: self._read(path) for path in self._paths()}
+            self._forget_where_all_changed()
+            self._kept = {path: self._read(path) for path in rule_paths(self._folder)}
             found = {path: read for path, (_, read) in self._kept.items()}
         good = {path: read for path, read in found.items() if isinstance(read, Rule)}
         bad = {path: read for path, read in found.items() if not isinstance(read, Rule)} | clashing(good)
         rules = {rule.rule: rule for path, rule in good.items() if path not in bad}
         return Catalog(rules, {path.name: str(fault) for path, fault in sorted(bad.items())})
 
-    def _paths(self) -> Iterator[Path]:
-        return (path for path in sorted(self._folder.iterdir()) if path.suffix in SUFFIXES and path.name[0] != ".")
+    def _forget_where_all_changed(self) -> None:
+        """Every rule hangs on the folder's defaults and on the file of the environment."""
+        environment = file_of(self._folder, self._env)
+        stamps = [_stamp(self._folder / name) for name in FILES] + [_stamp(environment) if environment else ()]
+        if stamps != self._of_all:
+            self._of_all, self._kept = stamps, {}
 
     def _read(self, path: Path) -> tuple[Stamp, Read]:
         stamp, kept = _stamp(path), self._kept.get(path)

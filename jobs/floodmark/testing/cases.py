@@ -1,0 +1,99 @@
+"""The test cases of rules, for pytest as for `floodmark test`.
+
+@pytest.mark.parametrize("case", cases("rules"), ids=str)
+def test_rules(case: Case) -> None:
+    check(case)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from floodmark.core.cases.casefile import CaseFile, WrittenCase, case_files, read_cases
+from floodmark.core.cases.checks import check_against
+from floodmark.core.rules import Rule, load_rules
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCRATCH = ".test"  # in the home: what a rule can have as its home can hold its copies, too
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a rule; `number` counts from 0 in its file."""
+
+    rule: Rule
+    file: CaseFile
+    number: int
+
+    @property
+    def written(self) -> WrittenCase:
+        return self.file.written.cases[self.number]
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.file.path}:{self.file.line(self.number)}"
+
+    def __str__(self) -> str:
+        return f"{self.rule.rule}: {self.written.case}"
+
+
+def cases_of(rule: Rule, path: Path) -> list[Case]:
+    """The cases of a rule in its file. Raises RuleInvalid."""
+    file = read_cases(path)
+    check_against(file, rule)
+    return [Case(rule, file, number) for number in range(len(file.written.cases))]
+
+
+def cases(rules: str | Path = "rules", names: Collection[str] | None = None) -> list[Case]:
+    """All cases beside a folder of rules, or those of the rules that are named.
+
+    Raises the error of a rule file or case file that cannot be used, and Refused where a rule has no cases.
+    """
+    folder = Path(rules)
+    good, bad = load_rules(folder, os.environ)
+    files = case_files(folder)
+    found = []
+    for name in files if names is None else names:
+        if name not in good:
+            raise next((fault for file, fault in bad.items() if Path(file).stem == name), no_rule(name, files, folder))
+        if name not in files:
+            raise no_cases(name, folder)
+        found += cases_of(good[name], files[name])
+    return found
+
+
+def no_rule(name: str, files: dict[str, Path], folder: Path) -> Refused:
+    """There are cases, or there is a wish for some, of a rule that there is not."""
+    return Refused(f"{files.get(name, name)}: expected the cases of a rule in {folder}, found no rule {name!r} there")
+
+
+def no_cases(name: str, folder: Path) -> Refused:
+    return Refused(f"rule {name}: expected test cases in {folder / 'tests' / f'{name}.yaml'}, found no such file")
+
+
+def check(case: Case, session: SparkSession | None = None, home: str | Path | None = None) -> None:
+    """Run a case. Raises AssertionError with the differences, and whatever error the rule's run ends with.
+
+    `session`: a Spark session with Delta; without one Floodmark's own is started, and stays for the next case.
+    `home`: where the scratch folder is made, FLOODMARK_HOME or `./home` where none is given; not in a temporary
+    directory, where no rule's home can be.
+    """
+    from floodmark.proving.scratch import scratch_folder
+    from floodmark.spark.session import root_session
+    from floodmark.testing.playing import play
+
+    root = session or root_session(os.environ.get("FLOODMARK_MASTER", "local[*]"), [case.rule])
+    parent = Path(home or os.environ.get("FLOODMARK_HOME", "home")) / SCRATCH
+    with scratch_folder(parent, case.rule.rule, case.rule.qos) as folder:
+        result = play(root, case, folder)
+    if result.fault is not None:
+        raise result.fault
+    assert result.passed, f"{case.place}\n{result.text()}"

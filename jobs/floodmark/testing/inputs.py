@@ -1,0 +1,95 @@
+"""What the streams and lookup tables of a case hold, typed by the tables that the rule reads, or by the case file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from floodmark.core.addresses import location
+from floodmark.core.cases.casefile import CaseFile, Row, WrittenCaseEpoch
+from floodmark.core.cases.rows import typed
+from floodmark.core.ddl import Column
+from floodmark.core.deltatypes import declared
+from floodmark.core.rules import Rule
+from floodmark.core.yamltree import Path as Field
+from floodmark.ledger import tables
+
+Columns = tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """What an epoch of a case brings: rows of streams, and lookup tables that change."""
+
+    streams: dict[str, list[Row]]
+    lookups: dict[str, list[Row]]
+
+
+class Inputs:
+    """Columns of each stream and lookup table, and for each case what each of its epochs brings.
+
+    Raises RuleInvalid with every value of the file that does not fit.
+    """
+
+    def __init__(self, rule: Rule, file: CaseFile):
+        self.columns = columns_of_inputs(rule, file)
+        self._zone, self._problems = ZoneInfo(rule.timezone), file.problems()
+        self.cases = [
+            [self._arriving(epoch, ("cases", i, "epochs", j)) for j, epoch in enumerate(case.epochs)]
+            for i, case in enumerate(file.written.cases)
+        ]
+        self._problems.raise_any()
+
+    def _arriving(self, epoch: WrittenCaseEpoch, at: Field) -> Arriving:
+        return Arriving(self._rows(epoch.input, (*at, "input")), self._rows(epoch.lookups, (*at, "lookups")))
+
+    def _rows(self, given: dict[str, list[Row]], at: Field) -> dict[str, list[Row]]:
+        return {
+            name: typed(rows, self.columns[name], self._zone, self._problems, (*at, name))
+            for name, rows in given.items()
+        }
+
+
+def columns_of_inputs(rule: Rule, file: CaseFile) -> dict[str, Columns]:
+    """By stream and lookup table. What the file declares is what counts, and must agree with a table that is there."""
+    found, problems = {}, file.problems()
+    for kind, name, address in _read(rule):
+        try:
+            found[name] = _columns(kind, name, address, file.written.columns.get(name))
+        except ValueError as fault:
+            problems.add(("schema", name), str(fault))
+    problems.raise_any()
+    return found
+
+
+def _read(rule: Rule) -> Iterator[tuple[str, str, str]]:
+    yield from (("stream", name, stream.address) for name, stream in rule.streams.items())
+    yield from (("lookup", name, lookup.address) for name, lookup in rule.lookups.items())
+
+
+def _columns(kind: str, name: str, address: str, given: Columns | None) -> Columns:
+    table = tables.open_table(location(address))
+    way = f"declare the columns: `schema: {{{name}: 'column TYPE, ...'}}`"
+    if table is None and given is None:
+        raise ValueError(f"{kind} {name}: expected a table at {address} that tells its columns, found none; {way}")
+    if table is None:
+        return given or ()
+    schema = table.schema().to_json()
+    if given is not None:
+        _check_agrees(given, schema, address)
+        return given
+    try:
+        return declared(schema)
+    except ValueError as fault:
+        raise ValueError(f"{kind} {name}: {address}: {fault}; {way} without it") from None
+
+
+def _check_agrees(given: Columns, schema: str, address: str) -> None:
+    """A case that declares another type than the table has would show what no run does."""
+    there = declared(schema, [column.name for column in given])
+    types = {column.name: column.type for column in there}
+    for column in given:
+        if types.get(column.name) != column.type:
+            found = f"{column.name} {types[column.name]}" if column.name in types else "no such column"
+            raise ValueError(f"expected columns of the table at {address}, declared is {column}, found {found} there")

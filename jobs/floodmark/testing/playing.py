@@ -1,0 +1,157 @@
+"""A case played by the real engine: a copy of the rule in a scratch folder, epoch by epoch, and what its tables hold.
+
+The clock is the case's; without one it stands still while the case is played. So each epoch of a case is one epoch of
+the rule, and one more where it closes what is open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from pyspark.sql import SparkSession
+
+from floodmark.core.cases.casefile import Row, WrittenCaseEpoch, WrittenExpected
+from floodmark.core.cases.checks import in_zone
+from floodmark.core.cases.differences import TableDifference, compared
+from floodmark.core.cases.rows import named, texts, typed
+from floodmark.core.ddl import Column
+from floodmark.core.deltatypes import declared
+from floodmark.core.rules import Rule
+from floodmark.core.yamltree import Path as At
+from floodmark.core.zones import zoned
+from floodmark.errors import FloodmarkError, Refused
+from floodmark.ledger.home import Home
+from floodmark.proving.scratch import Scratch, placed
+from floodmark.spark.run import RuleRun, RunReport
+from floodmark.testing import tables
+from floodmark.testing.cases import Case
+from floodmark.testing.inputs import Arriving, Inputs
+from floodmark.views.formats import iso
+
+
+@dataclass
+class Result:
+    """`epoch`: the case's epoch, counted from 1, that ended otherwise than expected; None: none did."""
+
+    case: Case
+    epoch: int | None = None
+    watermark: str | None = None
+    differences: list[TableDifference] = field(default_factory=list)
+    fault: FloodmarkError | None = None
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return self.fault is None and not self.differences
+
+    def text(self) -> str:
+        """What was found instead of what was expected."""
+        of = f"epoch {self.epoch} of {len(self.case.written.epochs)}"
+        if self.fault is not None:
+            return str(self.fault) if self.epoch is None else f"{of}: {self.fault}"
+        told = "\n".join(one.text() for one in self.differences)
+        return f"{of}, at watermark {self.watermark or 'none yet'}\n{told}"
+
+
+def play(root: SparkSession, case: Case, folder: Path) -> Result:
+    """Run the case in a folder of its own. It ends at the first epoch that is not as expected."""
+    result, begun = Result(case), time.monotonic()
+    try:
+        _Play(root, case, Scratch(folder), result).run()
+    except FloodmarkError as fault:
+        result.fault = fault
+    result.seconds = time.monotonic() - begun
+    return result
+
+
+class _Play:
+    def __init__(self, root: SparkSession, case: Case, scratch: Scratch, result: Result):
+        self._root, self._case, self._scratch, self._result = root, case, scratch, result
+        self._inputs = Inputs(case.rule, case.file)
+        self._rule = _copy(case.rule, scratch)
+        self._zone = ZoneInfo(case.rule.timezone)
+        self._clock_ms = time.time_ns() // 1_000_000
+        self._apart: dict[str, tuple[list[Row], At]] = {"late": ([], ()), "dead": ([], ())}
+
+    def run(self) -> None:
+        self._make()
+        for i, epoch in enumerate(self._case.written.epochs):
+            self._result.epoch = i + 1
+            self._arrive(self._inputs.cases[self._case.number][i], first=i == 0)
+            self._tell(self._fold(epoch))
+            self._result.differences = list(self._compared(epoch, ("cases", self._case.number, "epochs", i, "expect")))
+            if self._result.differences:
+                return
+        self._result.epoch = None
+
+    def _make(self) -> None:
+        for name, columns in self._inputs.columns.items():
+            tables.make(self._scratch.input(name), columns)
+
+    def _arrive(self, what: Arriving, first: bool) -> None:
+        for name, rows in what.lookups.items():
+            tables.replace(self._scratch.input(name), rows)
+        for name in self._rule.streams if first else what.streams:  # every stream begins with a version 1
+            tables.append(self._scratch.input(name), what.streams.get(name, []))
+
+    def _fold(self, epoch: WrittenCaseEpoch) -> RunReport:
+        if epoch.now is not None:
+            self._clock_ms = round(in_zone(epoch.now, self._rule).timestamp() * 1000)
+        home, quiet = self._scratch.home, lambda _: None
+        return RuleRun(self._root, self._rule, home, "test", quiet, epoch.close_until, self._clock_ms).run()
+
+    def _tell(self, report: RunReport) -> None:
+        assert report.head is not None
+        self._result.watermark = iso(report.head.watermark, zoned(self._rule, report.head))
+
+    def _compared(self, epoch: WrittenCaseEpoch, at: At) -> Iterator[TableDifference]:
+        for table, address, rows, place in (*self._sinks(epoch.expect, at), *self._set_apart(epoch.expect, at)):
+            difference = self._table(table, address, rows, place)
+            if difference is not None:
+                yield difference
+
+    def _sinks(self, expect: WrittenExpected, at: At) -> Iterator[tuple[str, str, list[Row], At]]:
+        for i, sink in enumerate(self._rule.sinks):
+            rows = expect.sink if expect.sinks is None else expect.sinks[i]
+            if rows is not None:
+                name = "sink" if len(self._rule.sinks) == 1 else f"sinks[{i}]"
+                place: At = (*at, "sink") if expect.sinks is None else (*at, "sinks", i)
+                yield name, str(sink.address), rows, place
+
+    def _set_apart(self, expect: WrittenExpected, at: At) -> Iterator[tuple[str, str, list[Row], At]]:
+        home = Home(self._scratch.home, self._rule.rule)
+        for name, address, said in (("late", home.late, expect.late), ("dead", home.dead, expect.dead)):
+            if said is not None:
+                self._apart[name] = (said, (*at, name))
+            yield name, address, *self._apart[name]
+
+    def _table(self, name: str, address: str, expected: list[Row], at: At) -> TableDifference | None:
+        schema, found = tables.rows_of(address)
+        columns, problems = _declared(name, schema), self._case.file.problems()
+        rows = typed(expected, columns, self._zone, problems, at)
+        problems.raise_any()
+        shown = named(expected, columns) if expected else columns
+        names = [column.name for column in shown]
+        return compared(name, names, texts(rows, shown, self._zone), texts(found, shown, self._zone))
+
+
+def _declared(name: str, schema: str) -> tuple[Column, ...]:
+    try:
+        return declared(schema)
+    except ValueError as fault:
+        raise Refused(f"{name}: no case can say what it expects of this table: {fault}") from None
+
+
+def _copy(rule: Rule, scratch: Scratch) -> Rule:
+    """The rule over the scratch folder, its console replaced by a table that can be looked at."""
+    found = placed(rule, rule.rule, scratch, None)
+    sinks = tuple(
+        sink.model_copy(update={"kind": "delta", "address": scratch.sink(rule.rule, i)})
+        for i, sink in enumerate(found.sinks)
+    )
+    lookups = {name: one.model_copy(update={"address": scratch.input(name)}) for name, one in rule.lookups.items()}
+    return found.model_copy(update={"sinks": sinks, "lookups": lookups})

@@ -1,0 +1,45 @@
+"""The tables of a case: rows that come in, each time one commit, and rows that are there. Without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deltalake import DeltaTable, write_deltalake
+
+from floodmark.core.cases.casefile import Row
+from floodmark.core.ddl import Column
+from floodmark.core.deltatypes import schema_of
+from floodmark.ledger import tables
+
+
+def make(address: str, columns: tuple[Column, ...]) -> None:
+    """An empty table."""
+    tables.create(address, schema_of(columns), {})
+
+
+def append(address: str, rows: Sequence[Row]) -> None:
+    """Add rows in one file; a commit also where there are none."""
+    table = DeltaTable(address)
+    if rows:
+        write_deltalake(table, _arrow(table, rows), mode="append")
+    else:
+        table.create_write_transaction([], "append", table.schema())
+
+
+def replace(address: str, rows: Sequence[Row]) -> None:
+    """Make these the table's rows."""
+    table = DeltaTable(address)
+    write_deltalake(table, _arrow(table, rows), mode="overwrite")
+
+
+def _arrow(table: DeltaTable, rows: Sequence[Row]) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(table.schema().to_arrow()))
+
+
+def rows_of(address: str) -> tuple[str, list[Row]]:
+    """The schema and the rows of a table that is there."""
+    table = DeltaTable(address)
+    return table.schema().to_json(), tables.query(table, "SELECT * FROM t")

@@ -1,0 +1,223 @@
+"""Defaults of a folder of rules, and environments: what a rule is in them, where that stands, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.core.environments import environment, home_of, names, read_environment
+from floodmark.core.rules import load_rule, load_rules
+from floodmark.errors import RuleInvalid
+from floodmark.views.rulefiles import RuleFiles
+
+RULE = """\
+rule: delays
+streams: {flights: {delta: "${LAKE}/flights"}}
+sql: SELECT * FROM flights
+sinks: [{delta: "${LAKE}/delays"}]
+airflow: {tags: [own]}
+"""
+DEFAULTS = """\
+timezone: Europe/Berlin
+qos: 1
+airflow:
+  owner: ${OWNER:-nobody}
+  tags: [of, all]
+  retries: 7
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one rule, in a place where two environments are."""
+    for name in ("FLOODMARK_ENV", "FLOODMARK_HOME", "FLOODMARK_RULES", "LAKE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "rules/delays.yaml": RULE,
+        "env/dev.env": "# for trying\n\nLAKE=lake/dev\nexport OWNER = 'the team'\n",
+        "env/prod.env": 'LAKE="lake/prod"\nFLOODMARK_HOME=safe/home\nFLOODMARK_MASTER=local[7]\n',
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path / "rules"
+
+
+def write_defaults(rules: Path, text: str = DEFAULTS) -> None:
+    (rules / "_defaults.yaml").write_text(text)
+
+
+def refused(rules: Path, env: dict[str, str]) -> str:
+    with pytest.raises(RuleInvalid) as caught:
+        load_rule(rules / "delays.yaml", env)
+    return str(caught.value).replace(f"{rules.parent}/", "")
+
+
+def call(*words: str, code: int = 0, **env: str) -> Any:
+    found = CliRunner().invoke(app, [*words], env=env)
+    assert found.exit_code == code, found.output
+    return json.loads(found.stdout) if "--json" in words and found.stdout else found.output
+
+
+def test_defaults_stand_under_a_rule_key_by_key(rules: Path) -> None:
+    write_defaults(rules)
+    rule = load_rule(rules / "delays.yaml", {"LAKE": "/lake"})
+    assert (rule.timezone, rule.qos, rule.sinks[0].qos) == ("Europe/Berlin", 1, 1)
+    assert (rule.airflow.owner, rule.airflow.tags, rule.airflow.retries) == ("nobody", ("own",), 7)
+    found, errors = load_rules(rules, {"LAKE": "/lake"})
+    assert (list(found), errors) == (["delays"], {}), "the defaults are no rule"
+
+
+def test_a_rule_that_says_null_has_none_whatever_the_defaults_say(rules: Path) -> None:
+    write_defaults(rules, "schedule: '@hourly'\n")
+    assert load_rule(rules / "delays.yaml", {"LAKE": "/lake"}).schedule == "@hourly"
+    (rules / "delays.yaml").write_text(f"{RULE}schedule: null\n")
+    assert load_rule(rules / "delays.yaml", {"LAKE": "/lake"}).schedule is None
+
+
+def test_the_hash_is_that_of_a_file_which_says_it_all(rules: Path) -> None:
+    env = {"LAKE": "/lake"}
+    alone = load_rule(rules / "delays.yaml", env).hash
+    write_defaults(rules, "qos: 1\n")
+    over = load_rule(rules / "delays.yaml", env).hash
+    (rules / "_defaults.yaml").unlink()
+    (rules / "delays.yaml").write_text(f"{RULE}qos: 1\n")
+    assert over == load_rule(rules / "delays.yaml", env).hash != alone
+
+
+def test_a_mistake_is_told_with_the_file_that_it_stands_in(rules: Path) -> None:
+    write_defaults(rules, DEFAULTS.replace("retries: 7", "retris: 7").replace("qos: 1", "qos: 9"))
+    (rules / "delays.yaml").write_text(f"{RULE}lates: keep\n")
+    assert refused(rules, {"LAKE": "/lake"}).splitlines() == [
+        "rules/delays.yaml:6: lates: unknown key 'lates': did you mean 'late'?",
+        "rules/_defaults.yaml:2: qos: expected 0 (at most once), 1 (at least once) or 2 (exactly once), found 9",
+        "rules/_defaults.yaml:6: airflow.retris: unknown key 'retris': did you mean 'retries'?",
+    ]
+    write_defaults(rules, DEFAULTS.replace("${OWNER:-nobody}", "${OWNER}"))
+    assert "rules/_defaults.yaml:4: airflow.owner: the variable OWNER is not set" in refused(rules, {"LAKE": "/lake"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("qos: 1\nsinks: []\n", "rules/_defaults.yaml:2: sinks: is each rule's own"),
+        ("- qos\n", "rules/_defaults.yaml:1: expected settings of all rules"),
+        ("qos: [\n", "rules/_defaults.yaml:2: column 1: "),
+    ],
+)
+def test_defaults_that_cannot_be_used_are_refused(rules: Path, text: str, words: str) -> None:
+    write_defaults(rules, text)
+    assert refused(rules, {"LAKE": "/lake"}).startswith(words)
+
+
+def test_two_files_of_defaults_are_refused(rules: Path) -> None:
+    write_defaults(rules)
+    (rules / "_defaults.yml").write_text("qos: 1\n")
+    assert "expected one file of defaults, found _defaults.yaml, too" in refused(rules, {"LAKE": "/lake"})
+
+
+def test_an_environment_says_what_variables_are(rules: Path) -> None:
+    write_defaults(rules)
+    env = {"LAKE": "/of the process", "FLOODMARK_ENV": "dev"}
+    rule = load_rule(rules / "delays.yaml", env)
+    assert (rule.sinks[0].address, rule.airflow.owner) == ("lake/dev/delays", "the team")
+    assert load_rule(rules / "delays.yaml", {**env, "FLOODMARK_ENV": ""}).sinks[0].address == "/of the process/delays"
+    assert names(rules) == ["dev", "prod"]
+    with pytest.raises(RuleInvalid, match="none of FLOODMARK_VARIABLES"):
+        load_rule(rules / "delays.yaml", {**env, "FLOODMARK_VARIABLES": "OWNER"})
+
+
+def test_each_environment_has_a_home_of_its_own(rules: Path) -> None:
+    dev, default = {"FLOODMARK_ENV": "dev"}, Path("home")
+    assert home_of(rules, {}, default) == Path("home")
+    assert home_of(rules, dev, default) == Path("home/env-dev")
+    assert home_of(rules, {**dev, "FLOODMARK_HOME": "/data"}, default) == Path("/data/env-dev")
+    assert home_of(rules, {**dev, "FLOODMARK_HOME": "/data/env-dev"}, default) == Path("/data/env-dev"), (
+        "once is enough"
+    )
+    assert home_of(rules, {"FLOODMARK_ENV": "prod", "FLOODMARK_HOME": "/data"}, default) == Path("safe/home")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("LAKE\n", "x.env:1: expected NAME=value"),
+        ("# a\nA=1\nA=2\n", "x.env:3: expected each variable once; A stands in line 2 already"),
+        (
+            "FLOODMARK_VARIABLES=A\n",
+            "x.env:1: expected of Floodmark's own settings only FLOODMARK_HOME and ",
+        ),
+        ("1A=2\n", "x.env:1: expected NAME=value"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "x.env"
+    path.write_text(text)
+    with pytest.raises(RuleInvalid) as caught:
+        read_environment(path)
+    assert words in str(caught.value)
+
+
+def test_an_environment_without_a_file_or_name_is_refused(rules: Path) -> None:
+    with pytest.raises(RuleInvalid, match=r"env/prd.env: expected the file of environment prd, found none; there: dev"):
+        environment(rules, {"FLOODMARK_ENV": "prd"})
+    with pytest.raises(RuleInvalid, match=r"found '../env/dev'"):
+        environment(rules, {"FLOODMARK_ENV": "../env/dev"})
+
+
+def test_who_keeps_rules_reads_them_anew_where_defaults_or_environment_change(rules: Path) -> None:
+    files = RuleFiles(rules, {"FLOODMARK_ENV": "dev"})
+    first = files.catalog().rules["delays"]
+    assert files.catalog().rules["delays"] is first
+    write_defaults(rules)
+    second = files.catalog().rules["delays"]
+    assert second.qos == 1
+    (rules.parent / "env" / "dev.env").write_text("LAKE=elsewhere\n")
+    assert files.catalog().rules["delays"].sinks[0].address == "elsewhere/delays"
+
+
+def test_plan_says_where_each_value_comes_from(rules: Path) -> None:
+    write_defaults(rules)
+    plan = call("plan", "delays", "--json", "--env", "dev")
+    found = {one["name"]: (one["value"], one["origin"], one["place"]) for one in plan["settings"]}
+    assert found["timezone"] == ("Europe/Berlin", "defaults", "_defaults.yaml:1")
+    assert found["airflow.tags"] == (["own"], "file", "delays.yaml:5")
+    assert found["airflow.timeout"] == ("12 hours", "default", "built-in")
+    assert found["airflow.owner"] == ("the team", "environment", "_defaults.yaml:4; OWNER from env/dev.env:4")
+    assert found["sinks.0.delta"] == ("lake/dev/delays", "environment", "delays.yaml:4; LAKE from env/dev.env:3")
+    assert plan["environment"] == {"LAKE": "from env/dev.env:3", "OWNER": "from env/dev.env:4"}
+    assert plan["not_compared"] == ["no environment: the rule cannot be read there, so its sinks were not compared"]
+    assert "_defaults.yaml:1" in call("plan", "delays", "--env", "prod")
+    plan = call("plan", "delays", "--json", LAKE="lake")
+    assert plan["environment"] == {"LAKE": "from the environment", "OWNER": "its default"}
+
+
+def test_plan_refuses_a_sink_that_another_environment_writes(rules: Path) -> None:
+    (rules.parent / "env" / "dev.env").write_text("LAKE=./lake/../lake/prod\n")
+    said = call("plan", "delays", "--env", "dev", code=2)
+    assert "found that rule delays of environment prod writes it, too" in said
+    assert "rules without an environment writes it" in call("plan", "delays", "--env", "dev", LAKE="lake/prod", code=2)
+
+
+def test_a_command_works_in_the_home_of_its_environment(rules: Path) -> None:
+    """Unless the command line names one; and afterwards the process is as it was."""
+
+    def home(*words: str, **env: str) -> str:
+        said = str(call("run", "delays", *words, code=2, **env))
+        assert " cannot persist: " in said, "it lies in a temporary directory"
+        return said.partition("the home ")[2].partition(" cannot")[0]
+
+    here = rules.parent
+    assert f"{here}/home/env-dev" == home("--env", "dev")
+    assert f"{here}/home/env-dev" == home(FLOODMARK_ENV="dev")
+    assert f"{here}/safe/home" == home("--env", "prod")
+    assert f"{here}/mine" == home("--env", "dev", "--home", str(here / "mine"))
+    assert home(LAKE="lake") == f"{here}/home"
+    assert "FLOODMARK_ENV" not in os.environ
