@@ -162,6 +162,7 @@ def test_a_backfill_from_the_form_takes_the_late_rows_in(admin: Person, backfill
     frame = admin.open_rule(backfilled.name)
     epochs = cells(frame.get_by_role("table", name="Epochs of generation 1"))
     assert epochs[0][1].strip() == "backfilled"
+    assert epochs[0][-1].strip() == "2001-01-01 00:00:00Z to 2001-01-01 00:02:00Z; 2 late rows taken in"
     admin.shoot("epochs", frame.get_by_role("heading", name="Delivery"))
 
 
