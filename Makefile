@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup airflow-db test test-unit check lint types imports demo up prove bench lock clean
+.PHONY: help setup airflow-db test test-unit browser check lint types imports demo up prove bench lock clean
 
 PY := .venv/bin/python
 
@@ -30,11 +30,14 @@ up: setup ## the demo's Airflow, started to stay; prints the address of its UI a
 	$(PY) scripts/up.py
 
 # Two files of tests side by side, the long ones first; a file's tests share what they set up, such as a Spark session.
-test: check ## all checks and all tests: what CI runs
+test: check ## all checks and all tests; with `browser`, what CI runs
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/recovery tests/airflow tests/spark tests/unit
 
 test-unit: setup ## the unit tests alone: seconds, without Spark or Airflow
 	$(PY) -m pytest tests/unit
+
+browser: setup ## Airflow's UI with the rules' pages, in a real Chromium; leaves pictures in .cache/screenshots/
+	$(PY) -m pytest -m prove tests/browser
 
 prove: setup ## all tests and the full crash matrix, which takes long
 	FLOODMARK_PROVE=1 $(PY) -m pytest -m "prove or not prove"

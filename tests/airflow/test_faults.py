@@ -159,7 +159,7 @@ def post(airflow: LocalAirflow, path: str, body: Any) -> dict[str, Any]:
     return airflow._call(path, body)
 
 
-def wait(holds: Callable[[], bool], every: float = 0.5) -> None:
+def wait(holds: Callable[[], bool], every: float = 0.5, limit: float = LIMIT) -> None:
     """Until it holds; an Airflow that answers too late is asked again."""
 
     def answered() -> bool:
@@ -168,7 +168,7 @@ def wait(holds: Callable[[], bool], every: float = 0.5) -> None:
         except (TimeoutError, ConnectionError):
             return False
 
-    deadline, pause = time.monotonic() + LIMIT, threading.Event()
+    deadline, pause = time.monotonic() + limit, threading.Event()
     while not answered():
         assert time.monotonic() < deadline, "not within the limit"
         pause.wait(every)

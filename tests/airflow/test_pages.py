@@ -22,8 +22,10 @@ from hypothesis import strategies as st
 from support.byhand import begun, folded, intent, set_apart
 from support.flow import OVER, Flow
 
-from floodmark.core.records import Counts
+from floodmark.core.digests import Digest
+from floodmark.core.records import Backfill, Backfilled, Counts
 from floodmark.errors import FloodmarkError
+from floodmark.ledger.ledger import Ledger
 
 CHECKOUT = Path(__file__).parents[2]
 START = 978_307_200_000_000  # 2001-01-01T00:00:00Z
@@ -381,6 +383,18 @@ def test_epochs_by_pages(ask: Callable[..., Any], place: Path) -> None:
     assert "upto=5#epochs" in first
     older = settled(ask, "dags/rule.counted?generation=1&upto=5")
     assert re.findall(numbers, older) == ["5", "4", "3", "2", "1", "0"]
+
+
+def test_a_backfill_tells_its_interval(ask: Callable[..., Any], place: Path) -> None:
+    flow = ran(place)
+    end = START + 60_000_000
+    done = Backfill(number=1, begin=START, end=end, high=end, upto=1, entry="", column="s", shift=0, counts={},
+                    restated={"events": 4}, digests={}, results=Digest(), rule="{}", rule_hash="h")  # fmt: skip
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    ledger.start_backfill(done)
+    ledger.end_backfill(Backfilled(number=1, intent=done.digest, tables={}, removed={}))
+    page = text_of(settled(ask, "dags/rule.counted"))
+    assert "2001-01-01 00:00:00Z to 2001-01-01 00:01:00Z; 4 late rows taken in" in page
 
 
 def test_rows_set_apart(ask: Callable[..., Any], place: Path) -> None:

@@ -358,6 +358,13 @@ def test_the_page_shows_each_point_and_each_verdict(tmp_path: Path) -> None:
     assert "power loss" in text
 
 
+def test_what_is_not_proven_comes_first_and_is_unfolded(tmp_path: Path) -> None:
+    text = page(matrix(tmp_path, "broken"))
+    assert text.index("What is not proven") < text.index("The matrix")
+    assert text.count("<details open>") == 1 and "<details><summary>" in text
+    assert "<details open>" not in page(matrix(tmp_path))
+
+
 def test_the_facts_name_what_was_not_proven(tmp_path: Path) -> None:
     found = report.facts(matrix(tmp_path, "broken", "one row too many"))
     assert json.loads(json.dumps(found)) == found

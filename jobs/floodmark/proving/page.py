@@ -11,16 +11,20 @@ from floodmark.proving.cases import FAULTS, TITLES
 from floodmark.proving.judging import Judged, Matrix
 
 STYLE = """
-:root { color-scheme: light dark; --good: #1a7f37; --bad: #cf222e; --open: #9a6700; --line: #8884; }
+:root { color-scheme: light dark; --good: #1a7f37; --bad: #cf222e; --open: #9a6700; --line: #8884; --dim: #57606a; }
+@media (prefers-color-scheme: dark) { :root { --dim: #9da7b1; } }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; }
-th, td { text-align: left; padding: .15rem .7rem; border-bottom: 1px solid var(--line); }
-td.cell { text-align: center; font-weight: bold; color: #fff; min-width: 3rem; border: 2px solid Canvas; }
+h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; }
+th, td { text-align: left; padding: .15rem .7rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+th.fault { text-align: center; min-width: 7rem; } td.cell { text-align: center; border: 2px solid Canvas; }
+.cell, .verdict, .sign { color: #fff; font-weight: bold; }
 .proven { background: var(--good); } .broken { background: var(--bad); }
-.unknown, .unfinished { background: var(--open); } td.skipped { color: GrayText; font-weight: normal; }
-.verdict { color: #fff; padding: .1rem .6rem; border-radius: .3rem; }
-code { font-size: .9em; } details { margin: .3rem 0; } .why { color: GrayText; }
+.unknown, .unfinished { background: var(--open); } td.skipped { color: var(--dim); font-weight: normal; }
+.verdict { padding: .1rem .6rem; border-radius: .3rem; }
+.sign { display: inline-block; width: 1.3rem; text-align: center; border-radius: .2rem; font-size: .85em; }
+code { font-size: .9em; } details { margin: .3rem 0; } details table { margin: .3rem 0 .8rem 1.2rem; }
+.why { color: var(--dim); }
 """
 
 
@@ -29,7 +33,9 @@ def page(matrix: Matrix) -> str:
     name = escape(matrix.played.rule.rule)
     body = "\n".join(_body(matrix))
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>floodmark prove {name}</title>\n'
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>floodmark prove {name}</title>\n"
         f"<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
@@ -39,11 +45,11 @@ def _body(matrix: Matrix) -> Iterator[str]:
     yield f'<h1>{_text(matrix.played.rule.rule)} <span class="verdict {verdict}">{verdict.upper()}</span></h1>'
     yield _list(report.summary(matrix), "p")
     yield from _promise(matrix)
+    yield from _findings(matrix)
     yield "<h2>The matrix</h2>"
     yield from _grid(matrix)
     yield "<h2>Undisturbed, and with other epochs</h2>"
     yield from _undisturbed(matrix)
-    yield from _findings(matrix)
     yield "<h2>What was compared</h2>"
     yield from map(_details, matrix.copies)
     yield from _skipped(matrix)
@@ -63,11 +69,11 @@ def _promise(matrix: Matrix) -> Iterator[str]:
 
 
 def _grid(matrix: Matrix) -> Iterator[str]:
-    head = "".join(f"<th>{_text(TITLES[fault])}</th>" for fault in FAULTS)
-    yield f"<table>\n<tr><th>crash point</th>{head}</tr>"
+    head = "".join(f'<th class="fault">{_text(TITLES[fault])}</th>' for fault in FAULTS)
+    yield f'<div class="wide"><table>\n<tr><th>crash point</th>{head}</tr>'
     for point, cells in report.grid(matrix):
         yield f"<tr><td><code>{_text(point)}</code></td>{''.join(_cell(*cell) for cell in cells)}</tr>"
-    yield "</table>"
+    yield "</table></div>"
     meanings = (f"{sign} {word}" for word, sign in report.SIGNS.items())
     yield f'<p class="why">{_text(" · ".join(meanings))}. A cell tells more to a pointer that rests on it.</p>'
 
@@ -77,7 +83,7 @@ def _cell(verdict: str, why: str) -> str:
 
 
 def _undisturbed(matrix: Matrix) -> Iterator[str]:
-    yield "<table>\n<tr><th>run</th><th>epochs</th><th>verdict</th></tr>"
+    yield '<table>\n<tr><th>run</th><th>epochs</th><th class="fault">verdict</th></tr>'
     for one in (one for one in matrix.copies if not one.planned):
         yield f"<tr><td>{_text(report.title(one))}</td><td>{one.epochs}</td>{_cell(one.verdict, '')}</tr>"
     yield "</table>"
@@ -91,13 +97,16 @@ def _findings(matrix: Matrix) -> Iterator[str]:
 
 
 def _details(one: Judged) -> str:
+    """What was compared of a copy; folded away where all of it is proven."""
     rows = "".join(
         f"<tr><td>{_text(check.what)}</td><td>{_text(check.verdict)}</td><td>{_text(check.found)}</td></tr>"
         for check in one.checks
     )
+    verdict = one.verdict
+    sign = f'<span class="sign {verdict}" aria-hidden="true">{report.SIGNS[verdict]}</span>'
     return (
-        f"<details><summary>{_text(report.title(one))}: {_text(one.verdict)}, {report.figures(one)}</summary>\n"
-        f"<table>{rows}</table></details>"
+        f"<details{'' if verdict == 'proven' else ' open'}><summary>{sign} {_text(report.title(one))}: {verdict}, "
+        f"{report.figures(one)}</summary>\n<table>{rows}</table></details>"
     )
 
 

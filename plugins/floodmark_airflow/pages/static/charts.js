@@ -7,13 +7,14 @@
   const HEIGHT = 190;
   const utc = (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC");
   const moment = (at) => (at == null ? "-" : new Date(at * 1e3).toISOString().slice(0, 19).replace("T", " ") + "Z");
-  // Times along an axis: cut to one part where they span less than two days, else to another.
-  const moments = (values, from, to, dayFrom, dayTo) => {
-    const near = values.length > 1 && values.at(-1) - values[0] < 172800;
-    return values.map((at) => (near ? moment(at).slice(from, to) : moment(at).slice(dayFrom, dayTo)));
+  // Times along an axis of this scale: cut to one part where it spans less than two days, with seconds where its ticks lie
+  // close, else to another part.
+  const moments = ({ min, max }, tick, values, from, to, dayFrom, dayTo) => {
+    const [first, last] = max - min < 172800 ? [from, tick < 60 ? to + 3 : to] : [dayFrom, dayTo];
+    return values.map((at) => moment(at).slice(first, last));
   };
   const plain = (value) => (value == null ? "-" : value.toLocaleString("en"));
-  const brief = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const brief = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
   let drawn = [];
   let data = null;
 
@@ -36,7 +37,7 @@
     },
     watermark: {
       lines: [["watermark", "watermark", "--line-1", moment]],
-      axis: (values) => moments(values, 5, 16, 0, 10),
+      axis: (values, chart, tick) => moments(chart.scales.y, tick, values, 5, 16, 0, 10),
       wide: true,
     },
   };
@@ -49,8 +50,11 @@
       height: HEIGHT,
       tzDate: utc,
       cursor: { sync: { key: "floodmark" }, drag: { x: true, y: false } },
-      scales: { y: { range: kind.wide ? undefined : (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-      axes: [{ ...axis, values: (_, values) => moments(values, 11, 16, 5, 10) }, { ...axis, size: kind.wide ? 84 : 52, values: (_, values) => kind.axis(values) }],
+      scales: { y: kind.wide ? { time: true } : { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      axes: [
+        { ...axis, space: 64, values: (chart, values, _, __, tick) => moments(chart.scales.x, tick, values, 11, 16, 5, 10) },
+        { ...axis, size: kind.wide ? 84 : 52, values: (chart, values, _, __, tick) => kind.axis(values, chart, tick) },
+      ],
       series: [
         { label: "until", value: (_, at) => moment(at) },
         ...kind.lines.map(([label, , stroke, value]) => ({
