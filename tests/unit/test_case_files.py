@@ -256,6 +256,7 @@ def test_schemas_of_tables_that_others_made_are_read(tmp_path: Path) -> None:
     [
         ("x DECIMAL(4,2)", "1.555", "a Decimal that fits DECIMAL(4,2) exactly"),
         ("x DECIMAL(4,2)", "much", "a decimal number"),
+        ("x FLOAT", 1e300, "a number that fits FLOAT"),
         ("x DATE", "2001-02-30", "a date as text such as 2001-01-31"),
         ("x TIMESTAMP_NTZ", "2001-01-01T00:00Z", "a time without a zone"),
         ("x BINARY", "xyz", "bytes as hexadecimal text"),

@@ -133,8 +133,8 @@ def _double(value: Any) -> float:
 
 
 def _float(value: Any) -> float:
-    try:
-        found: float = struct.unpack("f", struct.pack("f", _double(value)))[0]
+    try:  # "<f" and not "f", which makes infinity of what is too large
+        found: float = struct.unpack("<f", struct.pack("<f", _double(value)))[0]
     except OverflowError:
         raise _wrong("a number that fits FLOAT", value) from None
     return found
