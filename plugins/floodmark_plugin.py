@@ -1,4 +1,7 @@
-"""What Airflow loads of Floodmark: its pages in the UI. The DAGs come from the DAG files, through floodmark_airflow."""
+"""What Airflow loads of Floodmark: its pages in the UI, and which of a rule's runs works first.
+
+The DAGs come from the DAG files, through floodmark_airflow.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any, ClassVar
 from airflow.plugins_manager import AirflowPlugin
 
 from floodmark_airflow.pages.web import Web
+from floodmark_airflow.priority import LiveFirst
 
 PREFIX = "floodmark"  # of the pages' addresses; those of external views are relative to Airflow's own
 
@@ -15,6 +19,7 @@ class FloodmarkPlugin(AirflowPlugin):
     """A page of all rules in the navigation, and a tab on each DAG."""
 
     name = "floodmark"
+    priority_weight_strategies: ClassVar[list[Any]] = [LiveFirst]
     fastapi_apps: ClassVar[list[Any]] = [{"app": Web(), "url_prefix": f"/{PREFIX}", "name": "Floodmark"}]
     external_views: ClassVar[list[Any]] = [
         {

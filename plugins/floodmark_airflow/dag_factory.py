@@ -27,6 +27,7 @@ from floodmark_airflow.forms import form
 from floodmark_airflow.groups import GroupOutcomeOperator, GroupRunOperator
 from floodmark_airflow.naming import RUN, broken_dag_id, dag_id, group_id
 from floodmark_airflow.operators import BrokenRuleOperator, RuleRunOperator
+from floodmark_airflow.priority import LIVE_FIRST
 from floodmark_airflow.settings import rules_folder
 
 log = logging.getLogger(__name__)
@@ -166,6 +167,7 @@ def _tried(all_settings: Sequence[AirflowSettings]) -> dict[str, Any]:
         "max_retry_delay": timedelta(microseconds=max(one.max_retry_delay_us for one in all_settings)),
         "execution_timeout": timedelta(microseconds=max(one.timeout_us for one in all_settings)),
         "max_active_tis_per_dag": 1,  # max_active_runs alone lets a backfill run beside
+        "weight_rule": LIVE_FIRST,
     }
 
 

@@ -23,6 +23,7 @@ import pytest
 from local_airflow import LocalAirflow
 from support.flow import START, Flow, event, rows_of
 from support.oracle import tumbling
+from support.postgres import served
 from test_faults import DONE, wait
 
 from floodmark.audit.certificate import audit
@@ -91,7 +92,9 @@ def day(place: Path) -> Iterator[Day]:
     print(f"FLOODMARK_SEED={seed}")
     flow = Flow(place, "hours", sql=SQL, stream={"lateness": "30 minutes", "start": {"version": 0}}, sinks=1)
     schedule(flow, "@hourly")
-    with LocalAirflow(place / "airflow", place / "rules", place / "home", place / "lake") as airflow:
+    airflow = LocalAirflow(place / "airflow", place / "rules", place / "home", place / "lake")
+    with served(place) as database, airflow:  # in SQLite the new runs and a busy scheduler lock each other out
+        airflow._environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = database
         airflow._environment["AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL"] = "5"
         airflow.prepare()
         found = Day(airflow, flow, random.Random(seed))

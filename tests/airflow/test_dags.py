@@ -7,6 +7,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,6 +141,14 @@ def test_contract_of_every_dag(rules: Path) -> None:
     assert Path(task.application).is_file()
     assert all(Path(jar).is_file() for jar in task.jars.split(","))
     assert task.durable is False
+
+
+def test_a_backfills_runs_come_after_all_others(rules: Path) -> None:
+    write(rules, "one")
+    read_back = DagSerialization.from_dict(DagSerialization.to_dict(parse().dags["rule.one"]))
+    weight = read_back.get_task("run").weight_rule.get_weight
+    kinds = ("scheduled__2001-01-01T00:00:00+00:00", "manual__x", "by-hand", "asset_triggered__x", "backfill__x")
+    assert [weight(SimpleNamespace(run_id=run)) for run in kinds] == [2, 2, 2, 2, 1]
 
 
 def test_two_parses_give_one_dag_version(rules: Path) -> None:
