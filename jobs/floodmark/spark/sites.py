@@ -209,7 +209,7 @@ def create(
 
 def set_properties(spark: SparkSession, address: str, properties: Mapping[str, str]) -> None:
     """Give a table the properties that it has not, in a commit without rows. Raises Refused where Delta takes none."""
-    known = tables.properties_of(address)
+    known = tables.properties_of(address) if properties else {}  # nearly every run has nothing to look for
     lacking = {name: value for name, value in properties.items() if known.get(name) != value}
     if not lacking:
         return

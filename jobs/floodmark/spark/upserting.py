@@ -131,8 +131,9 @@ class Upserting(Rewriting):
     def _changed(self, effect: Effect, changes: DataFrame, touched: Sequence[Any], goes: Mapping[str, int]) -> Effect:
         """Write the rows to come; files that lose rows are written anew, or have these rows marked."""
         kept: dict[bool, list[Any]] = {True: [], False: []}
+        may_mark = self._may_mark()
         for file in touched:
-            kept[self._marks(file, goes[name_of(file)], effect.changed)].append(file)
+            kept[may_mark and self._marks(file, goes[name_of(file)], effect.changed)].append(file)
         written, marked = self._rewritten(effect, changes, kept[False]), kept[True]
         self._files = self._files.concat(self._seq(*self._marked(changes, marked)))
         return effect.with_written(written, sum(rows_of(file) - goes[name_of(file)] for file in marked))
@@ -142,7 +143,7 @@ class Upserting(Rewriting):
         return self._says(VECTORS) and not self._says(CHANGE_FEED)
 
     def _marks(self, file: Any, goes: int, changed: int) -> bool:
-        return self._may_mark() and is_marked(int(file.numPhysicalRecords().get()), rows_of(file), goes, changed)
+        return is_marked(int(file.numPhysicalRecords().get()), rows_of(file), goes, changed)
 
     def _marked(self, changes: DataFrame, files: Sequence[Any]) -> Iterator[Any]:
         """Write the deletion vectors by which these files lose rows; of each file, how it comes and goes."""
