@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.delivery import delivery
 from floodmark.core.durations import format_duration
+from floodmark.core.groups import schedule_of, sources_of
+from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rules import AssetSchedule
 from floodmark.core.statewords import kept
 from floodmark_airflow.naming import dag_id, group_id
@@ -46,7 +48,7 @@ def about_group(name: str, rules: Sequence[Rule]) -> str:
         "Rules that run together in one Spark application, each with its own epochs, failures and retries. One that "
         f"fails leaves the others alone; the task {code('outcome')} says why it failed.",
         *_part("Rules", [_member(rule) for rule in rules]),
-        *_part("Runs", _schedule(rules[0])[:1]),
+        *_part("Runs", [_when(rules)]),
         *_part("Run it by hand", [SAFE, _command(f"floodmark run {' '.join(rule.rule for rule in rules)}")]),
     ]
     return "\n\n".join(parts)
@@ -88,6 +90,8 @@ def _part(title: str, lines: Iterable[str]) -> list[str]:
 
 def _stream(name: str, stream: Stream) -> str:
     facts = [f"{code(name)}: {stream.kind} {code(stream.address)}"]
+    if stream.rule:
+        facts.append(f"written by {code(dag_id(stream.rule))}")
     if stream.event_time:
         facts.append(f"event time {code(stream.event_time.name)}")
     if stream.lateness_us is not None:
@@ -107,13 +111,18 @@ def _sink(sink: Sink, how: SinkDelivery) -> str:
 
 def _schedule(rule: Rule) -> list[str]:
     """When it runs by itself, as its file says it."""
-    given = rule.schedule
-    if isinstance(given, AssetSchedule):
-        when = f"when all of these have been updated: {', '.join(map(code, given.assets))}"
-    else:
-        when = "only when it is started by hand" if given is None else f"{code(given)}, in {code(rule.timezone)}"
     group = [f"with the other rules of its group, by the DAG {code(group_id(rule.group))}"] if rule.group else []
-    return [when, *group]
+    return [_when([rule]), *group]
+
+
+def _when(rules: Sequence[Rule]) -> str:
+    given = schedule_of(rules)
+    if isinstance(given, AssetSchedule):
+        return f"when all of these have been updated: {', '.join(map(code, given.assets))}"
+    if given == UPSTREAM:
+        before = sorted(set(sources_of(rules).values()))
+        return f"when {' or '.join(code(dag_id(name)) for name in before)} has written rows"
+    return "only when it is started by hand" if given is None else f"{code(given)}, in {code(rules[0].timezone)}"
 
 
 def _command(line: str) -> str:

@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import DAG, AssetAny, CronTriggerTimetable
 from croniter import croniter  # type: ignore[import-untyped]
 
-from floodmark.core.groups import groups
+from floodmark.core.groups import groups, schedule_of, sources_of
+from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rules import AirflowSettings, AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
 from floodmark_airflow.about import about, about_group, block, code
@@ -104,7 +105,7 @@ def build(rule: Rule) -> DAG:
         dag_id(rule.rule),
         description=rule.description or None,
         doc_md=about(rule),
-        schedule=None if rule.group else _schedule(rule),
+        schedule=None if rule.group else _schedule([rule]),
         start_date=BEGIN,
         catchup=False,
         max_active_runs=1,
@@ -129,7 +130,7 @@ def build_group(name: str, rules: Sequence[Rule]) -> DAG:
         group_id(name),
         description=f"{len(rules)} rules in one Spark application",
         doc_md=about_group(name, rules),
-        schedule=_schedule(rules[0]),
+        schedule=_schedule(rules),
         start_date=BEGIN,
         catchup=False,
         max_active_runs=1,
@@ -196,13 +197,15 @@ def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
     return dag
 
 
-def _schedule(rule: Rule) -> Any:
-    """Cron in the rule's zone, assets, or nothing."""
-    schedule = rule.schedule
+def _schedule(rules: Sequence[Rule]) -> Any:
+    """What these rules have in common: cron in their zone, assets, any sink that is read from others, or nothing."""
+    schedule = schedule_of(rules)
     if isinstance(schedule, AssetSchedule):
         return [asset(address) for address in schedule.assets]
+    if schedule == UPSTREAM:  # any of them: one with nothing new is skipped, and would hold the others up
+        return AssetAny(*map(asset, sorted(sources_of(rules))))
     if schedule is None or schedule in NOT_CRON:
         return schedule
     if not schedule.startswith("@"):
         croniter(schedule)  # Airflow itself would find a fault only when all DAGs are built
-    return CronTriggerTimetable(schedule, timezone=rule.timezone)
+    return CronTriggerTimetable(schedule, timezone=rules[0].timezone)

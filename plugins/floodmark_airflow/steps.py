@@ -8,6 +8,8 @@ from floodmark.errors import FloodmarkError
 from floodmark_airflow import settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow.sdk import Context
 
     from floodmark.connectors.news import News
@@ -30,7 +32,16 @@ class Steps:
         """Is there anything to do? Asked without a JVM. Raises FloodmarkError."""
         from floodmark.connectors.news import look
 
-        self.news = look(self.rule, self._home)
+        return self._noted(look(self.rule, self._home))
+
+    def look_after(self, before: Sequence[Rule]) -> News:
+        """LOOK at a rule that reads what rules before it in the same application may write. Raises FloodmarkError."""
+        from floodmark.connectors.news import look_after
+
+        return self._noted(look_after(self.rule, self._home, before))
+
+    def _noted(self, news: News) -> News:
+        self.news = news
         if self.news.why is not None or self.news.retired is not None:
             self._log.info("rule %s: %s", self.rule.rule, self.news.why or self.news.retired)
         return self.news

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from floodmark.cli.selection import Selection
 from floodmark.cli.stopping import STOPPED, Stopping
 from floodmark.connectors.news import News, look
 from floodmark.connectors.preflight import check_without_jvm
+from floodmark.core.chains import in_order, upstream
 from floodmark.core.failure import FailureFile
 from floodmark.core.rules import Rule
 from floodmark.core.zones import zoned
@@ -69,24 +72,49 @@ def drain(
 
     outcomes = {name: Outcome(name, fault=fault) for name, fault in selection.faults.items()}
     outcomes |= {rule.rule: Outcome(rule.rule) for rule in selection.rules}
-    news = {
-        rule.rule: _look(rule, root, outcomes[rule.rule], close_until, selection.by_name) for rule in selection.rules
-    }
-    reasons = {name: found.why for name, found in news.items() if found and found.why is not None}
-    due = [rule for rule in selection.rules if rule.rule in reasons]
+
+    def look_at(rule: Rule) -> News | None:
+        return _look(rule, root, outcomes[rule.rule], close_until, selection.by_name)
+
+    due = _due(selection.rules, look_at)
     note = _noting(failures)
     for outcome in outcomes.values():
         note(outcome)
     stopped = None
     if due:
-        with working(_zones(due, root), quiet) as progress:
-            progress.starting_spark(reasons)
-            backlog = sum(found.backlog for found in news.values() if found)
-            application = _Application(root, run, outcomes, progress, note, close_until)
-            stopped = application.work(due, master, parallel, backlog)
+        with working(_zones([one.rule for one in due], root), quiet) as progress:
+            progress.starting_spark({one.rule.rule: one.why for one in due})
+            application = _Application(root, run, outcomes, progress, note, close_until, look_at)
+            stopped = application.work(due, master, parallel)
     for rule in selection.rules:
         _look_back(rule, root, outcomes[rule.rule])
     return Drained(list(outcomes.values()), stopped)
+
+
+@dataclass
+class _Due:
+    """A rule to be run. `after`: those of the run that write what it reads; it is looked at once they have ended."""
+
+    rule: Rule
+    why: str
+    backlog: int = 0
+    after: list[_Due] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+def _due(rules: Sequence[Rule], look_at: Callable[[Rule], News | None]) -> list[_Due]:
+    """The rules with something to do, and those that may have once these have ended; each after those it reads."""
+    reads, found = upstream(rules), dict[str, _Due]()
+    for rule in in_order(rules):
+        before = [found[name] for name in sorted(reads[rule.rule]) if name in found]
+        if before:
+            names = ", ".join(one.rule.rule for one in before)
+            found[rule.rule] = _Due(rule, f"reads what {names} may write in this run", after=before)
+            continue
+        news = look_at(rule)
+        if news is not None and news.why is not None:
+            found[rule.rule] = _Due(rule, news.why, news.backlog)
+    return list(found.values())
 
 
 def _noting(path: Path | None) -> Callable[[Outcome], None]:
@@ -164,19 +192,21 @@ class _Application:
         progress: Working,
         note: Callable[[Outcome], None],
         close_until: datetime | None,
+        look_at: Callable[[Rule], News | None],
     ):
         self._root, self._run, self._outcomes, self._progress = root, run, outcomes, progress
-        self._note, self._close_until = note, close_until
+        self._note, self._close_until, self._look_at = note, close_until, look_at
 
-    def work(self, rules: list[Rule], master: str, parallel: int | None, backlog: int) -> int | None:
+    def work(self, due: list[_Due], master: str, parallel: int | None) -> int | None:
         """Run the rules; the signal that ended this early, if any."""
         from floodmark.spark.session import root_session
 
+        rules = [one.rule for one in due]
         with Stopping() as stopping:
-            session = root_session(master, rules, backlog)
+            session = root_session(master, rules, sum(one.backlog for one in due))
             stopping.application(session)
             try:
-                self._in_threads(session, rules, min(parallel or MOST_AT_A_TIME, len(rules)), stopping.check)
+                self._in_threads(session, due, min(parallel or MOST_AT_A_TIME, len(due)), stopping.check)
             finally:
                 session.stop()
         if stopping.signal is not None:
@@ -189,10 +219,25 @@ class _Application:
             if outcome.fault is not None:
                 outcome.fault = RunFailed(f"rule {outcome.rule}: {STOPPED}")
 
-    def _in_threads(self, session: SparkSession, rules: list[Rule], threads: int, check: Callable[[], None]) -> None:
+    def _in_threads(self, session: SparkSession, due: list[_Due], threads: int, check: Callable[[], None]) -> None:
+        """Threads take the rules in their order: so whoever waits for another one waits for one that is at work."""
         with ThreadPoolExecutor(max_workers=threads) as pool:
-            for future in [pool.submit(self._one, session, rule, check) for rule in rules]:
+            for future in [pool.submit(self._in_turn, session, one, check) for one in due]:
                 future.result()
+
+    def _in_turn(self, session: SparkSession, one: _Due, check: Callable[[], None]) -> None:
+        try:
+            for before in one.after:
+                before.ended.wait()
+            if not one.after or self._has_news(one.rule):
+                self._one(session, one.rule, check)
+        finally:
+            one.ended.set()
+
+    def _has_news(self, rule: Rule) -> bool:
+        news = self._look_at(rule)
+        self._note(self._outcomes[rule.rule])
+        return news is not None and news.why is not None
 
     def _one(self, session: SparkSession, rule: Rule, check: Callable[[], None]) -> None:
         from floodmark.spark.run import RuleRun

@@ -71,8 +71,10 @@ class RuleFiles:
 
 
 def _hangs_on_more(read: Read) -> bool:
-    """A class lies in another file, and a fault may: both may change by themselves."""
-    return not isinstance(read, Rule) or read.process is not None
+    """A class lies in another file, so does a rule that is named, and a fault may: these change by themselves."""
+    if not isinstance(read, Rule):
+        return True
+    return read.process is not None or any(stream.rule for stream in read.streams.values())
 
 
 def _stamp(path: Path) -> Stamp:
