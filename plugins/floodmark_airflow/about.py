@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from floodmark.core.delivery import SinkDelivery
     from floodmark.core.rules import Rule, Sink, Stream
+    from floodmark.views.downstream import Reader
 
 
 SAFE = (
@@ -26,14 +27,15 @@ SAFE = (
 )
 
 
-def about(rule: Rule) -> str:
-    """Never ends in `.md`: Airflow would take it for the name of a file."""
+def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
+    """Never ends in `.md`: Airflow would take it for the name of a file. `readers`: who reads what the rule writes."""
     parts = [
         text(rule.description),
         *_part("Reads", [_stream(name, stream) for name, stream in rule.streams.items()]),
         *_part("Looks up", [f"{code(name)}: {code(one.address)}" for name, one in rule.lookups.items()]),
         *_part("Keeps", [text(sentence) for sentence in kept(rule)]),
         *_part("Writes", [_sink(sink, how) for sink, how in zip(rule.sinks, delivery(rule), strict=True)]),
+        *_part("Read by", [f"{code(dag_id(one.rule))}, as {one.kind} {code(one.name)}" for one in readers]),
         *_part("Runs", _schedule(rule)),
         *_part("Run it by hand", [SAFE, _command(f"floodmark run {rule.rule}")]),
         *_part("Where to look", _where_to_look(rule)),

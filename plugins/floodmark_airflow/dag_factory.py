@@ -21,6 +21,7 @@ from floodmark.core.groups import groups, schedule_of, sources_of
 from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rules import AirflowSettings, AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
+from floodmark.views.downstream import Reader, readers, readers_of
 from floodmark_airflow.about import about, about_group, block, code
 from floodmark_airflow.assets import asset, inlets, outlets
 from floodmark_airflow.failures import on_failure
@@ -72,10 +73,11 @@ def load_catalog(wanted: str | None = None) -> Catalog:
         return wanted not in (None, dag_id(rule.rule), rule.group and group_id(rule.group))
 
     rules, errors = load_rules(_existing(rules_folder()), os.environ, needless)
-    found = Catalog({}, {file: str(reason) for file, reason in errors.items()})
+    found, known = Catalog({}, {file: str(reason) for file, reason in errors.items()}), readers(rules.values())
     for rule in rules.values():
         if wanted in (None, dag_id(rule.rule)):
-            found.add(partial(build, rule), [rule])
+            sinks = [sink.address for sink in rule.sinks if sink.address]
+            found.add(partial(build, rule, readers_of(sinks, known, rule.rule)), [rule])
     for name, members in groups(rules.values()).items():
         if wanted in (None, group_id(name)):
             found.add(partial(build_group, name, members), members)
@@ -99,17 +101,17 @@ def all_dags(wanted: str | None = None) -> list[DAG]:
     return [dag for dag in dags.values() if wanted in (None, dag.dag_id)]
 
 
-def build(rule: Rule) -> DAG:
-    """The DAG of a rule. Raises where Airflow refuses the schedule or another setting."""
+def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
+    """The DAG of a rule whose sinks are `read_by` others. Raises where Airflow refuses the schedule or a setting."""
     with DAG(
         dag_id(rule.rule),
         description=rule.description or None,
-        doc_md=about(rule),
+        doc_md=about(rule, read_by),
         schedule=None if rule.group else _schedule([rule]),
         start_date=BEGIN,
         catchup=False,
         max_active_runs=1,
-        params=form(),
+        params=form(read_by),
         auto_register=False,  # building a DAG must not make it one of the file that does it: rules_errors builds, too
         tags={TAG, *([group_id(rule.group)] if rule.group else []), *rule.airflow.tags},
     ) as dag:

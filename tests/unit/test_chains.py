@@ -102,7 +102,9 @@ def test_each_rule_of_a_cycle_is_refused_and_who_reads_it_stays(tmp_path: Path) 
 
 def test_a_schedule_after_others_needs_others(tmp_path: Path) -> None:
     source(tmp_path)
-    assert load_rule(write(tmp_path, "b", "{s: {rule: first}}", more="schedule: upstream\n"), ENV).schedule == "upstream"
+    assert (
+        load_rule(write(tmp_path, "b", "{s: {rule: first}}", more="schedule: upstream\n"), ENV).schedule == "upstream"
+    )
     assert "expected a stream that names the rule it reads" in fault(source(tmp_path, "c", more="schedule: upstream\n"))
 
 
