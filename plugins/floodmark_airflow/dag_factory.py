@@ -28,7 +28,7 @@ from floodmark_airflow.failures import on_failure
 from floodmark_airflow.forms import form
 from floodmark_airflow.groups import GroupOutcomeOperator, GroupRunOperator
 from floodmark_airflow.naming import RUN, broken_dag_id, dag_id, group_id
-from floodmark_airflow.operators import BrokenRuleOperator, RuleRunOperator
+from floodmark_airflow.operators import BrokenRuleOperator, FreshnessOperator, RuleRunOperator
 from floodmark_airflow.priority import LIVE_FIRST
 from floodmark_airflow.settings import rules_folder
 
@@ -115,7 +115,7 @@ def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
         auto_register=False,  # building a DAG must not make it one of the file that does it: rules_errors builds, too
         tags={TAG, *([group_id(rule.group)] if rule.group else []), *rule.airflow.tags},
     ) as dag:
-        RuleRunOperator(
+        run = RuleRunOperator(
             task_id=RUN,
             rule=rule,
             on_failure_callback=on_failure(),
@@ -123,6 +123,17 @@ def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
             outlets=outlets(rule),
             **_tried([rule.airflow]),
         )
+        if rule.freshness is not None and rule.freshness.on_exceed == "fail":
+            run >> FreshnessOperator(
+                task_id="freshness",
+                rule=rule,
+                trigger_rule="none_failed",  # also after a run that was skipped: nothing new may be the very fault
+                owner=run.owner,
+                retries=0,
+                execution_timeout=SAYING,
+                on_failure_callback=on_failure(),
+                max_active_tis_per_dag=1,
+            )
     return dag
 
 

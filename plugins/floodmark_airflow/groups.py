@@ -16,6 +16,7 @@ from floodmark.core.groups import shared
 from floodmark.errors import Refused, RunFailed
 from floodmark_airflow.assets import outlets
 from floodmark_airflow.naming import RUN
+from floodmark_airflow.operators import stale_ok
 from floodmark_airflow.steps import Steps
 from floodmark_airflow.submit import SubmitOperator
 
@@ -56,6 +57,7 @@ class GroupRunOperator(SubmitOperator):
         failed |= {name: said.get(name, short) for name, short in _failures(due, Steps.check).items()}
         failed |= {name: failure for name, failure in said.items() if name in after}  # nobody knew what it has to reach
         self._retry_what_may_heal(failed, context)
+        failed |= _failures([one for one in every if one.news and one.rule.rule not in failed], Steps.judge)
         if not told and not failed:
             raise AirflowSkipException("nothing new for any rule of the group")
         self.outlets = [asset for rule in told for asset in outlets(rule)]  # Airflow updates those that stand here
@@ -69,7 +71,7 @@ class GroupRunOperator(SubmitOperator):
         due = sorted(due, key=lambda one: one.news.backlog if one.news else 0)
         with TemporaryDirectory(prefix="floodmark-") as folder:
             file = FailureFile(Path(folder, "failures"))
-            words = [*(one.rule.rule for one in due), "--failures", str(file.path)]
+            words = [*(one.rule.rule for one in due), "--failures", str(file.path), *stale_ok([o.rule for o in due])]
             try:
                 self.submit(context, words, sum(one.news.backlog for one in due if one.news))
             except AirflowException as fault:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from floodmark.connectors.news import News
+    from floodmark.core.freshness import Fresh
     from floodmark.core.rules import Rule
 
 
@@ -54,6 +55,17 @@ class Steps:
         epoch = check_reached(self.rule, self._home, self.news.seen)
         self._log.info("rule %s: epoch %s is committed; all input seen at the start is folded", self.rule.rule, epoch)
 
+    def judge(self) -> None:
+        """Is the rule as fresh as it is to be? Raises Stale where it is not and its file says `fail`."""
+        fresh = self._fresh()
+        if fresh is not None:
+            fresh.check()
+
+    def _fresh(self) -> Fresh | None:
+        from floodmark.views.freshness import fresh_now
+
+        return fresh_now(self.rule, self._home, run_name(self._context["run_id"], ""))
+
     def tell(self) -> bool:
         """Tell others what ended since LOOK; who waits for a sink, what all tries of this run did.
 
@@ -72,6 +84,7 @@ class Steps:
             telling.note_events(self._context["outlet_events"], self.rule, head, whole)
             noted = bool(whole)
             telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), epochs)
+            telling.log_freshness(self._log, self.rule.rule, self._fresh())
         except (FloodmarkError, OSError) as fault:
             self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, fault)
         return noted

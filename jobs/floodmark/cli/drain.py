@@ -20,7 +20,7 @@ from floodmark.core.chains import in_order, upstream
 from floodmark.core.failure import FailureFile
 from floodmark.core.rules import Rule
 from floodmark.core.zones import zoned
-from floodmark.errors import Busy, FloodmarkError, Refused, Retired, RunFailed
+from floodmark.errors import Busy, FloodmarkError, Refused, Retired, RunFailed, Stale
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -41,8 +41,10 @@ def has_run(root: Path, rule: Rule) -> bool:
     return bool(ledger and ledger.head and ledger.head.rule.to_json() == rule.to_json())
 
 
-def idle(selection: Selection, root: Path, close_until: datetime | None = None) -> Drained | None:
-    """The outcomes where no rule has anything to do; None where one has, or has a fault."""
+def idle(
+    selection: Selection, root: Path, close_until: datetime | None = None, stale_ok: bool = False
+) -> Drained | None:
+    """The outcomes where no rule has anything to do; None where one has, or has a fault. `stale_ok`: see `drain`."""
     if selection.faults:
         return None
     found = [Outcome(rule.rule) for rule in selection.rules]
@@ -50,7 +52,7 @@ def idle(selection: Selection, root: Path, close_until: datetime | None = None) 
         _look(rule, root, outcome, close_until, selection.by_name)
         if not outcome.idle:
             return None
-        _look_back(rule, root, outcome)
+        _look_back(rule, root, outcome, stale_ok)
     return Drained(found)
 
 
@@ -63,10 +65,12 @@ def drain(
     quiet: bool,
     close_until: datetime | None = None,
     failures: Path | None = None,
+    stale_ok: bool = False,
 ) -> Drained:
     """Run the selected rules. `quiet`: keep standard output for a document. `close_until`: see `RuleRun`.
 
     `failures`: a file that gets a line for each rule that fails, as soon as it does: a kill takes none of them along.
+    `stale_ok`: a rule that is not as fresh as it is to be only says so.
     """
     from floodmark.cli.working import working
 
@@ -87,7 +91,9 @@ def drain(
             application = _Application(root, run, outcomes, progress, note, close_until, look_at)
             stopped = application.work(due, master, parallel)
     for rule in selection.rules:
-        _look_back(rule, root, outcomes[rule.rule])
+        _look_back(rule, root, outcomes[rule.rule], stale_ok)
+        if isinstance(outcomes[rule.rule].fault, Stale):
+            note(outcomes[rule.rule])
     return Drained(list(outcomes.values()), stopped)
 
 
@@ -152,8 +158,8 @@ def _refuse_held(home: Home, why: str | None) -> None:
         raise Busy(holder_text(home.lock))
 
 
-def _look_back(rule: Rule, root: Path, outcome: Outcome) -> None:
-    """Where the rule stands now. A ledger that cannot be read is the run's to report, not the summary's."""
+def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool) -> None:
+    """Where the rule stands now, and how fresh it is. A ledger that cannot be read is the run's to report."""
     try:
         ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     except FloodmarkError as fault:
@@ -166,6 +172,19 @@ def _look_back(rule: Rule, root: Path, outcome: Outcome) -> None:
             from floodmark.views.openwindows import open_windows
 
             outcome.windows = open_windows(rule, outcome.head, root)
+    if outcome.fault is None and outcome.retired is None and rule.freshness is not None:
+        _judge(rule, root, outcome, stale_ok)
+
+
+def _judge(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool) -> None:
+    from floodmark.views.freshness import fresh_now
+
+    try:
+        outcome.fresh = fresh_now(rule, root, "" if outcome.epochs else None)
+        if outcome.fresh and not stale_ok:
+            outcome.fresh.check()
+    except FloodmarkError as fault:
+        outcome.fault = fault
 
 
 def _zones(rules: list[Rule], root: Path) -> Callable[[str], bool]:

@@ -10,6 +10,7 @@ from floodmark.errors import exit_code, message, worst
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
+    from floodmark.core.freshness import Fresh
     from floodmark.core.records import Head
     from floodmark.spark.epoch import EpochReport
     from floodmark.views.openwindows import OpenWindows
@@ -25,6 +26,7 @@ class Outcome:
     lost: list[int] = field(default_factory=list)
     head: Head | None = None
     windows: OpenWindows | None = None
+    fresh: Fresh | None = None
     zoned: bool = True
     seconds: float = 0.0
     fault: Exception | None = None
@@ -48,8 +50,8 @@ class Outcome:
             return self.retired
         epoch = self.head.epoch if self.head else 0
         if self.idle:
-            return f"{self.rule}: nothing new since epoch {epoch}"
-        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}"
+            return f"{self.rule}: nothing new since epoch {epoch}{self._fresh()}"
+        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}{self._fresh()}"
 
     def _done(self) -> str:
         out = sum(epoch.output for epoch in self.epochs)
@@ -59,6 +61,11 @@ class Outcome:
 
     def _windows(self) -> str:
         return f"\n  {self.windows.text()}" if self.windows else ""
+
+    def _fresh(self) -> str:
+        if self.fresh is None:
+            return ""
+        return f"\n  {'warning: ' if self.fresh.exceeded else ''}{self.fresh.text()}"
 
     def facts(self) -> dict[str, Any]:
         """For --json."""
@@ -71,6 +78,7 @@ class Outcome:
             "epochs": [self._epoch(epoch) for epoch in self.epochs],
             "lost": self.lost,
             "open_windows": self.windows.facts() if self.windows else None,
+            "freshness": self.fresh.facts() if self.fresh else None,
             "seconds": round(self.seconds, 3),
             "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,
         }
