@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,13 @@ def test_what_a_ledger_holds_reads_back(tmp_path: Path) -> None:
     source(tmp_path)
     rule = load_rule(write(tmp_path, "second", "{s: {rule: first}}"), ENV)
     assert Rule.from_json(rule.to_json()) == rule
+
+
+def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+    checkout = Path(__file__).parents[2]
+    shutil.copy(checkout / "rules" / "departure_delays.yaml", tmp_path)
+    text = (checkout / "docs" / "reference" / "chains.md").read_text()
+    (tmp_path / "delays_by_day.yaml").write_text(text.split("```yaml\n")[1].split("```")[0])
+    rules, errors = load_rules(tmp_path, ENV)
+    assert errors == {}
+    assert rules["delays_by_day"].streams["delays"].address == rules["departure_delays"].sinks[0].address

@@ -87,7 +87,7 @@ def graph(rules: Iterable[Rule]) -> Graph:
 
 
 def _outside(rule: Rule, written: set[str]) -> list[str]:
-    read = [one.address for one in (*rule.streams.values(), *rule.lookups.values())]
+    read = [stream.address for stream in rule.streams.values()] + [table.address for table in rule.lookups.values()]
     return list(dict.fromkeys(address for address in read if identity(address) not in written))
 
 
