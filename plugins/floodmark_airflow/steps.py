@@ -84,6 +84,8 @@ class Steps:
             telling.note_events(self._context["outlet_events"], self.rule, head, whole)
             noted = bool(whole)
             telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), epochs)
+            if self.news is not None and self.news.why is None:  # else the application has said it
+                telling.log_open(self._log, self.rule, head, self._home)
             telling.log_freshness(self._log, self.rule.rule, self._fresh())
         except (FloodmarkError, OSError) as fault:
             self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, fault)

@@ -84,6 +84,16 @@ def log_epochs(log: Any, rule: str, epochs: Sequence[Ended]) -> None:
         )
 
 
+def log_open(log: Any, rule: Rule, head: Head, home: Path) -> None:
+    """What is not written yet, and what that waits for."""
+    from floodmark.views.openwindows import open_windows
+    from floodmark.views.waiting import waiting
+
+    for found in (open_windows(rule, head, home), waiting(rule, head, home)):
+        if found is not None:
+            log.info("rule %s: %s", rule.rule, found.text())
+
+
 def log_freshness(log: Any, rule: str, fresh: Fresh | None) -> None:
     """One line; a warning where something is exceeded."""
     if fresh is not None:

@@ -168,10 +168,12 @@ def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool) -> None
     outcome.head = ledger.head if ledger else None
     if outcome.head:
         outcome.zoned = zoned(rule, outcome.head)
-        if outcome.epochs and outcome.fault is None:  # an idle run reads no state: it is to cost next to nothing
+        if outcome.fault is None and outcome.retired is None:
             from floodmark.views.openwindows import open_windows
+            from floodmark.views.waiting import waiting
 
             outcome.windows = open_windows(rule, outcome.head, root)
+            outcome.waiting = waiting(rule, outcome.head, root)
     if outcome.fault is None and outcome.retired is None and rule.freshness is not None:
         _judge(rule, root, outcome, stale_ok)
 
