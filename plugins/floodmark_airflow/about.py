@@ -37,6 +37,7 @@ def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
         *_part("Writes", [_sink(sink, how) for sink, how in zip(rule.sinks, delivery(rule), strict=True)]),
         *_part("Read by", [f"{code(dag_id(one.rule))}, as {one.kind} {code(one.name)}" for one in readers]),
         *_part("Runs", _schedule(rule)),
+        *_part("Is to be fresh", _freshness(rule)),
         *_part("Run it by hand", [SAFE, _command(f"floodmark run {rule.rule}")]),
         *_part("Where to look", _where_to_look(rule)),
         _work(rule),
@@ -125,6 +126,15 @@ def _when(rules: Sequence[Rule]) -> str:
         before = sorted(set(sources_of(rules).values()))
         return f"when {' or '.join(code(dag_id(name)) for name in before)} has written rows"
     return "only when it is started by hand" if given is None else f"{code(given)}, in {code(rules[0].timezone)}"
+
+
+def _freshness(rule: Rule) -> list[str]:
+    wanted, said = rule.freshness, []
+    if wanted is not None and wanted.max_lag_us is not None:
+        said.append(f"the newest row folded of a stream at most {format_duration(wanted.max_lag_us)} old")
+    if wanted is not None and wanted.max_late_percent is not None:
+        said.append(f"at most {wanted.max_late_percent:g} % of a run's rows late")
+    return [*said, f"else: {wanted.on_exceed}"] if wanted is not None else []
 
 
 def _command(line: str) -> str:

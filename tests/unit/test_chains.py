@@ -90,6 +90,22 @@ def test_a_mistake_elsewhere_in_a_file_keeps_nobody_from_its_table(tmp_path: Pat
     assert (list(good), list(bad)) == (["second"], ["first.yaml"])
 
 
+def test_a_variable_that_only_the_other_rule_wants_is_its_own_matter(tmp_path: Path) -> None:
+    write(tmp_path, "first", "{s: {delta: '${NOWHERE}/in'}}")
+    write(tmp_path, "second", "{s: {rule: first}}")
+    good, bad = load_rules(tmp_path, ENV)
+    assert (list(good), list(bad)) == (["second"], ["first.yaml"])
+
+
+def test_many_ways_to_one_rule_are_looked_at_once(tmp_path: Path) -> None:
+    """Forty rules, each of which reads the one before by two streams: a million millions of ways."""
+    source(tmp_path, "r0", more="qos: 1\n")
+    for i in range(1, 41):
+        path = write(tmp_path, f"r{i}", f"{{s: {{rule: r{i - 1}}}, t: {{rule: r{i - 1}}}}}")
+        path.write_text(path.read_text().replace("FROM s", "FROM s UNION ALL SELECT a FROM t"))
+    assert load_rule(path, ENV).streams["s"].qos == 1
+
+
 def test_each_rule_of_a_cycle_is_refused_and_who_reads_it_stays(tmp_path: Path) -> None:
     write(tmp_path, "a", "{s: {rule: c}}")
     write(tmp_path, "b", "{s: {rule: a}}")

@@ -66,7 +66,7 @@ class Outcome:
         return "".join(f"\n  {found.text()}" for found in (self.windows, self.waiting) if found)
 
     def _fresh(self) -> str:
-        if self.fresh is None:
+        if self.fresh is None or not self.fresh.text():
             return ""
         return f"\n  {'warning: ' if self.fresh.exceeded else ''}{self.fresh.text()}"
 

@@ -50,7 +50,7 @@ def find(folder: Path, env: Mapping[str, str], reader: str, rule: str, sink: str
     if rule == reader:
         raise ValueError(f"expected another rule than this one, found {rule}")
     other = _other(folder, env, rule)
-    _check_no_cycle(folder, env, (reader, rule), other)
+    above = _above(folder, env, reader, rule, other)
     chosen = _chosen(rule, other.sinks, sink)
     if chosen.key:
         raise ValueError(
@@ -59,7 +59,7 @@ def find(folder: Path, env: Mapping[str, str], reader: str, rule: str, sink: str
             f"instead, `lookups: {{NAME: {{delta: {chosen.delta}}}}}`, or let rule {rule} have a sink without `key`"
         )
     own = other.qos if chosen.qos is None else chosen.qos
-    return Found(str(chosen.delta), min(own, *(_least(folder, env, one, (reader, rule)) for one in other.reads), 2))
+    return Found(str(chosen.delta), min([own, *(one.qos for one in above)]))
 
 
 def name_of(sink: WrittenSink) -> str:
@@ -83,32 +83,29 @@ def _chosen(rule: str, sinks: Sequence[WrittenSink], name: str | None) -> Writte
     return tables[name]
 
 
-def _least(folder: Path, env: Mapping[str, str], rule: str, seen: tuple[str, ...]) -> int:
-    """The least qos from the first sources to this rule. One that cannot be read says so itself."""
-    if rule in seen:
-        return 2
-    try:
-        other = _other(folder, env, rule)
-    except ValueError:
-        return 2
-    return min(other.qos, *(_least(folder, env, one, (*seen, rule)) for one in other.reads), 2)
+def _above(folder: Path, env: Mapping[str, str], reader: str, rule: str, other: _Other) -> list[_Other]:
+    """What `other`, the rule named `rule`, reads by name, and these in turn; one that cannot be read says so itself.
 
-
-def _check_no_cycle(folder: Path, env: Mapping[str, str], path: tuple[str, ...], other: _Other) -> None:
-    """Raise ValueError where the first rule of the path reads what it writes itself, by however many others."""
-    for name in other.reads:
-        if name == path[0]:
-            raise ValueError(
-                f"expected no cycle, found {' reads '.join((*path, name))}: each would wait for the other; take one of "
-                "these streams out"
-            )
-        if name in path:
-            continue
-        try:
-            further = _other(folder, env, name)
-        except ValueError:
-            continue  # told of the rule that names it
-        _check_no_cycle(folder, env, (*path, name), further)
+    Raises ValueError where that comes back to `reader`.
+    """
+    ways: dict[str, tuple[str, ...]] = {rule: (reader, rule)}
+    waiting, found = [(rule, other)], list[_Other]()
+    while waiting:
+        name, at = waiting.pop()
+        for one in (one for one in at.reads if one not in ways):
+            ways[one] = (*ways[name], one)
+            if one == reader:
+                raise ValueError(
+                    f"expected no cycle, found {' reads '.join(ways[one])}: each would wait for the other; take one of "
+                    "these streams out"
+                )
+            try:
+                further = _other(folder, env, one)
+            except ValueError:
+                continue
+            found.append(further)
+            waiting.append((one, further))
+    return found
 
 
 def _other(folder: Path, env: Mapping[str, str], rule: str) -> _Other:
@@ -126,15 +123,14 @@ def _other(folder: Path, env: Mapping[str, str], rule: str) -> _Other:
 def _read(path: Path, env: Mapping[str, str]) -> _Other:
     own, defaults = _source(path, _stamp(path)), read_defaults(path.parent)
     sources = [own] if defaults is None else [own, defaults]
-    problems = Problems(*sources)
+    problems, its_own = Problems(*sources), Problems(*sources)
     text = merged(own.tree.value, defaults.tree.value if defaults else {})
-    value = {key: substituted(text.get(key), env, (key,), problems) for key in ("sinks", "streams", "qos")}
-    sinks = _sinks(value["sinks"], problems)
+    sinks = _sinks(substituted(text.get("sinks"), env, ("sinks",), problems), problems)
     problems.raise_any()
-    streams = value["streams"] if isinstance(value["streams"], dict) else {}
-    reads = [stream["rule"] for stream in streams.values() if isinstance(stream, dict) and _is_text(stream.get("rule"))]
-    qos = {"0": 0, "1": 1}.get(str(value["qos"]).strip(), 2)
-    return _Other(sinks, qos, reads)
+    streams, qos = (substituted(text.get(key), env, (key,), its_own) for key in ("streams", "qos"))
+    found = streams.values() if isinstance(streams, dict) else ()
+    named = [stream.get("rule") for stream in found if isinstance(stream, dict)]
+    return _Other(sinks, {"0": 0, "1": 1}.get(str(qos).strip(), 2), [one for one in named if isinstance(one, str)])
 
 
 def _sinks(written: Any, problems: Problems) -> list[WrittenSink]:
@@ -146,10 +142,6 @@ def _sinks(written: Any, problems: Problems) -> list[WrittenSink]:
             for detail in error.errors(include_url=False):
                 problems.add(("sinks", i), told(detail))
     return found
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ def _fix(sink: Sink, source: int, can: int, kept: bool) -> str | None:
     if can < sink.qos:
         return "`floodmark reset` without --keep-output empties the sink and makes it exactly once again"
     if source < sink.qos:
-        return "rows reach this rule with less than it asks for: mend that of the rule that its stream names"
+        return "raise `qos` of the rule that a stream names, or reset that without --keep-output"
     if sink.qos < min(source, can):
         return f"raise `qos` to {min(source, can)}"
     return None
