@@ -189,7 +189,7 @@ def standing(rule: Rule, root: Path) -> Standing:
             waiting=waiting(rule, head, root) if head else None,
             excused=excused(rule, head) if head else {},
             delivery=delivery(rule, head.kept_output if head else False, repeating(rule, root)),
-            fresh=fresh(rule, head, late_of(rows) if rows else None, datetime.now(UTC)),
+            fresh=fresh(rule, head, late_of(rows) if rows and rule.freshness else None, datetime.now(UTC)),
             zoned=zoned(rule, head),
         )
     except FloodmarkError as fault:
