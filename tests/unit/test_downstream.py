@@ -19,7 +19,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
 from floodmark.core.records import Commit
 from floodmark.core.rules import load_rules
-from floodmark.errors import HistoryGone
+from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.graph import graph
 from floodmark.views.standing import standing
@@ -97,6 +97,13 @@ def test_the_graph_is_a_tree_for_people_and_edges_for_programs(chain: Flow) -> N
         ("counted", "second", "stream", True),
         ("second", "third", "stream", False),
     ]
+
+
+def test_a_table_that_the_other_rule_has_yet_to_make_is_told_with_that_rule(place: Path) -> None:
+    Flow(place, "first", STATELESS, sinks=1).write_rule()
+    second = Flow(place, "second", STATELESS, stream={**NO_TIME, "rule": "first"}, sinks=1)
+    with pytest.raises(NotThereYet, match="Rule first makes it: run that first"):
+        look(second.rule(), second.home)
 
 
 def test_rules_that_feed_each_other_in_turn_end(place: Path) -> None:

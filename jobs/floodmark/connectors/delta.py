@@ -30,8 +30,10 @@ class DeltaSource:
     def table(self) -> DeltaTable:
         found = tables.open_table(self.address)
         if found is None:
+            rule = self.stream.rule
+            first = f"Rule {rule} makes it: run that" if rule else "Write it"
             raise NotThereYet(
-                f"stream {self.name}: no Delta table at {self.address} yet. Write it first, or mend the address; "
+                f"stream {self.name}: no Delta table at {self.address} yet. {first} first, or mend the address; "
                 "a retry will look again"
             )
         return found
