@@ -21,6 +21,12 @@ def idle(place: Path, sql: str, name: str = "counted") -> Flow:
     return flow
 
 
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a terminal; elsewhere an idle run is to cost next to nothing."""
+    monkeypatch.setattr("floodmark.cli.output.watched", lambda: True)
+
+
 def test_a_run_with_nothing_new_says_which_windows_are_open(place: Path) -> None:
     flow = idle(place, TUMBLING)
     assert (

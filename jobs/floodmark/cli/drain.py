@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from floodmark.cli import output
 from floodmark.cli.outcome import Drained, Outcome
 from floodmark.cli.selection import Selection
 from floodmark.cli.stopping import STOPPED, Stopping
@@ -52,7 +53,7 @@ def idle(
         _look(rule, root, outcome, close_until, selection.by_name)
         if not outcome.idle:
             return None
-        _look_back(rule, root, outcome, stale_ok)
+        _look_back(rule, root, outcome, stale_ok, closely=output.watched())
     return Drained(found)
 
 
@@ -158,8 +159,11 @@ def _refuse_held(home: Home, why: str | None) -> None:
         raise Busy(holder_text(home.lock))
 
 
-def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool) -> None:
-    """Where the rule stands now, and how fresh it is. A ledger that cannot be read is the run's to report."""
+def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool, closely: bool = True) -> None:
+    """Where the rule stands now, and how fresh it is. A ledger that cannot be read is the run's to report.
+
+    `closely`: what is open, too. That takes the SQL parser and the state, and an idle run is to cost next to nothing.
+    """
     try:
         ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     except FloodmarkError as fault:
@@ -168,7 +172,7 @@ def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool) -> None
     outcome.head = ledger.head if ledger else None
     if outcome.head:
         outcome.zoned = zoned(rule, outcome.head)
-        if outcome.fault is None and outcome.retired is None:
+        if closely and outcome.fault is None and outcome.retired is None:
             from floodmark.views.openwindows import open_windows
             from floodmark.views.waiting import waiting
 
