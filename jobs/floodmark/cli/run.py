@@ -99,10 +99,18 @@ def _selection(
     from floodmark.cli import selection
 
     if [bool(names), everything, tag is not None].count(True) != 1:
-        raise Refused("expected either names of rules, or --all, or --tag T")
+        raise Refused(
+            "expected one of these: names of rules, --all, --tag T; "
+            f"found {_given(names, everything, tag)}: name what is to run"
+        )
     if everything:
         return selection.every(folder, checked)
     return selection.tagged(folder, tag, checked) if tag is not None else selection.named(folder, names, checked)
+
+
+def _given(names: list[str], everything: bool, tag: str | None) -> str:
+    found = [f"{len(names)} name(s)"] * bool(names) + ["--all"] * everything + ["--tag"] * (tag is not None)
+    return " and ".join(found) or "none"
 
 
 def _tell(outcomes: list[Outcome]) -> None:

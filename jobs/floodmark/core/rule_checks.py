@@ -112,18 +112,22 @@ def _upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 def _sinks(rule: Rule) -> Iterator[Problem]:
     for i, sink in enumerate(rule.sinks):
         if sink.qos > rule.qos:
-            yield ("sinks", i, "qos"), f"expected at most the rule's qos {rule.qos}, found {sink.qos}"
+            yield (
+                ("sinks", i, "qos"),
+                f"expected at most the rule's qos {rule.qos}, found {sink.qos}: lower it, or raise that of the rule",
+            )
         for j, earlier in enumerate(rule.sinks[:i]):
             if sink.address and earlier.address and same_address(sink.address, earlier.address):
                 yield (
                     ("sinks", i, sink.kind),
-                    f"expected another address than that of sink {j + 1}, found {sink.address}",
+                    f"expected another address than that of sink {j + 1}, found {sink.address}: leave one of them out",
                 )
         for name, address in _inputs(rule).items():
             if sink.address and same_address(sink.address, address):
                 yield (
                     ("sinks", i, sink.kind),
-                    f"expected another address than that of {name}, found {sink.address}",
+                    f"expected another address than that of {name}, found {sink.address}: a rule cannot write what it "
+                    "reads; give the sink a table of its own",
                 )
             elif sink.address and (within(sink.address, address) or within(address, sink.address)):
                 yield (
@@ -154,7 +158,13 @@ def _schedule(rule: Rule) -> Iterator[Problem]:
     from croniter import croniter  # type: ignore[import-untyped]  # what Airflow reads schedules with
 
     if isinstance(rule.schedule, str) and not rule.schedule.startswith("@") and not croniter.is_valid(rule.schedule):
-        yield ("schedule",), f"expected cron with five fields (quoted), such as '*/5 * * * *', found {rule.schedule!r}"
+        yield (
+            ("schedule",),
+            (
+                "expected cron with five fields (minute, hour, day of month, month, day of week), each within its "
+                f"bounds, such as '*/5 * * * *', found {rule.schedule!r}"
+            ),
+        )
 
 
 def _process(rule: Rule, process: Process) -> Iterator[Problem]:

@@ -172,8 +172,8 @@ def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
 
 def _clash(kind: str, what: str, other: Path, rule: Rule) -> str:
     if kind == "rule":
-        return f"rule: a rule named {what} stands in {other.name}, too; give each a name of its own"
-    return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule"
+        return f"rule: a rule named {what} stands in {other.name}, too: expected one file for each; remove one of them"
+    return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule: give each a table of its own"
 
 
 def _substituted(value: Any, env: Mapping[str, str], field: Field, problems: Problems) -> Any:
@@ -260,7 +260,8 @@ def _unknown_key(key: str, parent: Field) -> str:
         hint = (
             f"did you mean {near[0]!r}?"
             if near
-            else f"kinds: {', '.join(kinds)}; other keys: " + ", ".join(k for k in known if k not in kinds)
+            else f"expected a kind of {parent[0][:-1]} ({', '.join(kinds)}) or a key out of "
+            + ", ".join(k for k in known if k not in kinds)
         )
         return f"unknown key {key!r}: {hint}"
     return unknown("key", key, known)
@@ -291,5 +292,6 @@ def _missing(field: Field) -> str:
     if len(field) == 3 and field[0] == "streams" and field[2] in rule_file.SOURCE_KINDS:
         return (
             f"expected exactly one kind of stream out of {', '.join(rule_file.SOURCE_KINDS)}, such as `delta: ADDRESS`"
+            ", found none"
         )
     return f"expected `{field[-1]}: ...`, found nothing"
