@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from floodmark.cli import options, output
+from floodmark.cli.completing import rule_names
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def moment(text: str) -> datetime:
 
 
 def run(
-    names: Annotated[list[str] | None, typer.Argument(metavar="RULE...", help="Names of rules.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="RULE...", help="Names of rules.", autocompletion=rule_names)
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All rules of the folder.")] = False,
     tag: Annotated[str | None, typer.Option("--tag", help="All rules with this tag.", metavar="T")] = None,
     parallel: Annotated[

@@ -37,6 +37,7 @@ from floodmark.core.rule_model import (
     Stream,
     canonical,
 )
+from floodmark.core.rule_words import with_words
 from floodmark.core.secrets import secret_variable
 from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.yamltree import Path as Field
@@ -145,7 +146,7 @@ def load_rules(
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of a rule file, for editors; `rule.schema.json` beside this file holds it (a test compares them)."""
-    schema = WrittenRule.model_json_schema()
+    schema = with_words(WrittenRule.model_json_schema())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
