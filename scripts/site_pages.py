@@ -61,10 +61,9 @@ def commands() -> str:
 
     from floodmark.cli.app import app
 
-    head = "# Commands\n\nMade from the command line's own parser; `floodmark COMMAND --help` says the same. What they have in common, "
-    return (
-        head + "exit codes and more: [the command line](cli.md).\n" + "".join(_command(get_command(app), "floodmark"))
-    )
+    text = "# Commands\n\nMade from the command line's own parser; `floodmark COMMAND --help` says the same. "
+    text += "What they have in common, exit codes and more: [the command line](cli.md).\n"
+    return text + "".join(_command(get_command(app), "floodmark"))
 
 
 def _command(command: Any, name: str) -> Iterator[str]:

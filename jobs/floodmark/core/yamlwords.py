@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_INDENT = "indent it by spaces as the keys around it"
+_INDENT = "indent it by spaces, as its neighbours"
 # What the parser says → what was expected and found, and what to do. `{0}`: the first group.
 _SAID = (
     (r"found character '\\t'.*", "expected spaces, found a tab: YAML is indented by spaces"),
@@ -18,7 +18,7 @@ _SAID = (
     ),
     (
         r"mapping values are not allowed here",
-        f"expected a value, found one more `key:`. If this line is a key of its own, {_INDENT}; if the colon belongs to "
+        f"expected a value, found another `key:`. If this line is a key of its own, {_INDENT}; if the colon belongs to "
         "a text, put the text in quotes",
     ),
     (
