@@ -1,11 +1,12 @@
 """What MkDocs makes of more than the files in docs/: pages from the code, and navigation to every page there is.
 
 Pages that are made, and lie nowhere: the commands, from the command line's own parser; a rule file's keys, from its
-JSON Schema; people's mistakes with what they are told, from the tests.
+JSON Schema; people's mistakes with what they are told, from the tests; and the tests that the comparison leads to.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -192,8 +193,37 @@ def _fenced(kind: str, text: str) -> str:
     return f"```{kind}\n{text.rstrip()}\n```\n\n"
 
 
+# --- Tests that a page leads to
+
+_TO_TEST = re.compile(r"\]\((?:\.\./)+(tests/[\w/]+\.py)#(\w+)\)")
+
+
+def evidence() -> str:
+    """The tests that the comparison leads to, as they stand."""
+    text = "# The tests that show it\n\nMade from the tests to which the [comparison](comparison.md) leads.\n"
+    found = _TO_TEST.findall((DOCS / "comparison.md").read_text(encoding="utf-8"))
+    for path, name in dict.fromkeys(found):
+        source = (CHECKOUT / path).read_text(encoding="utf-8")
+        text += f"\n## {name}\n\n`{path}`\n\n" + _fenced("python", _function(source, name))
+    return text
+
+
+def _function(source: str, name: str) -> str:
+    """Its text, decorators included."""
+    tree = ast.parse(source)
+    node = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name)
+    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+    return "\n".join(source.splitlines()[first - 1 : node.end_lineno])
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """On the site a test is read on a page of its own."""
+    return _TO_TEST.sub(r"](evidence.md#\2)", markdown) if page.file.src_path == "comparison.md" else markdown
+
+
 MADE: dict[str, Callable[[], str]] = {
     "reference/commands.md": commands,
     "reference/rule-file.md": rule_file,
     "reference/messages.md": messages,
+    "evidence.md": evidence,
 }

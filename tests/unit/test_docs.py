@@ -168,6 +168,22 @@ def test_what_the_handbook_quotes_is_what_the_code_says(one: Snippet) -> None:
     assert any(pattern.fullmatch(said) for pattern in _messages()), f"no message of the code reads so: {said}"
 
 
+def test_every_claim_of_the_comparison_leads_to_a_test_that_exists() -> None:
+    text = (CHECKOUT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(\.\./(tests/[^)#]+)#([^)]+)\)", text)
+    assert len(links) > 20
+    missing = [f"{path}#{name}" for path, name in links if name not in _tests_of(CHECKOUT / path)]
+    assert not missing
+    for row in (line.split("|") for line in text.partition("<!--")[0].splitlines() if line.count("|") == 10):
+        assert row[1].strip() in ("", "---") or "](../tests/" in row[2] or row[2].strip() in ("Floodmark", "---"), row[
+            1
+        ]
+
+
+def _tests_of(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
 @cache
 def _messages() -> tuple[re.Pattern[str], ...]:
     """Every text of some length in the code, whatever stands in its placeholders."""
