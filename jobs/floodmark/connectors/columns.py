@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from floodmark.errors import WrongColumn
+from floodmark.errors import SqlRefused, WrongColumn
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Process, Rule, Stream
@@ -61,7 +61,7 @@ def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> No
 
 
 def check_names(rule: Rule, found: Mapping[str, Iterable[str]]) -> None:
-    """Raise WrongColumn where the SQL, or a stream's expression, reads a column that no table has.
+    """Raise SqlRefused where the SQL, or a stream's expression, reads a column that no table has.
 
     `found`: the columns of each stream and lookup table. This loads the SQL parser: half a second.
     """
@@ -72,10 +72,10 @@ def check_names(rule: Rule, found: Mapping[str, Iterable[str]]) -> None:
         for key, text in (("event_time", stream.event_time and stream.event_time.expr), ("where", stream.where)):
             missing = unknown_in_expression(text, columns[name]) if text else None
             if missing is not None:
-                raise WrongColumn(f"stream {name}: {key}: {missing}")
+                raise SqlRefused(f"stream {name}: {key}: {missing}")
     missing = unknown_column(rule.sql, [*dict.fromkeys(chain(*columns.values()))]) if rule.process is None else None
     if missing is not None:
-        raise WrongColumn(f"rule {rule.rule}: {missing}")
+        raise SqlRefused(f"rule {rule.rule}: {missing}")
 
 
 def _made(stream: Stream | None) -> list[str]:

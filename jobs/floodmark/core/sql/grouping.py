@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from floodmark.core.sql.function_names import AGGREGATES, COLLECTING, GROUPING, SORTABLE
+from floodmark.core.sql.function_names import AGGREGATES, COLLECTING, GROUPING, SORTABLE, UNITS
 from floodmark.core.sql.shape import Shape
 
 _OF_A_GROUP = AGGREGATES | SORTABLE | GROUPING | COLLECTING
 # Aggregates whose form tells that they are, and lambdas, which have names of their own.
 _OWN = (exp.AggFunc, exp.Any, exp.Filter, exp.WithinGroup, exp.Lambda)
-_WINDOWS = frozenset({"window", "session_window"})
+_WINDOWS = frozenset({"window", "session_window", "count_window", "state_window"})
 
 
 def check_grouped(shape: Shape) -> None:
@@ -36,7 +36,7 @@ def _ungrouped(select: exp.Select) -> exp.Column | None:
     too many.
     """
     group = select.args["group"]
-    named = _WINDOWS | _names(group) | {item.alias.lower() for item in select.expressions if item.alias}
+    named = _WINDOWS | UNITS | _names(group) | {item.alias.lower() for item in select.expressions if item.alias}
     places = [int(node.name) for node in group.expressions if isinstance(node, exp.Literal) and node.name.isdigit()]
     for place, item in enumerate(select.expressions, 1):
         grouped = place in places or (item.alias and item.alias.lower() in _names(group))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from sqlglot import exp
 
+from floodmark.core.sql.function_names import UNITS
 from floodmark.core.sql.lexis import SqlAt, Word, refuse_at, words_of
 from floodmark.core.sql.parse import parse, parse_expression
 
 # What Spark, or Floodmark, adds by name.
-_ADDED = frozenset("window session_window start end _valid_from _valid_to _metadata".split())
+_ADDED = frozenset("window session_window count_window state_window start end _valid_from _valid_to _metadata".split())
 
 
 def unknown_column(sql: str, columns: Collection[str]) -> SqlAt | None:
@@ -40,9 +41,9 @@ def _made(tree: exp.Expr) -> set[str]:
 
 
 def _first(
-    sql: str, words: list[Word], tree: exp.Expr, columns: Collection[str], made: Collection[str]
+    sql: str, words: Sequence[Word], tree: exp.Expr, columns: Collection[str], made: Collection[str]
 ) -> SqlAt | None:
-    known = {*map(str.lower, columns), *made, *_ADDED}
+    known = {*map(str.lower, columns), *made, *_ADDED, *UNITS}
     missing = {part.name.lower() for part in _read(tree) if "(" not in part.name} - known
     at = next((word for word in words if word.kind in ("word", "quoted") and word.name in missing), None)
     if at is None:
