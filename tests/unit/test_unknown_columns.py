@@ -49,8 +49,9 @@ def test_the_first_unknown_name_is_told_with_its_place_and_the_nearest() -> None
 @pytest.mark.parametrize(
     "selected",
     [
-        "window.start AS since, k, sum(v) FILTER (WHERE s > 1) AS n", "upper(k) AS u, percentile_cont(0.5) WITHIN GROUP "
-        "(ORDER BY v) AS m", "timestampadd(HOUR, 1, window.start) AS t, any(v > 1) AS a", "max(v) + 1 AS top, k AS c",
+        "window.start AS since, k, sum(v) FILTER (WHERE s > 1) AS n", "upper(k) AS u, max(v) AS m",
+        "upper(k) AS u, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) AS m",
+        "timestampadd(HOUR, 1, window.start) AS t, any(v > 1) AS a", "max(v) + 1 AS top, k AS c",
         "array_sort(collect_list(v)) AS l", "count(DISTINCT v, s) AS d", "max(named_struct('v', v)).v AS m",
         "transform(sort_array(collect_list(v)), x -> x + 1) AS l", "count(*) AS n, n + 1 AS m", "'a' AS a, 1 AS b",
     ],
