@@ -48,7 +48,9 @@ def _pages(nav: Any) -> Iterator[str]:
 
 
 def _title(page: str) -> str:
-    heading = next(line for line in (DOCS / page).read_text(encoding="utf-8").splitlines() if line.startswith("# "))
+    heading = next(
+        line for line in (DOCS / page).read_text(encoding="utf-8").splitlines() if line.startswith("# ")
+    ).replace("`", "")
     number = re.match(r"adr/(\d{4})-", page)
     return f"{number[1]} {heading[2:]}" if number else heading[2:]
 
@@ -183,7 +185,7 @@ def messages() -> str:
 
 def _mistake(one: dict[str, Any]) -> str:
     wrong = "".join(f"+{line}\n" for new in one.get("replace", {}).values() for line in new.rstrip("\n").split("\n"))
-    shown = [f"\n### {one['mistake'].capitalize()}\n\n", _fenced("diff", wrong) if wrong else ""]
+    shown = [f"\n### {one['mistake'][:1].upper()}{one['mistake'][1:]}\n\n", _fenced("diff", wrong) if wrong else ""]
     shown += [f"`{name}`:\n\n{_fenced('text', text)}" for name, text in one.get("files", {}).items()]
     command = f"$ floodmark {one.get('run', 'validate')}\n"
     return "".join([*shown, _fenced("text", f"{command}{one['says']}")])
