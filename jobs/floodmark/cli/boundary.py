@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer._click.exceptions import UsageError
 from typer.core import TyperGroup
 
 from floodmark.cli import output
 from floodmark.errors import exit_code, message
 
+WORDS = "floodmark.words"  # of the command line, as they were typed
+
 
 class Commands(TyperGroup):
     """Commands whose errors are told without a traceback, unless FLOODMARK_DEBUG=1 asks for it."""
 
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        ctx.meta[WORDS] = [*args]
+        with _mistyped(ctx):
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        words = [*ctx._protected_args, *ctx.args]
         try:
-            return super().invoke(ctx)
-        except UsageError as fault:
-            output.complain(_usage(fault, words))
-            raise typer.Exit(2) from None
+            with _mistyped(ctx):
+                return super().invoke(ctx)
         except Exception as fault:
             if _of_typer(fault) or os.environ.get("FLOODMARK_DEBUG") == "1":
                 raise
@@ -32,19 +37,29 @@ class Commands(TyperGroup):
             raise typer.Exit(exit_code(fault)) from None
 
 
-def _usage(fault: UsageError, words: Sequence[str]) -> str:
-    """What is wrong with the command line, what was found, and where to read on."""
-    said = fault.format_message().rstrip(".").replace("Input should be", "expected")
-    said = (
-        said.replace(" (Possible options: ", ": did you mean ").replace(". Did you mean", ": did you mean").rstrip(")")
+@contextmanager
+def _mistyped(ctx: typer.Context) -> Iterator[None]:
+    """Tell what is wrong with the command line as other mistakes are told."""
+    try:
+        yield
+    except typer.TyperException as fault:
+        command, said = getattr(fault, "ctx", None), str(getattr(fault, "format_message", str)())
+        if command is None or not said:  # a command without its words, which shows its help
+            raise
+        param = getattr(fault, "param", None)
+        given = _value(param.opts, ctx.meta[WORDS]) if param is not None else None
+        output.complain(f"{_ours(said, given)} `{command.command_path} --help` says what there is")
+        raise typer.Exit(2) from None
+
+
+def _ours(said: str, given: str | None) -> str:
+    """Typer's words as ours: what was expected, and `given`, what was found."""
+    said = said[:1].lower() + said[1:].rstrip(".").replace("Input should be", "expected")
+    said = re.sub(r" \(Possible options: (.*)\)$", r": did you mean \1?", said).replace(
+        ". Did you mean", ": did you mean"
     )
-    param = getattr(fault, "param", None)
-    given = _value([*param.opts], words) if param is not None else None
     found = f", found {given!r}" if given is not None and ", found " not in said else ""
-    command = fault.ctx.command_path if fault.ctx is not None else "floodmark"
-    return (
-        f"{said[:1].lower()}{said[1:]}{found}{'' if said.endswith('?') else '.'} `{command} --help` says what there is"
-    )
+    return f"{said}{found}{'' if said.endswith('?') else '.'}"
 
 
 def _value(options: Sequence[str], words: Sequence[str]) -> str | None:
