@@ -113,9 +113,10 @@ def rule_file() -> str:
     schema = json_schema()
     text = "# The rule file\n\nMade from the JSON Schema that `floodmark validate --schema` prints and editors use.\n"
     text += "Any text may hold `${NAME}` or `${NAME:-default}`, from the environment; `$${` is a literal `${`.\n"
-    for model, place in PLACES.items():
-        found = schema if model == "WrittenRule" else schema["$defs"][model]
-        text += f"\n## {place}\n\n" + _table(["key", "holds", "default", "what it says"], _keys(found))
+    models = {"WrittenRule": schema, **schema["$defs"]}
+    for model in [*PLACES, *(one for one in models if one not in PLACES)]:
+        found = models[model]
+        text += f"\n## {_place(model)}\n\n" + _table(["key", "holds", "default", "what it says"], _keys(found))
     return text
 
 
@@ -150,21 +151,27 @@ def _holds(one: dict[str, Any]) -> str:
     if "anyOf" in one:
         return ", ".join(dict.fromkeys(_holds(kind) for kind in one["anyOf"] if kind.get("type") != "null"))
     if "$ref" in one:
-        return f"a mapping ([{PLACES.get(one['$ref'].rpartition('/')[2], 'below')}](#{_anchor(one['$ref'])}))"
-    if "enum" in one:
-        return ", ".join(f"`{value}`" for value in one["enum"])
-    if one["type"] == "array":
+        place = _place(one["$ref"].rpartition("/")[2])
+        return f"a mapping ([{place}](#{_anchor(place)}))"
+    if "enum" in one or "const" in one:
+        return ", ".join(f"`{value}`" for value in one.get("enum", [one.get("const")]))
+    if one.get("type") == "array":
         return f"a list of {_holds(one['items']).removeprefix('a ')}"
-    if one["type"] == "object":
+    if one.get("type") == "object":
         inside = one.get("additionalProperties")
         return f"names, each with {_holds(inside)}" if isinstance(inside, dict) else "names, each with a value"
     if "examples" in one:
         return "a duration"
-    return {"string": "text", "boolean": "`true`, `false`"}.get(str(one["type"]), "a whole number")
+    return {"string": "text", "boolean": "`true`, `false`"}.get(str(one.get("type")), "a whole number")
 
 
-def _anchor(ref: str) -> str:
-    return re.sub(r"[^a-z0-9_]+", "-", PLACES[ref.rpartition("/")[2]].lower()).strip("-")
+def _place(model: str) -> str:
+    """Where in a file the mapping stands; of one that is not listed above, what it is called."""
+    return PLACES.get(model, model.removeprefix("Written").lower())
+
+
+def _anchor(place: str) -> str:
+    return re.sub(r"[^a-z0-9_]+", "-", place.lower()).strip("-")
 
 
 # --- Mistakes

@@ -89,8 +89,8 @@ def test_the_reference_has_every_command_and_every_key(site: Path) -> None:
 def test_every_key_of_a_rule_file_is_described() -> None:
     schema = json_schema()
     models = {"WrittenRule": schema, **schema["$defs"]}
-    without = {model: set(found["properties"]) - set(WORDS.get(model, {})) for model, found in models.items()}
-    assert not {model: keys for model, keys in without.items() if keys}, "core/rule_words.py says what a key says"
+    keys = ((model, key, one) for model, found in models.items() for key, one in found["properties"].items())
+    assert not [f"{model}.{key}" for model, key, one in keys if "description" not in one], "see core/rule_words.py"
     assert not {(m, key) for m, words in WORDS.items() for key in words if key not in models[m]["properties"]}
 
 

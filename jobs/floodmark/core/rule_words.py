@@ -1,4 +1,7 @@
-"""What each key of a rule file says, in one line: for editors, by the JSON Schema, and for the reference."""
+"""What each key of a rule file says, in one line: for editors, by the JSON Schema, and for the reference.
+
+A key whose field in the model has a description of its own needs none here.
+"""
 
 from __future__ import annotations
 
@@ -89,9 +92,10 @@ WORDS: dict[str, dict[str, str]] = {
 
 
 def with_words(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same JSON Schema, each key described."""
+    """The same JSON Schema, each key described: by the words above, else by the description of its field."""
     for model, found in (("WrittenRule", schema), *schema["$defs"].items()):
-        for key, words in WORDS.get(model, {}).items():
-            if key in found["properties"]:
-                found["properties"][key]["description"] = words
+        for key, one in found["properties"].items():
+            own = [kind["description"] for kind in (one, *one.get("anyOf", ())) if "description" in kind]
+            words = [WORDS[model][key]] if key in WORDS.get(model, {}) else own
+            one.update({"description": words[0]} if words else {})
     return schema
