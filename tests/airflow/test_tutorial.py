@@ -139,7 +139,7 @@ def _look_at_the_ui(shell: Shell, text: str) -> str:
     token = _asked(told["Airflow"], "/auth/token", {"username": user, "password": password})["access_token"]
     _until(lambda: _asked(told["Airflow"], "/api/v2/dags/rule.slow_pages", None, token))
     page = _until(lambda: _text(told["Airflow"], "/floodmark/dags/rule.slow_pages", token))
-    assert "slow_pages" in page and "backfill" in page
+    assert "slow_pages" in page
     return "\n".join(said)
 
 
