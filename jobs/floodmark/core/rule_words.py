@@ -32,6 +32,10 @@ WORDS: dict[str, dict[str, str]] = {
         "spark": "size and settings of the Spark application",
         "airflow": "retries and labels of the rule's DAG",
     },
+    "WrittenExpectation": {
+        "check": "a condition of one row; it meets it only where it is true",
+        "on_fail": "of one that does not: fail stops the run, drop leaves it out, dead sets it apart, warn counts it",
+    },
     "WrittenFreshness": {
         "max_lag": "how far the newest row folded may lie behind the clock, such as 30 minutes",
         "max_late": "the part of the newest run's rows that may be late, such as 0.1 %",
