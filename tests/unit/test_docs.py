@@ -40,8 +40,8 @@ KINDS = ("bash", "zsh", "fish", "yaml", "sql", "python", "json", "text")
 WHOLE = {
     "rule": "whole",
     "streams": {"flights": {"delta": "lake/flights", "event_time": "date", "lateness": "30 minutes"}},
-    "sql": "SELECT window.start AS hour, origin, order_id, updated_at, status, count(*) AS flights, avg(delay) AS mean_delay "
-    "FROM flights GROUP BY window(date, '1 hour'), origin, order_id, updated_at, status",
+    "sql": "SELECT window.start AS hour, origin, order_id, updated_at, status, count(*) AS flights, "
+    "avg(delay) AS mean_delay FROM flights GROUP BY window(date, '1 hour'), origin, order_id, updated_at, status",
     "sinks": [{"delta": "lake/whole"}],
 }
 STREAMS = {"flights": "date"}
