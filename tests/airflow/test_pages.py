@@ -354,7 +354,7 @@ def test_a_rule_in_depth(ask: Callable[..., Any], place: Path) -> None:
     page = text_of(settled(ask, "dags/rule.counted"))
     assert "Epoch 1 generation 1" in page
     assert "Watermark 2001-01-01 00:02:00Z" in page
-    assert "read 3 filtered 0 folded 2 late 1 dead 0" in page
+    assert "read 3 filtered 0 dropped 0 folded 2 late 1 dead 0" in page
     assert "no window is open" in page
     assert "The next run has nothing to do: nothing new since epoch 1" in page
     assert "before version 1" in page

@@ -25,7 +25,10 @@ from floodmark.audit.facts import Row
 from floodmark.audit.reading import read_ledger
 from floodmark.cli.app import app
 from floodmark.core import upserts
+from floodmark.core.recovery import SEAL
+from floodmark.ledger import tables
 from floodmark.ledger.ledger import schema
+from floodmark.spark.sites import app_id
 
 CHECKOUT = Path(__file__).parents[2]
 SECOND = [event(110, "b", 2.5, 4), event(20), event(None), event(200, "a", None, 9)]
@@ -117,7 +120,7 @@ def test_what_the_engine_made_is_proven(flow: Flow) -> None:
     assert (found.verdict, found.findings) == ("proven", [])
     facts = found.facts()["generations"]
     assert [(one["epochs"], one["attempts"], one["open"]) for one in facts] == [(3, 4, 0)]
-    assert facts[0]["rows"] == {"read": 9, "filtered": 0, "folded": 7, "late": 1, "dead": 1, "lost": 0}
+    assert facts[0]["rows"] == {"read": 9, "filtered": 0, "dropped": 0, "folded": 7, "late": 1, "dead": 1, "lost": 0}
     for table, tally in found.tables.items():
         assert tally.named == tally.seen == tally.recomputed, table
     assert {table.split("/")[0] for table in found.tables} == {"sink", "late", "dead", "state"}
@@ -254,6 +257,22 @@ def test_generations_seals_and_emptied_sinks_are_proven(spark: SparkSession, pla
     found = certificate(flow)
     assert (found.verdict, found.findings) == ("proven", [])
     assert [(one["generation"], one["sealed"]) for one in found.facts()["generations"]] == [(1, True), (2, False)]
+
+
+def test_a_reset_seals_a_sink_that_only_the_open_epoch_tells_of(spark: SparkSession, place: Path) -> None:
+    """Whoever still works at that epoch could else write to it after the reset."""
+    flow = Flow(place, sinks=1)
+    flow.arrive([event(0), event(400)])
+    run(spark, flow)
+    flow.settings["sinks"] = [{"delta": flow.sink(0)}, {"delta": flow.sink(1)}]
+    flow.arrive([event(900)])
+    assert crash(spark, flow, "intent.after")
+    ledger = flow.ledger()
+    assert ledger.head is not None and f"sink/{flow.sink(1)}" not in ledger.head.table_ids
+    reset(spark, flow)
+    assert tables.recorded_version(flow.sink(1), app_id(ledger.id, 1, ledger.head.token, "sink")) == SEAL
+    run(spark, flow)
+    assert certificate(flow).verdict == "proven"
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -215,6 +215,18 @@ def test_random_programs() -> None:
     assert Programs.steps_taken > 1_000
 
 
+def test_a_reset_seals_a_sink_that_only_the_open_intent_tells_of() -> None:
+    world = World(2, [[event(0, "a", 1.0, 0), event(100, "a", 1.0, 0)]])
+    list(Driver(world, world.rule(1, 2), "first").run())
+    world.files.append([event(300, "a", 1.0, 0)])
+    stopped = Driver(world, world.rule(2, 2), "stopped").run()
+    assert list(itertools.takewhile(lambda step: step != "sink1.before", stopped))[-1] == "sink0.written"
+    list(Driver(world, world.rule(2, 2), "other").reset())
+    with pytest.raises((Sealed, Fenced)):
+        list(stopped)
+    assert {one.intent for one in world.table("sink1").commits} == set()
+
+
 @pytest.mark.prove
 @pytest.mark.timeout(3600)
 def test_random_programs_many_times() -> None:

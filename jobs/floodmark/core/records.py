@@ -307,7 +307,8 @@ class Head:
     `written`, `commits`: of each table the app transaction and the Delta version of the newest write that is named.
     `replays`: the epochs of this generation that read dead rows; `backfills`: what its backfills have restated, by
     their numbers; `backfill`: the one that is open. `attempt`: at what is open. `name`: the rule's, where it was
-    renamed; `retired`: when and by whom, as long as it is; `dropping`: a drop that has not ended.
+    renamed; `retired`: when and by whom, as long as it is; `dropping`: a drop that has not ended. `announced`: while a
+    seal is at work, addresses of the sinks that the epoch which it discards may have been written to.
     """
 
     seq: int
@@ -332,6 +333,7 @@ class Head:
     open: Intent | None = None
     attempt: int = 0
     seal: Seal | None = None
+    announced: tuple[str, ...] = ()
     name: str | None = None
     retired: str | None = None
     dropping: Life | None = None
@@ -494,7 +496,13 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
 
 
 def _seal(head: Head, row: Row) -> Head:
-    return replace(head, seal=Seal.model_validate_json(row.body), open=None, backfill=None, attempt=0)
+    announced = head.announced if head.open is None else _delta_addresses(Rule.from_json(head.open.rule))
+    seal = Seal.model_validate_json(row.body)
+    return replace(head, seal=seal, announced=announced, open=None, backfill=None, attempt=0)
+
+
+def _delta_addresses(rule: Rule) -> tuple[str, ...]:
+    return tuple(str(sink.address) for sink in rule.sinks if sink.kind == "delta")
 
 
 def _start_backfill(head: Head, row: Row) -> Head:

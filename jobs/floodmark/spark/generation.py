@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.registry import sources
+from floodmark.core.addresses import location
 from floodmark.core.entry import Entry
 from floodmark.core.records import RESTORE, Commit, Head, Seal, Written
 from floodmark.core.rules import Rule, Sink
@@ -233,7 +234,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     assert head is not None and head.seal is not None
     seal = head.seal
     reach(name, "reset.tables.before")
-    old = [site for site in old_sites(head, home, ledger.id) if _can_be_sealed(site)]
+    old = [site for site in _sites_to_seal(head, home, ledger.id) if _can_be_sealed(site)]
     side_by_side(partial(sites.seal, session, site) for site in old)
     found = make_tables(session, plan, home, ledger.id, seal.successor, seal.token)
     reach(name, "reset.tables.after")
@@ -261,6 +262,17 @@ def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
         address = {"state": home.state(head.generation, rest), "sink": rest}.get(role) or str(home.path / role)
         found.append(Site(name, role, address, sites.app_id(ledger, head.generation, head.token, role)))
     return found
+
+
+def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
+    """All tables that a driver of the head's generation may still write to.
+
+    A sink that was added to the rule is named by the first commit after that. Until then only the intent tells of it.
+    """
+    app = sites.app_id(ledger, head.generation, head.token, "sink")
+    added = {f"sink/{address}": address for address in map(location, head.announced)}
+    fresh = [Site(name, "sink", address, app) for name, address in added.items() if name not in head.table_ids]
+    return [*old_sites(head, home, ledger), *fresh]
 
 
 def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) -> dict[str, Written]:
