@@ -307,8 +307,8 @@ class Head:
     `written`, `commits`: of each table the app transaction and the Delta version of the newest write that is named.
     `replays`: the epochs of this generation that read dead rows; `backfills`: what its backfills have restated, by
     their numbers; `backfill`: the one that is open. `attempt`: at what is open. `name`: the rule's, where it was
-    renamed; `retired`: when and by whom, as long as it is; `dropping`: a drop that has not ended. `announced`: while a
-    seal is at work, addresses of the sinks that the epoch which it discards may have been written to.
+    renamed; `retired`: when and by whom, as long as it is; `dropping`: a drop that has not ended. `announced`:
+    addresses of the sinks that epochs of this generation may have been written to which were lost or discarded.
     """
 
     seq: int
@@ -478,7 +478,7 @@ def _commit(head: Head, row: Row) -> Head:
 def _lose(head: Head, row: Row) -> Head:
     _expect_next(head, row)
     lost = Lost.model_validate_json(row.body)
-    return replace(_advanced(head, lost, row), lost=lost.lost_epochs)
+    return replace(_advanced(head, lost, row), lost=lost.lost_epochs, announced=_announced(head))
 
 
 def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
@@ -496,13 +496,16 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
 
 
 def _seal(head: Head, row: Row) -> Head:
-    announced = head.announced if head.open is None else _delta_addresses(Rule.from_json(head.open.rule))
     seal = Seal.model_validate_json(row.body)
-    return replace(head, seal=seal, announced=announced, open=None, backfill=None, attempt=0)
+    return replace(head, seal=seal, announced=_announced(head), open=None, backfill=None, attempt=0)
 
 
-def _delta_addresses(rule: Rule) -> tuple[str, ...]:
-    return tuple(str(sink.address) for sink in rule.sinks if sink.kind == "delta")
+def _announced(head: Head) -> tuple[str, ...]:
+    """`announced` once the open epoch, if any, is over without a commit."""
+    if head.open is None:
+        return head.announced
+    found = (str(sink.address) for sink in Rule.from_json(head.open.rule).sinks if sink.kind == "delta")
+    return tuple(dict.fromkeys((*head.announced, *found)))
 
 
 def _start_backfill(head: Head, row: Row) -> Head:

@@ -267,7 +267,7 @@ def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
 def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
     """All tables that a driver of the head's generation may still write to.
 
-    A sink that was added to the rule is named by the first commit after that. Until then only the intent tells of it.
+    A sink that was added to the rule is named by the first commit after that. Until then only intents tell of it.
     """
     app = sites.app_id(ledger, head.generation, head.token, "sink")
     added = {f"sink/{address}": address for address in map(location, head.announced)}
