@@ -11,7 +11,16 @@ from pyspark.sql import SparkSession
 from support.flow import STATELESS, Flow, event, rows_of
 from support.running import crash, reset, run
 
-from floodmark.errors import HistoryGone, NotOwned, NotThereYet, ReplayDiffers, RuleChanged, SqlRefused, WrongColumn
+from floodmark.errors import (
+    HistoryGone,
+    NotOwned,
+    NotThereYet,
+    Refused,
+    ReplayDiffers,
+    RuleChanged,
+    SqlRefused,
+    WrongColumn,
+)
 
 EVENTS = [event(0), event(70), event(200)]
 
@@ -175,3 +184,18 @@ def test_reset_can_keep_the_output(spark: SparkSession, ran: Flow) -> None:
     head = ran.ledger().head
     assert head is not None
     assert head.kept_output
+
+
+def test_a_sink_that_missed_a_reset_is_not_taken_back_with_its_rows(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sinks=2)
+    both = [{"delta": flow.sink(0)}, {"delta": flow.sink(1)}]
+    flow.arrive([event(0), event(400)])
+    run(spark, flow)
+    flow.settings["sinks"] = both[:1]
+    reset(spark, flow)
+    run(spark, flow)
+    flow.settings["sinks"] = both
+    refused(spark, flow, Refused, "found rows from before the last reset.* `floodmark reset counted`")
+    reset(spark, flow)
+    run(spark, flow)
+    assert [DeltaTable(flow.sink(i)).to_pyarrow_table().num_rows for i in range(2)] == [1, 1]

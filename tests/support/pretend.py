@@ -20,7 +20,7 @@ from floodmark.core.recovery import SEAL, Gate, Step, at_the_gate, before_write,
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rules import Rule
 from floodmark.core.watermark import advance, merge
-from floodmark.errors import Busy, Fenced, ReplayDiffers
+from floodmark.errors import Busy, Fenced, Refused, ReplayDiffers
 from floodmark.ledger.ledger import Ledger
 from support.flow import TUMBLING
 from support.model import Event
@@ -222,6 +222,9 @@ class Driver:
         head = ledger.head
         assert head is not None
         check_edit(head.rule, self.asked)
+        for site in self._names(self.asked, head.generation).keys() - head.table_ids.keys():
+            if self.world.table(site).commits and self._app(head, site) not in self.world.table(site).recorded:
+                raise Refused(f"{site}: rows from before a reset that did not empty it")
         names = self._names(head.rule, head.generation)
         recorded = {site: self.world.table(names.get(site, site)).recorded.get(self._app(head, site))
                     for site in head.table_ids}  # fmt: skip

@@ -201,6 +201,18 @@ class DeltaSink:
         if table is not None and retention in table.metadata().configuration:
             raise Refused(f"sink {self.address}: {retention} is set, so the table forgets what was written; unset it")
 
+    def check_nothing_left(self, app: str, rule: str) -> None:
+        """Refuse rows of an earlier generation, in a sink that joins the one whose `app` this is."""
+        table = tables.open_table(self.address)
+        if table is None or tables.is_empty(table) or tables.adopted_at(table) is not None:
+            return
+        if table.transaction_version(app) is None:
+            raise Refused(
+                f"sink {self.address}: expected an empty table, found rows from before the last reset, which did not "
+                f"empty it, for rule {rule} had no such sink then. Begin anew with `floodmark reset {rule}`, or name "
+                "another sink"
+            )
+
     def check_replaceable(self) -> None:
         """Refuse a table whose rows may not be taken away."""
         table = tables.open_table(self.address)

@@ -338,6 +338,7 @@ class RuleRun:
         for site in self._sites(plan, ledger).sinks.values():
             sites.check_columns(session, site.name, site.address, plan.output)
             if site.name not in ledger.head.table_ids:
+                DeltaSink(site.address).check_nothing_left(site.app, plan.rule.rule)
                 generation.make_sink(session, plan, site, ledger.id)
             else:
                 sites.set_properties(session, site.address, plan.delta_sinks[site.address].properties)
