@@ -9,6 +9,7 @@ from floodmark.core.delivery import delivery
 from floodmark.core.durations import format_duration
 from floodmark.core.rules import AssetSchedule
 from floodmark.core.statewords import kept
+from floodmark.core.takings import told
 from floodmark_airflow.naming import dag_id, group_id
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _stream(name: str, stream: Stream) -> str:
 def _sink(sink: Sink, how: SinkDelivery) -> str:
     rows = f"merged by {', '.join(map(code, sink.key))}" if sink.key else "added"
     place = code(sink.address) if sink.address else "the run's log"
-    return f"{sink.kind} {place}: {how.delivery}, rows {rows}"
+    return ", ".join([f"{sink.kind} {place}: {how.delivery}", f"rows {rows}", *map(text, told(sink))])
 
 
 def _schedule(rule: Rule) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from floodmark.audit.facts import Finding, Row
 
-NEWEST_FORMAT = 5  # of the rows' bodies that this auditor knows
+NEWEST_FORMAT = 6  # of the rows' bodies that this auditor knows
 
 
 @dataclass

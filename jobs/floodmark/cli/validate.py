@@ -128,6 +128,7 @@ def _side_by_side(results: list[Result]) -> list[Result]:
 def _connected(result: Result, root: Path) -> Result:
     """The same after a look at the rule's tables."""
     from floodmark.connectors.preflight import check_tables
+    from floodmark.core.changes import check_edit
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
@@ -136,6 +137,8 @@ def _connected(result: Result, root: Path) -> Result:
     try:
         ledger = LedgerReader.load(Home(root, result.rule.rule).ledger)
         check_tables(result.rule, ledger.id if ledger else None)
+        if ledger is not None and ledger.head is not None and ledger.head.seal is None:
+            check_edit(ledger.head.rule, result.rule)
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)
     return result

@@ -30,8 +30,8 @@ from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
 # Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
-# 5: the life of a rule
-FORMAT = 5
+# 5: the life of a rule. 6: columns that streams have gained, and what sinks take of a backfill's results
+FORMAT = 6
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
 RESTORE = (
@@ -61,6 +61,9 @@ class Counts(Record):
 Heard = Annotated[dict[str, int], Field(default_factory=dict, exclude_if=operator.not_)]
 
 
+Columns = dict[str, list[tuple[str, str]]]  # of each stream: name and type
+
+
 class Pinned(Record):
     """The version of a lookup table in one epoch; `table`: its id."""
 
@@ -84,6 +87,7 @@ class Intent(Record):
     """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds.
 
     `digests`: of each stream's folded rows, in their event time alone. `replay`: where its rows are dead ones.
+    `columns`: of each stream, name and type, where they are not those of the epoch before.
     """
 
     format: int = FORMAT
@@ -97,6 +101,7 @@ class Intent(Record):
     ticks: tuple[str, ...] = ()
     replay: Replay | None = Field(default=None, exclude_if=operator.not_)
     lookups: dict[str, Pinned] = Field(default_factory=dict)
+    columns: Columns = Field(default_factory=dict, exclude_if=operator.not_)
     rule: str
     rule_hash: str
     zone: str
@@ -141,7 +146,7 @@ class Commit(Record):
     tables: dict[str, Written] = Field(default_factory=dict)
     table_ids: dict[str, str] = Field(default_factory=dict)
     adopted: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
-    columns: dict[str, list[tuple[str, str]]] = Field(default_factory=dict)
+    columns: Columns = Field(default_factory=dict)
     rule: str | None = None
     kept_output: bool = False
     lost_epochs: tuple[int, ...] = ()
@@ -193,7 +198,8 @@ class Backfill(Restated):
 
     `entry`: where the sources stood after epoch `upto`. `column`: of the results, whose value less `shift` tells where
     a result lies. counts: of the rows from `begin` to `high`. `restated`: by stream, those of them that had been late.
-    digests: of each stream's folded rows, in their event time alone; `results`: of the results.
+    digests: of each stream's folded rows, in their event time alone; `results`: of the results; `taken`: of those that
+    a sink takes, by the ledger's name, where these are not all as they are.
     """
 
     format: int = FORMAT
@@ -205,6 +211,7 @@ class Backfill(Restated):
     restated: dict[str, int]
     digests: dict[str, Digest]
     results: Digest
+    taken: dict[str, Digest] = Field(default_factory=dict, exclude_if=operator.not_)
     rule: str
     rule_hash: str
 
@@ -212,6 +219,10 @@ class Backfill(Restated):
     def digest(self) -> str:
         """Its own hash, which every commit carries."""
         return _sha(self.model_dump_json())
+
+    def of(self, sink: str) -> Digest:
+        """Of what goes to a sink, by the ledger's name."""
+        return self.taken.get(sink, self.results)
 
     @property
     def span(self) -> Restated:
@@ -278,8 +289,9 @@ class Head:
 
     `written`, `commits`: of each table the app transaction and the Delta version of the newest write that is named.
     `replays`: the epochs of this generation that read dead rows; `backfills`: what its backfills have restated, by
-    their numbers; `backfill`: the one that is open. `attempt`: at what is open. `name`: the rule's, where it was
-    renamed; `retired`: when and by whom, as long as it is; `dropping`: a drop that has not ended.
+    their numbers; `backfill`: the one that is open. `columns`: of each stream, as the epochs read them. `attempt`: at
+    what is open. `name`: the rule's, where it was renamed; `retired`: when and by whom, as long as it is; `dropping`: a
+    drop that has not ended.
     """
 
     seq: int
@@ -298,6 +310,7 @@ class Head:
     table_ids: dict[str, str] = field(default_factory=dict)
     lost: tuple[int, ...] = ()
     heard: dict[str, int] = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)
     replays: dict[int, Replay] = field(default_factory=dict)
     backfills: dict[int, Restated] = field(default_factory=dict)
     backfill: Backfill | None = None
@@ -413,6 +426,7 @@ def _begin(head: Head | None, row: Row) -> Head:
         commits={name: written.commit for name, written in commit.tables.items()},
         table_ids=commit.table_ids,
         heard=commit.heard,
+        columns=commit.columns,
         name=head.name if head else None,
     )
 
@@ -459,6 +473,7 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         watermark=record.watermark,
         maxima=record.maxima,
         heard=record.heard,
+        columns=(head.open.columns if head.open else {}) or head.columns,
         replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
         open=None,
         attempt=0,

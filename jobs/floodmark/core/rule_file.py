@@ -39,7 +39,8 @@ DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
 LATER_RULE_KEYS = ("expect",)
 LATER_STREAM_KEYS = ("expect", "close_idle_after")
-LATER_SINK_KEYS = ("partition_by", "cluster_by", "columns", "where", "mode")
+LATER_SINK_KEYS = ("mode",)
+MOST_CLUSTERED = 4  # columns by which Delta clusters a table
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
@@ -312,16 +313,26 @@ def _properties(value: object) -> object:
     return found
 
 
+def _few(value: list[str]) -> list[str]:
+    if len(value) > MOST_CLUSTERED:
+        raise ValueError(f"expected at most {MOST_CLUSTERED} columns, for Delta clusters by no more")
+    return value
+
+
+ResultColumns: TypeAlias = Annotated[list[str], BeforeValidator(_key), Field(min_length=1)]
+
+
 class WrittenSink(Written):
     """One sink kind with its address; `qos`: the sink's own, at most the rule's.
 
-    With a `key`, a result replaces the table's row of the same key.
+    With a `key`, a result replaces the table's row of the same key. `columns`, `where`: which of the results it takes;
+    `schema`: what becomes of columns that the results gain.
     """
 
     delta: Address | None = None
     console: Annotated[bool, BeforeValidator(_console)] | None = None
     qos: QosLevel | None = None
-    key: Annotated[list[str], BeforeValidator(_key), Field(min_length=1)] | None = None
+    key: ResultColumns | None = None
     newest: Annotated[Filled, Field(description="of two rows of one key that with the larger value stays")] | None = (
         None
     )
@@ -331,6 +342,15 @@ class WrittenSink(Written):
         BeforeValidator(_properties),
         WithJsonSchema({"type": "object", "description": "of the Delta table, such as delta.enableDeletionVectors"}),
     ] = {}
+    columns: ResultColumns | None = None
+    where: (
+        Annotated[Filled, Field(description="only results for which it is true; with a key, others take theirs away")]
+        | None
+    ) = None
+    partition_by: ResultColumns | None = None
+    cluster_by: Annotated[ResultColumns, AfterValidator(_few), Field(max_length=MOST_CLUSTERED)] | None = None
+    evolves: Annotated[Literal["fail", "add_columns"], Field(alias="schema")] = "fail"
+    epoch_columns: Annotated[bool, Field(description="_generation and _epoch as columns of the table")] = False
 
     @model_validator(mode="after")
     def _one(self) -> WrittenSink:
@@ -338,7 +358,7 @@ class WrittenSink(Written):
             raise ValueError(f"expected exactly one kind of sink out of {', '.join(SINK_KINDS)}")
         if "delta" in self.model_fields_set and self.delta is None:
             raise ValueError("expected an address, such as `delta: /lake/out`")
-        for name in ("key", "newest", "delete"):
+        for name in ("key", "newest", "delete", "columns", "where", "partition_by", "cluster_by"):
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"expected something after `{name}:`, or no such line")
         return self
@@ -625,4 +645,10 @@ def _sink(written: WrittenSink, qos: int) -> Sink:
         newest=written.newest,
         delete=written.delete,
         properties=written.properties,
+        columns=tuple(written.columns or ()),
+        where=written.where,
+        partition_by=tuple(written.partition_by or ()),
+        cluster_by=tuple(written.cluster_by or ()),
+        adds_columns=written.evolves == "add_columns",
+        epoch_columns=written.epoch_columns,
     )

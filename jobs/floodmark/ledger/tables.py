@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -71,7 +71,7 @@ def open_table(address: str) -> DeltaTable | None:
         return None
 
 
-def create(address: str, schema: str, configuration: Mapping[str, str]) -> None:
+def create(address: str, schema: str, configuration: Mapping[str, str], partitions: Sequence[str] = ()) -> None:
     """Make an empty table unless there is one. `schema`: Spark's JSON, which is Delta's.
 
     delta-rs does it in milliseconds, by put-if-absent. It writes no rows, so seals (which it does not honour) are safe.
@@ -83,6 +83,7 @@ def create(address: str, schema: str, configuration: Mapping[str, str]) -> None:
         address,
         Schema.from_json(schema),
         mode="ignore",
+        partition_by=list(partitions) or None,
         configuration={**CHECKPOINTS, **configuration},
         raise_if_key_not_exists=False,
     )
@@ -131,6 +132,11 @@ def properties_of(address: str) -> dict[str, str]:
     """What the table's newest version has; nothing where there is no table."""
     table = open_table(address)
     return {} if table is None else {k: v for k, v in table.metadata().configuration.items() if v is not None}
+
+
+def partitions_of(table: DeltaTable) -> list[str]:
+    """The columns by which the table is partitioned."""
+    return list(table.metadata().partition_columns)
 
 
 def adopted_at(table: DeltaTable) -> int | None:
