@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
+from floodmark.core.takings import told
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
         "columns": [{"name": name, "type": kind} for name, kind in found.columns],
         "rows": [{"final": final, "values": list(values)} for values, final in found.rows],
         "more": found.more,
+        "sinks": [{"sink": sink.address or sink.kind, "takes": list(told(sink))} for sink in rule.sinks],
     }
 
 
@@ -74,5 +76,8 @@ def _tell(rule: Rule, found: Preview) -> None:
     output.table([*names, *(["window"] if windowed else [])], shown)
     if windowed:
         output.say("final: a run would write it now; open: it waits until the watermark has passed its window")
+    for sink in rule.sinks:
+        for line in told(sink):
+            output.say(f"sink {sink.address or sink.kind}: {line}")
     if found.more:
         output.say(f"… and more; --rows shows more than {len(found.rows)}")

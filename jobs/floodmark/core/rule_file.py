@@ -313,6 +313,12 @@ def _properties(value: object) -> object:
     return found
 
 
+def _evolves(value: object) -> object:
+    if value not in ("fail", "add_columns"):
+        raise ValueError("expected fail (the table keeps its columns) or add_columns (it gets those that results gain)")
+    return value
+
+
 def _few(value: list[str]) -> list[str]:
     if len(value) > MOST_CLUSTERED:
         raise ValueError(f"expected at most {MOST_CLUSTERED} columns, for Delta clusters by no more")
@@ -349,7 +355,7 @@ class WrittenSink(Written):
     ) = None
     partition_by: ResultColumns | None = None
     cluster_by: Annotated[ResultColumns, AfterValidator(_few), Field(max_length=MOST_CLUSTERED)] | None = None
-    evolves: Annotated[Literal["fail", "add_columns"], Field(alias="schema")] = "fail"
+    evolves: Annotated[Literal["fail", "add_columns"], BeforeValidator(_evolves), Field(alias="schema")] = "fail"
     epoch_columns: Annotated[bool, Field(description="_generation and _epoch as columns of the table")] = False
 
     @model_validator(mode="after")
