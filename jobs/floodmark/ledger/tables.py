@@ -345,6 +345,20 @@ def as_of(address: str, since: int, epoch: int) -> DeltaTable:
     return found
 
 
+def transactions(address: str, version: int) -> list[tuple[str, int]]:
+    """The app transactions that a log entry records. Raises OSError where the entry is not there."""
+    return [(one["txn"]["appId"], int(one["txn"]["version"])) for one in _actions(address, version) if "txn" in one]
+
+
+def at_version(address: str, version: int) -> DeltaTable:
+    """An older version of the table. Raises OSError or DeltaError where its log or a file of it is not there."""
+    found = DeltaTable(address, version=version)
+    absent = _absent(address, [unquote(path) for path in values_of(found.get_add_actions()["path"])])
+    if absent:
+        raise FileNotFoundError(f"{address}: {absent[0]} is gone")
+    return found
+
+
 def _last_holding(address: str, since: int, epoch: int) -> int:
     """The newest version before a rewrite took away what `epoch` saw."""
     newest = DeltaTable(address).version()
