@@ -205,9 +205,7 @@ def test_a_table_that_is_partitioned_otherwise_is_refused_before_the_ledger_begi
     flow = Flow(place, sql=STATELESS, sinks=1)
     flow.arrive(FIRST)
     write_deltalake(flow.sink(0), pa.Table.from_pylist([], schema=SCHEMA), partition_by=["n"])
-    with pytest.raises(
-        Refused, match=r"by nothing .* found one partitioned by n: write `partition_by: \[n\]`"
-    ):
+    with pytest.raises(Refused, match=r"by nothing .* found one partitioned by n: write `partition_by: \[n\]`"):
         run(spark, flow)
     flow.settings["sinks"] = [{"delta": flow.sink(0), "partition_by": ["N"]}]
     run(spark, flow)

@@ -18,14 +18,17 @@ def constant(text: str | None, kind: Any, rows: int) -> pa.Array:
 
     `kind`: the type as Delta names it. No text, and an empty one, is null.
     """
-    decimal = re.fullmatch(r"decimal\((\d+), *(\d+)\)", str(kind))
-    if decimal:
-        arrow, value = pa.decimal128(int(decimal[1]), int(decimal[2])), Decimal
-    elif kind in _TYPES:
-        arrow, value = _TYPES[kind]
-    else:
-        raise NotImplementedError(f"its rows cannot be recomputed: it has partitions by a column of type {kind}")
+    arrow, value = _reader(str(kind))
     return pa.array([value(text) if text else None] * rows, arrow)
+
+
+def _reader(kind: str) -> tuple[pa.DataType, Callable[[str], Any]]:
+    decimal = re.fullmatch(r"decimal\((\d+), *(\d+)\)", kind)
+    if decimal:
+        return pa.decimal128(int(decimal[1]), int(decimal[2])), Decimal
+    if kind not in _TYPES:
+        raise NotImplementedError(f"its rows cannot be recomputed: it has partitions by a column of type {kind}")
+    return _TYPES[kind]
 
 
 def _micros(text: str) -> int:

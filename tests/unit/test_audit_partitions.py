@@ -1,0 +1,37 @@
+"""Values of partition columns, from the text in a log, are those that the rows had."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from floodmark.audit.partitions import constant
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("b c/d", "string", "b c/d"),
+        ("", "string", None),
+        (None, "long", None),
+        ("-7", "long", -7),
+        ("127", "byte", 127),
+        ("true", "boolean", True),
+        ("false", "boolean", False),
+        ("2001-02-03", "date", date(2001, 2, 3)),
+        ("1.50", "decimal(10,2)", Decimal("1.50")),
+        ("2001-02-03T04:05:06.123456Z", "timestamp", datetime(2001, 2, 3, 4, 5, 6, 123456, UTC)),
+        ("2001-02-03 04:05:06.1", "timestamp_ntz", datetime(2001, 2, 3, 4, 5, 6, 100000)),
+        ("1969-12-31 23:59:59", "timestamp", datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)),
+    ],
+)
+def test_a_text_of_the_log_is_the_value_that_delta_means(text: str | None, kind: str, value: Any) -> None:
+    assert constant(text, kind, 2).to_pylist() == [value, value]
+
+
+def test_a_type_that_cannot_be_told_is_not_guessed() -> None:
+    with pytest.raises(NotImplementedError, match="partitions by a column of type double"):
+        constant("1.5", "double", 1)
