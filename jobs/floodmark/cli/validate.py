@@ -127,6 +127,7 @@ def _side_by_side(results: list[Result]) -> list[Result]:
 
 def _connected(result: Result, root: Path) -> Result:
     """The same after a look at the rule's tables."""
+    from floodmark.connectors.delta import check_partitions
     from floodmark.connectors.preflight import check_tables
     from floodmark.core.changes import check_edit
     from floodmark.ledger.home import Home
@@ -139,6 +140,7 @@ def _connected(result: Result, root: Path) -> Result:
         check_tables(result.rule, ledger.id if ledger else None)
         if ledger is not None and ledger.head is not None and ledger.head.seal is None:
             check_edit(ledger.head.rule, result.rule)
+        check_partitions(result.rule)
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)
     return result

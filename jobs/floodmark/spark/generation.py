@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from floodmark.connectors.delta import DeltaSink, delta_sinks
+from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
 from floodmark.core.records import RESTORE, Columns, Commit, Head, Seal, Written
@@ -35,7 +35,6 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark import layouts, sites
 from floodmark.spark.batch import set_apart_schema
 from floodmark.spark.fold import Fold
-from floodmark.spark.layouts import Layout
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.sites import Site
 from floodmark.spark.taking import schema_of
@@ -60,12 +59,6 @@ class Plan:
     def table(self, address: str) -> StructType:
         """The columns of a Delta sink's table."""
         return schema_of(self.taking(self.delta_sinks[address]), self.output)
-
-    def layout(self, address: str) -> Layout:
-        """How a Delta sink's table is to lie."""
-        sink = self.delta_sinks[address]
-        taking = self.taking(sink)
-        return Layout(taking.partitions, taking.clusters, sink.properties)
 
 
 @dataclass(frozen=True)
@@ -114,7 +107,7 @@ def _copies_input(plan: Plan, name: str) -> bool:
 def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_ms: int) -> Ledger:
     """Generation 1: ledger, tables, then the commit row of epoch 0."""
     name = plan.rule.rule
-    check_layouts(plan)
+    check_partitions(plan.rule)
     reach(name, "begin.ledger.before")
     refuse_lost_ledger(plan, home)
     ledger = Ledger.open(home.ledger, run)
@@ -176,20 +169,15 @@ def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> Non
     """Make a sink, or take over an empty one; refuse one that is not ours. Checked again after, against a race."""
     sink = DeltaSink(site.address)
     sink.check(ledger)
-    partitions = plan.layout(site.address).partitions
+    partitions = plan.taking(plan.delta_sinks[site.address]).partitions
     sites.create(session, site.address, plan.table(site.address), ledger, partitions=partitions)
     sink.check(ledger)
 
 
 def lay_out(session: SparkSession, plan: Plan, site: Site) -> None:
     """Give a sink's table the properties and clusters that it lacks."""
-    layouts.lay_out(session, site.address, plan.layout(site.address))
-
-
-def check_layouts(plan: Plan) -> None:
-    """Refuse sinks whose tables are there, stay as they are, and lie otherwise than the rule says."""
-    for address in plan.delta_sinks:
-        layouts.check_layout(address, plan.layout(address))
+    sink = plan.delta_sinks[site.address]
+    layouts.lay_out(session, site.address, sink.properties, plan.taking(sink).clusters)
 
 
 def first_commit(
@@ -266,7 +254,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     assert head is not None and head.seal is not None
     seal = head.seal
     if seal.keep_output:
-        check_layouts(plan)
+        check_partitions(plan.rule)
     reach(name, "reset.tables.before")
     old = [site for site in old_sites(head, home, ledger.id) if _can_be_sealed(site)]
     side_by_side(partial(sites.seal, session, site) for site in old)
@@ -309,7 +297,7 @@ def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) ->
     for site in found.sinks.values():
         DeltaSink(site.address).check_can_be_emptied()
         layouts.loosen(session, site.address)
-        partitions = plan.layout(site.address).partitions
+        partitions = plan.taking(plan.delta_sinks[site.address]).partitions
         written[site.name] = sites.empty(session, site, plan.table(site.address), partitions)
         lay_out(session, plan, site)
         reach(rule, "reset.empty.after")

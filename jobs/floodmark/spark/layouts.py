@@ -1,9 +1,8 @@
-"""How a sink's table lies: its columns, properties, partitions and clusters. No commit here holds a row."""
+"""How a sink's table lies: its columns, properties and clusters. No commit here holds a row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -15,41 +14,17 @@ from floodmark.ledger import tables
 from floodmark.ledger.syncing import sync_table
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Columns by which the table is partitioned, or clustered; and the properties that it is to have."""
-
-    partitions: tuple[str, ...] = ()
-    clusters: tuple[str, ...] = ()
-    properties: Mapping[str, str] | None = None
-
-
-def lay_out(spark: SparkSession, address: str, layout: Layout) -> None:
-    """Give a table the properties and clusters that it has not; what it has besides stays."""
-    set_properties(spark, address, layout.properties or {})
-    if layout.clusters and list(layout.clusters) != _clustered(spark, address):
-        _cluster(spark, address, ", ".join(map(_named, layout.clusters)))
+def lay_out(spark: SparkSession, address: str, properties: Mapping[str, str], clusters: Sequence[str]) -> None:
+    """Give a table the properties, and the columns to be clustered by, that it has not; what it has besides stays."""
+    set_properties(spark, address, properties)
+    if clusters and list(clusters) != _clustered(spark, address):
+        _cluster(spark, address, ", ".join(map(_named, clusters)))
 
 
 def loosen(spark: SparkSession, address: str) -> None:
     """Take a table's clusters from it, before it gets other columns or partitions."""
     if _clustered(spark, address):
         _cluster(spark, address, None)
-
-
-def check_layout(address: str, layout: Layout) -> None:
-    """Refuse a table that is partitioned otherwise than its sink says; its files would have to be written anew."""
-    table = tables.open_table(address)
-    if table is None:
-        return
-    found, wanted = tables.partitions_of(table), list(layout.partitions)
-    if [name.lower() for name in found] != [name.lower() for name in wanted]:
-        said = f"write `partition_by: [{', '.join(found)}]`" if found else "take `partition_by` out"
-        raise Refused(
-            f"sink {address}: expected a table partitioned by {', '.join(wanted) or 'nothing'} (`partition_by`), found "
-            f"one partitioned by {', '.join(found) or 'nothing'}: {said}, or name another sink; where the table is the "
-            "rule's own, `floodmark reset` lays it out anew"
-        )
 
 
 def set_properties(spark: SparkSession, address: str, properties: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.connectors.delta import DeltaSink, delta_sinks
+from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.registry import sources
@@ -158,7 +158,7 @@ class RuleRun:
             generation.refuse_adopted(self._rule, keep_output)
             session, plan = analyse(self._root, self._rule, None)
             if keep_output:
-                generation.check_layouts(plan)
+                check_partitions(plan.rule)
             generation.start_reset(ledger, self._rule.rule, keep_output)
             generation.finish_change(session, plan, self._home, ledger)
             self._report.head = ledger.head
@@ -358,7 +358,7 @@ class RuleRun:
     def _check_sinks(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
         """Sinks have the rule's columns and layout; those that were added since the last epoch are made."""
         assert ledger.head is not None
-        generation.check_layouts(plan)
+        check_partitions(plan.rule)
         for site in self._sites(plan, ledger).sinks.values():
             layouts.check_columns(session, site.name, site.address, plan.table(site.address), site.adds_columns)
             if site.name not in ledger.head.table_ids:
