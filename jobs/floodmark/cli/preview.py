@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
-from floodmark.core.takings import told
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
@@ -53,6 +52,8 @@ def _previewed(rule: Rule, master: str, sample: int, rows: int) -> Preview:
 
 
 def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
+    from floodmark.core.takings import told
+
     return {
         "rule": rule.rule,
         "sample": {name: counts.model_dump() for name, counts in found.counts.items()},
@@ -65,6 +66,8 @@ def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
 
 
 def _tell(rule: Rule, found: Preview) -> None:
+    from floodmark.core.takings import told
+
     windowed = bool(rule.query.windows)
     for name, counts in found.counts.items():
         output.say(f"stream {name}: {counts.read} rows sampled, {counts.filtered} filtered, {counts.dead} dead")
