@@ -139,6 +139,12 @@ def partitions_of(table: DeltaTable) -> list[str]:
     return list(table.metadata().partition_columns)
 
 
+def can_be_clustered(address: str) -> bool:
+    """Whether the table has Delta's feature for clusters; by which columns, if any, only Spark tells."""
+    table = open_table(address)
+    return table is not None and "clustering" in (table.protocol().writer_features or ())
+
+
 def adopted_at(table: DeltaTable) -> int | None:
     """The newest version of a table that held rows before a rule adopted it; None for any other table."""
     found = table.metadata().configuration.get(ADOPTED, ADOPTED_EMPTY)

@@ -70,6 +70,8 @@ def _declared(field: StructField) -> str:
 
 
 def _clustered(spark: SparkSession, address: str) -> list[str]:
+    if not tables.can_be_clustered(address):
+        return []
     found = spark.sql(f"DESCRIBE DETAIL delta.`{address}`").select("clusteringColumns").head()
     return list((found and found[0]) or ())
 

@@ -159,6 +159,7 @@ class RuleRun:
             session, plan = analyse(self._root, self._rule, None)
             if keep_output:
                 check_partitions(plan.rule)
+                self._check_columns(session, plan)
             generation.start_reset(ledger, self._rule.rule, keep_output)
             generation.finish_change(session, plan, self._home, ledger)
             self._report.head = ledger.head
@@ -359,11 +360,15 @@ class RuleRun:
         """Sinks have the rule's columns and layout; those that were added since the last epoch are made."""
         assert ledger.head is not None
         check_partitions(plan.rule)
+        self._check_columns(session, plan)
         for site in self._sites(plan, ledger).sinks.values():
-            layouts.check_columns(session, site.name, site.address, plan.table(site.address), site.adds_columns)
             if site.name not in ledger.head.table_ids:
                 generation.make_sink(session, plan, site, ledger.id)
             generation.lay_out(session, plan, site)
+
+    def _check_columns(self, session: SparkSession, plan: Plan) -> None:
+        for address, sink in plan.delta_sinks.items():
+            layouts.check_columns(session, f"sink/{address}", address, plan.table(address), sink.adds_columns)
 
     def _lose(self, ledger: Ledger, head: Head) -> None:
         """At qos 0 an epoch whose intent is met again is not redone, but counted."""
