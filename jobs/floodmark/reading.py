@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable, QueryBuilder
 
+from floodmark.core.addresses import location
 from floodmark.core.pinning import is_query, short_names, sinks_of
 from floodmark.core.records import Head, head_at
 from floodmark.errors import Refused
@@ -98,7 +99,7 @@ class Reading:
 
     def __getitem__(self, name: str) -> Sink:
         """Raises Refused for a name that no sink has."""
-        found = next((sink for sink in self.sinks if name in (sink.name, sink.address)), None)
+        found = next((one for one in self.sinks if name == one.name or location(name) == location(one.address)), None)
         if found is None:
             raise Refused(f"rule {self.rule}: expected a sink out of {self._names()}, found {name!r}")
         return found
