@@ -109,8 +109,10 @@ def _together(parts: list[pa.Table]) -> pa.Table:
 
 
 def _of_table(store: PyFileSystem, file: File, log: TableLog) -> pa.Table:
-    """The rows of a file with the columns that stand in the log alone, by which the table is partitioned."""
+    """The rows of a file with the columns by which the table is partitioned, as the log has them: for every reader it
+    is the log that counts, whether the file has such a column or not."""
     rows = rows_of(store, file.path)
+    rows = rows.drop_columns([name for name in rows.column_names if name in file.partition])
     for name, text in file.partition.items():
         rows = rows.append_column(name, constant(text, log.types[name], rows.num_rows))
     return rows

@@ -54,7 +54,7 @@ class Row:
 class File:
     """A file that a commit added. `rows`: by its statistics, None where they do not tell; `plain`: without a deletion
     vector, so that its rows are the table's; `vector`: its deletion vector's file. `partition`: column → value as text
-    (None: null), of columns that have one value in all its rows and are not in the file."""
+    (None: null), of columns that have one value in all its rows."""
 
     path: str
     size: int
