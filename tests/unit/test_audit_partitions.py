@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
+from floodmark.audit.content import _of_table
+from floodmark.audit.facts import File, TableLog
 from floodmark.audit.partitions import constant
+from floodmark.audit.reading import store_of
+
+LOG = TableLog("t", "id", types={"k": "string", "n": "long"})
 
 
 @pytest.mark.parametrize(
@@ -35,3 +44,14 @@ def test_a_text_of_the_log_is_the_value_that_delta_means(text: str | None, kind:
 def test_a_type_that_cannot_be_told_is_not_guessed() -> None:
     with pytest.raises(NotImplementedError, match="partitions by a column of type double"):
         constant("1.5", "double", 1)
+
+
+@pytest.mark.parametrize("names", [["n"], ["k", "n"]])
+def test_a_partition_is_what_the_log_says_whether_the_file_has_the_column_or_not(
+    tmp_path: Path, names: list[str]
+) -> None:
+    write_deltalake(tmp_path, pa.table({"n": [0]}))  # a store is that of a table
+    pq.write_table(pa.table({"k": ["", ""], "n": [1, 2]}).select(names), tmp_path / "one.parquet")
+    file = File("one.parquet", 0, 2, partition={"k": None})
+    rows = _of_table(store_of(str(tmp_path)), file, LOG)
+    assert rows.select(["k", "n"]).to_pylist() == [{"k": None, "n": 1}, {"k": None, "n": 2}]
