@@ -341,6 +341,19 @@ def test_a_rule_in_depth(ask: Callable[..., Any], place: Path) -> None:
     assert "GROUP BY window(at, '1 minute')" in page
 
 
+@pytest.mark.parametrize("on_exceed", ["warn", "fail"])
+def test_a_rule_that_is_less_fresh_than_it_is_to_be_is_red_and_says_why(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], on_exceed: str
+) -> None:
+    ran(place, settings={"freshness": {"max_lag": "30 minutes", "on_exceed": on_exceed}})
+    known("counted")
+    listed, deep = settled(ask), settled(ask, "dags/rule.counted")
+    assert "1 stale" in text_of(listed) and 'class="condition bad"' in listed and 'class="condition bad"' in deep
+    assert "the newest row folded of stream events is" in text_of(listed)
+    assert "Freshness the newest row folded of stream events is" in text_of(deep)
+    assert "old, more than max_lag 30 minutes" in text_of(deep)
+
+
 def test_a_rule_of_another_kind_in_depth(ask: Callable[..., Any], place: Path) -> None:
     ran(place, "joined", sql=OVER)
     ran(place, "classy", process="totals:Totals", sinks=1)

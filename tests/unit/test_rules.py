@@ -244,7 +244,7 @@ def with_line(text: str, old: str, new: str) -> str:
         ),
         ("  flights:\n", "  my-flights:\n", "2: streams: expected stream names of letters, digits and _"),
         ("  flights:\n", "  FLIGHTS: {delta: /x}\n  flights:\n", "expected stream names that differ in more than case"),
-        ("    delta: ${LAKE}/flights\n", "", "streams.flights.delta: expected exactly one kind of stream out of delta"),
+        ("    delta: ${LAKE}/flights\n", "", "streams.flights: expected exactly one kind of stream out of delta"),
         ("delta: ${LAKE}/flights", "delta: 7", "4: streams.flights.delta: expected text, found 7"),
         ("delta: ${LAKE}/flights", "delta: ''", "4: streams.flights.delta: expected text that is not empty, found ''"),
         ("event_time: date", "event_time: [date]", "5: streams.flights.event_time: expected a column name, or {name:"),

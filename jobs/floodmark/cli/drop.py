@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
+NO_TABLE = "its next run finds no table there, and stops"
+
 
 def drop(
     name: options.RuleName,
@@ -60,13 +62,13 @@ def drop(
         "tables": [{"table": one.name, "address": one.address} for one in found.tables],
         "left": dict(found.spared),
         "home": str(place.path) if everything else None,
-        "downstream": asking.downstream_facts(readers),
+        "downstream": readers.facts(),
     }
     if not as_json:
         if head.dropping is not None:
             output.say(f"{name}: a drop of {', '.join(head.dropping.tables)} has begun, and is finished first")
         _announce(place, found, everything)
-        asking.say_downstream(readers, "its next run finds no table there, and stops")
+        readers.say(NO_TABLE, NO_TABLE, "it gets no new rows")
     if dry_run:
         return output.document(facts) if as_json else None
     asking.ask(yes, "drop asks before it removes tables")

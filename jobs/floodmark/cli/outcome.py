@@ -10,9 +10,11 @@ from floodmark.errors import exit_code, message, worst
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
+    from floodmark.core.freshness import Fresh
     from floodmark.core.records import Head
     from floodmark.spark.epoch import EpochReport
     from floodmark.views.openwindows import OpenWindows
+    from floodmark.views.waiting import Waiting
 
 
 @dataclass
@@ -25,6 +27,8 @@ class Outcome:
     lost: list[int] = field(default_factory=list)
     head: Head | None = None
     windows: OpenWindows | None = None
+    waiting: Waiting | None = None
+    fresh: Fresh | None = None
     zoned: bool = True
     seconds: float = 0.0
     fault: Exception | None = None
@@ -48,8 +52,8 @@ class Outcome:
             return self.retired
         epoch = self.head.epoch if self.head else 0
         if self.idle:
-            return f"{self.rule}: nothing new since epoch {epoch}"
-        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}"
+            return f"{self.rule}: nothing new since epoch {epoch}{self._open()}{self._fresh()}"
+        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._open()}{self._fresh()}"
 
     def _done(self) -> str:
         out = sum(epoch.output for epoch in self.epochs)
@@ -57,8 +61,14 @@ class Outcome:
         lost = f", {_epochs(len(self.lost))} lost (qos 0): {', '.join(map(str, self.lost))}" if self.lost else ""
         return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{lost}"
 
-    def _windows(self) -> str:
-        return f"\n  {self.windows.text()}" if self.windows else ""
+    def _open(self) -> str:
+        """Where the last hour is: what is not written yet, and what that waits for."""
+        return "".join(f"\n  {found.text()}" for found in (self.windows, self.waiting) if found)
+
+    def _fresh(self) -> str:
+        if self.fresh is None or not self.fresh.text():
+            return ""
+        return f"\n  {'warning: ' if self.fresh.exceeded else ''}{self.fresh.text()}"
 
     def facts(self) -> dict[str, Any]:
         """For --json."""
@@ -71,6 +81,8 @@ class Outcome:
             "epochs": [self._epoch(epoch) for epoch in self.epochs],
             "lost": self.lost,
             "open_windows": self.windows.facts() if self.windows else None,
+            "waiting": self.waiting.facts() if self.waiting else None,
+            "freshness": self.fresh.facts() if self.fresh else None,
             "seconds": round(self.seconds, 3),
             "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,
         }

@@ -74,9 +74,13 @@ def _left_to_do(rules: Path, old: str, new: str) -> list[str]:
     if old == new:
         return []
     file = next((one for one in (rules / f"{old}.yaml", rules / f"{old}.yml") if one.exists()), None)
-    if file is None:
-        return []
-    return [f"rename {file} to {file.with_name(new + file.suffix)} and write `rule: {new}` in it"]
+    own = [f"rename {file} to {file.with_name(new + file.suffix)} and write `rule: {new}` in it"] if file else []
+    return own + [
+        f"write `rule: {new}` for stream {name} in the file of rule {rule.rule}, which reads {old} by its name"
+        for rule in asking.good_rules(rules)
+        for name, stream in rule.streams.items()
+        if stream.rule == old
+    ]
 
 
 def _tell(facts: dict[str, Any], text: str, left: list[str], as_json: bool) -> None:

@@ -49,6 +49,9 @@ def run(
     console: Annotated[
         bool, typer.Option("--console", help="Print what the next epoch would give; write and commit nothing.")
     ] = False,
+    stale_ok: Annotated[
+        bool, typer.Option("--stale-ok", help="Only say where a rule is less fresh than it wants to fail for.")
+    ] = False,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,
@@ -68,11 +71,11 @@ def run(
 
     root, name = home.absolute(), run_id or made_up_id()
     drained = drain.idle(
-        _selection(rules, names or [], everything, tag, partial(drain.has_run, root)), root, close_until
+        _selection(rules, names or [], everything, tag, partial(drain.has_run, root)), root, close_until, stale_ok
     )
     if drained is None:
         selection = _selection(rules, names or [], everything, tag)
-        drained = drain.drain(selection, root, master, name, parallel, as_json, close_until, failures)
+        drained = drain.drain(selection, root, master, name, parallel, as_json, close_until, failures, stale_ok)
     if as_json:
         found = {outcome.rule: outcome.facts() for outcome in drained.outcomes}
         output.document({"run": name, "exit_code": drained.exit_code, "rules": found})

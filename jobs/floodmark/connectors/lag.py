@@ -19,7 +19,8 @@ class Lag:
 
 
 def lag_of(source: DeltaSource, line: str) -> Lag:
-    """The lag of a source whose offset-log line is `line`."""
+    """The lag of a source whose offset-log line is `line`. Raises HistoryGone where rows were taken out of it."""
     at, newest = DeltaOffset.parse(line), source.newest()
-    waiting = sum(1 for _ in source.fresh(at, newest))
-    return Lag(at.version, newest, waiting + int(at.snapshot and source.news(line, at.version)), at.snapshot)
+    waiting = list(source.fresh(at, newest))
+    source.check_appended(waiting)
+    return Lag(at.version, newest, len(waiting) + int(at.snapshot and source.news(line, at.version)), at.snapshot)

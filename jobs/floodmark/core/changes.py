@@ -62,7 +62,7 @@ def misfits(old: Sequence[Column], new: Sequence[Column]) -> Iterator[str]:
 
 def _streams(rule: Rule) -> list[object]:
     """What of the streams progress hangs on. `start` counts for the first epoch only; a table is known by its id."""
-    return [stream.model_dump(exclude={"start", "address"}) for stream in rule.streams.values()]
+    return [stream.model_dump(exclude={"start", "address", "rule", "sink", "qos"}) for stream in rule.streams.values()]
 
 
 def _lookups(rule: Rule) -> dict[str, bool]:

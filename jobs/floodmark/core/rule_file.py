@@ -7,7 +7,7 @@ Messages say what was expected; `rules` adds the place and what was found.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -22,6 +22,7 @@ from floodmark.core.rule_model import (
     Distinct,
     EpochLimits,
     EventTime,
+    Freshness,
     Lookup,
     Process,
     Qos,
@@ -33,7 +34,7 @@ from floodmark.core.rule_model import (
 )
 from floodmark.core.secrets import WAY_OUT, has_credentials, secret_setting
 
-SOURCE_KINDS = ("delta",)
+SOURCE_KINDS = ("delta", "rule")
 SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
@@ -42,9 +43,11 @@ LATER_STREAM_KEYS = ("expect", "close_idle_after")
 LATER_SINK_KEYS = ("mode",)
 MOST_CLUSTERED = 4  # columns by which Delta clusters a table
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
+_SINK_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 _CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#L?-]+")
+UPSTREAM = "upstream"  # a rule's schedule: after the rules that its streams name
 _CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
 # Settings that have a place of their own in the rule file, or on which the promise hangs.
 _OWN_CONF = {
@@ -245,10 +248,24 @@ class WrittenDistinct(Written):
     within: Annotated[Duration, AfterValidator(_positive)]
 
 
-class WrittenStream(Written):
-    """One source kind with its address, and how the stream is read."""
+def _rule_name(value: str) -> str:
+    if not re.match(_RULE_NAME, value) or value.endswith("\n"):
+        raise ValueError("expected a name of at most 63 small letters, digits and _, beginning with a letter")
+    return value
 
-    delta: Address
+
+RuleName: TypeAlias = Annotated[str, AfterValidator(_rule_name), BeforeValidator(_text), Field(pattern=_RULE_NAME)]
+
+
+class WrittenStream(Written):
+    """One source kind with its address, and how the stream is read.
+
+    `rule`: a rule of the same folder, whose sink is read; `sink`: which one of several.
+    """
+
+    delta: Address | None = None
+    rule: RuleName | None = None
+    sink: Filled | None = None
     event_time: Annotated[str | WrittenEventTime, BeforeValidator(_event_time)] | None = None
     lateness: Duration | None = None
     max_ahead: Duration | None = None
@@ -256,6 +273,17 @@ class WrittenStream(Written):
     where: Filled | None = None
     start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
     distinct: WrittenDistinct | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> WrittenStream:
+        if (self.delta is None) == (self.rule is None):
+            raise ValueError(
+                f"expected exactly one kind of stream out of {', '.join(SOURCE_KINDS)}, such as `delta: ADDRESS` or "
+                f"`rule: NAME`, found {'neither' if self.delta is None else 'both'}"
+            )
+        if self.sink is not None and self.rule is None:
+            raise ValueError("expected `sink` only beside `rule`, found it beside `delta`")
+        return self
 
 
 class WrittenLookup(Written):
@@ -328,15 +356,23 @@ def _few(value: list[str]) -> list[str]:
 ResultColumns: TypeAlias = Annotated[list[str], BeforeValidator(_key), Field(min_length=1)]
 
 
+def _sink_name(value: str) -> str:
+    if not re.fullmatch(_SINK_NAME[1:-1], value):
+        raise ValueError("expected a name of at most 63 letters, digits, _ and -, beginning with a letter")
+    return value
+
+
 class WrittenSink(Written):
     """One sink kind with its address; `qos`: the sink's own, at most the rule's.
 
-    With a `key`, a result replaces the table's row of the same key. `columns`, `where`: which of the results it takes;
-    `schema`: what becomes of columns that the results gain.
+    `name`: what rules that read it call it; by default the last part of its address. With a `key`, a result replaces
+    the table's row of the same key. `columns`, `where`: which of the results it takes; `schema`: what becomes of
+    columns that the results gain.
     """
 
     delta: Address | None = None
     console: Annotated[bool, BeforeValidator(_console)] | None = None
+    name: Annotated[str, AfterValidator(_sink_name), BeforeValidator(_text), Field(pattern=_SINK_NAME)] | None = None
     qos: QosLevel | None = None
     key: ResultColumns | None = None
     newest: Annotated[Filled, Field(description="of two rows of one key that with the larger value stays")] | None = (
@@ -381,9 +417,36 @@ def _schedule(value: object) -> object:
     if isinstance(value, dict):
         return WrittenAssets.model_validate(value)
     fields = value.split() if isinstance(value, str) else []
-    if value in _CRON_PRESETS or (len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)):
+    if value in (*_CRON_PRESETS, UPSTREAM) or (
+        len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)
+    ):
         return value
-    raise ValueError("expected cron with five fields (quoted), a preset such as @hourly, {assets: [uri]} or null")
+    raise ValueError(
+        "expected cron with five fields (quoted), a preset such as @hourly, upstream, {assets: [uri]} or null"
+    )
+
+
+def _percent(value: object) -> float:
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)\s*%", value.strip()) if isinstance(value, str) else None
+    if match is None or float(match[1]) > 100:
+        raise ValueError("expected a share such as 0.1 % (at most 100 %)")
+    return float(match[1])
+
+
+class WrittenFreshness(Written):
+    """How old the newest row folded of a stream may be, and which share of a run's rows late."""
+
+    max_lag: Annotated[Duration, AfterValidator(_positive)] | None = None
+    max_late: (
+        Annotated[float, BeforeValidator(_percent), WithJsonSchema({"type": "string", "examples": ["0.1 %"]})] | None
+    ) = None
+    on_exceed: Annotated[Literal["warn", "fail"], Field(description="of what was committed nothing is undone")] = "warn"
+
+    @model_validator(mode="after")
+    def _any(self) -> WrittenFreshness:
+        if self.max_lag is None and self.max_late is None:
+            raise ValueError("expected `max_lag: DURATION`, `max_late: SHARE %` or both")
+        return self
 
 
 def _timezone(value: str) -> str:
@@ -458,12 +521,6 @@ class WrittenAirflow(Written):
     owner: Filled = "data"
 
 
-def _rule_name(value: str) -> str:
-    if not re.match(_RULE_NAME, value) or value.endswith("\n"):
-        raise ValueError("expected a name of at most 63 small letters, digits and _, beginning with a letter")
-    return value
-
-
 def _streams(value: object) -> object:
     if not isinstance(value, dict) or not value:
         raise ValueError("expected at least one stream, {NAME: {delta: ADDRESS, ...}}")
@@ -520,7 +577,7 @@ class WrittenAmend(Written):
 class WrittenRule(Written):
     """A Floodmark rule file."""
 
-    rule: Annotated[str, AfterValidator(_rule_name), BeforeValidator(_text), Field(pattern=_RULE_NAME)]
+    rule: RuleName
     description: Text = ""
     streams: Annotated[dict[str, WrittenStream], BeforeValidator(_streams), Field(min_length=1)]
     lookups: Annotated[dict[str, WrittenLookup], BeforeValidator(_lookups)] = {}
@@ -539,6 +596,7 @@ class WrittenRule(Written):
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
     schedule: Annotated[str | WrittenAssets, BeforeValidator(_schedule)] | None = None
+    freshness: WrittenFreshness | None = None
     group: (
         Annotated[
             str,
@@ -566,12 +624,20 @@ class WrittenRule(Written):
             )
         return self
 
-    def resolved(self, digest: str, process: Process | None = None) -> Rule:
-        """The rule with every default filled in; `digest`: the hash of the file before substitution."""
+    def resolved(
+        self, digest: str, process: Process | None = None, chained: Mapping[str, tuple[str, int]] | None = None
+    ) -> Rule:
+        """The rule with every default filled in; `digest`: the hash of the file before substitution.
+
+        `chained`: of each stream that is another rule's sink, the table's address and qos.
+        """
         return Rule(
             rule=self.rule,
             description=self.description,
-            streams={name: _stream(written, self.timezone) for name, written in self.streams.items()},
+            streams={
+                name: _stream(written, self.timezone, (chained or {}).get(name))
+                for name, written in self.streams.items()
+            },
             lookups={name: _lookup(written) for name, written in self.lookups.items()},
             sql=self.sql or "",
             process=process,
@@ -585,6 +651,7 @@ class WrittenRule(Written):
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),
             schedule=AssetSchedule(assets=tuple(s.assets)) if isinstance(s := self.schedule, WrittenAssets) else s,
+            freshness=_freshness(self.freshness),
             group=self.group,
             timezone=self.timezone,
             spark=SparkSettings(**self.spark.model_dump()),
@@ -600,19 +667,29 @@ class WrittenRule(Written):
         )
 
 
+def _freshness(written: WrittenFreshness | None) -> Freshness | None:
+    if written is None:
+        return None
+    return Freshness(max_lag_us=written.max_lag, max_late_percent=written.max_late, on_exceed=written.on_exceed)
+
+
 def _level(qos: int) -> Qos:
     levels: tuple[Qos, ...] = (0, 1, 2)
     return levels[qos]
 
 
-def _stream(written: WrittenStream, zone: str) -> Stream:
+def _stream(written: WrittenStream, zone: str, chained: tuple[str, int] | None) -> Stream:
+    address, qos = chained or (written.delta or "", 2)
     time = written.event_time
     ahead = written.max_ahead
     if time is not None and ahead is None:
         ahead = parse_duration(DEFAULT_MAX_AHEAD)
     return Stream(
         kind="delta",
-        address=written.delta,
+        address=address,
+        rule=written.rule,
+        sink=written.sink,
+        qos=_level(qos),
         event_time=EventTime(name=time) if isinstance(time, str) else time and EventTime(**time.model_dump()),
         lateness_us=written.lateness,
         max_ahead_us=ahead,
@@ -646,6 +723,7 @@ def _sink(written: WrittenSink, qos: int) -> Sink:
     return Sink(
         kind=kind,
         address=written.delta,
+        name=written.name,
         qos=_level(qos if written.qos is None else written.qos),
         key=tuple(written.key or ()),
         newest=written.newest,

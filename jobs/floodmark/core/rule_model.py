@@ -50,10 +50,16 @@ class Distinct(Model):
 
 
 class Stream(Model):
-    """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time."""
+    """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time.
+
+    `rule`, `sink`: whose sink it is, where the file says so by name; `qos`: what such a sink's rows have at best.
+    """
 
     kind: str
     address: str
+    rule: str | None = None
+    sink: str | None = None
+    qos: Qos = 2
     event_time: EventTime | None = None
     lateness_us: int | None = None
     max_ahead_us: int | None = None
@@ -121,6 +127,7 @@ class Sink(Model):
 
     kind: str
     address: str | None = None
+    name: str | None = None
     qos: Qos = 2
     key: tuple[str, ...] = ()
     newest: str | None = None
@@ -143,6 +150,17 @@ class AssetSchedule(Model):
     """Run when all these Airflow assets have been updated."""
 
     assets: tuple[str, ...]
+
+
+class Freshness(Model):
+    """How old the newest row folded of a stream may be, in microseconds, and which share of a run's rows late.
+
+    `on_exceed`: what a run does where either is more.
+    """
+
+    max_lag_us: int | None = None
+    max_late_percent: float | None = None
+    on_exceed: Literal["warn", "fail"] = "warn"
 
 
 class SparkSettings(Model):
@@ -194,6 +212,7 @@ class Rule(Model):
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]
     schedule: str | AssetSchedule | None = None
+    freshness: Freshness | None = None
     group: str | None = None
     timezone: str = "UTC"
     spark: SparkSettings = SparkSettings()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from floodmark.core import rule_file
+from floodmark.core import chains, rule_file
 from floodmark.core.addresses import identity
 from floodmark.core.defaults import FILES, merged, read_defaults
 from floodmark.core.environments import variables
@@ -28,6 +27,7 @@ from floodmark.core.rule_model import (
     Distinct,
     EpochLimits,
     EventTime,
+    Freshness,
     Lookup,
     Process,
     Rule,
@@ -37,8 +37,8 @@ from floodmark.core.rule_model import (
     Stream,
     canonical,
 )
-from floodmark.core.secrets import secret_variable
 from floodmark.core.sql.functions import NOT_THERE_YET
+from floodmark.core.substitution import substituted
 from floodmark.core.yamltree import Path as Field
 from floodmark.errors import FloodmarkError, RuleInvalid
 
@@ -48,6 +48,7 @@ __all__ = [
     "Distinct",
     "EpochLimits",
     "EventTime",
+    "Freshness",
     "Lookup",
     "Process",
     "Rule",
@@ -61,11 +62,8 @@ __all__ = [
     "schema_text",
 ]
 
-SUFFIXES = (".yaml", ".yml")
+SUFFIXES = chains.SUFFIXES
 RULE = "a rule (`rule: NAME`, `streams: ...`)"
-_VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[^}:]*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
 
 Checked = Callable[[Rule], bool]  # whether a rule of this very text has passed the checks before
 
@@ -80,13 +78,14 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     env, problems = variables(path.parent, env), Problems(*sources)
     text = reduce(merged, (source.tree.value for source in sources))
     digest = hashlib.sha256(canonical(text).encode()).hexdigest()
-    value = _substituted(text, env, (), problems)
+    value = substituted(text, env, (), problems)
     problems.raise_any()
     written = _written(value, path, problems)
     process = _process(written, path.parent, env, problems)
     if process is not None:
         digest = hashlib.sha256(f"{digest}{process.source}".encode()).hexdigest()
-    rule = written.resolved(digest, process)
+    chained = _chained(written, path.parent, env, problems)
+    rule = written.resolved(digest, process, chained)
     for field, problem in () if checked and checked(rule) else check(rule):
         problems.add(field, problem)
     problems.raise_any()
@@ -120,6 +119,24 @@ def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problem
         problems.raise_any()
         raise
     return Process(module=module, name=name, key=tuple(written.key or ()), source=source, **vars(found))
+
+
+def _chained(
+    written: WrittenRule, folder: Path, env: Mapping[str, str], problems: Problems
+) -> dict[str, tuple[str, int]]:
+    """Address and qos of the streams that are other rules' sinks, by their files in `folder`."""
+    found = {}
+    for name, stream in written.streams.items():
+        if stream.rule is None:
+            continue
+        try:
+            sink = chains.find(folder, env, written.rule, stream.rule, stream.sink)
+        except ValueError as fault:
+            problems.add(("streams", name, "rule"), str(fault))
+        else:
+            found[name] = (sink.address, sink.qos)
+    problems.raise_any()
+    return found
 
 
 def load_rules(
@@ -174,38 +191,6 @@ def _clash(kind: str, what: str, other: Path, rule: Rule) -> str:
     if kind == "rule":
         return f"rule: a rule named {what} stands in {other.name}, too; give each a name of its own"
     return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule"
-
-
-def _substituted(value: Any, env: Mapping[str, str], field: Field, problems: Problems) -> Any:
-    """`value` with every `${NAME}` in its texts replaced (not in keys)."""
-    if isinstance(value, dict):
-        return {key: _substituted(child, env, (*field, key), problems) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_substituted(child, env, (*field, i), problems) for i, child in enumerate(value)]
-    return _filled_in(value, env, field, problems) if isinstance(value, str) else value
-
-
-def _filled_in(text: str, env: Mapping[str, str], field: Field, problems: Problems) -> str:
-    def replaced(match: re.Match[str]) -> str:
-        if match.group() == "$${":
-            return "${"
-        name = match["name"]
-        if not name or not _NAME.fullmatch(name):
-            problems.add(
-                field, f"expected ${{NAME}} or ${{NAME:-default}}, found {match.group()}; $${{ is a literal ${{"
-            )
-        elif "${" in (match["value"] or ""):
-            problems.add(field, f"expected a default without variables of its own, found {match.group()}")
-        elif (secret := secret_variable(name, env)) is not None:
-            problems.add(field, secret)
-        elif name in env:
-            return env[name]
-        elif match["default"] is None:
-            hint = f"set it in the environment, or give it a default: ${{{name}:-...}}"
-            problems.add(field, f"the variable {name} is not set; {hint}")
-        return match["value"] or ""
-
-    return _VARIABLE.sub(replaced, text)
 
 
 def _written(value: dict[str, Any], path: Path, problems: Problems) -> WrittenRule:
@@ -277,6 +262,7 @@ def _known_keys(parent: Field) -> list[str]:
         "spark": rule_file.WrittenSpark,
         "airflow": rule_file.WrittenAirflow,
         "schedule": rule_file.WrittenAssets,
+        "freshness": rule_file.WrittenFreshness,
         "event_time": rule_file.WrittenEventTime,
         "start": rule_file.WrittenStart,
         "late": rule_file.WrittenAmend,
@@ -288,8 +274,4 @@ def _known_keys(parent: Field) -> list[str]:
 
 
 def _missing(field: Field) -> str:
-    if len(field) == 3 and field[0] == "streams" and field[2] in rule_file.SOURCE_KINDS:
-        return (
-            f"expected exactly one kind of stream out of {', '.join(rule_file.SOURCE_KINDS)}, such as `delta: ADDRESS`"
-        )
     return f"expected `{field[-1]}: ...`, found nothing"

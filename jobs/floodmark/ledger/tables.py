@@ -424,12 +424,16 @@ def size_of(table: DeltaTable) -> int:
 
 @dataclass(frozen=True)
 class DataCommit:
-    """A commit that changes data: files added, their bytes, and whether any is removed."""
+    """A commit that changes data: files added, their bytes, and whether any is removed.
+
+    `said`: what a rule's commit says of itself; None of a commit whose log entry is gone.
+    """
 
     version: int
     adds: int
     size: int
     removes: bool
+    said: dict[str, Any] | None
 
 
 def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
@@ -444,10 +448,10 @@ def _data_changes(address: str, version: int) -> DataCommit:
     try:
         actions = _actions(address, version)
     except (FileNotFoundError, OSError):
-        return DataCommit(version, 1, 0, True)
+        return DataCommit(version, 1, 0, True, None)
     added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
     removes = any(action.get("remove", {}).get("dataChange") for action in actions)
-    return DataCommit(version, len(added), sum(add["size"] for add in added), removes)
+    return DataCommit(version, len(added), sum(add["size"] for add in added), removes, _said(actions))
 
 
 def _actions(address: str, version: int) -> list[dict[str, Any]]:

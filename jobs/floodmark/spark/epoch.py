@@ -69,7 +69,7 @@ class EpochReport:
 
 
 class EpochFolder:
-    """Folds the batches of one streaming query. `gate` is the epoch at which the query's batch 0 stands."""
+    """Folds the batches of one streaming query. `gate` is the epoch of the query's batch `checkpoint.HEAD`."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class EpochFolder:
         """One epoch, from Spark's planned batch to the commit row."""
         begun = time.monotonic()
         self._seconds = {}
-        if batch_id > 1:
+        if batch_id > checkpoint.HEAD + 1:
             self._reach("sparkcommit.after", self.head.epoch)
         self._reach("offsets.after")
         entry = self._planned(batch_id)
@@ -122,7 +122,8 @@ class EpochFolder:
     def _planned(self, batch_id: int) -> Entry:
         """PLAN: the batch must start where the head ended."""
         before = checkpoint.planned(self._directory, batch_id - 1)
-        if self._gate + batch_id != self.head.epoch + 1 or before.offsets != self.head.entry.offsets:
+        epoch = self._gate + batch_id - checkpoint.HEAD
+        if epoch != self.head.epoch + 1 or before.offsets != self.head.entry.offsets:
             raise LedgerBroken(
                 f"rule {self.rule}: Spark's batch {batch_id} starts at {before.offsets}, the ledger's epoch "
                 f"{self.head.epoch} ended at {self.head.entry.offsets}"

@@ -59,7 +59,7 @@ class _Planning:
             query.stop()
 
     def _batch(self, _: DataFrame, batch_id: int) -> None:
-        if batch_id > 1:  # what has come since; nobody asks for it
+        if batch_id > checkpoint.HEAD + 1:  # what has come since; nobody asks for it
             return
         try:
             shape, query = self._plan.fold.shape, checkpoint.query(self._directory)

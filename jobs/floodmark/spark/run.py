@@ -466,7 +466,7 @@ class _Query:
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         with self._busy:
-            if self._only_open and batch_id > 1:
+            if self._only_open and batch_id > checkpoint.HEAD + 1:
                 self._ended_on_purpose = True
                 raise _OnlyTheOpenEpoch
             try:

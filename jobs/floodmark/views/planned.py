@@ -19,6 +19,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.environments import check_apart
 from floodmark.views.origins import Origins
+from floodmark.views.standing import repeating
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def planned(rule: Rule, folder: Path, root: Path) -> Plan:
         list(kept(rule)),
         list(_errors(rule)),
         [_sink(sink) for sink in rule.sinks],
-        delivery(rule, kept_output),
+        delivery(rule, kept_output, repeating(rule, root)),
         kept_output,
         list(_settings(rule, origins)),
         origins.variables(),
@@ -110,6 +111,7 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
         "name": name,
         "kind": stream.kind,
         "address": stream.address,
+        "rule": stream.rule,
         "event_time": f"{time.name}{made}" if time else None,
         "lateness": _length(stream.lateness_us),
         "max_ahead": _length(stream.max_ahead_us),
@@ -168,7 +170,10 @@ def _settings(rule: Rule, origins: Origins) -> Iterator[Setting]:
 def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
     """Addresses, and the settings that have a default, by their place in the file."""
     for name, stream in rule.streams.items():
-        yield f"streams.{name}.{stream.kind}", stream.address
+        if stream.rule is not None:
+            yield f"streams.{name}.rule", stream.rule
+        else:
+            yield f"streams.{name}.{stream.kind}", stream.address
         yield f"streams.{name}.start", _start(stream.start)
         if stream.max_ahead_us is not None:
             yield f"streams.{name}.max_ahead", format_duration(stream.max_ahead_us)
@@ -181,6 +186,11 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
         yield f"sinks.{i}.qos", sink.qos
     yield from ((f"epoch.{key}", value) for key, value in rule.epoch.model_dump().items())
     yield "schedule", rule.schedule if rule.schedule is None or isinstance(rule.schedule, str) else rule.schedule.assets
+    if rule.freshness is not None:
+        wanted = rule.freshness
+        yield "freshness.max_lag", None if wanted.max_lag_us is None else format_duration(wanted.max_lag_us)
+        yield "freshness.max_late", None if wanted.max_late_percent is None else f"{wanted.max_late_percent:g} %"
+        yield "freshness.on_exceed", wanted.on_exceed
     yield "group", rule.group
     yield "timezone", rule.timezone
     yield "spark.driver_memory", rule.spark.driver_memory

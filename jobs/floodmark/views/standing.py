@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from deltalake import DeltaTable
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
 from floodmark.core.delivery import SinkDelivery, delivery
+from floodmark.core.freshness import Fresh, fresh, late_of
 from floodmark.core.records import Head, Row
 from floodmark.core.rules import Rule
 from floodmark.core.tally import COUNTS, counts_of
@@ -55,6 +57,7 @@ class Standing:
     waiting: Waiting | None = None
     excused: dict[str, int] = field(default_factory=dict)
     delivery: list[SinkDelivery] = field(default_factory=list)
+    fresh: Fresh | None = None
     zoned: bool = True
     fault: FloodmarkError | None = None
 
@@ -87,6 +90,7 @@ class Standing:
             "excused": {name: {"silent_since": iso(at)} for name, at in self.excused.items()},
             "open_windows": self.windows.facts() if self.windows else None,
             "waiting": self.waiting.facts() if self.waiting else None,
+            "freshness": self.fresh.facts() if self.fresh else None,
             "delivery": [asdict(sink) for sink in self.delivery],
             "kept_output": head.kept_output if head else False,
         }
@@ -105,6 +109,7 @@ class Standing:
             ("retired", self._retired()),
             ("renamed", f"to {to}: `floodmark rename {self.rule} {to}` goes on with it" if to else None),
             ("watermark", iso(self.head.watermark, self.zoned) if self.head else None),
+            ("stale" if self.fresh and self.fresh.exceeded else "fresh", self.fresh.text() if self.fresh else None),
             ("windows", self.windows.text() if self.windows else None),
             ("waiting", self.waiting.text() if self.waiting else None),
             *(
@@ -183,11 +188,19 @@ def standing(rule: Rule, root: Path) -> Standing:
             windows=open_windows(rule, head, root) if head else None,
             waiting=waiting(rule, head, root) if head else None,
             excused=excused(rule, head) if head else {},
-            delivery=delivery(rule, head.kept_output if head else False),
+            delivery=delivery(rule, head.kept_output if head else False, repeating(rule, root)),
+            fresh=fresh(rule, head, late_of(rows) if rows and rule.freshness else None, datetime.now(UTC)),
             zoned=zoned(rule, head),
         )
     except FloodmarkError as fault:
         return Standing(rule.rule, fault=fault)
+
+
+def repeating(rule: Rule, root: Path) -> list[str]:
+    """The streams that are sinks of rules which were reset with --keep-output: what these held before comes again."""
+    named = {name: stream.rule for name, stream in rule.streams.items() if stream.rule is not None}
+    ledgers = {name: LedgerReader.load(Home(root, one).ledger) for name, one in named.items()}
+    return [name for name, ledger in ledgers.items() if ledger and ledger.head and ledger.head.kept_output]
 
 
 def _backfills(head: Head, zone: bool) -> list[dict[str, Any]]:

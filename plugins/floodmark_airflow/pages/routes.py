@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
@@ -10,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
+from floodmark.core import freshness
 from floodmark.core.groups import groups
 from floodmark.core.rules import Rule
 from floodmark.errors import FloodmarkError, Refused
@@ -137,8 +139,10 @@ class Pages:
 
     def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
         seen, held = glance_of(got), self._facts.held(rule)
-        found: Condition = condition(got, seen, dag, held.by)
-        return {"seen": seen, "airflow": dag, "held": held, "condition": found, "tally": (found.rank, found.word)}
+        now = freshness.fresh(rule, seen.head, seen.late, datetime.now(UTC))
+        found: Condition = condition(got, seen, dag, held.by, now)
+        told = {"seen": seen, "airflow": dag, "held": held, "condition": found, "freshness": now}
+        return {**told, "tally": (found.rank, found.word)}
 
     def rule(self, user: GetUserDep, dag_id: OfRuns, upto: Number = None, generation: Number = None) -> HTMLResponse:
         """One rule in depth."""
