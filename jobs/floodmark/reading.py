@@ -91,7 +91,8 @@ class Reading:
                 f"rule {self.rule}: expected a sink that is a table at epoch {self.epoch}, found none: what a console "
                 "printed cannot be read again"
             )
-        names = short_names(list(known))
+        given = {location(str(sink.address)): sink.name for sink in self.head.rule.sinks if sink.name}
+        names = {given.get(at, name): at for name, at in short_names(list(known)).items()}
         return [Sink(name, at, pinned(self.ledger, self.head, known[at], at)) for name, at in names.items()]
 
     def __iter__(self) -> Iterator[Sink]:
