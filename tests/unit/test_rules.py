@@ -211,8 +211,16 @@ def with_line(text: str, old: str, new: str) -> str:
         ("rule: delays", "rule: delays\nkey: [a]", "1: expected `key` only beside `process`, found it beside `sql`"),
         ("rule: delays", "rule: delays\nexpect: a", "expect: needs state that is not there yet"),
         ("rule: delays", "rule: delays\nclose_idle_after: -1 hour", "2: close_idle_after: expected a duration"),
-        ("    delta: ${LAKE}/flights", "    kafka: x", "4: streams.flights.kafka: unknown key 'kafka': kinds: delta"),
-        ("  - delta:", "  - parquet:", "12: sinks[0].parquet: unknown key 'parquet': kinds: delta, console"),
+        (
+            "    delta: ${LAKE}/flights",
+            "    kafka: x",
+            "4: streams.flights.kafka: unknown key 'kafka': expected a kind of stream (delta)",
+        ),
+        (
+            "  - delta:",
+            "  - parquet:",
+            "12: sinks[0].parquet: unknown key 'parquet': expected a kind of sink (delta, console)",
+        ),
         (
             "    event_time: date\n",
             "    event_time: date\n    idle_after: 0 seconds\n",
@@ -315,8 +323,16 @@ def with_line(text: str, old: str, new: str) -> str:
             "qos: 3\nsinks:",
             "11: qos: expected 0 (at most once), 1 (at least once) or 2 (exactly once), found 3",
         ),
-        ("sinks:", "qos: true\nsinks:", "11: qos: expected a whole number, found true"),
-        ("sinks:", "qos: 1.5\nsinks:", "11: qos: expected a whole number, found 1.5"),
+        (
+            "sinks:",
+            "qos: true\nsinks:",
+            "11: qos: expected 0 (at most once), 1 (at least once) or 2 (exactly once), found true",
+        ),
+        (
+            "sinks:",
+            "qos: 1.5\nsinks:",
+            "11: qos: expected 0 (at most once), 1 (at least once) or 2 (exactly once), found 1.5",
+        ),
         (
             "sinks:",
             "epoch: {max_files: 0}\nsinks:",
@@ -438,7 +454,7 @@ def with_line(text: str, old: str, new: str) -> str:
         ("${LAKE}/flights", '"s3://[x/y"', "4: streams.flights.delta: expected a path or a URI"),
         ("${LAKE}/flights", '"/lake/\\0x"', "4: column 12: the character"),
         ("${LAKE}/flights", "http://x/y", "of a store out of file, s3"),
-        ("${LAKE}/flights", "s3:/x", "s3:// and a bucket"),
+        ("${LAKE}/flights", "s3:/x", "s3:// with two slashes, then a bucket"),
         ("${LAKE}/flights", "s3://b/../x", "without .."),
         ("${LAKE}/flights", "file://lake/x", "three slashes"),
         ("${LAKE}/flights", "~/lake", "~ is not expanded"),

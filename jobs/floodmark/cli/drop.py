@@ -82,7 +82,7 @@ def drop(
 
 def _parts(state: bool, sinks: bool, everything: bool) -> list[str]:
     if everything == (state or sinks):
-        raise Refused("expected --state, --sinks or both, or --all: what is to be removed")
+        raise Refused("expected --state, --sinks or both, or --all, found none: say what is to be removed")
     return [part for part, asked in (("state", state), ("sink", sinks or everything)) if asked]
 
 

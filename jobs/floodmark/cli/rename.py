@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import asking, options, output
+from floodmark.cli.completing import rule_names
 from floodmark.cli.run import made_up_id
 
 if TYPE_CHECKING:
@@ -18,7 +19,12 @@ NewName = Annotated[str, typer.Argument(metavar="NEW", help="Its name from now o
 
 
 def rename(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of a rule that has run.", show_default=False)],
+    old: Annotated[
+        str,
+        typer.Argument(
+            metavar="OLD", help="Name of a rule that has run.", show_default=False, autocompletion=rule_names
+        ),
+    ],
     new: NewName,
     yes: asking.Yes = False,
     dry_run: asking.DryRun = False,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from floodmark.errors import WrongColumn
+from floodmark.errors import SqlRefused, WrongColumn
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Process, Rule, Stream
@@ -57,6 +58,30 @@ def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> No
             f"{table}: expected no column named `{min(hidden)}`, for it cannot be told from the window; found "
             f"{', '.join(found)}: rename it in the table"
         )
+
+
+def check_names(rule: Rule, found: Mapping[str, Iterable[str]]) -> None:
+    """Raise SqlRefused where the SQL, or a stream's expression, reads a column that no table has.
+
+    `found`: the columns of each stream and lookup table. This loads the SQL parser: half a second.
+    """
+    from floodmark.core.sql.unknown import unknown_column, unknown_in_expression
+
+    columns = {name: [*found[name], *_made(rule.streams.get(name))] for name in found}
+    for name, stream in rule.streams.items():
+        for key, text in (("event_time", stream.event_time and stream.event_time.expr), ("where", stream.where)):
+            missing = unknown_in_expression(text, columns[name]) if text else None
+            if missing is not None:
+                raise SqlRefused(f"stream {name}: {key}: {missing}")
+    missing = unknown_column(rule.sql, [*dict.fromkeys(chain(*columns.values()))]) if rule.process is None else None
+    if missing is not None:
+        raise SqlRefused(f"rule {rule.rule}: {missing}")
+
+
+def _made(stream: Stream | None) -> list[str]:
+    """The column that an expression gives beside those of the table."""
+    time = stream.event_time if stream else None
+    return [time.name] if time and time.expr else []
 
 
 def is_key_type(kind: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
+from floodmark.connectors.reading import read_table
 from floodmark.core.addresses import location
 from floodmark.core.entry import DeltaOffset
 from floodmark.errors import HistoryGone, NotOwned, NotThereYet, Refused
@@ -28,15 +29,7 @@ class DeltaSource:
         self.address = location(stream.address)
 
     def table(self) -> DeltaTable:
-        found = tables.open_table(self.address)
-        if found is None:
-            rule = self.stream.rule
-            first = f"Rule {rule} makes it: run that" if rule else "Write it"
-            raise NotThereYet(
-                f"stream {self.name}: no Delta table at {self.address} yet. {first} first, or mend the address; "
-                "a retry will look again"
-            )
-        return found
+        return read_table(f"stream {self.name}", self.address, self.stream.rule)
 
     def columns(self) -> dict[str, str]:
         """Column name → Delta type name."""
@@ -56,6 +49,7 @@ class DeltaSource:
             if start.version > table.version():
                 raise NotThereYet(
                     f"stream {self.name}: expected version {start.version} (`start`), newest found is {table.version()}"
+                    ": name one that is there, or wait until it is"
                 )
             return int(start.version)
         return first_not_before(table, datetime.fromisoformat(start.timestamp))

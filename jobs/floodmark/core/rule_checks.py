@@ -185,18 +185,22 @@ def _sinks(rule: Rule) -> Iterator[Problem]:
         if sink.name and named.count(sink.name) > 1:
             yield ("sinks", i, "name"), f"expected a name that no other sink of the rule has, found {sink.name}"
         if sink.qos > rule.qos:
-            yield ("sinks", i, "qos"), f"expected at most the rule's qos {rule.qos}, found {sink.qos}"
+            yield (
+                ("sinks", i, "qos"),
+                f"expected at most the rule's qos {rule.qos}, found {sink.qos}: lower it, or raise that of the rule",
+            )
         for j, earlier in enumerate(rule.sinks[:i]):
             if sink.address and earlier.address and same_address(sink.address, earlier.address):
                 yield (
                     ("sinks", i, sink.kind),
-                    f"expected another address than that of sink {j + 1}, found {sink.address}",
+                    f"expected another address than that of sink {j + 1}, found {sink.address}: leave one of them out",
                 )
         for name, address in _inputs(rule).items():
             if sink.address and same_address(sink.address, address):
                 yield (
                     ("sinks", i, sink.kind),
-                    f"expected another address than that of {name}, found {sink.address}",
+                    f"expected another address than that of {name}, found {sink.address}: a rule cannot write what it "
+                    "reads; give the sink a table of its own",
                 )
             elif sink.address and (within(sink.address, address) or within(address, sink.address)):
                 yield (
@@ -241,7 +245,13 @@ def _schedule(rule: Rule) -> Iterator[Problem]:
                 "one, or give {assets: [uri]} or cron",
             )
     elif isinstance(rule.schedule, str) and not rule.schedule.startswith("@") and not croniter.is_valid(rule.schedule):
-        yield ("schedule",), f"expected cron with five fields (quoted), such as '*/5 * * * *', found {rule.schedule!r}"
+        yield (
+            ("schedule",),
+            (
+                "expected cron with five fields (minute, hour, day of month, month, day of week), each within its "
+                f"bounds, such as '*/5 * * * *', found {rule.schedule!r}"
+            ),
+        )
 
 
 def _freshness(rule: Rule) -> Iterator[Problem]:

@@ -123,10 +123,11 @@ def _between(least: int, most: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _qos(value: int) -> int:
-    if value not in (0, 1, 2):
+def _qos(value: object) -> object:
+    levels = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
+    if isinstance(value, bool) or not isinstance(value, int | str) or value not in levels:
         raise ValueError("expected 0 (at most once), 1 (at least once) or 2 (exactly once)")
-    return value
+    return levels[value]
 
 
 def _listed(value: object) -> object:
@@ -160,8 +161,7 @@ Retries: TypeAlias = Annotated[
 ]
 QosLevel: TypeAlias = Annotated[
     int,
-    AfterValidator(_qos),
-    _WHOLE,
+    BeforeValidator(_qos),
     WithJsonSchema({"enum": [0, 1, 2], "description": "0 at most, 1 at least, 2 exactly once"}),
 ]
 
@@ -461,8 +461,8 @@ def _timezone(value: str) -> str:
     return value
 
 
-def _memory(value: str) -> str:
-    if not re.fullmatch(r"[1-9]\d{0,5}[mgMG]", value):
+def _memory(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[1-9]\d{0,5}[mgMG]", value):
         raise ValueError("expected an amount of memory such as 512m or 3g")
     return value.lower()
 
@@ -472,7 +472,7 @@ def _conf(value: object) -> object:
         raise ValueError("expected Spark settings, {spark.name: value}")
     for key in value:
         if key in _OWN_CONF:
-            raise ValueError(f"setting {key}: use {_OWN_CONF[key]}")
+            raise ValueError(f"setting {key} has a place of its own; use {_OWN_CONF[key]} instead")
         if not key.startswith(_FREE_CONF):
             raise ValueError(
                 f"setting {key} is not a rule's to set: expected one of size, place or speed, such as "
@@ -488,7 +488,7 @@ def _conf(value: object) -> object:
 
 
 class WrittenSpark(Written):
-    driver_memory: Annotated[str, AfterValidator(_memory), BeforeValidator(_text)] = "3g"
+    driver_memory: Annotated[str, BeforeValidator(_memory)] = "3g"
     shuffle_partitions: Partitions = 4
     conf: Annotated[dict[str, str], BeforeValidator(_conf), WithJsonSchema({"type": "object"})] = {}
 

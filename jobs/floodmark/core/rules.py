@@ -37,6 +37,7 @@ from floodmark.core.rule_model import (
     Stream,
     canonical,
 )
+from floodmark.core.rule_words import with_words
 from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.substitution import substituted
 from floodmark.core.yamltree import Path as Field
@@ -162,7 +163,7 @@ def load_rules(
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of a rule file, for editors; `rule.schema.json` beside this file holds it (a test compares them)."""
-    schema = WrittenRule.model_json_schema()
+    schema = with_words(WrittenRule.model_json_schema())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -189,8 +190,8 @@ def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
 
 def _clash(kind: str, what: str, other: Path, rule: Rule) -> str:
     if kind == "rule":
-        return f"rule: a rule named {what} stands in {other.name}, too; give each a name of its own"
-    return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule"
+        return f"rule: a rule named {what} stands in {other.name}, too: expected one file for each; remove one of them"
+    return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule: give each a table of its own"
 
 
 def _written(value: dict[str, Any], path: Path, problems: Problems) -> WrittenRule:
@@ -245,7 +246,8 @@ def _unknown_key(key: str, parent: Field) -> str:
         hint = (
             f"did you mean {near[0]!r}?"
             if near
-            else f"kinds: {', '.join(kinds)}; other keys: " + ", ".join(k for k in known if k not in kinds)
+            else f"expected a kind of {parent[0][:-1]} ({', '.join(kinds)}) or a key out of "
+            + ", ".join(k for k in known if k not in kinds)
         )
         return f"unknown key {key!r}: {hint}"
     return unknown("key", key, known)

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from floodmark.core.deletionvectors import vector_file
 from floodmark.core.hadoopsums import sums_of
 from floodmark.core.storefaults import passing
-from floodmark.errors import FloodmarkError, HistoryGone, RunFailed, TableBroken
+from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
 from floodmark.ledger.damage import why_unreadable
 
 NEWEST = 10  # commits to look at first: the one looked for is nearly always among them
@@ -63,7 +63,12 @@ def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
 
 
 def open_table(address: str) -> DeltaTable | None:
-    """The table at `address` at its newest version, or None where there is none. Raises TableBroken."""
+    """The table at `address` at its newest version, or None where there is none. Raises TableBroken and Refused."""
+    if Path(address).is_file():
+        raise Refused(
+            f"expected the folder of a Delta table at {address}, found a file: write what is in it as a Delta table, "
+            "and name that table's folder"
+        )
     try:
         with reading(address):
             return DeltaTable(address)

@@ -11,6 +11,7 @@ from floodmark.core.sql.bounds import Cut, Group, Last
 from floodmark.core.sql.collected import Collected, collected_of
 from floodmark.core.sql.distinct import Horizon, deduplicated
 from floodmark.core.sql.functions import check_functions
+from floodmark.core.sql.grouping import check_grouped
 from floodmark.core.sql.lexis import SqlAt, Word, words_of
 from floodmark.core.sql.naming import naming_fault
 from floodmark.core.sql.over import tie_breaks
@@ -101,6 +102,7 @@ def _analysed(
     words = words_of(sql)
     shape, tree, source = _shaped(Shape(sql, words, streams, lookups, unbounded))
     check_functions(sql, words, {grouped.number for grouped in shape.groups}, set(_outermost(source)))
+    check_grouped(shape)
     star, fault, given = _has_star(tree), naming_fault(shape, source), shape
     collected = collected_of(shape, source)
     if collected is not None:
