@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.delivery import delivery
 from floodmark.core.durations import format_duration
+from floodmark.core.expectations import told
 from floodmark.core.groups import schedule_of, sources_of
 from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rules import AssetSchedule
 from floodmark.core.statewords import kept
-from floodmark.core.takings import told
+from floodmark.core.takings import takes
 from floodmark_airflow.naming import dag_id, group_id
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
         text(rule.description),
         *_part("Reads", [_stream(name, stream) for name, stream in rule.streams.items()]),
         *_part("Looks up", [f"{code(name)}: {code(one.address)}" for name, one in rule.lookups.items()]),
+        *_part(
+            "Expects",
+            [f"of {one.of}, {one.name}: {code(str(one.check))}, else {one.on_fail}" for one in told(rule, {})],
+        ),
         *_part("Keeps", [text(sentence) for sentence in kept(rule)]),
         *_part("Writes", [_sink(sink, how) for sink, how in zip(rule.sinks, delivery(rule), strict=True)]),
         *_part("Read by", [f"{code(dag_id(one.rule))}, as {one.kind} {code(one.name)}" for one in readers]),
@@ -110,7 +115,7 @@ def _stream(name: str, stream: Stream) -> str:
 def _sink(sink: Sink, how: SinkDelivery) -> str:
     rows = f"merged by {', '.join(map(code, sink.key))}" if sink.key else "added"
     place = code(sink.address) if sink.address else "the run's log"
-    return ", ".join([f"{sink.kind} {place}: {how.delivery}", f"rows {rows}", *map(text, told(sink))])
+    return ", ".join([f"{sink.kind} {place}: {how.delivery}", f"rows {rows}", *map(text, takes(sink))])
 
 
 def _schedule(rule: Rule) -> list[str]:

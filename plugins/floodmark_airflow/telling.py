@@ -81,6 +81,7 @@ def log_epochs(log: Any, rule: str, epochs: Sequence[Ended]) -> None:
             run=epoch.run,
             seconds=epoch.seconds,
             **{f"rows_{name}": count for name, count in epoch.rows.items()},
+            **({"failed": epoch.failed} if epoch.failed else {}),
         )
 
 

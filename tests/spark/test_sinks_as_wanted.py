@@ -18,7 +18,7 @@ from support.running import crash, reset, run
 from floodmark.audit.certificate import audit
 from floodmark.core.backfills import asked_for
 from floodmark.errors import Refused, RuleChanged, SqlRefused, WrongColumn
-from floodmark.proving.inbatch import _for_sink
+from floodmark.proving.inbatch import for_sink
 from floodmark.reading import read
 from floodmark.spark.run import RuleRun
 
@@ -88,7 +88,7 @@ def test_each_sink_takes_its_part_exactly_once_whatever_crashes(spark: SparkSess
     assert sink(flow, 1) == ordered(latest(FIRST, SECOND)), "a row that is not positive any more has gone"
     assert len(sink(flow, 2)) == len(FIRST + SECOND)
     proven(flow)
-    in_batch = _for_sink(
+    in_batch = for_sink(
         spark.createDataFrame(FIRST, "at timestamp, k string, v double, n bigint"), flow.rule().sinks[0]
     )
     assert ordered(map(tuple, in_batch.collect())) == ordered(row[:2] for row in chosen(FIRST))
@@ -100,6 +100,7 @@ def test_each_sink_takes_its_part_exactly_once_whatever_crashes(spark: SparkSess
     assert layout(spark, flow, 1) == ([], ["k"])
 
 
+@pytest.mark.prove
 def test_a_reset_lays_tables_out_as_the_rule_says_now(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sql=STATELESS)
     first = [{"partition_by": ["k"]}, {"cluster_by": ["n"]}, {"cluster_by": ["n"]}]
@@ -119,6 +120,7 @@ def test_a_reset_lays_tables_out_as_the_rule_says_now(spark: SparkSession, place
     proven(flow)
 
 
+@pytest.mark.prove
 def test_clusters_may_change_in_the_same_generation(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sql=STATELESS, sinks=1)
     flow.arrive(FIRST)
@@ -134,7 +136,7 @@ def test_clusters_may_change_in_the_same_generation(spark: SparkSession, place: 
     assert read(flow.name, flow.home)["counted_out0"].arrow().num_rows == 10
 
 
-@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("qos", [pytest.param(0, marks=pytest.mark.prove), 1])
 def test_at_a_lower_qos_an_epoch_counts_results_that_every_sink_leaves_out(
     spark: SparkSession, place: Path, qos: int
 ) -> None:
@@ -153,6 +155,7 @@ def test_at_a_lower_qos_an_epoch_counts_results_that_every_sink_leaves_out(
     proven(flow)
 
 
+@pytest.mark.prove
 def test_windows_by_key_and_a_console_take_what_they_name(
     spark: SparkSession, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +175,7 @@ def test_windows_by_key_and_a_console_take_what_they_name(
     proven(flow)
 
 
+@pytest.mark.prove
 def test_of_equal_rows_of_one_key_the_epoch_is_not_what_tells_the_newer(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sql=STATELESS)
     flow.settings["sinks"] = [{"delta": flow.sink(0), "key": ["k"], "newest": "at", "epoch_columns": True}]
@@ -204,6 +208,7 @@ def test_a_backfill_replaces_in_each_sink_the_part_that_it_takes(spark: SparkSes
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_table_that_is_partitioned_otherwise_is_refused_before_the_ledger_begins(
     spark: SparkSession, place: Path
 ) -> None:
@@ -229,14 +234,16 @@ def test_a_table_that_is_partitioned_otherwise_is_refused_before_the_ledger_begi
         ({"columns": ["x"]}, WrongColumn, "columns: expected a column of the result out of at, k, v, n, found x"),
         ({"where": "x > 0"}, SqlRefused, "where: .*may name the result's columns"),
         ({"where": "n + 1"}, SqlRefused, "where: expected a condition .boolean., found bigint"),
-        ({"partition_by": ["at", "k", "n"], "columns": ["at", "k", "n", "v"], "cluster_by": []}, None, ""),
+        pytest.param(
+            {"partition_by": ["at", "k", "n"], "columns": ["at", "k", "n", "v"]}, None, "", marks=pytest.mark.prove
+        ),
     ],
 )
 def test_what_a_sink_cannot_take_is_refused_before_anything_is_written(
     spark: SparkSession, place: Path, how: dict[str, Any], error: type[Exception] | None, said: str
 ) -> None:
     flow = Flow(place, sql=STATELESS)
-    flow.settings["sinks"] = [{"delta": flow.sink(0), **{key: value for key, value in how.items() if value}}]
+    flow.settings["sinks"] = [{"delta": flow.sink(0), **how}]
     flow.arrive(FIRST)
     if error is None:
         assert crash(spark, flow, "sink0.after")
@@ -265,6 +272,7 @@ def growing(place: Path) -> Flow:
     return flow
 
 
+@pytest.mark.prove
 def test_a_new_column_of_the_source_does_not_appear_in_a_sink_that_does_not_ask(
     spark: SparkSession, place: Path
 ) -> None:
@@ -329,6 +337,7 @@ def recorded(flow: Flow) -> list[list[str]]:
     return found
 
 
+@pytest.mark.prove
 def test_a_column_whose_type_changes_and_one_that_is_left_out_are_refused_with_the_way_out(
     spark: SparkSession, place: Path
 ) -> None:
@@ -348,6 +357,28 @@ def test_a_column_whose_type_changes_and_one_that_is_left_out_are_refused_with_t
     assert sorted((row["n"], row["v"]) for row in rows_of(flow.sink(0))) == sorted(
         [*((one["n"], None) for one in FIRST), *((one["n"], one["v"]) for one in SECOND)], key=lambda pair: pair[0]
     )
+    proven(flow)
+
+
+def test_what_is_expected_decides_before_a_sink_takes_its_part(spark: SparkSession, place: Path) -> None:
+    known = {"known": {"check": "k IS NOT NULL", "on_fail": "dead"}}
+    plausible = {"plausible": {"check": "v > -4", "on_fail": "drop"}}
+    flow = Flow(place, sql="SELECT * FROM events", stream={"expect": known}, settings={"expect": plausible})
+    flow.settings["sinks"] = [
+        {"delta": flow.sink(0), "columns": ["n"], "where": "v > 0"},
+        {"delta": flow.sink(1), "schema": "add_columns"},
+    ]
+    flow.arrive(FIRST)
+    assert run(spark, flow).epochs[-1].output == 3
+    widened(flow, [{**one, "w": "new"} for one in [*SECOND, event(8, None, 1.0, 9)]], ("w", pa.string()))
+    assert crash(spark, flow, "sink0.after")
+    epoch = run(spark, flow).epochs[-1]
+    assert (epoch.dead, epoch.output, epoch.failed) == (1, 2, {"events.known": 1, "results.plausible": 2})
+    assert sorted(row["n"] for row in rows_of(flow.sink(0))) == [1, 4, 6, 8]
+    assert sorted((row["n"], row["w"]) for row in rows_of(flow.sink(1))) == [
+        (1, None), (2, None), (4, None), (6, "new"), (8, "new")
+    ]  # fmt: skip
+    assert sorted((row["n"], row["w"]) for row in rows_of(flow.place.dead)) == [(3, None), (9, "new")]
     proven(flow)
 
 

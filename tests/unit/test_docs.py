@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,8 +40,8 @@ KINDS = ("bash", "zsh", "fish", "yaml", "sql", "python", "json", "text")
 WHOLE = {
     "rule": "whole",
     "streams": {"flights": {"delta": "lake/flights", "event_time": "date", "lateness": "30 minutes"}},
-    "sql": "SELECT window.start AS hour, origin, order_id, updated_at, status, count(*) AS flights FROM flights "
-    "GROUP BY window(date, '1 hour'), origin, order_id, updated_at, status",
+    "sql": "SELECT window.start AS hour, origin, order_id, updated_at, status, count(*) AS flights, "
+    "avg(delay) AS mean_delay FROM flights GROUP BY window(date, '1 hour'), origin, order_id, updated_at, status",
     "sinks": [{"delta": "lake/whole"}],
 }
 STREAMS = {"flights": "date"}
@@ -108,6 +109,8 @@ def test_rules_and_parts_of_rules_are_valid(one: Snippet, tmp_path: Path) -> Non
         return validate(said, json.loads(case_schema_text()))
     whole = said if "rule" in said else {**WHOLE, **said}
     _classes_beside(one, tmp_path)
+    for rule in (CHECKOUT / "rules").glob("[a-z]*.yaml"):  # what a stream of the snippet may name
+        shutil.copy(rule, tmp_path)
     path = tmp_path / f"{whole['rule']}.yaml"
     path.write_text(yaml.safe_dump(whole, sort_keys=False))
     load_rule(path, {"LAKE": "lake"})

@@ -209,12 +209,17 @@ def with_line(text: str, old: str, new: str) -> str:
         ),
         ("rule: delays", "rule: delays\nprocess: a:B", "1: expected either `sql: ...` or `process: module:Class`"),
         ("rule: delays", "rule: delays\nkey: [a]", "1: expected `key` only beside `process`, found it beside `sql`"),
-        ("rule: delays", "rule: delays\nexpect: a", "expect: needs state that is not there yet"),
+        ("  - delta:", "  - expect: a\n    delta:", "sinks[0].expect: expect: of results it is a key of the rule"),
+        (
+            "rule: delays",
+            "rule: delays\nexpect: a",
+            "2: expect: expected expectations by name, {NAME: {check:",
+        ),
         ("rule: delays", "rule: delays\nclose_idle_after: -1 hour", "2: close_idle_after: expected a duration"),
         (
             "    delta: ${LAKE}/flights",
             "    kafka: x",
-            "4: streams.flights.kafka: unknown key 'kafka': expected a kind of stream (delta)",
+            "4: streams.flights.kafka: unknown key 'kafka': expected a kind of stream (delta, rule)",
         ),
         (
             "  - delta:",
@@ -499,9 +504,9 @@ def test_every_problem_is_listed_in_the_order_of_the_file(refused: Any) -> None:
 
 
 def test_only_one_problem_for_one_mistake(refused: Any) -> None:
-    text = with_line(GOOD, "sql: |\n", "expect: a\nx: |\n")
-    assert [problem for problem in refused(text) if "expect:" in problem] == [
-        "delays.yaml:7: expect: expect: needs state that is not there yet"
+    text = with_line(GOOD, "    event_time", "    close_idle_after: a\n    event_time")
+    assert [problem for problem in refused(text) if "close_idle_after:" in problem] == [
+        "delays.yaml:5: streams.flights.close_idle_after: is not there yet"
     ]
 
 

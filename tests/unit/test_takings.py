@@ -10,7 +10,7 @@ from support.flow import STATELESS, Flow
 
 from floodmark.core.changes import check_edit
 from floodmark.core.rules import Rule, Sink
-from floodmark.core.takings import GONE, STAMPS, grows, merged, taking_of, told
+from floodmark.core.takings import GONE, STAMPS, grows, merged, takes, taking_of
 from floodmark.errors import RuleChanged, RuleInvalid, WrongColumn
 from floodmark.views.planned import planned
 
@@ -35,7 +35,7 @@ def test_a_sink_that_says_nothing_takes_the_results_as_they_are() -> None:
     found = taking_of(sink(), RESULT)
     assert found.columns == tuple(RESULT)
     assert found.is_all_of(RESULT) and not found.is_all_of([*RESULT, "more"])
-    assert list(told(sink())) == []
+    assert list(takes(sink())) == []
 
 
 def test_columns_are_named_in_any_case_and_stand_in_the_order_of_the_sink() -> None:

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import PyFileSystem
 
-from floodmark.audit.chain import Backfill
+from floodmark.audit.chain import Backfill, Epoch
 from floodmark.audit.effects import Effects, Named
+from floodmark.audit.expected import misfiled
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
 from floodmark.audit.partitions import constant
 from floodmark.audit.reading import store_of
@@ -28,6 +29,7 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
     State is rewritten as it ages, so files of it that are gone are no finding; the tally says how many were there.
     """
     stores: dict[str, PyFileSystem] = {}
+    epochs = {(epoch.generation, epoch.number): epoch for epoch in effects.story.epochs}
     for one in named:
         log = effects.log(one.table, one.generation)
         entry = log.at(one.commit)
@@ -37,12 +39,15 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
         if gone and (one.table.startswith("state/") or any(path in log.live for path in gone)):
             continue  # what is gone of the newest version has been told of
         store = stores.setdefault(log.address, store_of(log.address))
-        found = list(_commit(one, log, entry, gone, store))
+        found = list(_commit(one, log, entry, gone, store, epochs.get((one.generation, one.epoch))))
         effects.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
         yield from found
 
 
-def _commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], store: PyFileSystem) -> Iterator[Finding]:
+def _commit(
+    named: Named, log: TableLog, entry: LogEntry, gone: list[str], store: PyFileSystem, of: Epoch | None
+) -> Iterator[Finding]:
+    """`of`: the epoch whose commit it is."""
     known = named.written.get("digest")
     why = _why_not(known, gone, log, entry)
     if why is not None:
@@ -62,6 +67,8 @@ def _commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], store
             yield named.finding(f"its files hold other rows than the ledger says ({differing})")
         elif named.backfill is not None:
             yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
+        elif of is not None and named.table == "dead":
+            yield from (named.finding(what) for what in misfiled(of.rule, of.intent["counts"], rows))
 
 
 def _replaced(

@@ -101,7 +101,7 @@ def backfill(
 
 def _nothing(name: str, as_json: bool) -> None:
     if as_json:
-        counts = dict.fromkeys(("read", "filtered", "folded", "dead", "restated"), 0)
+        counts = dict.fromkeys(("read", "filtered", "dropped", "folded", "dead", "restated"), 0)
         return output.document({"rule": name, "done": False, "backfill": None, "from": None, "to": None, "epoch": None,
                                 **counts, "sinks": {}, "downstream": []})  # fmt: skip
     return output.say(f"{name}: no window starts in between: there is nothing to compute again")
@@ -128,7 +128,7 @@ def _facts(rule: Rule, put: Put, done: bool, zone: bool) -> dict[str, Any]:
     from floodmark.core.records import total
 
     intent = put.intent
-    counts = total(intent.counts).model_dump(exclude={"late"})
+    counts = {name: count for name, count in total(intent.counts).parts.items() if name != "late"}
     return {
         "rule": rule.rule,
         "done": done,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,9 @@ class Outcome:
         out = sum(epoch.output for epoch in self.epochs)
         read = sum(epoch.read for epoch in self.epochs)
         lost = f", {_epochs(len(self.lost))} lost (qos 0): {', '.join(map(str, self.lost))}" if self.lost else ""
-        return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{lost}"
+        failed: Counter[str] = sum((Counter(epoch.failed) for epoch in self.epochs), Counter())
+        said = "".join(f", {count} failed {name}" for name, count in failed.items())
+        return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{said}{lost}"
 
     def _open(self) -> str:
         """Where the last hour is: what is not written yet, and what that waits for."""

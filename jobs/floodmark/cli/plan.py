@@ -59,6 +59,10 @@ def _tell(plan: Plan) -> None:
     output.say("\nerrors")
     for line in plan.errors:
         output.say(f"  {line}")
+    if plan.expected:
+        output.say("\nexpected")
+    for line in plan.expected:
+        output.say(f"  {line}")
     output.say("\ndelivery")
     for sink, how in zip(plan.delivery, plan.sinks, strict=True):
         _tell_delivery(sink, [f"rows {how['rows']}", *how["takes"]])

@@ -52,25 +52,31 @@ def _previewed(rule: Rule, master: str, sample: int, rows: int) -> Preview:
 
 
 def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
-    from floodmark.core.takings import told
+    from floodmark.core.takings import takes
 
     return {
         "rule": rule.rule,
-        "sample": {name: counts.model_dump() for name, counts in found.counts.items()},
+        "sample": {name: counts.parts for name, counts in found.counts.items()},
+        "expected": [one.facts() for one in found.expected],
         "watermark": iso(found.watermark, found.zoned),
         "columns": [{"name": name, "type": kind} for name, kind in found.columns],
         "rows": [{"final": final, "values": list(values)} for values, final in found.rows],
         "more": found.more,
-        "sinks": [{"sink": sink.address or sink.kind, "takes": list(told(sink))} for sink in rule.sinks],
+        "sinks": [{"sink": sink.address or sink.kind, "takes": list(takes(sink))} for sink in rule.sinks],
     }
 
 
 def _tell(rule: Rule, found: Preview) -> None:
-    from floodmark.core.takings import told
+    from floodmark.core.takings import takes
 
     windowed = bool(rule.query.windows)
     for name, counts in found.counts.items():
-        output.say(f"stream {name}: {counts.read} rows sampled, {counts.filtered} filtered, {counts.dead} dead")
+        dropped = f", {counts.dropped} dropped" if counts.dropped else ""
+        output.say(
+            f"stream {name}: {counts.read} rows sampled, {counts.filtered} filtered{dropped}, {counts.dead} dead"
+        )
+    for one in found.expected:
+        output.say(f"expect {one.text()}")
     if windowed:
         output.say(f"watermark of the sample: {iso(found.watermark, found.zoned) or 'none yet'}")
     output.say()
@@ -80,7 +86,7 @@ def _tell(rule: Rule, found: Preview) -> None:
     if windowed:
         output.say("final: a run would write it now; open: it waits until the watermark has passed its window")
     for sink in rule.sinks:
-        for line in told(sink):
+        for line in takes(sink):
             output.say(f"sink {sink.address or sink.kind}: {line}")
     if found.more:
         output.say(f"… and more; --rows shows more than {len(found.rows)}")

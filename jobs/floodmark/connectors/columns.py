@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,17 @@ def needed(rule: Rule, name: str, found: Mapping[str, str]) -> list[str]:
     return [column for column in found if column.lower() in words]
 
 
+def asked(rule: Rule, name: str, wanted: Collection[str], found: Mapping[str, str]) -> list[str]:
+    """The `wanted` columns of stream `name` and those that its expectations read, in the table's order.
+
+    Only the former are folded: an expectation may change, and the columns of state may not.
+    """
+    words = {column.lower() for column in wanted}
+    for one in rule.streams[name].expect.values():
+        words |= _words(one.check)
+    return [column for column in found if column.lower() in words]
+
+
 def _words(text: str | None) -> set[str]:
     quoted = (name.replace("``", "`") for name in re.findall(r"`((?:[^`]|``)+)`", text or ""))
     return {word.lower() for word in (*re.findall(r"\w+", text or ""), *quoted)}
@@ -45,9 +56,21 @@ def _words(text: str | None) -> set[str]:
 def check_columns(rule: Rule, name: str, found: Mapping[str, str]) -> None:
     """Raise WrongColumn where stream `name` lacks its event time, or has a column that hides the SQL's window."""
     _check_event_time(name, rule.streams[name], found)
+    _check_expectations(name, rule.streams[name], found)
     if rule.process is not None:
         _check_key(rule.process, name, rule.streams[name], found)
     refuse_window_column(rule, f"stream {name}", found)
+
+
+def _check_expectations(name: str, stream: Stream, found: Mapping[str, str]) -> None:
+    """Raise WrongColumn where a check reads a column that is not there."""
+    from floodmark.core.expectation_checks import unknown_column
+
+    columns = [*found, *([stream.event_time.name] if stream.event_time else [])]
+    for expectation, one in stream.expect.items():
+        problem = unknown_column(one.check, columns, "stream")
+        if problem is not None:
+            raise WrongColumn(f"stream {name}: expect {expectation}: {problem}")
 
 
 def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> None:

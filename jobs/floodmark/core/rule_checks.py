@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.addresses import same_address, within
 from floodmark.core.delivery import delivery
+from floodmark.core.expectation_checks import expected
 from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rule_model import Process, Rule, Sink
 from floodmark.core.sql import SqlAt
@@ -34,6 +35,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from _epoch(rule)
     yield from _schedule(rule)
     yield from _freshness(rule)
+    yield from expected(rule)
     yield from _sql(rule) if rule.process is None else _process(rule, rule.process)
 
 

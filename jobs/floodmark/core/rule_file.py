@@ -17,11 +17,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from floodmark.core.addresses import unfit
 from floodmark.core.durations import parse_duration
 from floodmark.core.rule_model import (
+    ACTIONS,
+    Action,
     AirflowSettings,
     AssetSchedule,
     Distinct,
     EpochLimits,
     EventTime,
+    Expectation,
     Freshness,
     Lookup,
     Process,
@@ -38,9 +41,10 @@ SOURCE_KINDS = ("delta", "rule")
 SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
-LATER_RULE_KEYS = ("expect",)
-LATER_STREAM_KEYS = ("expect", "close_idle_after")
+LATER_RULE_KEYS: tuple[str, ...] = ()
+LATER_STREAM_KEYS = ("close_idle_after",)
 LATER_SINK_KEYS = ("mode",)
+MOST_EXPECTATIONS = 60  # of one stream, or of the results: a row has a bit for each
 MOST_CLUSTERED = 4  # columns by which Delta clusters a table
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _SINK_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
@@ -241,6 +245,40 @@ def _start(value: object) -> object:
     return WrittenStart.model_validate(value)
 
 
+def _action(value: object) -> object:
+    if value not in ACTIONS:
+        raise ValueError(
+            "expected fail (the run stops), dead (the row is set apart), drop (it is left out) or warn (it is counted)"
+        )
+    return value
+
+
+class WrittenExpectation(Written):
+    """What is expected of every row: a condition, and what becomes of a row for which it is not true."""
+
+    check: Annotated[Filled, Field(description="SQL over one row; null, or an error, is not true")]
+    on_fail: Annotated[Action, BeforeValidator(_action)] = "fail"
+
+
+def _expectations(value: object) -> object:
+    if not isinstance(value, dict) or not value:
+        raise ValueError(
+            "expected expectations by name, {NAME: {check: CONDITION, on_fail: drop | dead | fail | warn}}"
+        )
+    _check_names("expectation", value)
+    for name, one in value.items():
+        if len(name) > 63:
+            raise ValueError(f"expected names of at most 63 characters, found {name}")
+        if not isinstance(one, (dict, WrittenExpectation)):
+            raise ValueError(f"expected {name}: {{check: CONDITION, on_fail: drop | dead | fail | warn}}")
+    if len(value) > MOST_EXPECTATIONS:
+        raise ValueError(f"expected at most {MOST_EXPECTATIONS} expectations, found {len(value)}")
+    return value
+
+
+Expectations: TypeAlias = Annotated[dict[str, WrittenExpectation], BeforeValidator(_expectations)]
+
+
 class WrittenDistinct(Written):
     """Rows are duplicates of an earlier one that is equal in the columns of `key`, and at most `within` before them."""
 
@@ -273,6 +311,7 @@ class WrittenStream(Written):
     where: Filled | None = None
     start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
     distinct: WrittenDistinct | None = None
+    expect: Annotated[Expectations, Field(description="of the rows that are to be folded")] = {}
 
     @model_validator(mode="after")
     def _one(self) -> WrittenStream:
@@ -592,6 +631,7 @@ class WrittenRule(Written):
         Literal["fail", "dead"],
         Field(description="of a row that cannot be read or that the rule rejects: stop, or set it apart"),
     ] = "fail"
+    expect: Annotated[Expectations, Field(description="of the results")] = {}
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
@@ -647,6 +687,7 @@ class WrittenRule(Written):
             late=late if isinstance(late := self.late, str) else "keep",
             amend_us=None if isinstance(late, str) else late.amend,
             on_error=self.on_error,
+            expect=_expected(self.expect),
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),
@@ -697,7 +738,12 @@ def _stream(written: WrittenStream, zone: str, chained: tuple[str, int] | None) 
         where=written.where,
         start=_start_at(written.start, zone),
         distinct=_distinct(written.distinct),
+        expect=_expected(written.expect),
     )
+
+
+def _expected(written: dict[str, WrittenExpectation]) -> dict[str, Expectation]:
+    return {name: Expectation(check=one.check, on_fail=one.on_fail) for name, one in written.items()}
 
 
 def _distinct(written: WrittenDistinct | None) -> Distinct | None:

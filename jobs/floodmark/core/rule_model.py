@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from floodmark.core.sql.slices import Slices
 
 Qos: TypeAlias = Literal[0, 1, 2]
+Action: TypeAlias = Literal["fail", "dead", "drop", "warn"]
+ACTIONS: tuple[Action, ...] = ("fail", "dead", "drop", "warn")  # of an expectation, the strictest first
 
 
 class Model(BaseModel):
@@ -49,6 +51,13 @@ class Distinct(Model):
     within_us: int
 
 
+class Expectation(Model):
+    """`check`: SQL over one row that is to be true; `on_fail`: what becomes of a row for which it is not."""
+
+    check: str
+    on_fail: Action = "fail"
+
+
 class Stream(Model):
     """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time.
 
@@ -67,6 +76,7 @@ class Stream(Model):
     where: str | None = None
     start: Literal["earliest", "latest"] | StartAt = "earliest"
     distinct: Distinct | None = None
+    expect: dict[str, Expectation] = {}
 
 
 class Lookup(Model):
@@ -191,7 +201,7 @@ def _by_name(streams: dict[str, Stream]) -> dict[str, Stream]:
 
 
 class Rule(Model):
-    """A resolved rule: it has either `sql` or `process`.
+    """A resolved rule: it has either `sql` or `process`. `expect`: of its results.
 
     `hash` is of the file's content before substitution, and of its class's module: the same in every environment.
     """
@@ -208,6 +218,7 @@ class Rule(Model):
     late: Literal["keep", "drop"] = "keep"
     amend_us: int | None = None
     on_error: Literal["fail", "dead"] = "fail"
+    expect: dict[str, Expectation] = {}
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
     sinks: tuple[Sink, ...]

@@ -27,6 +27,7 @@ from floodmark.core.rule_model import (
     Distinct,
     EpochLimits,
     EventTime,
+    Expectation,
     Freshness,
     Lookup,
     Process,
@@ -49,6 +50,7 @@ __all__ = [
     "Distinct",
     "EpochLimits",
     "EventTime",
+    "Expectation",
     "Freshness",
     "Lookup",
     "Process",
@@ -239,6 +241,8 @@ def _add_detail(detail: ErrorDetails, problems: Problems) -> None:
 
 
 def _unknown_key(key: str, parent: Field) -> str:
+    if key == "expect" and parent[:1] == ("sinks",):
+        return "expect: of results it is a key of the rule, beside `sql`, for all of its sinks"
     known = _known_keys(parent)
     if len(parent) == 2 and parent[0] in ("streams", "sinks") and key not in known:
         kinds = rule_file.SOURCE_KINDS if parent[0] == "streams" else rule_file.SINK_KINDS
@@ -269,6 +273,7 @@ def _known_keys(parent: Field) -> list[str]:
         "start": rule_file.WrittenStart,
         "late": rule_file.WrittenAmend,
         "distinct": rule_file.WrittenDistinct,
+        "expect": rule_file.WrittenExpectation,
     }
     for part in parent:
         model = nested.get(str(part), model)

@@ -83,7 +83,7 @@ def grows(rule: Rule) -> bool:
     return rule.query.star and any(sink.adds_columns for sink in rule.sinks)
 
 
-def told(sink: Sink) -> Iterator[str]:
+def takes(sink: Sink) -> Iterator[str]:
     """What a sink takes and how its table is laid out, in words; nothing where that is what goes without saying."""
     if sink.columns:
         yield f"columns {', '.join(sink.columns)}"

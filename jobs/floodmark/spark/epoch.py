@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,8 @@ from floodmark.connectors import console
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
-from floodmark.core.records import Columns, Commit, Head, Intent, Pinned, Replay, Written, total
+from floodmark.core.expectations import failing
+from floodmark.core.records import Columns, Commit, Failed, Head, Intent, Pinned, Replay, Written, total
 from floodmark.core.rules import Sink
 from floodmark.core.takings import grows
 from floodmark.core.ticks import watermark_of
@@ -42,6 +43,7 @@ from floodmark.spark import checkpoint, lookups, sites
 from floodmark.spark.appending import files_for
 from floodmark.spark.batch import DEAD, LATE, Batch, Limits, latest_times, planned_union, stamped, united
 from floodmark.spark.compaction import compact
+from floodmark.spark.expecting import met
 from floodmark.spark.fold import Folded, Moment
 from floodmark.spark.generation import Plan, Sites, columns_of
 from floodmark.spark.parallel import side_by_side
@@ -54,7 +56,8 @@ from floodmark.spark.taking import taken
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What a committed epoch did; for progress and for the end of a run."""
+    """What a committed epoch did; for progress and for the end of a run. `failed`: rows by expectation, where any did;
+    `STREAM.NAME`, or `results.NAME`."""
 
     rule: str
     epoch: int
@@ -63,6 +66,8 @@ class EpochReport:
     folded: int
     late: int
     dead: int
+    dropped: int
+    failed: dict[str, int]
     output: int
     watermark: int | None
     seconds: float
@@ -163,13 +168,17 @@ class EpochFolder:
         with self._timed("fold"):
             folded = self._fold(batch, intent)
         try:
+            with self._timed("fold"):
+                results = met(folded.output, self._plan.asked, self.rule, self._session)
             if reopened is None:
                 self._intend(intent)
-            return self._written(batch, folded, entry, intent)
+            return self._written(batch, replace(folded, output=results.rows), results.counts, entry, intent)
         finally:
             folded.release()
 
-    def _written(self, batch: Batch, folded: Folded, entry: Entry, intent: Intent) -> Commit:
+    def _written(
+        self, batch: Batch, folded: Folded, expected: dict[str, Failed], entry: Entry, intent: Intent
+    ) -> Commit:
         with self._timed("fold"):
             output = None if folded.output is None else self._output(folded.output, batch)
         with self._timed("write"):
@@ -178,7 +187,8 @@ class EpochFolder:
             written = self._write([*self._own_works(batch, folded, entry), *(work for work, _ in sinks)], intent)
             rows = self._output_rows(sinks, written, output, seen)
             self._show(output, rows)
-        return self._commit(intent, written, rows, {name: one.count for name, one in folded.rejected.items()})
+        rejected = {name: one.count for name, one in folded.rejected.items()}
+        return self._commit(intent, written, rows, rejected, expected)
 
     def _read(self, frame: DataFrame, entry: Entry) -> Batch:
         rule, shape = self._plan.rule, self._plan.fold.shape
@@ -351,7 +361,12 @@ class EpochFolder:
         return written
 
     def _commit(
-        self, intent: Intent, written: dict[str, Written], output_rows: int, rejected: dict[str, int]
+        self,
+        intent: Intent,
+        written: dict[str, Written],
+        output_rows: int,
+        rejected: dict[str, int],
+        expected: dict[str, Failed],
     ) -> Commit:
         known = self.head.table_ids
         added = {site.name: site.address for site in self._sites.all() if site.name not in known}
@@ -364,6 +379,7 @@ class EpochFolder:
             heard=intent.heard,
             counts=intent.counts,
             rejected=rejected,
+            expected=expected,
             digests=intent.digests,
             tables=written,
             table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},
@@ -384,6 +400,8 @@ class EpochFolder:
                 sums.folded,
                 sums.late,
                 sums.dead + sum(commit.rejected.values()),
+                sums.dropped,
+                failing(commit),
                 commit.output_rows,
                 commit.watermark,
                 seconds,

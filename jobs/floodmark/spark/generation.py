@@ -25,7 +25,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
 from floodmark.core.records import RESTORE, Columns, Commit, Head, Seal, Written
 from floodmark.core.rules import Rule, Sink
-from floodmark.core.takings import Taking, grows, merged, taking_of
+from floodmark.core.takings import Taking, merged, taking_of
 from floodmark.crashpoints import reach
 from floodmark.errors import LedgerBroken, Refused, SqlRefused, TableBroken
 from floodmark.ledger import tables
@@ -34,6 +34,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark import layouts, sites
 from floodmark.spark.batch import set_apart_schema
+from floodmark.spark.expecting import Asked
 from floodmark.spark.fold import Fold
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.sites import Site
@@ -42,11 +43,12 @@ from floodmark.spark.taking import schema_of
 
 @dataclass(frozen=True)
 class Plan:
-    """A rule that has been analysed: its fold, and the columns that its SQL gives."""
+    """A rule that has been analysed: its fold, the columns that its SQL gives, and what is expected of its results."""
 
     rule: Rule
     fold: Fold
     output: StructType
+    asked: Asked
 
     @property
     def delta_sinks(self) -> dict[str, Sink]:
@@ -89,8 +91,8 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -
             name: site(f"state/{name}", "state", home.state(generation, name), "state", exact=_copies_input(plan, name))
             for name in plan.fold.tables
         },
-        site("late", "late", home.late, "late", exact=True, adds_columns=grows(plan.rule)),
-        site("dead", "dead", home.dead, "dead", exact=True, adds_columns=grows(plan.rule)),
+        site("late", "late", home.late, "late", exact=True),
+        site("dead", "dead", home.dead, "dead", exact=True),
         {
             address: site(f"sink/{address}", "sink", address, f"sink{i}", **how(sink))
             for i, (address, sink) in enumerate(found.items())

@@ -9,7 +9,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.core.records import Head, Replay
 from floodmark.core.replays import wanted
 from floodmark.core.rules import Rule, Stream
-from floodmark.core.takings import grows
 from floodmark.errors import Refused
 from floodmark.spark.batch import Shape, tagged, united
 
@@ -30,7 +29,7 @@ def replayed(
     try:
         frames = [
             tagged(
-                rows.where(F.col("_stream") == name).select(*_corrected(rows, rule, shape, name, replay)),
+                rows.where(F.col("_stream") == name).select(*_corrected(rows, stream, shape, name, replay)),
                 _given(stream, replay),
                 name,
                 shape,
@@ -54,20 +53,22 @@ def _rows(session: SparkSession, dead: str, head: Head, replay: Replay) -> DataF
     return rows.where(wanted(replay, head.replays.values(), head.lost))
 
 
-def _corrected(rows: DataFrame, rule: Rule, shape: Shape, name: str, replay: Replay) -> list[Column]:
-    """The columns of the stream's table, as they came or corrected; an event time that `expr` makes is made again."""
+def _corrected(rows: DataFrame, stream: Stream, shape: Shape, name: str, replay: Replay) -> list[Column]:
+    """The columns of the stream's table, as they came or corrected; an event time that `expr` makes is made again.
+
+    A column that was not read when the row died is null.
+    """
+    there = {name.lower() for name in rows.columns}
     corrected = {column.lower(): sql for column, sql in replay.corrected.items()}
-    time = rule.streams[name].event_time
-    made = time.name.lower() if time and time.expr else None
-    found, there = [], {column.lower() for column in rows.columns}
-    for field in shape.streams[name]:
+    made = stream.event_time.name.lower() if stream.event_time and stream.event_time.expr else None
+    found = []
+    for field in shape.columns(name):
         sql = corrected.get(field.name.lower())
         if sql is not None:
             found.append(F.expr(f"({sql}\n)").cast(field.dataType).alias(field.name))
-        elif field.name.lower() not in there and grows(rule):  # the stream has gained it since
-            found.append(F.lit(None).cast(field.dataType).alias(field.name))
         elif field.name.lower() != made:
-            found.append(F.col(f"`{field.name}`"))
+            known = F.col(f"`{field.name}`") if field.name.lower() in there else F.lit(None).cast(field.dataType)
+            found.append(known.alias(field.name))
     return found
 
 

@@ -36,6 +36,7 @@ from floodmark.spark import backfilling, checkpoint, evolution, gate, generation
 from floodmark.spark.backfilling import Put, Recomputed
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
+from floodmark.spark.expecting import asked_of
 from floodmark.spark.faults import explained
 from floodmark.spark.folds import fold_of
 from floodmark.spark.generation import Plan
@@ -81,7 +82,8 @@ def analyse(
     generation.check_output(rule, output)
     check_upserts(session, rule, output)
     check_takings(session, rule, output)
-    return session, Plan(rule, fold, output)
+    asked = asked_of(session.createDataFrame([], output), rule.expect, f"rule {rule.rule}, results")
+    return session, Plan(rule, fold, output, asked)
 
 
 def _frozen_columns(rule: Rule, head: Head | None, intent: Intent | None) -> dict[str, list[str]]:
@@ -336,6 +338,7 @@ class RuleRun:
         session, plan = analyse(self._root, self._rule, head, gaining=gaining)
         self._check_sinks(session, plan, ledger)
         evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
+        evolution.fit_apart(session, plan, self._sites(plan, ledger))
         return session, plan
 
     def _tick(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:

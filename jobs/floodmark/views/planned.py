@@ -11,9 +11,10 @@ from typing import Any
 from floodmark.connectors.news import look
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
+from floodmark.core.expectations import told
 from floodmark.core.rules import Lookup, Rule, Sink, StartAt, Stream
 from floodmark.core.statewords import kept
-from floodmark.core.takings import told
+from floodmark.core.takings import takes
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -42,6 +43,7 @@ class Plan:
     lookups: list[dict[str, Any]]
     state: list[str]
     errors: list[str]
+    expected: list[str]
     sinks: list[dict[str, Any]]
     delivery: list[SinkDelivery]
     kept_output: bool
@@ -59,6 +61,7 @@ class Plan:
             "lookups": self.lookups,
             "state": self.state,
             "errors": self.errors,
+            "expected": self.expected,
             "sinks": self.sinks,
             "delivery": [asdict(sink) for sink in self.delivery],
             "kept_output": self.kept_output,
@@ -80,6 +83,7 @@ def planned(rule: Rule, folder: Path, root: Path) -> Plan:
         [_lookup(name, lookup) for name, lookup in rule.lookups.items()],
         list(kept(rule)),
         list(_errors(rule)),
+        list(_expected(rule)),
         [_sink(sink) for sink in rule.sinks],
         delivery(rule, kept_output, repeating(rule, root)),
         kept_output,
@@ -102,6 +106,20 @@ def _errors(rule: Rule) -> Iterator[str]:
         "; ".join(checked) or "none"
     )
     yield "what stands above an aggregate, an OVER or a JOIN: an error there stops the run, and is of no row"
+
+
+def _expected(rule: Rule) -> Iterator[str]:
+    """What is expected of rows, in the order in which it decides what becomes of one."""
+    becomes = {
+        "fail": "stops the run; nothing is written",
+        "dead": "is set apart in the dead table",
+        "drop": "is left out",
+        "warn": "goes on, and is counted",
+    }
+    for one in told(rule, {}):
+        assert one.on_fail is not None and one.check is not None
+        check = " ".join(one.check.split())
+        yield f"{one.of}: {one.name}: a row for which this is not true {becomes[one.on_fail]}: {check}"
 
 
 def _stream(name: str, stream: Stream) -> dict[str, Any]:
@@ -150,7 +168,7 @@ def _sink(sink: Sink) -> dict[str, Any]:
     lists = {name: list(getattr(sink, name)) for name in ("key", "columns", "partition_by", "cluster_by")}
     rows = "; ".join(_merging(sink)) if sink.key else "added"
     schema = "add_columns" if sink.adds_columns else "fail"
-    return {**facts, **lists, "schema": schema, "rows": rows, "takes": list(told(sink))}
+    return {**facts, **lists, "schema": schema, "rows": rows, "takes": list(takes(sink))}
 
 
 def _merging(sink: Sink) -> Iterator[str]:

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
 from floodmark.core.delivery import SinkDelivery, delivery
+from floodmark.core.expectations import Told, counted_in, told
 from floodmark.core.freshness import Fresh, fresh, late_of
 from floodmark.core.records import Head, Row
 from floodmark.core.rules import Rule
@@ -52,6 +53,7 @@ class Standing:
     holder: str | None = None
     lag: dict[str, Lag | str] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
+    expected: list[Told] = field(default_factory=list)
     state: dict[str, StateSize] = field(default_factory=dict)
     windows: OpenWindows | None = None
     waiting: Waiting | None = None
@@ -86,6 +88,7 @@ class Standing:
             "lag": {name: {"error": lag} if isinstance(lag, str) else asdict(lag) for name, lag in self.lag.items()},
             "lost_epochs": list(head.lost) if head else [],
             "totals": self.totals,
+            "expected": [one.facts() for one in self.expected],
             "state": {name: asdict(found) for name, found in self.state.items()},
             "excused": {name: {"silent_since": iso(at)} for name, at in self.excused.items()},
             "open_windows": self.windows.facts() if self.windows else None,
@@ -124,6 +127,7 @@ class Standing:
             ("held by", self.holder),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
             ("rows", self._totals()),
+            *(("expect", one.text()) for one in self.expected),
             ("lost", f"epochs {', '.join(map(str, self.head.lost))} (qos 0)" if self.head and self.head.lost else None),
             *(
                 ("state", f"{name}: {s.rows} rows, {size(s.bytes)} in {s.files} files")
@@ -184,6 +188,7 @@ def standing(rule: Rule, root: Path) -> Standing:
             holder=holder_text(home.lock) if holder_pid(home.lock) is not None else None,
             lag=lag_by_stream(rule, head),
             totals=_totals(rows, head),
+            expected=told(rule, counted_in(rows, head.generation) if head else {}),
             state=state_sizes(rule, head, root),
             windows=open_windows(rule, head, root) if head else None,
             waiting=waiting(rule, head, root) if head else None,

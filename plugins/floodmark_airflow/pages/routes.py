@@ -12,12 +12,13 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from floodmark.core import freshness
+from floodmark.core.expectations import told
 from floodmark.core.groups import groups
 from floodmark.core.rules import Rule
 from floodmark.errors import FloodmarkError, Refused
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
-from floodmark.views.history import History, sums
+from floodmark.views.history import History, expected, sums
 from floodmark.views.rulefiles import Catalog
 from floodmark.views.standing import behind
 from floodmark_airflow import naming
@@ -160,7 +161,7 @@ class Pages:
             page(
                 "rule.html",
                 **line,
-                **_of_history(history.value, seen.head),
+                **_of_history(history.value, seen.head, rule),
                 root="../",
                 dag=dag_id,
                 rule=rule,
@@ -246,13 +247,14 @@ def _freshness(found: Iterable[Got]) -> dict[str, bool]:
     return {"missing": any(one.missing for one in found), "stale": any(one.pending for one in found)}
 
 
-def _of_history(past: History | None, head: Any) -> dict[str, Any]:
+def _of_history(past: History | None, head: Any, rule: Rule) -> dict[str, Any]:
     """Sums and the table beside the charts, of the newest generation; `generations`: all that have epochs."""
     ends = past.of(head.generation) if past and head else []
     table = charts.points(ends, charts.LINES)
     each = charts.per_point(ends)
     return {
         "sums": sums(ends),
+        "expected": told(rule, expected(ends)),
         "table": table,
         "ended": len(ends),
         "each": each,
