@@ -92,8 +92,8 @@ class Reading:
                 "printed cannot be read again"
             )
         given = {location(str(sink.address)): sink.name for sink in self.head.rule.sinks if sink.name}
-        names = {given.get(at, name): at for name, at in short_names(list(known)).items()}
-        return [Sink(name, at, pinned(self.ledger, self.head, known[at], at)) for name, at in names.items()]
+        names = short_names(list(known), given).items()
+        return [Sink(name, at, pinned(self.ledger, self.head, known[at], at)) for name, at in names]
 
     def __iter__(self) -> Iterator[Sink]:
         return iter(self.sinks)

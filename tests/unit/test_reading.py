@@ -121,13 +121,21 @@ def test_queries_see_all_sinks_by_the_last_part_of_their_address(flow: Flow) -> 
 
 
 def test_sinks_whose_addresses_end_alike_have_their_places_for_names() -> None:
-    assert short_names(["/a/out", "/b/out", "s3://x/other/", "/c/my sums", "/c/sink0", "/7"]) == {
+    assert short_names(["/a/out", "/b/out", "s3://x/other/", "/c/my sums", "/c/sink0", "/7"], {}) == {
         "sink0": "/a/out",
         "sink1": "/b/out",
         "other": "s3://x/other/",
         "sink3": "/c/my sums",
         "sink4": "/c/sink0",
         "sink5": "/7",
+    }
+
+
+def test_a_sink_has_the_name_that_its_rule_gives_it_and_no_other_sink_has_it() -> None:
+    assert short_names(["/a/out", "/b/other", "/c/last"], {"/b/other": "out"}) == {
+        "sink0": "/a/out",
+        "out": "/b/other",
+        "last": "/c/last",
     }
 
 

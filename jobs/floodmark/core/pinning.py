@@ -36,11 +36,13 @@ def sinks_of(head: Head) -> dict[str, str]:
     return {name: name.removeprefix("sink/") for name in head.table_ids if name.startswith("sink/")}
 
 
-def short_names(addresses: Collection[str]) -> dict[str, str]:
-    """Name in SQL → address: the last part of the address; where that names no sink alone, `sinkN` by its place."""
-    lasts = [address.rstrip("/").rpartition("/")[2] for address in addresses]
+def short_names(addresses: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Name in SQL → address: the name that the rule has `given` the sink at an address, else the last part of that;
+    where this names no sink alone, `sinkN` by its place."""
+    lasts = [given.get(address, address.rstrip("/").rpartition("/")[2]) for address in addresses]
     plain = [last if _NAME.fullmatch(last) and lasts.count(last) == 1 else None for last in lasts]
-    return {name or f"sink{i}": address for i, (name, address) in enumerate(zip(plain, addresses, strict=True))}
+    named = enumerate(zip(plain, addresses, strict=True))
+    return {given.get(address) or name or f"sink{i}": address for i, (name, address) in named}
 
 
 def is_query(sql: str) -> bool:

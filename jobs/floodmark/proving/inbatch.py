@@ -31,9 +31,9 @@ def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
     ledger = LedgerReader.load(Home(scratch.home, rule.rule).ledger)
     assert ledger is not None and ledger.head is not None
     results = _Batch(root, rule, scratch, ledger, ledger.head).results()
-    answers: dict[tuple[str | None, tuple[str, ...]], str] = {}
+    answers: dict[tuple[object, ...], str] = {}
     for place, sink in enumerate(rule.sinks):
-        known = answers.setdefault((sink.where, sink.columns), scratch.expected(rule.rule, place))
+        known = answers.setdefault((sink.where, sink.columns, sink.partition_by), scratch.expected(rule.rule, place))
         if known == scratch.expected(rule.rule, place):
             for_sink(results, sink).coalesce(1).write.format("delta").mode("overwrite").save(known)
         else:
