@@ -481,6 +481,8 @@ def test_a_backfill_is_held_to_what_each_sink_takes_of_its_results() -> None:
     assert with_backfill(results=all_of_it, taken=took).findings() == []
     assert with_backfill(results=all_of_it).findings() != []
     assert with_backfill(taken={f"sink/{SINK}": all_of_it}).findings() != []
+    unread = with_backfill(results=all_of_it, taken={f"sink/{SINK}": {"rows": 3}}).findings()
+    assert unread[0].what == "the row cannot be read (KeyError: 'high')"
 
 
 def ledger_without_it(world: World) -> None:
