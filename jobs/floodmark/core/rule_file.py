@@ -19,6 +19,7 @@ from floodmark.core.durations import parse_duration
 from floodmark.core.rule_model import (
     AirflowSettings,
     AssetSchedule,
+    CleanUp,
     Distinct,
     EpochLimits,
     EventTime,
@@ -273,6 +274,33 @@ class WrittenEpoch(Written):
     max_rows: Positive | None = None
 
 
+def _an_hour(us: int) -> int:
+    if us < parse_duration("1 hour"):
+        raise ValueError("expected at least 1 hour: whoever reads a table meanwhile still needs what it replaced")
+    return us
+
+
+def _stays(default: str) -> Any:
+    return Field(json_schema_extra={"default": default})
+
+
+class WrittenCleanUp(Written):
+    """Upkeep of the rule's tables: every so often files go that no version needed for `keep`, log entries of before
+    `keep_log`. A table's own delta.deletedFileRetentionDuration and delta.logRetentionDuration go before."""
+
+    every: Annotated[Duration, AfterValidator(_an_hour), _stays("1 day")] = 86_400_000_000
+    keep: Annotated[Duration, AfterValidator(_an_hour), _stays("7 days")] = 604_800_000_000
+    keep_log: Annotated[Duration, AfterValidator(_an_hour), _stays("30 days")] = 2_592_000_000_000
+
+    @model_validator(mode="after")
+    def _log_outlives_files(self) -> WrittenCleanUp:
+        if self.keep_log < self.keep:
+            raise ValueError(
+                "expected `keep_log` of at least `keep`: a version's files are of no use without its log entry"
+            )
+        return self
+
+
 def _console(value: object) -> object:
     if value not in (True, None, {}):
         raise ValueError("expected true")
@@ -511,6 +539,7 @@ class WrittenRule(Written):
     ] = "fail"
     qos: QosLevel = 2
     epoch: WrittenEpoch = WrittenEpoch()
+    cleanup: WrittenCleanUp = WrittenCleanUp()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
     schedule: Annotated[str | WrittenAssets, BeforeValidator(_schedule)] | None = None
     group: (
@@ -557,6 +586,7 @@ class WrittenRule(Written):
             on_error=self.on_error,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
+            cleanup=CleanUp(**{f"{name}_us": us for name, us in self.cleanup.model_dump().items()}),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),
             schedule=AssetSchedule(assets=tuple(s.assets)) if isinstance(s := self.schedule, WrittenAssets) else s,
             group=self.group,

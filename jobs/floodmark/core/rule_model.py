@@ -111,6 +111,14 @@ class EpochLimits(Model):
     max_rows: int | None = None
 
 
+class CleanUp(Model):
+    """Upkeep of the rule's tables: how often, and how long files and log entries stay that nobody's version needs."""
+
+    every_us: int = 86_400_000_000
+    keep_us: int = 604_800_000_000
+    keep_log_us: int = 2_592_000_000_000
+
+
 class Sink(Model):
     """`address` is None for the console. `qos` is the sink's own where declared, else the rule's.
 
@@ -179,6 +187,7 @@ class Rule(Model):
     on_error: Literal["fail", "dead"] = "fail"
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
+    cleanup: CleanUp = CleanUp()
     sinks: tuple[Sink, ...]
     schedule: str | AssetSchedule | None = None
     group: str | None = None

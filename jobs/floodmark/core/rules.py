@@ -274,6 +274,7 @@ def _known_keys(parent: Field) -> list[str]:
         "lookups": rule_file.WrittenLookup,
         "sinks": rule_file.WrittenSink,
         "epoch": rule_file.WrittenEpoch,
+        "cleanup": rule_file.WrittenCleanUp,
         "spark": rule_file.WrittenSpark,
         "airflow": rule_file.WrittenAirflow,
         "schedule": rule_file.WrittenAssets,

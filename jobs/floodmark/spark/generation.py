@@ -23,6 +23,7 @@ from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
 from floodmark.core.records import RESTORE, Commit, Head, Seal, Written
+from floodmark.core.recovery import app_id
 from floodmark.core.rules import Rule, Sink
 from floodmark.core.upserts import Upsert, upsert_of
 from floodmark.crashpoints import reach
@@ -66,7 +67,7 @@ class Sites:
 
 def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -> Sites:
     def site(name: str, role: str, address: str, point: str, **how: Any) -> Site:
-        return Site(name, point, address, sites.app_id(ledger, generation, token, role), **how)
+        return Site(name, point, address, app_id(ledger, generation, token, role), **how)
 
     def merged(sink: Sink) -> Upsert | None:
         return upsert_of(sink, plan.output.names)
@@ -257,7 +258,7 @@ def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
     for name in head.table_ids:
         role, _, rest = name.partition("/")
         address = {"state": home.state(head.generation, rest), "sink": rest}.get(role) or str(home.path / role)
-        found.append(Site(name, role, address, sites.app_id(ledger, head.generation, head.token, role)))
+        found.append(Site(name, role, address, app_id(ledger, head.generation, head.token, role)))
     return found
 
 

@@ -30,11 +30,6 @@ from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.upserting import Upserting
 
 
-def app_id(ledger: str, generation: int, token: str, role: str) -> str:
-    """Who writes: the ledger's table id, the generation with its token, and the write site's role."""
-    return f"floodmark/{ledger}/g{generation}-{token}/{role}"
-
-
 @dataclass(frozen=True)
 class Site:
     """One table that an epoch may write. `name` stands in the ledger; `role` in the crash points.

@@ -1,0 +1,62 @@
+"""What other rules still need of a rule's sinks: what they have not read yet, and versions that they have named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from floodmark.core.entry import NOWHERE, DeltaOffset
+from floodmark.core.records import Head
+from floodmark.core.rules import Rule
+from floodmark.core.upkeep import Need
+from floodmark.errors import FloodmarkError
+from floodmark.ledger import tables
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.views.downstream import Reader, readers_of
+
+
+def needs_of(sinks: Sequence[str], rules: Iterable[Rule], root: Path) -> dict[str, Need]:
+    """By address. `rules`: all of them but the one whose sinks these are. A retired rule needs nothing."""
+    by_name = {rule.rule: rule for rule in rules}
+    found: dict[str, Need] = {}
+    for reader in readers_of(sinks, by_name.values()):
+        need = _need(reader, by_name[reader.rule], root)
+        found[reader.sink] = found.get(reader.sink, Need()).also(need)
+    return found
+
+
+def _need(reader: Reader, rule: Rule, root: Path) -> Need:
+    if reader.kind == "lookup" and rule.lookups[reader.name].history:
+        return Need(everything=True, who=(f"{reader.text()} with its history",))
+    try:
+        ledger = LedgerReader.load(Home(root, reader.rule).ledger)
+    except FloodmarkError as fault:
+        return Need(everything=True, who=(f"{reader.text()}, and how far cannot be told: {fault}",))
+    head = ledger.head if ledger else None
+    if head is None or head.retired or head.seal is not None:  # it begins with the newest version
+        return Need()
+    return _pinned(reader, head) if reader.kind == "lookup" else _ahead(reader, head)
+
+
+def _pinned(reader: Reader, head: Head) -> Need:
+    """An open epoch reads again the version that its intent names."""
+    pinned = head.open.lookups.get(reader.name) if head.open else None
+    if pinned is None or pinned.table != _id(reader.sink):
+        return Need()
+    return Need(versions=frozenset({pinned.version}), who=(f"{reader.text()} at version {pinned.version}",))
+
+
+def _ahead(reader: Reader, head: Head) -> Need:
+    """All beyond the last committed epoch; an open one lies beyond it, too."""
+    line = dict(zip(head.rule.streams, head.entry.offsets, strict=True)).get(reader.name, NOWHERE)
+    if line == NOWHERE or (at := DeltaOffset.parse(line)).table_id != _id(reader.sink):
+        return Need()
+    who = (f"{reader.text()} from version {at.version} on",)
+    whole = frozenset({at.version}) if at.snapshot else frozenset[int]()
+    return Need(since=at.version + at.snapshot, versions=whole, who=who)
+
+
+def _id(address: str) -> str | None:
+    table = tables.open_table(address)
+    return None if table is None else tables.table_id(table)
