@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from floodmark.cli.working import Working
+    from floodmark.core.retention import Limit
     from floodmark.spark.epoch import EpochReport
     from floodmark.spark.run import RunReport
 
@@ -115,7 +116,18 @@ def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None
             outcome.fault = fault
         return None
     outcome.idle = news.why is None
+    if not outcome.idle:
+        outcome.limits = _limits(rule, root)
     return news
+
+
+def _limits(rule: Rule, root: Path) -> dict[str, Limit]:
+    """How long the sources keep what waits; a generation that has yet to begin takes what there is."""
+    from floodmark.connectors.retention import limits
+
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    head = ledger.head if ledger else None
+    return {} if head is None or head.seal is not None else limits(rule, head)
 
 
 def _refuse_held(home: Home, why: str | None) -> None:

@@ -11,13 +11,17 @@ from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
     from floodmark.core.records import Head
+    from floodmark.core.retention import Limit
     from floodmark.spark.epoch import EpochReport
     from floodmark.views.openwindows import OpenWindows
 
 
 @dataclass
 class Outcome:
-    """What a run did for one rule. `retired`: why it was left out, where nobody asked for it by name."""
+    """What a run did for one rule. `retired`: why it was left out, where nobody asked for it by name.
+
+    `limits`: how long the sources would have kept what waited as it began.
+    """
 
     rule: str
     idle: bool = False
@@ -25,6 +29,7 @@ class Outcome:
     lost: list[int] = field(default_factory=list)
     head: Head | None = None
     windows: OpenWindows | None = None
+    limits: dict[str, Limit] = field(default_factory=dict)
     zoned: bool = True
     seconds: float = 0.0
     fault: Exception | None = None
@@ -43,13 +48,14 @@ class Outcome:
         if self.fault is not None:
             said = message(self.fault)
             done = f" ({self._done()} before that)" if self.epochs or self.lost else ""
-            return f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
+            line = f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
+            return f"{line}{self._warnings()}"
         if self.retired is not None:
             return self.retired
         epoch = self.head.epoch if self.head else 0
         if self.idle:
             return f"{self.rule}: nothing new since epoch {epoch}"
-        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}"
+        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}{self._warnings()}"
 
     def _done(self) -> str:
         out = sum(epoch.output for epoch in self.epochs)
@@ -59,6 +65,15 @@ class Outcome:
 
     def _windows(self) -> str:
         return f"\n  {self.windows.text()}" if self.windows else ""
+
+    def _warnings(self) -> str:
+        return "".join(f"\n  warning: {warning}" for warning in self.warnings)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Of input that had waited for long when the run began; of a run that failed it waits still."""
+        found = [limit for limit in self.limits.values() if limit.warns]
+        return [limit.text() if self.fault else limit.late() for limit in found]
 
     def facts(self) -> dict[str, Any]:
         """For --json."""
@@ -71,6 +86,7 @@ class Outcome:
             "epochs": [self._epoch(epoch) for epoch in self.epochs],
             "lost": self.lost,
             "open_windows": self.windows.facts() if self.windows else None,
+            "warnings": self.warnings,
             "seconds": round(self.seconds, 3),
             "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,
         }

@@ -97,9 +97,13 @@ class DeltaSource:
         return size
 
     def _has_files(self, version: int) -> bool:
+        return bool(self.paths_at(version))
+
+    def paths_at(self, version: int) -> set[str]:
+        """The files of the table as it was at a version."""
         table = self.table()
         table.load_as_version(version)
-        return not tables.is_empty(table)
+        return set(tables.values_of(table.get_add_actions()["path"]))
 
     def newest(self) -> int:
         return self.table().version()

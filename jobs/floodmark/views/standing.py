@@ -11,8 +11,10 @@ from deltalake import DeltaTable
 
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
+from floodmark.connectors.retention import limits
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.records import Head, Row
+from floodmark.core.retention import Limit
 from floodmark.core.rules import Rule
 from floodmark.core.tally import COUNTS, counts_of
 from floodmark.core.watermark import holding
@@ -49,6 +51,7 @@ class Standing:
     newest: Row | None = None
     holder: str | None = None
     lag: dict[str, Lag | str] = field(default_factory=dict)
+    limits: dict[str, Limit] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     state: dict[str, StateSize] = field(default_factory=dict)
     windows: OpenWindows | None = None
@@ -81,6 +84,7 @@ class Standing:
             "dropping": sorted(head.dropping.tables) if head and head.dropping else [],
             "holder": self.holder,
             "lag": {name: {"error": lag} if isinstance(lag, str) else asdict(lag) for name, lag in self.lag.items()},
+            "unread": {name: _unread(limit) for name, limit in self.limits.items()},
             "lost_epochs": list(head.lost) if head else [],
             "totals": self.totals,
             "state": {name: asdict(found) for name, found in self.state.items()},
@@ -118,6 +122,7 @@ class Standing:
             ("backfilled", self._backfilled()),
             ("held by", self.holder),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
+            *(("warning", limit.text()) for limit in self.limits.values() if limit.warns),
             ("rows", self._totals()),
             ("lost", f"epochs {', '.join(map(str, self.head.lost))} (qos 0)" if self.head and self.head.lost else None),
             *(
@@ -178,6 +183,7 @@ def standing(rule: Rule, root: Path) -> Standing:
             newest=newest_end(rows),
             holder=holder_text(home.lock) if holder_pid(home.lock) is not None else None,
             lag=lag_by_stream(rule, head),
+            limits=limits_of(rule, head),
             totals=_totals(rows, head),
             state=state_sizes(rule, head, root),
             windows=open_windows(rule, head, root) if head else None,
@@ -219,6 +225,20 @@ def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
         except FloodmarkError as fault:
             found[name] = str(fault)
     return found
+
+
+def limits_of(rule: Rule, head: Head | None) -> dict[str, Limit]:
+    """What sources will not keep for ever of what is not read yet; what cannot be told of them, the lag says."""
+    try:
+        return limits(rule, head) if head else {}
+    except FloodmarkError:
+        return {}
+
+
+def _unread(limit: Limit) -> dict[str, Any]:
+    seconds = {"waited_seconds": limit.waited_us, "kept_seconds": limit.kept_us, "left_seconds": limit.left_us}
+    said = {name: us // 1_000_000 for name, us in seconds.items()}
+    return {**said, "setting": limit.setting, "warning": limit.text() if limit.warns else None}
 
 
 def _totals(rows: list[Row], head: Head | None) -> dict[str, int]:
