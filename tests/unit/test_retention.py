@@ -85,9 +85,7 @@ def test_status_and_doctor_warn_before_it_is_too_late(flow: Flow) -> None:
     assert "warning" not in CliRunner().invoke(app, ["status", "counted"], env=places).output
     age(flow.source, 20)
     said = CliRunner().invoke(app, ["status", "counted"], env=places).output
-    assert (
-        "has waited for 20 days; the source keeps log entries for 30 days: run the rule within 9 days," in said
-    )
+    assert "has waited for 20 days; the source keeps log entries for 30 days: run the rule within 9 days," in said
     facts = json.loads(CliRunner().invoke(app, ["status", "counted", "--json"], env=places).stdout)
     unread = facts["rules"]["counted"]["unread"]["events"]
     assert unread["left_seconds"] // 3600 == 239 and unread["warning"] in said

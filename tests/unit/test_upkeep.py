@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -46,9 +46,8 @@ def test_nothing_goes_before_its_time() -> None:
 
 def test_upkeep_is_due_when_its_time_has_passed() -> None:
     now, how = datetime(2001, 1, 2, tzinfo=UTC), CleanUp(every_us=DAY)
-    assert [is_due(at, how, now) for at in (None, "2001-01-01T00:00:00+00:00", "2001-01-01T00:00:01+00:00")] == [
-        True, True, False,
-    ]  # fmt: skip
+    ago = [None, *((now - timedelta(hours=hours)).isoformat() for hours in (24, 22, 21))]
+    assert [is_due(at, how, now) for at in ago] == [True, True, True, False]
 
 
 def test_a_table_that_asks_more_of_its_writers_is_left_to_spark() -> None:

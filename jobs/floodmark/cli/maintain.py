@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,8 +12,7 @@ from floodmark.cli.run import made_up_id
 from floodmark.views.formats import size
 
 if TYPE_CHECKING:
-    from floodmark.core.records import Head, Tended
-    from floodmark.core.rule_model import CleanUp
+    from floodmark.core.records import Tended
     from floodmark.ledger.upkeep import Due, Upkeep
 
 
@@ -38,9 +36,10 @@ def maintain(
     Example: `floodmark maintain departure_delays --dry-run`
     """
     from floodmark.core.upkeep import is_due
+    from floodmark.views.needs import upkeep_of
 
     place, reader, head = asking.begun_home(home.absolute(), name)
-    upkeep = _upkeep(name, head, rules, home.absolute())
+    upkeep = upkeep_of(name, head, asking.good_rules(rules), home.absolute())
     if due and not is_due(head.maintained, upkeep.how, datetime.now(UTC)):
         return _tell(_facts(name, [], {}, done=False), f"{name}: not due, maintained {head.maintained}", as_json)
     found, left = upkeep.due(reader, place)
@@ -52,18 +51,6 @@ def maintain(
     with asking.held_ledger(place, run_id or made_up_id()) as ledger:
         done = upkeep.maintain(ledger, place, lambda text: output.say(f"  {text}", err=as_json))
     return _tell(_facts(name, found, left, done=True), f"{name}: maintained{_in_all(done)}", as_json)
-
-
-def _upkeep(name: str, head: Head, rules: Path, root: Path) -> Upkeep:
-    """By the rule file's settings; where there is none, by those that the ledger has."""
-    from floodmark.ledger.upkeep import Upkeep
-    from floodmark.views.downstream import writers
-    from floodmark.views.needs import needs_of
-
-    good = asking.good_rules(rules)
-    how: CleanUp = next((rule.cleanup for rule in good if rule.rule == name), head.rule.cleanup)
-    others = [rule for rule in good if rule.rule != name]
-    return Upkeep(how, needs_of(asking.sinks_of(head), others, root), writers(good, name))
 
 
 def _announce(name: str, found: list[Due], left: dict[str, str], upkeep: Upkeep) -> None:

@@ -13,7 +13,16 @@ from floodmark.errors import FloodmarkError
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.views.downstream import Reader, readers_of
+from floodmark.ledger.upkeep import Upkeep
+from floodmark.views.downstream import Reader, readers_of, writers
+
+
+def upkeep_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Upkeep:
+    """Of a rule, by its file's settings; where there is none, by those that its ledger has. `rules`: of the folder."""
+    how = next((rule.cleanup for rule in rules if rule.rule == name), head.rule.cleanup)
+    sinks = [table.removeprefix("sink/") for table in head.table_ids if table.startswith("sink/")]
+    others = [rule for rule in rules if rule.rule != name]
+    return Upkeep(how, needs_of(sinks, others, root), writers(rules, name))
 
 
 def needs_of(sinks: Sequence[str], rules: Iterable[Rule], root: Path) -> dict[str, Need]:
