@@ -96,6 +96,12 @@ class DeltaSource:
             size += tables.size_of(table)
         return size
 
+    def bytes_a_row(self) -> float | None:
+        """Of the newest version, by its statistics; None where they do not tell."""
+        table = self.table()
+        rows = sum(file.rows for file in tables.files_of(table))
+        return tables.size_of(table) / rows if rows else None
+
     def _has_files(self, version: int) -> bool:
         return bool(self.paths_at(version))
 
@@ -107,6 +113,11 @@ class DeltaSource:
 
     def newest(self) -> int:
         return self.table().version()
+
+    def is_another(self, line: str) -> bool:
+        """Whether the table was made anew, cloned or put back since it was read up to the offset `line`."""
+        table, at = self.table(), DeltaOffset.parse(line)
+        return tables.table_id(table) != at.table_id or table.version() < at.newest_read
 
     def check_identity(self, line: str) -> None:
         """Refuse a table that was made anew or cloned under the same address, or that lost what was read of it."""

@@ -71,6 +71,8 @@ def _why(rule: Rule, head: Head | None) -> str | None:
         return f"backfill {head.backfill.number} is open"
     if head.open is not None:
         return f"epoch {head.epoch + 1} is open"
+    if rule.rebuild:
+        return rebuild_due(rule, head)
     check_edit(head.rule, rule)
     fresh = [name for name, behind in _behind(rule, head).items() if behind]
     if fresh:
@@ -80,6 +82,8 @@ def _why(rule: Rule, head: Head | None) -> str | None:
 
 def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | None:
     """Why a tick is due."""
+    if rule.rebuild:
+        return None if close_until is None else f"to close what is open until {close_until}"
     if head is None or (close_until is None and rule.close_idle_after_us is None and not head.heard):
         return None
     asked = None if close_until is None else micros_of(close_until, rule, zoned(rule, head))
@@ -89,9 +93,30 @@ def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | 
     return None if until is None else "nothing has come for so long that the watermark goes on"
 
 
+# What of a rule has no part in its results.
+_BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "group", "spark", "airflow", "max_rows_per_window"}
+
+
+def rebuild_due(rule: Rule, head: Head) -> str | None:
+    """Why a rule that is rebuilt by each run is to be rebuilt now; None where its sinks would hold the same."""
+    if head.epoch == 0 or not head.rule.rebuild:
+        return "the sinks have yet to be filled"
+    if head.lost:
+        return "the last run was lost"
+    if head.rule.model_dump(exclude=_BESIDE) != rule.model_dump(exclude=_BESIDE):
+        return "the rule was changed"
+    for (name, source), line in zip(sources(rule).items(), head.entry.offsets, strict=True):
+        if source.is_another(line) or source.news(line):
+            return f"new data in {name}"
+    return None
+
+
 def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[str, bool]:
     found = {}
     for (name, source), line in zip(sources(rule).items(), head.entry.offsets, strict=True):
+        if rule.rebuild and source.is_another(line):
+            found[name] = True
+            continue
         source.check_identity(line)
         found[name] = source.news(line, (seen or {}).get(name))
     return found

@@ -272,6 +272,25 @@ class WrittenEpoch(Written):
     max_files: Positive | None = None
     max_bytes: Positive | None = None
     max_rows: Positive | None = None
+    max_seconds: Annotated[
+        Positive | None, Field(description="about so long, by the rate of the epochs before; at least one file")
+    ] = None
+
+
+class NoEpochs(WrittenEpoch):
+    """`epoch: none`."""
+
+
+def _epoch(value: object) -> object:
+    if value == "none":
+        return NoEpochs()
+    if isinstance(value, str):
+        raise ValueError("expected limits such as {max_seconds: 300}, or none beside `rebuild: true`")
+    return value
+
+
+def _or_none(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"const": "none"}, {"$ref": schema.pop("$ref")}]
 
 
 def _an_hour(us: int) -> int:
@@ -538,7 +557,18 @@ class WrittenRule(Written):
         Field(description="of a row that cannot be read or that the rule rejects: stop, or set it apart"),
     ] = "fail"
     qos: QosLevel = 2
-    epoch: WrittenEpoch = WrittenEpoch()
+    epoch: Annotated[
+        WrittenEpoch,
+        BeforeValidator(_epoch),
+        Field(description="limits of one epoch; none: no progress is kept, see rebuild", json_schema_extra=_or_none),
+    ] = WrittenEpoch()
+    rebuild: Annotated[
+        bool,
+        Field(description="beside `epoch: none`: each run reads everything again and replaces what the sinks hold"),
+    ] = False
+    max_rows_per_window: Annotated[
+        Positive | None, Field(description="a window that gets more rows of a stream stops the run")
+    ] = None
     cleanup: WrittenCleanUp = WrittenCleanUp()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
     schedule: Annotated[str | WrittenAssets, BeforeValidator(_schedule)] | None = None
@@ -569,6 +599,21 @@ class WrittenRule(Written):
             )
         return self
 
+    @model_validator(mode="after")
+    def _none_is_rebuilt(self) -> WrittenRule:
+        none = isinstance(self.epoch, NoEpochs)
+        if none and not self.rebuild:
+            raise ValueError(
+                "expected `rebuild: true` beside `epoch: none`, found none: then no progress is kept, and each run "
+                "reads everything again and replaces what the sinks hold. For one epoch a run leave `epoch` out"
+            )
+        if self.rebuild and not none:
+            raise ValueError(
+                "expected `epoch: none` beside `rebuild: true`, found "
+                f"{'limits' if 'epoch' in self.model_fields_set else 'nothing'}: everything is read again as one epoch"
+            )
+        return self
+
     def resolved(self, digest: str, process: Process | None = None) -> Rule:
         """The rule with every default filled in; `digest`: the hash of the file before substitution."""
         return Rule(
@@ -586,6 +631,8 @@ class WrittenRule(Written):
             on_error=self.on_error,
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
+            rebuild=self.rebuild,
+            max_rows_per_window=self.max_rows_per_window,
             cleanup=CleanUp(**{f"{name}_us": us for name, us in self.cleanup.model_dump().items()}),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),
             schedule=AssetSchedule(assets=tuple(s.assets)) if isinstance(s := self.schedule, WrittenAssets) else s,

@@ -19,8 +19,9 @@ from floodmark.core.addresses import identity
 from floodmark.core.defaults import FILES, merged, read_defaults
 from floodmark.core.environments import variables
 from floodmark.core.groups import disagreeing
+from floodmark.core.installation import over_installation
 from floodmark.core.problems import Problems, Source, field_of, read_source, told, unknown
-from floodmark.core.rule_checks import check
+from floodmark.core.rule_checks import ROWS_PER_WINDOW, check
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rule_model import (
     AirflowSettings,
@@ -82,12 +83,16 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     digest = hashlib.sha256(canonical(text).encode()).hexdigest()
     value = _substituted(text, env, (), problems)
     problems.raise_any()
+    value = over_installation(value, env)
     written = _written(value, path, problems)
     process = _process(written, path.parent, env, problems)
     if process is not None:
         digest = hashlib.sha256(f"{digest}{process.source}".encode()).hexdigest()
     rule = written.resolved(digest, process)
     for field, problem in () if checked and checked(rule) else check(rule):
+        if field == ROWS_PER_WINDOW and field[0] not in text:  # the installation's: of rules that have such windows
+            rule = written.model_copy(update={"max_rows_per_window": None}).resolved(digest, process)
+            continue
         problems.add(field, problem)
     problems.raise_any()
     return rule

@@ -39,7 +39,7 @@ from floodmark.spark import checkpoint, lookups, sites
 from floodmark.spark.appending import files_for
 from floodmark.spark.batch import DEAD, LATE, Batch, Limits, latest_times, planned_union, stamped, united
 from floodmark.spark.compaction import compact
-from floodmark.spark.fold import Folded, Moment
+from floodmark.spark.fold import Folded, Moment, StateReader
 from floodmark.spark.generation import Plan, Sites
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.planned import materialised
@@ -226,7 +226,8 @@ class EpochFolder:
         """What the epoch says of itself as a tick. A tick reads nothing: no other epoch ends where it began."""
         if self.head.open is not None:
             return self.head.open.ticks
-        return self._ticks if entry.offsets == self.head.entry.offsets else ()
+        ticking = entry.offsets == self.head.entry.offsets or self._plan.rule.rebuild  # which has one epoch for all
+        return self._ticks if ticking else ()
 
     def _replay_of(self, entry: Entry) -> Replay | None:
         """The dead rows that the epoch reads, if it is a replay. Like a tick it ends where it began."""
@@ -246,10 +247,10 @@ class EpochFolder:
         fold = self._plan.fold
         lookups.show(self._session, self._plan.rule, intent.lookups, partial(fold.since, batch, moment))
         schemas = fold.tables
-        state = {
+        state: dict[str, StateReader] = {
             name: partial(state_rows, self._session, site.address, schemas[name], fold.time_of(name))
             for name, site in self._sites.state.items()
-        }
+        } or dict.fromkeys(schemas, _nothing)
         return fold.fold(batch, state, self._session, moment)
 
     def _output(self, frame: DataFrame, batch: Batch) -> DataFrame:
@@ -292,6 +293,8 @@ class EpochFolder:
         """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first."""
         by_address = self._plan.delta_sinks
         first = self.head.attempt == 1
+        if output is None and self._plan.rule.rebuild:  # what stands there goes all the same
+            output = self._session.createDataFrame([], self._plan.output)
         return [
             Work(site, output) for address, site in self._sites.sinks.items() if first or by_address[address].qos > 0
         ]
@@ -372,6 +375,10 @@ class EpochFolder:
         begun = time.monotonic()
         yield
         self._seconds[step] = self._seconds.get(step, 0.0) + time.monotonic() - begun
+
+
+def _nothing(_: int | None) -> None:
+    """The state of a rule that keeps none."""
 
 
 def same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -> None:

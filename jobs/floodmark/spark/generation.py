@@ -38,6 +38,8 @@ from floodmark.spark.fold import Fold
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.sites import Site
 
+REBUILD = "rebuild"  # why a generation ends where each run makes a new one
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -76,13 +78,19 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -
     return Sites(
         {
             name: site(f"state/{name}", "state", home.state(generation, name), "state", exact=_copies_input(plan, name))
-            for name in plan.fold.tables
+            for name in (() if plan.rule.rebuild else plan.fold.tables)
         },
         site("late", "late", home.late, "late", exact=True),
         site("dead", "dead", home.dead, "dead", exact=True),
         {
             address: site(
-                f"sink/{address}", "sink", address, f"sink{i}", writes_again=sink.qos == 1, upsert=merged(sink)
+                f"sink/{address}",
+                "sink",
+                address,
+                f"sink{i}",
+                writes_again=sink.qos == 1,
+                upsert=merged(sink),
+                whole=plan.rule.rebuild,
             )
             for i, (address, sink) in enumerate(found.items())
         },
@@ -210,17 +218,15 @@ def refuse_adopted(rule: Rule, keep_output: bool) -> None:
         DeltaSink(address).check_can_be_emptied()
 
 
-def start_reset(ledger: Ledger, rule: str, keep_output: bool) -> Head:
-    """Announce the change; a reset that is under way already is gone on with."""
+def start_change(ledger: Ledger, rule: str, keep_output: bool, why: str = "reset") -> Head:
+    """Announce the change; one that is under way already is gone on with."""
     head = ledger.head
     assert head is not None
     if head.seal is not None:
         return head
     discarded = head.epoch + 1 if head.open else None
     reach(rule, "reset.seal.before")
-    seal = Seal(
-        why="reset", successor=head.generation + 1, token=new_token(), keep_output=keep_output, discarded=discarded
-    )
+    seal = Seal(why=why, successor=head.generation + 1, token=new_token(), keep_output=keep_output, discarded=discarded)
     sealed = ledger.seal(seal)
     reach(rule, "reset.seal.after")
     return sealed
@@ -266,7 +272,7 @@ def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) ->
     """Empty late, dead and, unless the output is kept, the sinks."""
     rule, apart = plan.rule.rule, set_apart_schema(plan.fold.shape)
     written = {site.name: sites.empty(session, site, apart) for site in (found.late, found.dead)}
-    if seal.keep_output:
+    if seal.keep_output or (seal.why == REBUILD and plan.rule.rebuild):  # its first epoch replaces all of them
         return written
     reach(rule, "reset.empty.before")
     for site in found.sinks.values():

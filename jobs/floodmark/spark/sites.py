@@ -25,7 +25,7 @@ from floodmark.ledger.syncing import sync_commit, sync_table
 from floodmark.ledger.tables import OurCommit
 from floodmark.spark.appending import Appending
 from floodmark.spark.faults import of_table
-from floodmark.spark.replacing import Replacing, Span
+from floodmark.spark.replacing import Replacing, ReplacingAll, Span
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.upserting import Upserting
 
@@ -34,8 +34,8 @@ from floodmark.spark.upserting import Upserting
 class Site:
     """One table that an epoch may write. `name` stands in the ledger; `role` in the crash points.
 
-    `upsert`: how rows are merged into it; `span`: those that they replace; neither: they are appended. `exact`: its
-    floating point is a copy of the input.
+    `upsert`: how rows are merged into it; `span`: those that they replace; `whole`: they replace all; none of these:
+    they are appended. `exact`: its floating point is a copy of the input.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Site:
     upsert: Upsert | None = None
     exact: bool = False
     span: Span | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Attempt:
 
 
 def write(work: Work, attempt: Attempt) -> Written | None:
-    """Write the rows unless they are there; None where there are none (a backfill's commit takes rows away, too).
+    """Write the rows unless they are there; None where there are none (one that takes rows away is made all the same).
 
     Raises what `before_write` and `before_backfill` raise.
     """
@@ -90,12 +91,14 @@ def _write(work: Work, attempt: Attempt) -> Written | None:
     if _step(site, attempt) is Step.COMPARE:
         return _compared(site, attempt, begun.compute(frame), begun)
     rows = begun.write(frame)
-    return _committed(begun, site, attempt, rows) if rows or attempt.backfill else None
+    return _committed(begun, site, attempt, rows) if rows or attempt.backfill or site.whole else None
 
 
 def _begin(session: SparkSession, site: Site, attempt: Attempt) -> Appending:
     if site.span is not None:
         return Replacing(session, site.address, site.app, site.span)
+    if site.whole:
+        return ReplacingAll(session, site.address, site.app)
     if site.upsert is None:
         return Appending(session, site.address, site.app, site.exact)
     return Upserting(session, site.address, site.app, site.upsert, f"{site.name}, epoch {attempt.epoch}")
