@@ -29,57 +29,6 @@ def reads(flow: Flow) -> list[int]:
     return [sum(one["read"] for one in body["counts"].values()) for body in bodies]
 
 
-def test_epochs_grow_to_the_seconds_asked_for_and_a_retry_is_the_same(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
-) -> None:
-    """At first one file, then as many as take so long at the rate so far; a kill in between changes nothing."""
-    monkeypatch.setattr(pacing, "PROBE", 1)
-    flow = Flow(place, sql=STATELESS, settings={"epoch": {"max_seconds": 3600}}, stream={"start": {"version": 0}})
-    for at in range(4):
-        flow.arrive([event(at)])
-    assert crash(spark, flow, "sink0.after")
-    run(spark, flow)
-    assert reads(flow) == [1, 3], "one file to measure by, then an hour's"
-    assert len(rows_of(flow.sink())) == 4
-    monkeypatch.setattr(pacing, "rate", lambda rows, generation: 0.0001)
-    monkeypatch.setattr("floodmark.connectors.pacing.rate", lambda rows, generation: 0.0001)
-    for at in range(2):
-        flow.arrive([event(at)])
-    run(spark, flow)
-    assert reads(flow) == [1, 3, 1, 1], "never less than a file"
-
-
-def test_a_window_with_too_many_rows_stops_the_run_before_anything_is_written(spark: SparkSession, place: Path) -> None:
-    """Rows of earlier epochs count, and late ones do not; with a higher limit the rule goes on."""
-    flow = Flow(place, settings={"max_rows_per_window": 3})
-    flow.arrive([event(0), event(1), event(59), event(61), event(62)])
-    run(spark, flow)
-    flow.arrive([event(30), event(120)])
-    with pytest.raises(InputFault, match="found 4 in that of 1 minute from 2001-01-01 00:00:00") as stopped:
-        run(spark, flow)
-    assert "expected at most 3 rows of stream events" in str(stopped.value)
-    head = flow.ledger().head
-    assert head is not None and (head.epoch, head.open) == (1, None), "no epoch is left open"
-    flow.settings["max_rows_per_window"] = 4
-    flow.arrive([event(400)])
-    run(spark, flow)
-    assert sorted((row["start"].minute, row["c"]) for row in rows_of(flow.sink())) == [(0, 4), (1, 2), (2, 1)]
-
-
-def test_a_limit_that_changes_what_is_kept_is_an_edit_that_needs_a_reset(spark: SparkSession, place: Path) -> None:
-    sliding = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour', '5 minutes')"
-    flow = Flow(place, sql=sliding)
-    flow.arrive([event(0)])
-    run(spark, flow)
-    flow.settings["max_rows_per_window"] = 10
-    flow.arrive([event(1)])
-    with pytest.raises(RuleChanged, match="windows or max_rows_per_window"):
-        run(spark, flow)
-
-
-# ---------------------------------------------------------------------------------------------------- rebuild
-
-
 def counted(flow: Flow, number: int = 0) -> list[tuple[int, int]]:
     return sorted((row["start"].minute, row["c"]) for row in rows_of(flow.sink(number)))
 
@@ -118,7 +67,14 @@ def overwritten(flow: Flow, events: list[dict[str, object]]) -> None:
 
 @pytest.mark.parametrize(
     "point",
-    ["reset.seal.after", "reset.tables.after", "reset.commit.after", "intent.after", "sink0.after", "commit.before"],
+    [
+        pytest.param("reset.seal.after", marks=pytest.mark.prove),
+        pytest.param("reset.tables.after", marks=pytest.mark.prove),
+        pytest.param("reset.commit.after", marks=pytest.mark.prove),
+        pytest.param("intent.after", marks=pytest.mark.prove),
+        "sink0.after",
+        pytest.param("commit.before", marks=pytest.mark.prove),
+    ],
 )
 def test_a_rebuild_that_is_killed_is_taken_again_and_nobody_sees_an_empty_table(
     spark: SparkSession, place: Path, point: str
@@ -136,6 +92,7 @@ def test_a_rebuild_that_is_killed_is_taken_again_and_nobody_sees_an_empty_table(
     assert certificate is not None and certificate.verdict == "proven", certificate.findings
 
 
+@pytest.mark.prove
 def test_a_rule_becomes_rebuilt_at_once_and_is_reset_to_go_on_by_epochs(spark: SparkSession, place: Path) -> None:
     flow = Flow(place)
     flow.arrive([event(0), event(100)])
@@ -169,6 +126,7 @@ def test_a_class_and_running_totals_are_rebuilt_without_state(spark: SparkSessio
     assert sorted(rows_of(totals.sink()), key=key) == sorted(rows_of(fresh.sink()), key=key)
 
 
+@pytest.mark.prove
 def test_close_until_closes_windows_of_a_rebuild_too(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, settings=REBUILT)
     flow.arrive([event(0), event(100)])
@@ -179,6 +137,7 @@ def test_close_until_closes_windows_of_a_rebuild_too(spark: SparkSession, place:
     assert certificate is not None and certificate.verdict == "proven", certificate.findings
 
 
+@pytest.mark.prove
 def test_tables_with_rows_that_are_not_the_rules_are_not_replaced(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, settings=REBUILT, sinks=1)
     flow.arrive([event(0), event(100)])
@@ -188,3 +147,40 @@ def test_tables_with_rows_that_are_not_the_rules_are_not_replaced(spark: SparkSe
     with pytest.raises(NotOwned, match="adopted"):
         run(spark, flow)
     assert counted(flow) == [(0, 1)]
+
+
+def test_epochs_grow_to_the_seconds_asked_for_and_a_retry_is_the_same(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """At first one file, then as many as take so long at the rate so far; a kill in between changes nothing."""
+    monkeypatch.setattr(pacing, "PROBE", 1)
+    flow = Flow(place, sql=STATELESS, settings={"epoch": {"max_seconds": 3600}}, stream={"start": {"version": 0}})
+    for at in range(4):
+        flow.arrive([event(at)])
+    assert crash(spark, flow, "sink0.after")
+    run(spark, flow)
+    assert reads(flow) == [1, 3], "one file to measure by, then an hour's"
+    assert len(rows_of(flow.sink())) == 4
+    monkeypatch.setattr(pacing, "rate", lambda rows, generation: 0.0001)
+    monkeypatch.setattr("floodmark.connectors.pacing.rate", lambda rows, generation: 0.0001)
+    for at in range(2):
+        flow.arrive([event(at)])
+    run(spark, flow)
+    assert reads(flow) == [1, 3, 1, 1], "never less than a file"
+
+
+def test_a_window_with_too_many_rows_stops_the_run_before_anything_is_written(spark: SparkSession, place: Path) -> None:
+    """Rows of earlier epochs count; with a higher limit the rule goes on."""
+    flow = Flow(place, settings={"max_rows_per_window": 3})
+    flow.arrive([event(0), event(1), event(59), event(61), event(62)])
+    run(spark, flow)
+    flow.arrive([event(40), event(120)])
+    with pytest.raises(InputFault, match="found 4 in that of 1 minute from 2001-01-01 00:00:00") as stopped:
+        run(spark, flow)
+    assert "expected at most 3 rows of stream events" in str(stopped.value)
+    head = flow.ledger().head
+    assert head is not None and (head.epoch, head.open) == (1, None), "no epoch is left open"
+    flow.settings["max_rows_per_window"] = 4
+    flow.arrive([event(400)])
+    run(spark, flow)
+    assert sorted((row["start"].minute, row["c"]) for row in rows_of(flow.sink())) == [(0, 4), (1, 2), (2, 1)]

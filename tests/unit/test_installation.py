@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from support.flow import SESSIONS, STATELESS, Flow
 
+from floodmark.core.changes import check_edit
 from floodmark.core.durations import DAY, HOUR
 from floodmark.core.health.settings import settings
 from floodmark.core.installation import VARIABLES
 from floodmark.core.rules import Rule, load_rule
-from floodmark.errors import RuleInvalid
+from floodmark.errors import RuleChanged, RuleInvalid
 from floodmark.views.origins import Origins
 
 
@@ -115,3 +116,11 @@ def test_a_rebuilt_rule_has_no_key_and_begins_where_there_is_something(place: Pa
     keyed = Flow(place, settings={**rebuilt, "sinks": [{"delta": flow.sink(), "key": ["k"]}]})
     with pytest.raises(RuleInvalid, match=r"sinks\[0\].key: expected no `key` beside `rebuild: true`"):
         load_rule(keyed.write_rule(), {})
+
+
+def test_a_limit_that_changes_what_is_kept_is_an_edit_that_needs_a_reset(place: Path) -> None:
+    sliding = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour', '5 minutes')"
+    with pytest.raises(RuleChanged, match="windows or max_rows_per_window"):
+        check_edit(rule(place, {}, sliding), rule(place, {}, sliding, max_rows_per_window=10))
+    check_edit(rule(place, {}, max_rows_per_window=3), rule(place, {}, max_rows_per_window=4))
+    check_edit(rule(place, {}), rule(place, {}, max_rows_per_window=4))

@@ -252,6 +252,15 @@ def test_what_a_rule_that_lags_has_yet_to_read_stays(flow: Flow, snapshot: bool,
     assert DeltaTable(flow.sink(0), version=3).version() == 3
 
 
+def test_a_rule_whose_file_is_broken_has_its_needs_all_the_same(flow: Flow) -> None:
+    reader = reading(flow, EPOCHS - 1)
+    reader.write_rule().write_text("rule: reader\nstreams: 5\n")
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == 3
+
+
 def test_a_table_whose_history_is_looked_up_keeps_all_of_it(flow: Flow) -> None:
     reader = Flow(flow.root, "reader", sql="SELECT e.at, e.k FROM events e JOIN t ON e.k = t.k")
     reader.settings = {"lookups": {"t": {"delta": flow.sink(0), "history": True}}}

@@ -109,6 +109,8 @@ def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None
         check_without_jvm(rule, root)
         news = look(rule, root, close_until)
         _refuse_held(Home(root, rule.rule), news.why)
+        if news.why is not None:
+            outcome.limits = _limits(rule, root)
     except Exception as fault:
         if isinstance(fault, Retired) and not by_name:
             outcome.idle, outcome.retired = True, str(fault)
@@ -116,8 +118,6 @@ def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None
             outcome.fault = fault
         return None
     outcome.idle = news.why is None
-    if not outcome.idle:
-        outcome.limits = _limits(rule, root)
     return news
 
 

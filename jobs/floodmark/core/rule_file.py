@@ -299,17 +299,23 @@ def _an_hour(us: int) -> int:
     return us
 
 
-def _stays(default: str) -> Any:
-    return Field(json_schema_extra={"default": default})
+def _stays(default: str, about: str) -> Any:
+    return Field(description=about, json_schema_extra={"default": default})
 
 
 class WrittenCleanUp(Written):
-    """Upkeep of the rule's tables: every so often files go that no version needed for `keep`, log entries of before
-    `keep_log`. A table's own delta.deletedFileRetentionDuration and delta.logRetentionDuration go before."""
+    """Upkeep of the rule's tables. A table's own delta.deletedFileRetentionDuration and delta.logRetentionDuration go
+    before `keep` and `keep_log`."""
 
-    every: Annotated[Duration, AfterValidator(_an_hour), _stays("1 day")] = 86_400_000_000
-    keep: Annotated[Duration, AfterValidator(_an_hour), _stays("7 days")] = 604_800_000_000
-    keep_log: Annotated[Duration, AfterValidator(_an_hour), _stays("30 days")] = 2_592_000_000_000
+    every: Annotated[
+        Duration, AfterValidator(_an_hour), _stays("1 day", "how often the rule's tables are maintained")
+    ] = 86_400_000_000
+    keep: Annotated[
+        Duration, AfterValidator(_an_hour), _stays("7 days", "files that no version needs any more stay")
+    ] = 604_800_000_000
+    keep_log: Annotated[Duration, AfterValidator(_an_hour), _stays("30 days", "entries of the tables' logs stay")] = (
+        2_592_000_000_000
+    )
 
     @model_validator(mode="after")
     def _log_outlives_files(self) -> WrittenCleanUp:
@@ -569,7 +575,9 @@ class WrittenRule(Written):
     max_rows_per_window: Annotated[
         Positive | None, Field(description="a window that gets more rows of a stream stops the run")
     ] = None
-    cleanup: WrittenCleanUp = WrittenCleanUp()
+    cleanup: Annotated[
+        WrittenCleanUp, Field(description="how often the rule's tables are maintained, and how long old files stay")
+    ] = WrittenCleanUp()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
     schedule: Annotated[str | WrittenAssets, BeforeValidator(_schedule)] | None = None
     group: (

@@ -46,7 +46,6 @@ from floodmark.ledger.syncing import sync_table
 
 Say = Callable[[str], None]
 FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
-NOT_PLAIN = "its files are left to Spark's OPTIMIZE and VACUUM, for it uses {}"
 # A checkpoint is made below, and the log cut, by what is needed; delta-rs would go by age alone.
 NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 

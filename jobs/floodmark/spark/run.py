@@ -221,6 +221,7 @@ class RuleRun:
         return found
 
     _finished: Put | None = None  # a backfill that was open
+    _has_begun = False  # a generation, in this very run
 
     def _is_asked(self, found: Put, asked: Asked) -> bool:
         same = (found.intent.begin, found.intent.end) == (asked.begin, asked.end)
@@ -247,6 +248,7 @@ class RuleRun:
         if known is None or known.head is None:
             session, plan = analyse(self._root, self._rule, None)
             ledger = generation.begin_first(session, plan, self._home, self._run, self._now_us() // 1000)
+            self._has_begun = True
         else:
             ledger = self._open_ledger()
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
@@ -263,6 +265,7 @@ class RuleRun:
         if step is Gate.CHANGE_GENERATION:
             session, plan = analyse(self._root, self._rule, None)
             generation.finish_change(session, plan, self._home, ledger)
+            self._has_begun = True
         elif step is Gate.FINISH_BACKFILL:
             self._finish_backfill(ledger, head)
         elif step is Gate.LOSE_EPOCH:
@@ -312,8 +315,9 @@ class RuleRun:
         """A generation of one epoch, from the start of the input to its end, which replaces what the sinks hold."""
         head = ledger.head
         assert head is not None
-        if head.epoch or head.rule.to_json() != self._rule.to_json():  # else one has just begun, with all still to read
-            generation.refuse_adopted(self._rule, keep_output=False)
+        if not self._has_begun:
+            for address in delta_sinks(self._rule):
+                DeltaSink(address).check_replaceable()
             session, plan = analyse(self._root, self._rule, None)
             for site in self._sites(plan, ledger).sinks.values():
                 sites.check_columns(session, site.name, site.address, plan.output)
@@ -332,7 +336,9 @@ class RuleRun:
             self._drain(session, plan, ledger, only_open=False)
             return
         ends = [source.newest() for source in sources(plan.rule).values()]
-        while self._is_behind(plan, ledger, ends):
+        before = -1
+        while self._is_behind(plan, ledger, ends) and ledger.head is not None and ledger.head.epoch > before:
+            before = ledger.head.epoch
             self._drain(session, plan, ledger, only_open=True, limits=paced(plan.rule, ledger))
 
     def _now_us(self) -> int:

@@ -1,8 +1,8 @@
-"""What other rules still need of a rule's sinks: what they have not read yet, and versions that they have named."""
+"""What other rules still need of a rule's tables: what they have not read yet, and versions that they have named."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from floodmark.core.entry import NOWHERE, DeltaOffset
@@ -15,21 +15,34 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.upkeep import Upkeep
 from floodmark.views.downstream import Reader, readers_of, writers
+from floodmark.views.homes import homes
 
 
 def upkeep_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Upkeep:
     """Of a rule, by its file's settings; where there is none, by those that its ledger has. `rules`: of the folder."""
     how = next((rule.cleanup for rule in rules if rule.rule == name), head.rule.cleanup)
-    sinks = [table.removeprefix("sink/") for table in head.table_ids if table.startswith("sink/")]
-    others = [rule for rule in rules if rule.rule != name]
-    return Upkeep(how, needs_of(sinks, others, root), writers(rules, name))
+    place = Home(root, name)
+    read = [place.late, place.dead, *(one.removeprefix("sink/") for one in head.table_ids if one.startswith("sink/"))]
+    others = [rule for rule in (*rules, *_without_file(rules, root)) if rule.rule != name]
+    return Upkeep(how, needs_of(read, others, root), writers(others, name))
 
 
-def needs_of(sinks: Sequence[str], rules: Iterable[Rule], root: Path) -> dict[str, Need]:
-    """By address. `rules`: all of them but the one whose sinks these are. A retired rule needs nothing."""
+def _without_file(rules: Sequence[Rule], root: Path) -> Iterator[Rule]:
+    """Rules that have a home and no file that can be read, as their ledgers have them: they may be mended."""
+    for home in set(homes(root)) - {rule.rule for rule in rules}:
+        try:
+            ledger = LedgerReader.load(Home(root, home).ledger)
+        except FloodmarkError:  # it says nothing of what it reads; `doctor` names it
+            continue
+        if ledger is not None and ledger.head is not None:
+            yield ledger.head.rule.model_copy(update={"rule": home})
+
+
+def needs_of(addresses: Sequence[str], rules: Iterable[Rule], root: Path) -> dict[str, Need]:
+    """By address. `rules`: all of them but the one whose tables these are. A retired rule needs nothing."""
     by_name = {rule.rule: rule for rule in rules}
     found: dict[str, Need] = {}
-    for reader in readers_of(sinks, by_name.values()):
+    for reader in readers_of(addresses, by_name.values()):
         need = _need(reader, by_name[reader.rule], root)
         found[reader.sink] = found.get(reader.sink, Need()).also(need)
     return found
