@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup airflow-db test test-unit browser check lint types imports demo up prove bench lock clean
+.PHONY: help setup airflow-db test test-unit docs messages browser check lint types imports demo up prove bench lock clean
 
 PY := .venv/bin/python
 
@@ -35,6 +35,13 @@ test: check ## all checks and all tests: what CI runs
 
 test-unit: setup ## the unit tests alone: seconds, without Spark or Airflow
 	$(PY) -m pytest tests/unit
+
+docs: setup ## build the documentation site in .cache/site/, every warning an error
+	.venv/bin/mkdocs build --strict
+	@echo "$(CURDIR)/.cache/site/index.html"
+
+messages: setup ## write what mistakes are told (tests/mistakes) anew; then read what has changed
+	FLOODMARK_RENEW=1 $(PY) -m pytest -q tests/unit/test_mistakes.py
 
 browser: setup ## Airflow's UI with the rules' pages, in a real Chromium; leaves pictures in .cache/screenshots/
 	$(PY) -m pytest -m prove tests/browser

@@ -12,6 +12,14 @@ import pytest
 CHECKOUT = Path(__file__).parents[1]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that only `make prove` runs get an hour. A limit that strikes within a call into the JVM breaks the
+    connection, and so all tests after it."""
+    for item in items:
+        if item.get_closest_marker("prove") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))
+
+
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A lasting directory of the test's own: a rule's home in the system's temporary directory is refused."""

@@ -20,6 +20,7 @@ FloodmarkError
     ├── HistoryGone         what recovery needs is no longer there
     ├── InputFault          the SQL fails on a row of the input, or gives two results for one key
     ├── ProcessFault        the rule's class fails on a row of the input, or does what no class may
+    ├── Stale               results are older, or more rows late, than the rule wants; what was committed stays
     ├── LedgerBroken        the ledger contradicts itself or its tables, or cannot be read
     └── TableBroken         a file of a table is missing, or not as it was written
 """
@@ -111,6 +112,10 @@ class InputFault(Final):
 
 class ProcessFault(Final):
     """The rule's class fails on a row of the input, or does what no class may."""
+
+
+class Stale(Final):
+    """Results are older, or more rows late, than the rule wants; what was committed stays."""
 
 
 class LedgerBroken(Final):

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.delivery import delivery
 from floodmark.core.durations import format_duration
+from floodmark.core.expectations import told
+from floodmark.core.groups import schedule_of, sources_of
+from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rules import AssetSchedule
 from floodmark.core.statewords import kept
 from floodmark_airflow.naming import dag_id, group_id
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
     from floodmark.core.delivery import SinkDelivery
     from floodmark.core.rules import Rule, Sink, Stream
+    from floodmark.views.downstream import Reader
 
 
 SAFE = (
@@ -24,15 +28,21 @@ SAFE = (
 )
 
 
-def about(rule: Rule) -> str:
-    """Never ends in `.md`: Airflow would take it for the name of a file."""
+def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
+    """Never ends in `.md`: Airflow would take it for the name of a file. `readers`: who reads what the rule writes."""
     parts = [
         text(rule.description),
         *_part("Reads", [_stream(name, stream) for name, stream in rule.streams.items()]),
         *_part("Looks up", [f"{code(name)}: {code(one.address)}" for name, one in rule.lookups.items()]),
+        *_part(
+            "Expects",
+            [f"of {one.of}, {one.name}: {code(str(one.check))}, else {one.on_fail}" for one in told(rule, {})],
+        ),
         *_part("Keeps", [text(sentence) for sentence in kept(rule)]),
         *_part("Writes", [_sink(sink, how) for sink, how in zip(rule.sinks, delivery(rule), strict=True)]),
+        *_part("Read by", [f"{code(dag_id(one.rule))}, as {one.kind} {code(one.name)}" for one in readers]),
         *_part("Runs", _schedule(rule)),
+        *_part("Is to be fresh", _freshness(rule)),
         *_part("Run it by hand", [SAFE, _command(f"floodmark run {rule.rule}")]),
         *_part("Where to look", _where_to_look(rule)),
         _work(rule),
@@ -46,7 +56,7 @@ def about_group(name: str, rules: Sequence[Rule]) -> str:
         "Rules that run together in one Spark application, each with its own epochs, failures and retries. One that "
         f"fails leaves the others alone; the task {code('outcome')} says why it failed.",
         *_part("Rules", [_member(rule) for rule in rules]),
-        *_part("Runs", _schedule(rules[0])[:1]),
+        *_part("Runs", [_when(rules)]),
         *_part("Run it by hand", [SAFE, _command(f"floodmark run {' '.join(rule.rule for rule in rules)}")]),
     ]
     return "\n\n".join(parts)
@@ -88,6 +98,8 @@ def _part(title: str, lines: Iterable[str]) -> list[str]:
 
 def _stream(name: str, stream: Stream) -> str:
     facts = [f"{code(name)}: {stream.kind} {code(stream.address)}"]
+    if stream.rule:
+        facts.append(f"written by {code(dag_id(stream.rule))}")
     if stream.event_time:
         facts.append(f"event time {code(stream.event_time.name)}")
     if stream.lateness_us is not None:
@@ -107,13 +119,27 @@ def _sink(sink: Sink, how: SinkDelivery) -> str:
 
 def _schedule(rule: Rule) -> list[str]:
     """When it runs by itself, as its file says it."""
-    given = rule.schedule
-    if isinstance(given, AssetSchedule):
-        when = f"when all of these have been updated: {', '.join(map(code, given.assets))}"
-    else:
-        when = "only when it is started by hand" if given is None else f"{code(given)}, in {code(rule.timezone)}"
     group = [f"with the other rules of its group, by the DAG {code(group_id(rule.group))}"] if rule.group else []
-    return [when, *group]
+    return [_when([rule]), *group]
+
+
+def _when(rules: Sequence[Rule]) -> str:
+    given = schedule_of(rules)
+    if isinstance(given, AssetSchedule):
+        return f"when all of these have been updated: {', '.join(map(code, given.assets))}"
+    if given == UPSTREAM:
+        before = sorted(set(sources_of(rules).values()))
+        return f"when {' or '.join(code(dag_id(name)) for name in before)} has written rows"
+    return "only when it is started by hand" if given is None else f"{code(given)}, in {code(rules[0].timezone)}"
+
+
+def _freshness(rule: Rule) -> list[str]:
+    wanted, said = rule.freshness, []
+    if wanted is not None and wanted.max_lag_us is not None:
+        said.append(f"the newest row folded of a stream at most {format_duration(wanted.max_lag_us)} old")
+    if wanted is not None and wanted.max_late_percent is not None:
+        said.append(f"at most {wanted.max_late_percent:g} % of a run's rows late")
+    return [*said, f"else: {wanted.on_exceed}"] if wanted is not None else []
 
 
 def _command(line: str) -> str:

@@ -15,6 +15,7 @@ from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from floodmark.core.backfills import asked_for, starting_in
+from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.zones import micros_of, zoned
 from floodmark.views.formats import iso
 from floodmark_airflow.operations import Operation, Params, ledger_of
@@ -48,7 +49,7 @@ class Backfill(Operation):
 
     def arguments(self) -> list[str]:
         dry = ["--dry-run"] if self.dry_run else []
-        return ["--from", self.begin.isoformat(), "--to", self.end.isoformat(), "--align", *dry]
+        return ["--from", self.begin.isoformat(), "--to", self.end.isoformat(), "--align", "--yes", *dry]
 
     def look(self, rule: Rule) -> str:
         head = ledger_of(rule).head
@@ -98,6 +99,6 @@ def _next_tick(rule: Rule, at: datetime) -> datetime:
     from airflow.timetables.trigger import CronTriggerTimetable
     from pendulum import instance
 
-    if not isinstance(rule.schedule, str):
+    if not isinstance(rule.schedule, str) or rule.schedule == UPSTREAM:
         raise AirflowFailException(f"rule {rule.rule}: expected a cron schedule for Airflow's own backfill, found none")
     return CronTriggerTimetable(rule.schedule, timezone=rule.timezone)._get_next(instance(at))

@@ -14,19 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import DAG, AssetAny, CronTriggerTimetable
 from croniter import croniter  # type: ignore[import-untyped]
 
-from floodmark.core.groups import groups
+from floodmark.core.groups import groups, schedule_of, sources_of
+from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rules import AirflowSettings, AssetSchedule, Rule, load_rules
 from floodmark.errors import Refused
+from floodmark.views.downstream import Reader, readers, readers_of
 from floodmark_airflow.about import about, about_group, block, code
 from floodmark_airflow.assets import asset, inlets, outlets
 from floodmark_airflow.failures import on_failure
 from floodmark_airflow.forms import form
 from floodmark_airflow.groups import GroupOutcomeOperator, GroupRunOperator
 from floodmark_airflow.naming import RUN, broken_dag_id, dag_id, group_id
-from floodmark_airflow.operators import BrokenRuleOperator, RuleRunOperator
+from floodmark_airflow.operators import BrokenRuleOperator, FreshnessOperator, RuleRunOperator
 from floodmark_airflow.priority import LIVE_FIRST
 from floodmark_airflow.settings import rules_folder
 
@@ -71,10 +73,11 @@ def load_catalog(wanted: str | None = None) -> Catalog:
         return wanted not in (None, dag_id(rule.rule), rule.group and group_id(rule.group))
 
     rules, errors = load_rules(_existing(rules_folder()), os.environ, needless)
-    found = Catalog({}, {file: str(reason) for file, reason in errors.items()})
+    found, known = Catalog({}, {file: str(reason) for file, reason in errors.items()}), readers(rules.values())
     for rule in rules.values():
         if wanted in (None, dag_id(rule.rule)):
-            found.add(partial(build, rule), [rule])
+            sinks = [sink.address for sink in rule.sinks if sink.address]
+            found.add(partial(build, rule, readers_of(sinks, known, rule.rule)), [rule])
     for name, members in groups(rules.values()).items():
         if wanted in (None, group_id(name)):
             found.add(partial(build_group, name, members), members)
@@ -98,21 +101,21 @@ def all_dags(wanted: str | None = None) -> list[DAG]:
     return [dag for dag in dags.values() if wanted in (None, dag.dag_id)]
 
 
-def build(rule: Rule) -> DAG:
-    """The DAG of a rule. Raises where Airflow refuses the schedule or another setting."""
+def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
+    """The DAG of a rule whose sinks are `read_by` others. Raises where Airflow refuses the schedule or a setting."""
     with DAG(
         dag_id(rule.rule),
         description=rule.description or None,
-        doc_md=about(rule),
-        schedule=None if rule.group else _schedule(rule),
+        doc_md=about(rule, read_by),
+        schedule=None if rule.group else _schedule([rule]),
         start_date=BEGIN,
         catchup=False,
         max_active_runs=1,
-        params=form(),
+        params=form(read_by),
         auto_register=False,  # building a DAG must not make it one of the file that does it: rules_errors builds, too
         tags={TAG, *([group_id(rule.group)] if rule.group else []), *rule.airflow.tags},
     ) as dag:
-        RuleRunOperator(
+        run = RuleRunOperator(
             task_id=RUN,
             rule=rule,
             on_failure_callback=on_failure(),
@@ -120,6 +123,17 @@ def build(rule: Rule) -> DAG:
             outlets=outlets(rule),
             **_tried([rule.airflow]),
         )
+        if rule.freshness is not None and rule.freshness.on_exceed == "fail":
+            run >> FreshnessOperator(
+                task_id="freshness",
+                rule=rule,
+                trigger_rule="none_failed",  # also after a run that was skipped: nothing new may be the very fault
+                owner=run.owner,
+                retries=0,
+                execution_timeout=SAYING,
+                on_failure_callback=on_failure(),
+                max_active_tis_per_dag=1,
+            )
     return dag
 
 
@@ -129,7 +143,7 @@ def build_group(name: str, rules: Sequence[Rule]) -> DAG:
         group_id(name),
         description=f"{len(rules)} rules in one Spark application",
         doc_md=about_group(name, rules),
-        schedule=_schedule(rules[0]),
+        schedule=_schedule(rules),
         start_date=BEGIN,
         catchup=False,
         max_active_runs=1,
@@ -196,13 +210,15 @@ def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
     return dag
 
 
-def _schedule(rule: Rule) -> Any:
-    """Cron in the rule's zone, assets, or nothing."""
-    schedule = rule.schedule
+def _schedule(rules: Sequence[Rule]) -> Any:
+    """What these rules have in common: cron in their zone, assets, any sink that is read from others, or nothing."""
+    schedule = schedule_of(rules)
     if isinstance(schedule, AssetSchedule):
         return [asset(address) for address in schedule.assets]
+    if schedule == UPSTREAM:  # any of them: one with nothing new is skipped, and would hold the others up
+        return AssetAny(*map(asset, sorted(sources_of(rules))))
     if schedule is None or schedule in NOT_CRON:
         return schedule
     if not schedule.startswith("@"):
         croniter(schedule)  # Airflow itself would find a fault only when all DAGs are built
-    return CronTriggerTimetable(schedule, timezone=rule.timezone)
+    return CronTriggerTimetable(schedule, timezone=rules[0].timezone)

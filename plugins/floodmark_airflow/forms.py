@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
@@ -15,22 +15,42 @@ from floodmark_airflow.resets import Reset
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Rule
+    from floodmark.views.downstream import Reader
 
 RUN = "run"
 LIVES = (Adopt, Rename, Retire, Return, Drop)
 OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Reset, *LIVES)}
 
 
-def form() -> dict[str, Param]:
-    """What is asked for when somebody triggers a rule's DAG by hand; a scheduled run takes the defaults."""
+def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
+    """What is asked for when somebody triggers a rule's DAG by hand; a scheduled run takes the defaults.
+
+    `readers`: who reads what the rule writes, and has to know what becomes of it.
+    """
     about = "; ".join(f"{name}: {one.about}" for name, one in OPERATIONS.items())
-    asked = Param(RUN, type="string", enum=[RUN, *OPERATIONS], description=f"{RUN}: fold what is new; {about}")
+    warning = f". {downstream(readers)}" if readers else ""
+    asked = Param(RUN, type="string", enum=[RUN, *OPERATIONS], description=f"{RUN}: fold what is new; {about}{warning}")
     found = {"operation": asked}
     for one in OPERATIONS.values():
         found |= one.params()
     about = "Of what changes or ends the rule as a whole: its name, to confirm it"
     found["confirm"] = Param(None, type=["null", "string"], description=about)
     return {**found, "dry_run": Param(False, type="boolean", description="Only log what would change; not of a run")}
+
+
+def downstream(readers: Sequence[Reader]) -> str:
+    """What becomes of others, as a sentence or two; `dry_run` says it of each."""
+    folding = sorted({one.rule for one in readers if one.kind == "stream"})
+    looking = sorted({one.rule for one in readers if one.kind == "lookup"})
+    said = []
+    if folding:
+        said.append(
+            f"{', '.join(folding)} folds what this rule writes: after a reset or a backfill its next run stops until "
+            "it is reset, too; after a drop it finds no table; after a retirement it gets no new rows"
+        )
+    if looking:
+        said.append(f"{', '.join(looking)} looks rows up in it: after a reset it finds none until the next run")
+    return ". ".join(said)
 
 
 def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from floodmark.core.chains import in_order, upstream
 from floodmark.core.failure import Failure, FailureFile
 from floodmark.core.groups import shared
 from floodmark.errors import Refused, RunFailed
 from floodmark_airflow.assets import outlets
 from floodmark_airflow.naming import RUN
+from floodmark_airflow.operators import stale_ok
 from floodmark_airflow.steps import Steps
 from floodmark_airflow.submit import SubmitOperator
 
@@ -30,7 +33,8 @@ Failures = dict[str, Failure]
 class GroupRunOperator(SubmitOperator):
     """One round of a group's rules.
 
-    1. LOOK   at every rule, without a JVM. With nothing new anywhere the task is skipped.
+    1. LOOK   at every rule, without a JVM. With nothing new anywhere the task is skipped. A rule that reads what
+              another one of the group is about to write runs after it.
     2. RUN    one spark-submit for those that have news. A rule that fails leaves the others alone.
     3. CHECK  each rule against its ledger. What the application says counts only for those that are short of their end.
 
@@ -40,19 +44,20 @@ class GroupRunOperator(SubmitOperator):
 
     def __init__(self, *, group: str, rules: Sequence[Rule], **kwargs: Any):
         super().__init__(spark=shared(rules), about=f"group {group}", **kwargs)
-        self.rules = list(rules)
+        self.rules = in_order(rules)
 
     def execute(self, context: Context) -> Any:
         """Gives the reasons of the rules that failed, by name: what each said last."""
         every = [Steps(rule, context, self.log) for rule in self.rules]
-        failed = _failures(every, Steps.look)
-        due = [one for one in every if one.news and one.news.why is not None]
+        failed, due, after = _look(every)
         try:
             said = self._run(due, context) if due else {}
         finally:
             told = [one.rule for one in every if one.tell()]
         failed |= {name: said.get(name, short) for name, short in _failures(due, Steps.check).items()}
+        failed |= {name: failure for name, failure in said.items() if name in after}  # nobody knew what it has to reach
         self._retry_what_may_heal(failed, context)
+        failed |= _failures([one for one in every if one.news and one.rule.rule not in failed], Steps.judge)
         if not told and not failed:
             raise AirflowSkipException("nothing new for any rule of the group")
         self.outlets = [asset for rule in told for asset in outlets(rule)]  # Airflow updates those that stand here
@@ -66,7 +71,7 @@ class GroupRunOperator(SubmitOperator):
         due = sorted(due, key=lambda one: one.news.backlog if one.news else 0)
         with TemporaryDirectory(prefix="floodmark-") as folder:
             file = FailureFile(Path(folder, "failures"))
-            words = [*(one.rule.rule for one in due), "--failures", str(file.path)]
+            words = [*(one.rule.rule for one in due), "--failures", str(file.path), *stale_ok([o.rule for o in due])]
             try:
                 self.submit(context, words, sum(one.news.backlog for one in due if one.news))
             except AirflowException as fault:
@@ -94,6 +99,20 @@ class GroupOutcomeOperator(BaseOperator):
         if failed:
             reasons = "\n".join(f"- {name}: {reason}" for name, reason in failed.items())
             raise AirflowFailException(f"{len(failed)} of the group's rules failed:\n{reasons}")
+
+
+def _look(every: Sequence[Steps]) -> tuple[Failures, list[Steps], set[str]]:
+    """The rules that cannot be looked at, those to be run, and of these the names of those that run after others."""
+    reads, due, after = upstream([one.rule for one in every]), dict[str, Steps](), set[str]()
+    failed: Failures = {}
+    for one in every:
+        name = one.rule.rule
+        before = [due[other].rule for other in sorted(reads[name]) if other in due]
+        failed |= _failures([one], partial(Steps.look_after, before=before) if before else Steps.look)
+        if one.news and one.news.why is not None:
+            due[name] = one
+            after |= {name} if before else set()
+    return failed, list(due.values()), after
 
 
 def _failures(every: Sequence[Steps], step: Callable[[Steps], object]) -> Failures:

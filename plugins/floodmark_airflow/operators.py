@@ -15,7 +15,7 @@ from floodmark_airflow.steps import Steps, run_name
 from floodmark_airflow.submit import HOPELESS, SubmitOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from airflow.sdk import Context
 
@@ -51,7 +51,7 @@ class RuleRunOperator(SubmitOperator):
             self._nothing_to_do(steps, news.epoch)
             return
         try:
-            self.submit(context, [self.rule.rule], news.backlog)
+            self.submit(context, [self.rule.rule, *stale_ok([self.rule])], news.backlog)
         finally:
             steps.tell()
         with _translated():
@@ -82,6 +82,28 @@ class RuleRunOperator(SubmitOperator):
         if steps.before() is None:
             raise AirflowSkipException(f"nothing new since epoch {epoch}")
         self.log.info("rule %s: an earlier try of this run committed up to epoch %s", self.rule.rule, epoch)
+
+
+class FreshnessOperator(BaseOperator):
+    """Fails for good where the rule is less fresh than its file allows, also after a run with nothing to do.
+
+    A task of its own: so what the run has committed is green, and wakes who waits for the rule's sinks.
+    """
+
+    def __init__(self, *, rule: Rule, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.rule = rule
+
+    def execute(self, context: Context) -> None:
+        if operation_of(self.rule, context) is not None:
+            raise AirflowSkipException("not a run that folds what is new")
+        with _translated():
+            Steps(self.rule, context, self.log).judge()
+
+
+def stale_ok(rules: Sequence[Rule]) -> list[str]:
+    """Of the command line: that how fresh the rules are is judged elsewhere."""
+    return ["--stale-ok"] if any(rule.freshness for rule in rules) else []
 
 
 class BrokenRuleOperator(BaseOperator):

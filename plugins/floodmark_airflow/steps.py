@@ -8,9 +8,12 @@ from floodmark.errors import FloodmarkError
 from floodmark_airflow import settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow.sdk import Context
 
     from floodmark.connectors.news import News
+    from floodmark.core.freshness import Fresh
     from floodmark.core.rules import Rule
 
 
@@ -30,7 +33,16 @@ class Steps:
         """Is there anything to do? Asked without a JVM. Raises FloodmarkError."""
         from floodmark.connectors.news import look
 
-        self.news = look(self.rule, self._home)
+        return self._noted(look(self.rule, self._home))
+
+    def look_after(self, before: Sequence[Rule]) -> News:
+        """LOOK at a rule that reads what rules before it in the same application may write. Raises FloodmarkError."""
+        from floodmark.connectors.news import look_after
+
+        return self._noted(look_after(self.rule, self._home, before))
+
+    def _noted(self, news: News) -> News:
+        self.news = news
         if self.news.why is not None or self.news.retired is not None:
             self._log.info("rule %s: %s", self.rule.rule, self.news.why or self.news.retired)
         return self.news
@@ -42,6 +54,17 @@ class Steps:
         assert self.news is not None
         epoch = check_reached(self.rule, self._home, self.news.seen)
         self._log.info("rule %s: epoch %s is committed; all input seen at the start is folded", self.rule.rule, epoch)
+
+    def judge(self) -> None:
+        """Is the rule as fresh as it is to be? Raises Stale where it is not and its file says `fail`."""
+        fresh = self._fresh()
+        if fresh is not None:
+            fresh.check()
+
+    def _fresh(self) -> Fresh | None:
+        from floodmark.views.freshness import fresh_now
+
+        return fresh_now(self.rule, self._home, run_name(self._context["run_id"], ""))
 
     def tell(self) -> bool:
         """Tell others what ended since LOOK; who waits for a sink, what all tries of this run did.
@@ -61,6 +84,9 @@ class Steps:
             telling.note_events(self._context["outlet_events"], self.rule, head, whole)
             noted = bool(whole)
             telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), epochs)
+            if self.news is not None and self.news.why is None:  # else the application has said it
+                telling.log_open(self._log, self.rule, head, self._home)
+            telling.log_freshness(self._log, self.rule.rule, self._fresh())
         except (FloodmarkError, OSError) as fault:
             self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, fault)
         return noted

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk.types import OutletEventAccessorsProtocol
 
+    from floodmark.core.freshness import Fresh
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule
 
@@ -42,7 +43,8 @@ def commits_behind(rule: Rule, head: Head | None) -> int:
     from floodmark.connectors.registry import sources
 
     lines = head.entry.offsets if head else ()
-    return sum(lag_of(source, line).commits for source, line in zip(sources(rule).values(), lines, strict=False))
+    behind = (lag_of(source, line, rule.rebuild) for source, line in zip(sources(rule).values(), lines, strict=False))
+    return sum(lag.commits for lag in behind)
 
 
 def measure(rule: str, watermark: int | None, behind: int, epochs: Sequence[Ended]) -> None:
@@ -80,7 +82,24 @@ def log_epochs(log: Any, rule: str, epochs: Sequence[Ended]) -> None:
             run=epoch.run,
             seconds=epoch.seconds,
             **{f"rows_{name}": count for name, count in epoch.rows.items()},
+            **({"failed": epoch.failed} if epoch.failed else {}),
         )
+
+
+def log_open(log: Any, rule: Rule, head: Head, home: Path) -> None:
+    """What is not written yet, and what that waits for."""
+    from floodmark.views.openwindows import open_windows
+    from floodmark.views.waiting import waiting
+
+    for found in (open_windows(rule, head, home), waiting(rule, head, home)):
+        if found is not None:
+            log.info("rule %s: %s", rule.rule, found.text())
+
+
+def log_freshness(log: Any, rule: str, fresh: Fresh | None) -> None:
+    """One line; a warning where something is exceeded."""
+    if fresh is not None:
+        (log.warning if fresh.exceeded else log.info)("rule %s: %s", rule, fresh.text())
 
 
 def note_events(events: OutletEventAccessorsProtocol, rule: Rule, head: Head, epochs: Sequence[Ended]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import Asset, CronTriggerTimetable
+from airflow.sdk import Asset, AssetAny, CronTriggerTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from floodmark_airflow import settings
@@ -158,6 +158,30 @@ def test_two_parses_give_one_dag_version(rules: Path) -> None:
     write(rules, "one", schedule="@hourly")
     first, second = (DagSerialization.to_dict(parse().dags["rule.one"]) for _ in range(2))
     assert first == second
+
+
+def test_a_rule_runs_when_any_rule_that_it_reads_has_written(rules: Path) -> None:
+    write(rules, "first")
+    write(rules, "second", sinks=[{"delta": "${LAKE}/a"}, {"delta": "${LAKE}/b", "name": "bees"}])
+    write(
+        rules,
+        "third",
+        streams={"events": {"rule": "first"}, "more": {"rule": "second", "sink": "bees"}},
+        sql="SELECT n FROM events UNION ALL SELECT n FROM more",
+        schedule="upstream",
+    )
+    bag = parse()
+    assert bag.import_errors == {}
+    dag = bag.dags["rule.third"]
+    assert type(dag.timetable).__name__ == "AssetTriggeredTimetable"
+    assert type(dag.timetable.asset_condition) is AssetAny
+    assert [asset.uri.rpartition("/")[2] for asset in dag.timetable.asset_condition.objects] == ["b", "first_out"]
+    assert "when `rule.first` or `rule.second` has written rows" in str(dag.doc_md)
+    first = bag.dags["rule.first"]
+    assert first.get_task("run").outlets == [dag.timetable.asset_condition.objects[1]]
+    assert "### Read by\n\n- `rule.third`, as stream `events`" in str(first.doc_md)
+    assert "third folds what this rule writes: after a reset" in first.params.get_param("operation").description
+    DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
 def test_schedules(rules: Path) -> None:

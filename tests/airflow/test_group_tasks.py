@@ -130,6 +130,23 @@ def test_with_nothing_new_anywhere_there_is_no_jvm(group: list[Rule], place: Pat
     assert not was_started(fake_path)
 
 
+def test_a_rule_that_reads_another_one_of_its_group_runs_after_it_in_the_same_round(
+    rules: Path, place: Path, fake_path: Path
+) -> None:
+    """Also before the table that it reads is there; what the application says of it counts, whatever it has reached."""
+    write(rules, "last", group="small", schedule="@hourly")
+    write(rules, "early", group="small", streams={"events": {"rule": "last"}}, schedule="upstream")
+    arrive(place)
+    group = list(load_rules(rules, os.environ)[0].values())
+    assert [rule.rule for rule in group] == ["early", "last"]
+    prepare([rule for rule in group if rule.rule == "last"], place)
+    spark_submit(fake_path, f"{folds(place, 'last')}; {fails('early', 3, 'its SQL is bad')}; exit 3")
+    round_ = Round(group)
+    assert round_.work() == {"early": "its SQL is bad"}
+    assert sorted(words(fake_path)[:2]) == ["early", "last"], "the application puts them in order"
+    assert round_.updated == ["last_out"]
+
+
 def test_what_no_retry_can_heal_stops_nobody_else_and_is_the_outcomes_failure(
     group: list[Rule], place: Path, fake_path: Path
 ) -> None:
@@ -232,6 +249,14 @@ def test_the_group_is_scheduled_and_its_rules_are_for_what_is_done_by_hand(group
     assert [asset.uri.rpartition("/")[2] for asset in run.inlets] == ["events"]
     assert dag.tags == {"floodmark", "group.small"} == bag.dags["rule.a"].tags
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+
+def test_a_group_has_the_schedule_of_what_it_reads_from_outside(rules: Path) -> None:
+    write(rules, "outside")
+    write(rules, "a", group="small", streams={"events": {"rule": "outside"}}, schedule="upstream")
+    write(rules, "b", group="small", streams={"events": {"rule": "a"}}, schedule="upstream")
+    (dag,) = all_dags("group.small")
+    assert [asset.uri.rpartition("/")[2] for asset in dag.timetable.asset_condition.objects] == ["outside_out"]
 
 
 def test_a_group_is_tried_as_its_most_demanding_rule(rules: Path) -> None:

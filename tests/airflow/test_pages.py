@@ -19,11 +19,11 @@ import pytest
 from deltalake import write_deltalake
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.byhand import begun, folded, intent, set_apart
+from support.byhand import begun, commit, folded, intent, set_apart
 from support.flow import OVER, Flow
 
 from floodmark.core.digests import Digest
-from floodmark.core.records import Backfill, Backfilled, Counts
+from floodmark.core.records import Backfill, Backfilled, Counts, Failed
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.ledger import Ledger
 
@@ -190,6 +190,27 @@ def test_rows_and_code_have_permissions_of_their_own(
     assert ask("dags/rule.counted/rows").status_code == 403
 
 
+def test_a_rule_s_page_counts_what_failed_an_expectation(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None]
+) -> None:
+    flow = Flow(place, stream={"expect": {"positive": {"check": "v > 0 AND k <> '<b>'", "on_fail": "drop"}}})
+    flow.settings = {"expect": {"few": {"check": "c < 9", "on_fail": "warn"}}}
+    ledger = begun(flow)
+    for version in (1, 2):
+        counts = Counts(read=5, folded=2, dropped=3, expected={"positive": Failed(failed=4, taken=3)})
+        found = intent(flow, version, None, START, counts)
+        ledger.intend(found)
+        ledger.commit(commit(found, output=1).model_copy(update={"expected": {"few": Failed(failed=1)}}))
+    flow.settings = {}
+    flow.write_rule()
+    known("counted")
+    page = settled(ask, "dags/rule.counted")
+    assert "<b>" not in page
+    said = text_of(page)
+    assert "stream events positive v > 0 AND k <> '<b>' drop 8 6" in said
+    assert "results few no longer in the rule - 2 0" in said
+
+
 # --- hostile names, and text that is no more than text
 
 
@@ -339,6 +360,19 @@ def test_a_rule_in_depth(ask: Callable[..., Any], place: Path) -> None:
     assert "before version 1" in page
     assert "windows of 1 minute" in page
     assert "GROUP BY window(at, '1 minute')" in page
+
+
+@pytest.mark.parametrize("on_exceed", ["warn", "fail"])
+def test_a_rule_that_is_less_fresh_than_it_is_to_be_is_red_and_says_why(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], on_exceed: str
+) -> None:
+    ran(place, settings={"freshness": {"max_lag": "30 minutes", "on_exceed": on_exceed}})
+    known("counted")
+    listed, deep = settled(ask), settled(ask, "dags/rule.counted")
+    assert "1 stale" in text_of(listed) and 'class="condition bad"' in listed and 'class="condition bad"' in deep
+    assert "the newest row folded of stream events is" in text_of(listed)
+    assert "Freshness the newest row folded of stream events is" in text_of(deep)
+    assert "old, more than max_lag 30 minutes" in text_of(deep)
 
 
 def test_a_rule_of_another_kind_in_depth(ask: Callable[..., Any], place: Path) -> None:

@@ -155,7 +155,8 @@ class Flow:
             if row.kind in ("commit", "lost") and row.generation == ledger.head.generation:
                 for counts in json.loads(row.body)["counts"].values():
                     for name, value in counts.items():
-                        sums[name] = sums.get(name, 0) + value
+                        if name != "expected":
+                            sums[name] = sums.get(name, 0) + value
         return sums
 
 

@@ -302,8 +302,8 @@ def test_status_tells_lag_totals_state_and_what_is_open(flow: Flow) -> None:
     ledger.intend(intent(flow, 2, START + 2 * MINUTE, START + 150_000_000, Counts(read=1, folded=1)))
     found = facts(flow, "status", "counted")["rules"]["counted"]
     assert found["lag"]["events"]["commits"] == 2
-    assert found["totals"] == {"read": 3, "filtered": 0, "folded": 2, "late": 1, "dead": 0, "rejected": 0, "lost": 0,
-                               "output": 1}  # fmt: skip
+    assert found["totals"] == {"read": 3, "filtered": 0, "dropped": 0, "folded": 2, "late": 1, "dead": 0, "rejected": 0,
+                               "lost": 0, "output": 1}  # fmt: skip
     assert found["state"]["events"]["rows"] == 1
     assert found["open"] == {"epoch": 2, "attempts": 1}
     assert found["watermark"] == "2001-01-01T00:02:00Z"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from floodmark.core.failure import Failure, FailureFile
-from floodmark.core.groups import groups, shared
+from floodmark.core.groups import groups, schedule_of, shared
 from floodmark.core.rules import load_rules
 from floodmark.errors import Refused, RunFailed
 
@@ -114,3 +114,21 @@ def test_a_failure_that_a_kill_cut_off_counts_as_none(tmp_path: Path) -> None:
 def test_a_group_is_called_as_a_rule_is(tmp_path: Path) -> None:
     write(tmp_path, "a", group="No Group")
     assert "group: expected a name of at most 63 small letters" in refused(tmp_path)["a.yaml"]
+
+
+def test_a_rule_that_runs_after_others_of_its_group_needs_no_schedule_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    write(tmp_path, "b", streams={"events": {"rule": "a"}}, schedule="upstream")
+    rules, errors = load_rules(tmp_path, ENV)
+    assert errors == {}
+    assert schedule_of(list(rules.values())) == CRON
+
+
+def test_a_rule_that_runs_after_one_outside_of_its_group_is_at_odds_with_it(tmp_path: Path) -> None:
+    write(tmp_path, "outside", group=None)
+    write(tmp_path, "a")
+    write(tmp_path, "b")
+    write(tmp_path, "c", streams={"events": {"rule": "outside"}}, schedule="upstream")
+    problems = refused(tmp_path)
+    assert list(problems) == ["c.yaml"]
+    assert f'schedule: expected "{CRON}", as in a.yaml' in problems["c.yaml"]

@@ -61,7 +61,7 @@ def test_a_limit_of_windows_is_none_of_rules_that_have_none(place: Path) -> None
     [
         ("FLOODMARK_EPOCH_MAX_SECONDS", "5 minutes", "expected a whole number, found '5 minutes'"),
         ("FLOODMARK_EPOCH_MAX_FILES", "0", "expected a whole number of at least 1"),
-        ("FLOODMARK_REBUILD", "perhaps", "expected a valid boolean"),
+        ("FLOODMARK_REBUILD", "perhaps", "expected true or false"),
         ("FLOODMARK_CLEANUP_KEEP", "1 minute", "expected at least 1 hour"),
         ("FLOODMARK_CLEANUP_EVERY", "1 month", "is not a fixed length of time"),
     ],

@@ -209,10 +209,23 @@ def with_line(text: str, old: str, new: str) -> str:
         ),
         ("rule: delays", "rule: delays\nprocess: a:B", "1: expected either `sql: ...` or `process: module:Class`"),
         ("rule: delays", "rule: delays\nkey: [a]", "1: expected `key` only beside `process`, found it beside `sql`"),
-        ("rule: delays", "rule: delays\nexpect: a", "expect: needs state that is not there yet"),
+        ("  - delta:", "  - expect: a\n    delta:", "sinks[0].expect: expect: of results it is a key of the rule"),
+        (
+            "rule: delays",
+            "rule: delays\nexpect: a",
+            "2: expect: expected expectations by name, {NAME: {check:",
+        ),
         ("rule: delays", "rule: delays\nclose_idle_after: -1 hour", "2: close_idle_after: expected a duration"),
-        ("    delta: ${LAKE}/flights", "    kafka: x", "4: streams.flights.kafka: unknown key 'kafka': kinds: delta"),
-        ("  - delta:", "  - parquet:", "12: sinks[0].parquet: unknown key 'parquet': kinds: delta, console"),
+        (
+            "    delta: ${LAKE}/flights",
+            "    kafka: x",
+            "4: streams.flights.kafka: unknown key 'kafka': expected a kind of stream (delta, rule)",
+        ),
+        (
+            "  - delta:",
+            "  - parquet:",
+            "12: sinks[0].parquet: unknown key 'parquet': expected a kind of sink (delta, console)",
+        ),
         (
             "    event_time: date\n",
             "    event_time: date\n    idle_after: 0 seconds\n",
@@ -244,7 +257,7 @@ def with_line(text: str, old: str, new: str) -> str:
         ),
         ("  flights:\n", "  my-flights:\n", "2: streams: expected stream names of letters, digits and _"),
         ("  flights:\n", "  FLIGHTS: {delta: /x}\n  flights:\n", "expected stream names that differ in more than case"),
-        ("    delta: ${LAKE}/flights\n", "", "streams.flights.delta: expected exactly one kind of stream out of delta"),
+        ("    delta: ${LAKE}/flights\n", "", "streams.flights: expected exactly one kind of stream out of delta"),
         ("delta: ${LAKE}/flights", "delta: 7", "4: streams.flights.delta: expected text, found 7"),
         ("delta: ${LAKE}/flights", "delta: ''", "4: streams.flights.delta: expected text that is not empty, found ''"),
         ("event_time: date", "event_time: [date]", "5: streams.flights.event_time: expected a column name, or {name:"),
@@ -315,8 +328,16 @@ def with_line(text: str, old: str, new: str) -> str:
             "qos: 3\nsinks:",
             "11: qos: expected 0 (at most once), 1 (at least once) or 2 (exactly once), found 3",
         ),
-        ("sinks:", "qos: true\nsinks:", "11: qos: expected a whole number, found true"),
-        ("sinks:", "qos: 1.5\nsinks:", "11: qos: expected a whole number, found 1.5"),
+        (
+            "sinks:",
+            "qos: true\nsinks:",
+            "11: qos: expected 0 (at most once), 1 (at least once) or 2 (exactly once), found true",
+        ),
+        (
+            "sinks:",
+            "qos: 1.5\nsinks:",
+            "11: qos: expected 0 (at most once), 1 (at least once) or 2 (exactly once), found 1.5",
+        ),
         (
             "sinks:",
             "epoch: {max_files: 0}\nsinks:",
@@ -401,7 +422,7 @@ def with_line(text: str, old: str, new: str) -> str:
         ("${LAKE}/flights", '"s3://[x/y"', "4: streams.flights.delta: expected a path or a URI"),
         ("${LAKE}/flights", '"/lake/\\0x"', "4: column 12: the character"),
         ("${LAKE}/flights", "http://x/y", "of a store out of file, s3"),
-        ("${LAKE}/flights", "s3:/x", "s3:// and a bucket"),
+        ("${LAKE}/flights", "s3:/x", "s3:// with two slashes, then a bucket"),
         ("${LAKE}/flights", "s3://b/../x", "without .."),
         ("${LAKE}/flights", "file://lake/x", "three slashes"),
         ("${LAKE}/flights", "~/lake", "~ is not expanded"),
@@ -446,9 +467,9 @@ def test_every_problem_is_listed_in_the_order_of_the_file(refused: Any) -> None:
 
 
 def test_only_one_problem_for_one_mistake(refused: Any) -> None:
-    text = with_line(GOOD, "sql: |\n", "expect: a\nx: |\n")
-    assert [problem for problem in refused(text) if "expect:" in problem] == [
-        "delays.yaml:7: expect: expect: needs state that is not there yet"
+    text = with_line(GOOD, "    event_time", "    close_idle_after: a\n    event_time")
+    assert [problem for problem in refused(text) if "close_idle_after:" in problem] == [
+        "delays.yaml:5: streams.flights.close_idle_after: is not there yet"
     ]
 
 

@@ -17,9 +17,6 @@ W = "window(date, '1 hour')"
 
 STATE = {
     "distinct": ("SELECT §DISTINCT k FROM flights", "DISTINCT"),
-    "limit": ("SELECT k FROM flights §LIMIT 1", "LIMIT"),
-    "limit below": ("SELECT k FROM (SELECT * FROM flights §LIMIT 3)", "LIMIT"),
-    "offset": ("SELECT k FROM flights §OFFSET 1", "OFFSET"),
     "group by below": (
         "SELECT n FROM (SELECT count(*) AS n FROM flights §GROUP BY k)",
         "below or beside another SELECT",
@@ -146,6 +143,13 @@ NEVER = {
     "where with a name in parentheses": ("SELECT k FROM flights §WHERE (k)", "leave the parentheses out"),
     "no columns": ("§SELECT FROM flights", "a SELECT without columns"),
     "a column called interval": (f"SELECT 1 FROM flights GROUP BY {W}, §interval", "in backquotes"),
+    "limit": ("SELECT k FROM flights §LIMIT 1", "LIMIT: a stream never ends"),
+    "limit below": ("SELECT k FROM (SELECT * FROM flights §LIMIT 3)", "LIMIT: a stream never ends"),
+    "offset": ("SELECT k FROM flights §OFFSET 1", "OFFSET: a stream never ends"),
+    "neither grouped nor aggregated": (
+        "SELECT §k, count(*) AS n FROM flights GROUP BY window(date, '1 hour')",
+        "k is neither in the GROUP BY nor in an aggregate",
+    ),
     "syntax": ("SELECT k frm §flights", "cannot be parsed at flights"),
     "nothing": ("§-- nothing", "expected a SELECT, found nothing"),
 }

@@ -21,7 +21,8 @@ def test_an_epoch_that_was_committed() -> None:
     commit = Commit(**COMMON, tables=tables, output_rows=4, rejected={"a": 3}, seconds={"read": 0.5, "write": 1.25})
     (found,) = ended([row("intent", 1, INTENT), row("commit", 1, commit)])
     assert (found.generation, found.epoch, found.attempt, found.run) == (1, 1, 2, "run1")
-    assert found.rows == {"read": 10, "filtered": 1, "dead": 2, "late": 1, "folded": 6, "rejected": 3, "output": 4}
+    assert found.rows == {"read": 10, "filtered": 1, "dropped": 0, "dead": 2, "late": 1, "folded": 6, "rejected": 3,
+                          "output": 4}  # fmt: skip
     assert (found.written, found.watermark, found.seconds) == ({"sink/x": 4}, 7, 1.75)
 
 

@@ -110,6 +110,17 @@ def rule_text(name: str, **more: str) -> str:
     return f"{head}streams: {{e: {{delta: lake/e}}}}\nsinks: [{{delta: lake/{name}_out}}]\n"
 
 
+def test_a_rule_is_read_anew_where_one_that_it_names_has_changed(tmp_path: Path) -> None:
+    text = rule_text("one")
+    (tmp_path / "one.yaml").write_text(text)
+    (tmp_path / "two.yaml").write_text(rule_text("two").replace("delta: lake/e", "rule: one"))
+    files = RuleFiles(tmp_path, os.environ)
+    before = files.catalog()
+    assert before.rules["two"] is files.catalog().rules["two"]
+    (tmp_path / "one.yaml").write_text(text.replace("lake/one_out", "lake/elsewhere"))
+    assert files.catalog().rules["two"].streams["e"].address == "lake/elsewhere"
+
+
 def test_rule_files_are_read_anew_where_they_have_changed(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(rule_text("one"))
     (tmp_path / "two.yaml").write_text(rule_text("two"))

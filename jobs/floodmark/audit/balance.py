@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from floodmark.audit.chain import Backfill, Epoch, Generation
+from floodmark.audit.expected import misled, misled_results
 from floodmark.audit.facts import Finding
 
 NOWHERE = "-"
-PARTS = ("filtered", "dead", "late", "folded")
+PARTS = ("filtered", "dropped", "dead", "late", "folded")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Place:
 
 def balanced(epoch: Epoch) -> Iterator[Finding]:
     """What does not hold of one epoch that has ended, or is open."""
-    for verdict, what in (*_offsets(epoch), *_rows(epoch), *_lost(epoch)):
+    for verdict, what in (*_offsets(epoch), *_rows(epoch), *_lost(epoch), *_expected(epoch)):
         yield Finding(verdict, what, epoch.generation, epoch.number)
 
 
@@ -53,6 +54,8 @@ def _refilled(backfill: Backfill, ended: Mapping[str, Any], late: Mapping[str, i
     if _lines(body) != _lines(ended):
         yield f"its sources do not stand where epoch {body['upto']} ended"
     yield from (what for _, what in _parts(body["counts"]))
+    yield from misled(backfill.rule, body["counts"], dead=False)
+    yield from misled_results(backfill.rule, body.get("expected", {}))
     for name, rows in body["restated"].items():
         if rows > min(late[name], body["counts"][name]["folded"]):
             yield f"stream {name}: {rows} late rows were restated, more than were late or folded"
@@ -143,11 +146,18 @@ def _rows(epoch: Epoch) -> Told:
     yield from _parts(epoch.intent["counts"])
 
 
+def _expected(epoch: Epoch) -> Told:
+    rule = epoch.rule
+    yield from (("broken", what) for what in misled(rule, epoch.intent["counts"]))
+    if epoch.result == "committed":
+        yield from (("broken", what) for what in misled_results(rule, epoch.end.get("expected", {})))
+
+
 def _parts(streams: Mapping[str, Mapping[str, int]]) -> Told:
     for name, counts in streams.items():
-        parts = sum(counts[part] for part in PARTS)
+        parts = sum(counts.get(part, 0) for part in PARTS)
         if counts["read"] != parts:
-            shown = " + ".join(f"{counts[part]} {part}" for part in PARTS)
+            shown = " + ".join(f"{counts[part]} {part}" for part in PARTS if part in counts)
             yield "broken", f"stream {name}: {counts['read']} rows were read, but {shown} are {parts}"
 
 

@@ -13,7 +13,7 @@ from floodmark.audit.chain import Generation, Story, chained
 from floodmark.audit.effects import Effects, Tally, address_of, ids_of, named_in
 from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
 
-PARTS = ("read", "filtered", "folded", "late", "dead")
+PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 
 
 @dataclass
@@ -58,7 +58,7 @@ def _generation(one: Generation) -> dict[str, Any]:
         "attempts": sum(epoch.attempts for epoch in one.epochs),
         "sealed": one.seal is not None,
         "lost_epochs": [epoch.number for epoch in ended if epoch.result == "lost"],
-        "rows": {part: sum(one[part] for one in counts) for part in PARTS}
+        "rows": {part: sum(one.get(part, 0) for one in counts) for part in PARTS}
         | {"lost": sum(epoch.end["lost"] for epoch in ended if epoch.result == "lost")},
         "output": sum(epoch.end["output_rows"] for epoch in committed),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -280,6 +280,7 @@ class Story:
 def _check_tables(body: Mapping[str, Any]) -> None:
     """Raise KeyError, TypeError or ValueError where what is looked for later is not there."""
     _ = body["output_rows"], body["table_ids"]
+    _check_expected([body])
     _check_written(body)
 
 
@@ -292,14 +293,24 @@ def _check_rule(body: Mapping[str, Any]) -> None:
     """The same of an intent."""
     rule = json.loads(body["rule"])
     _ = rule["qos"], rule["streams"], [(sink["kind"], sink["address"], sink["qos"]) for sink in rule["sinks"]]
-    _ = [counts[part] for counts in body["counts"].values() for part in ("read", "filtered", "dead", "late", "folded")]
+    _check_counts(body)
+
+
+def _check_counts(body: Mapping[str, Any]) -> None:
+    counts = body["counts"].values()
+    _ = [one[part] for one in counts for part in ("read", "filtered", "dead", "late", "folded")]
+    _check_expected(counts)
+
+
+def _check_expected(bodies: Iterable[Mapping[str, Any]]) -> None:
+    _ = [int(one["failed"]) + int(one["taken"]) for body in bodies for one in body.get("expected", {}).values()]
 
 
 def _check_backfill(body: Mapping[str, Any]) -> None:
     """The same of a backfill's intent."""
     rule = json.loads(body["rule"])
     _ = [(sink["kind"], sink["address"]) for sink in rule["sinks"]]
-    _ = [counts[part] for counts in body["counts"].values() for part in ("read", "filtered", "dead", "late", "folded")]
+    _check_counts(body)
     _ = str(body["column"]), [int(body[name]) for name in ("begin", "end", "high", "shift", "upto")]
     _ = body["results"]["rows"], dict(body["restated"]), str(body["entry"])
 

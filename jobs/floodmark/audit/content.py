@@ -11,14 +11,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import PyFileSystem
 
-from floodmark.audit.chain import Backfill
+from floodmark.audit.chain import Backfill, Epoch
 from floodmark.audit.effects import Effects, Named
+from floodmark.audit.expected import misfiled
 from floodmark.audit.facts import Finding, LogEntry, TableLog
 from floodmark.audit.joined import Group, groups, total
 from floodmark.audit.reading import store_of
 from floodmark.audit.rowhash import RowDigest, Sums, digest
 
 CLOSE = 1e-9
+Epochs = Mapping[tuple[int, int], Epoch]  # by generation and number
 FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
 
 
@@ -29,6 +31,7 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
     """
     stores: dict[str, PyFileSystem] = {}
     replaced: dict[str, list[Named]] = {}
+    epochs = {(epoch.generation, epoch.number): epoch for epoch in effects.story.epochs}
     for one in named:
         log = effects.log(one.table, one.generation)
         entry = log.at(one.commit)
@@ -41,15 +44,15 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
             replaced.setdefault(one.table, []).append(one)
             continue
         store = stores.setdefault(log.address, store_of(log.address))
-        found = list(_commit(one, log, entry, gone, store))
+        found = list(_commit(one, log, entry, gone, store, epochs.get((one.generation, one.epoch))))
         effects.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
         yield from found
     for table, gone_ones in replaced.items():
         mine = [one for one in named if one.table == table and not effects.is_dropped(one)]
-        yield from _replaced_files(effects, gone_ones, mine)
+        yield from _replaced_files(effects, gone_ones, mine, epochs)
 
 
-def _replaced_files(effects: Effects, gone: list[Named], named: list[Named]) -> Iterator[Finding]:
+def _replaced_files(effects: Effects, gone: list[Named], named: list[Named], epochs: Epochs) -> Iterator[Finding]:
     """Of one table, the commits whose files are gone: what they were joined into, against the sum of their digests."""
     log = effects.log(gone[0].table, gone[0].generation)
     appends = {one.commit: one for one in named if one.written.get("results") is None and one.written.get("digest")}
@@ -62,7 +65,7 @@ def _replaced_files(effects: Effects, gone: list[Named], named: list[Named]) -> 
         effects.tally(one.table).recomputed += 1
         if not seen & group.commits:
             seen |= group.commits
-            yield from _joined(group, [appends[version] for version in sorted(group.commits)], log)
+            yield from _joined(group, [appends[version] for version in sorted(group.commits)], log, epochs)
     if lost:
         last = max(lost, key=lambda one: one.commit)
         whose = f"{len(lost)} commits up to" if len(lost) > 1 else "the commit of"
@@ -76,7 +79,7 @@ def _tells(group: Group, log: TableLog) -> bool:
     return not group.mixed and log.plain and group.files <= log.there.keys() and all(file.plain for file in added)
 
 
-def _joined(group: Group, named: list[Named], log: TableLog) -> Iterator[Finding]:
+def _joined(group: Group, named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
     known = total(one.written["digest"] for one in named)
     store = store_of(log.address)
     try:
@@ -91,9 +94,16 @@ def _joined(group: Group, named: list[Named], log: TableLog) -> Iterator[Finding
         if differing:
             what = f"the files that {len(named)} commits were joined into hold other rows than the ledger says"
             yield named[-1].finding(f"{what} ({differing})")
+            return
+        for one in named if named[0].table == "dead" else ():
+            of, mine = epochs.get((one.generation, one.epoch)), rows.filter(pc.equal(rows["_epoch"], one.epoch))
+            yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
 
 
-def _commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], store: PyFileSystem) -> Iterator[Finding]:
+def _commit(
+    named: Named, log: TableLog, entry: LogEntry, gone: list[str], store: PyFileSystem, of: Epoch | None
+) -> Iterator[Finding]:
+    """`of`: the epoch whose commit it is."""
     known = named.written.get("digest")
     why = _why_not(known, gone, log, entry)
     if why is not None:
@@ -113,6 +123,8 @@ def _commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], store
             yield named.finding(f"its files hold other rows than the ledger says ({differing})")
         elif named.backfill is not None:
             yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
+        elif of is not None and named.table == "dead":
+            yield from (named.finding(what) for what in misfiled(of.rule, of.intent["counts"], rows))
 
 
 def _replaced(

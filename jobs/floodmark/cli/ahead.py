@@ -44,8 +44,11 @@ def print_ahead(selection: Selection, root: Path, master: str) -> int:
 def _tell(rule: Rule, root: Path, found: Ahead) -> None:
     counts, ledger = found.counts, LedgerReader.load(Home(root, rule.rule).ledger)
     of = zoned(rule, ledger.head if ledger else None)
-    apart = f"{counts.filtered} filtered, {counts.late} late, {counts.dead} dead, {counts.folded} folded"
+    dropped = f", {counts.dropped} dropped" if counts.dropped else ""
+    apart = f"{counts.filtered} filtered{dropped}, {counts.late} late, {counts.dead} dead, {counts.folded} folded"
     output.say(f"{rule.rule}: epoch {found.epoch} would read {counts.read} rows: {apart}")
+    for one in found.expected:
+        output.say(f"expect {one.text()}")
     if found.after is not None:
         output.say(f"watermark {iso(found.before, of) or 'none yet'} → {iso(found.after, of)}")
     output.table([f"{name} ({kind})" for name, kind in found.columns], [[*map(str, row)] for row in found.rows])

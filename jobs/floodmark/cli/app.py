@@ -35,7 +35,6 @@ app = typer.Typer(
     name="floodmark",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Runs stateful stream rules exactly once on Delta tables.\n\n"

@@ -6,7 +6,7 @@ import difflib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -77,21 +77,36 @@ def good_rules(folder: Path) -> list[Rule]:
     return list(load(folder).good.values()) if folder.is_dir() else []
 
 
-def downstream(sinks: Sequence[str], folder: Path, name: str) -> list[Reader]:
-    """Rules of the folder, but this one, that read what it writes."""
-    from floodmark.views.downstream import readers_of
+@dataclass(frozen=True)
+class Downstream:
+    """Rules that read what a rule writes, and those that read what these write, and so on."""
 
-    return readers_of(sinks, [rule for rule in good_rules(folder) if rule.rule != name])
+    direct: list[Reader] = field(default_factory=list)
+    further: list[Reader] = field(default_factory=list)
+
+    @property
+    def folded(self) -> bool:
+        """Whether anybody folds the rows, so that what becomes of them cannot be undone."""
+        return any(reader.kind == "stream" for reader in self.direct)
+
+    def say(self, stream: str, lookup: str, further: str) -> None:
+        """What becomes of each: of those that read a stream, that look rows up, and that read one of these rules."""
+        for reader in self.direct:
+            output.say(f"  {reader.text()}: {stream if reader.kind == 'stream' else lookup}")
+        for reader in self.further:
+            output.say(f"  {reader.text()}: {further}")
+
+    def facts(self) -> list[dict[str, Any]]:
+        return [asdict(reader) for reader in (*self.direct, *self.further)]
 
 
-def say_downstream(readers: Sequence[Reader], what: str) -> None:
-    """`what`: becomes of them."""
-    for reader in readers:
-        output.say(f"  {reader.text()}: {what}")
+def downstream(sinks: Sequence[str], folder: Path, name: str) -> Downstream:
+    """Rules of the folder, but this one, that hang on what it writes."""
+    from floodmark.views.downstream import further, readers, readers_of
 
-
-def downstream_facts(readers: Sequence[Reader]) -> list[dict[str, Any]]:
-    return [asdict(reader) for reader in readers]
+    rules = good_rules(folder)
+    direct = readers_of(sinks, readers(rules), name)
+    return Downstream(direct, further(direct, rules, name))
 
 
 def sinks_of(head: Head) -> list[str]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from floodmark.cli import options, output
-from floodmark.errors import Refused
 
 if TYPE_CHECKING:
     from floodmark.audit.certificate import Certificate
@@ -36,12 +35,13 @@ def audit(
     """
     from floodmark.audit.certificate import audit as audited
     from floodmark.audit.facts import EXIT_CODES
+    from floodmark.cli.selection import not_run
     from floodmark.ledger.home import Home
 
     place = Home(home.absolute(), name)
     found = audited(name, place.root, deep)
     if found is None:
-        raise Refused(f"rule {name} has not run yet: there is no ledger at {place.ledger}")
+        raise not_run(place.root, name)
     code = EXIT_CODES[found.verdict]
     if as_json:
         output.document({**found.facts(), "exit_code": code})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli import options, output
+from floodmark.cli import asking, options, output
 from floodmark.cli.run import made_up_id, moment
 from floodmark.cli.withspark import with_spark
 from floodmark.views.formats import iso
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 WAIT = 600.0  # seconds
+# What a backfill does to a rule that reads a sink, to one that looks rows up in it, and to who reads that rule.
+BECOMES = (
+    "rows that it has read may be replaced, so its next run stops, and it has to be reset after this",
+    "its next epoch looks up what is there then",
+    "the same, once that is reset",
+)
 
 
 def backfill(
@@ -41,6 +47,7 @@ def backfill(
     align: Annotated[
         bool, typer.Option("--align", help="Take the windows that start in between, whatever the bounds cut through.")
     ] = False,
+    yes: asking.Yes = False,
     wait: Annotated[
         float, typer.Option("--wait", min=0, help="Seconds to wait for a run that holds the rule.", show_default="600")
     ] = WAIT,
@@ -53,7 +60,7 @@ def backfill(
     """Compute the results of [--from, --to) again by today's rule, late rows included, and replace exactly them.
 
     Runs of the rule go on before, meanwhile and after. Windows lie in the interval by their start. Killed in the
-    middle, the next backfill or run finishes it.
+    middle, the next backfill or run finishes it. It asks where other rules have folded what it is to replace.
 
     Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run`
     """
@@ -75,6 +82,11 @@ def backfill(
         return asked_for(rule, now, low, high, lambda at: str(iso(at, zone)))
 
     wanted(head)
+    readers = asking.downstream([str(sink.address) for sink in rule.sinks if sink.address], rules, name)
+    if not as_json:
+        readers.say(*BECOMES)
+    if readers.folded and not dry_run:
+        asking.ask(yes, "backfill asks before it replaces rows that other rules have folded")
     root, run = home.absolute(), run_id or made_up_id()
     with _telling(name, as_json) as say:
 
@@ -83,15 +95,15 @@ def backfill(
             return job.rehearse_backfill(wanted) if dry_run else job.backfill(wanted, wait, say)
 
         done = with_spark(rule, master, work)
-    facts = _facts(rule, done, not dry_run, zone)
+    facts = _facts(rule, done, not dry_run, zone) | {"downstream": readers.facts()}
     return output.document(facts) if as_json else _tell(facts)
 
 
 def _nothing(name: str, as_json: bool) -> None:
     if as_json:
-        counts = dict.fromkeys(("read", "filtered", "folded", "dead", "restated"), 0)
+        counts = dict.fromkeys(("read", "filtered", "dropped", "folded", "dead", "restated"), 0)
         return output.document({"rule": name, "done": False, "backfill": None, "from": None, "to": None, "epoch": None,
-                                **counts, "sinks": {}})  # fmt: skip
+                                **counts, "sinks": {}, "downstream": []})  # fmt: skip
     return output.say(f"{name}: no window starts in between: there is nothing to compute again")
 
 
@@ -116,7 +128,7 @@ def _facts(rule: Rule, put: Put, done: bool, zone: bool) -> dict[str, Any]:
     from floodmark.core.records import total
 
     intent = put.intent
-    counts = total(intent.counts).model_dump(exclude={"late"})
+    counts = {name: count for name, count in total(intent.counts).parts.items() if name != "late"}
     return {
         "rule": rule.rule,
         "done": done,

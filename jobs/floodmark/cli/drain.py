@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from floodmark.cli import output
 from floodmark.cli.outcome import Drained, Outcome
 from floodmark.cli.selection import Selection
 from floodmark.cli.stopping import STOPPED, Stopping
 from floodmark.connectors.news import News, look
 from floodmark.connectors.preflight import check_without_jvm
+from floodmark.core.chains import in_order, upstream
 from floodmark.core.failure import FailureFile
 from floodmark.core.rules import Rule
 from floodmark.core.zones import zoned
-from floodmark.errors import Busy, FloodmarkError, Refused, Retired, RunFailed
+from floodmark.errors import Busy, FloodmarkError, Refused, Retired, RunFailed, Stale
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -39,8 +43,10 @@ def has_run(root: Path, rule: Rule) -> bool:
     return bool(ledger and ledger.head and ledger.head.rule.to_json() == rule.to_json())
 
 
-def idle(selection: Selection, root: Path, close_until: datetime | None = None) -> Drained | None:
-    """The outcomes where no rule has anything to do; None where one has, or has a fault."""
+def idle(
+    selection: Selection, root: Path, close_until: datetime | None = None, stale_ok: bool = False
+) -> Drained | None:
+    """The outcomes where no rule has anything to do; None where one has, or has a fault. `stale_ok`: see `drain`."""
     if selection.faults:
         return None
     found = [Outcome(rule.rule) for rule in selection.rules]
@@ -48,7 +54,7 @@ def idle(selection: Selection, root: Path, close_until: datetime | None = None) 
         _look(rule, root, outcome, close_until, selection.by_name)
         if not outcome.idle:
             return None
-        _look_back(rule, root, outcome)
+        _look_back(rule, root, outcome, stale_ok, closely=output.watched())
     return Drained(found)
 
 
@@ -61,33 +67,62 @@ def drain(
     quiet: bool,
     close_until: datetime | None = None,
     failures: Path | None = None,
+    stale_ok: bool = False,
 ) -> Drained:
     """Run the selected rules. `quiet`: keep standard output for a document. `close_until`: see `RuleRun`.
 
     `failures`: a file that gets a line for each rule that fails, as soon as it does: a kill takes none of them along.
+    `stale_ok`: a rule that is not as fresh as it is to be only says so.
     """
     from floodmark.cli.working import working
 
     outcomes = {name: Outcome(name, fault=fault) for name, fault in selection.faults.items()}
     outcomes |= {rule.rule: Outcome(rule.rule) for rule in selection.rules}
-    news = {
-        rule.rule: _look(rule, root, outcomes[rule.rule], close_until, selection.by_name) for rule in selection.rules
-    }
-    reasons = {name: found.why for name, found in news.items() if found and found.why is not None}
-    due = [rule for rule in selection.rules if rule.rule in reasons]
+
+    def look_at(rule: Rule) -> News | None:
+        return _look(rule, root, outcomes[rule.rule], close_until, selection.by_name)
+
+    due = _due(selection.rules, look_at)
     note = _noting(failures)
     for outcome in outcomes.values():
         note(outcome)
     stopped = None
     if due:
-        with working(_zones(due, root), quiet) as progress:
-            progress.starting_spark(reasons)
-            backlog = sum(found.backlog for found in news.values() if found)
-            application = _Application(root, run, outcomes, progress, note, close_until)
-            stopped = application.work(due, master, parallel, backlog)
+        with working(_zones([one.rule for one in due], root), quiet) as progress:
+            progress.starting_spark({one.rule.rule: one.why for one in due})
+            application = _Application(root, run, outcomes, progress, note, close_until, look_at)
+            stopped = application.work(due, master, parallel)
     for rule in selection.rules:
-        _look_back(rule, root, outcomes[rule.rule])
+        _look_back(rule, root, outcomes[rule.rule], stale_ok)
+        if isinstance(outcomes[rule.rule].fault, Stale):
+            note(outcomes[rule.rule])
     return Drained(list(outcomes.values()), stopped)
+
+
+@dataclass
+class _Due:
+    """A rule to be run. `after`: those of the run that write what it reads; it is looked at once they have ended."""
+
+    rule: Rule
+    why: str
+    backlog: int = 0
+    after: list[_Due] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+def _due(rules: Sequence[Rule], look_at: Callable[[Rule], News | None]) -> list[_Due]:
+    """The rules with something to do, and those that may have once these have ended; each after those it reads."""
+    reads, found = upstream(rules), dict[str, _Due]()
+    for rule in in_order(rules):
+        before = [found[name] for name in sorted(reads[rule.rule]) if name in found]
+        if before:
+            names = ", ".join(one.rule.rule for one in before)
+            found[rule.rule] = _Due(rule, f"reads what {names} may write in this run", after=before)
+            continue
+        news = look_at(rule)
+        if news is not None and news.why is not None:
+            found[rule.rule] = _Due(rule, news.why, news.backlog)
+    return list(found.values())
 
 
 def _noting(path: Path | None) -> Callable[[Outcome], None]:
@@ -136,8 +171,11 @@ def _refuse_held(home: Home, why: str | None) -> None:
         raise Busy(holder_text(home.lock))
 
 
-def _look_back(rule: Rule, root: Path, outcome: Outcome) -> None:
-    """Where the rule stands now. A ledger that cannot be read is the run's to report, not the summary's."""
+def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool, closely: bool = True) -> None:
+    """Where the rule stands now, and how fresh it is. A ledger that cannot be read is the run's to report.
+
+    `closely`: what is open, too. That takes the SQL parser and the state, and an idle run is to cost next to nothing.
+    """
     try:
         ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     except FloodmarkError as fault:
@@ -146,10 +184,25 @@ def _look_back(rule: Rule, root: Path, outcome: Outcome) -> None:
     outcome.head = ledger.head if ledger else None
     if outcome.head:
         outcome.zoned = zoned(rule, outcome.head)
-        if outcome.epochs and outcome.fault is None:  # an idle run reads no state: it is to cost next to nothing
+        if closely and outcome.fault is None and outcome.retired is None:
             from floodmark.views.openwindows import open_windows
+            from floodmark.views.waiting import waiting
 
             outcome.windows = open_windows(rule, outcome.head, root)
+            outcome.waiting = waiting(rule, outcome.head, root)
+    if outcome.fault is None and outcome.retired is None and rule.freshness is not None:
+        _judge(rule, root, outcome, stale_ok)
+
+
+def _judge(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool) -> None:
+    from floodmark.views.freshness import fresh_now
+
+    try:
+        outcome.fresh = fresh_now(rule, root, "" if outcome.epochs else None)
+        if outcome.fresh and not stale_ok:
+            outcome.fresh.check()
+    except FloodmarkError as fault:
+        outcome.fault = fault
 
 
 def _zones(rules: list[Rule], root: Path) -> Callable[[str], bool]:
@@ -176,19 +229,21 @@ class _Application:
         progress: Working,
         note: Callable[[Outcome], None],
         close_until: datetime | None,
+        look_at: Callable[[Rule], News | None],
     ):
         self._root, self._run, self._outcomes, self._progress = root, run, outcomes, progress
-        self._note, self._close_until = note, close_until
+        self._note, self._close_until, self._look_at = note, close_until, look_at
 
-    def work(self, rules: list[Rule], master: str, parallel: int | None, backlog: int) -> int | None:
+    def work(self, due: list[_Due], master: str, parallel: int | None) -> int | None:
         """Run the rules; the signal that ended this early, if any."""
         from floodmark.spark.session import root_session
 
+        rules = [one.rule for one in due]
         with Stopping() as stopping:
-            session = root_session(master, rules, backlog)
+            session = root_session(master, rules, sum(one.backlog for one in due))
             stopping.application(session)
             try:
-                self._in_threads(session, rules, min(parallel or MOST_AT_A_TIME, len(rules)), stopping.check)
+                self._in_threads(session, due, min(parallel or MOST_AT_A_TIME, len(due)), stopping.check)
             finally:
                 session.stop()
         if stopping.signal is not None:
@@ -201,10 +256,25 @@ class _Application:
             if outcome.fault is not None:
                 outcome.fault = RunFailed(f"rule {outcome.rule}: {STOPPED}")
 
-    def _in_threads(self, session: SparkSession, rules: list[Rule], threads: int, check: Callable[[], None]) -> None:
+    def _in_threads(self, session: SparkSession, due: list[_Due], threads: int, check: Callable[[], None]) -> None:
+        """Threads take the rules in their order: so whoever waits for another one waits for one that is at work."""
         with ThreadPoolExecutor(max_workers=threads) as pool:
-            for future in [pool.submit(self._one, session, rule, check) for rule in rules]:
+            for future in [pool.submit(self._in_turn, session, one, check) for one in due]:
                 future.result()
+
+    def _in_turn(self, session: SparkSession, one: _Due, check: Callable[[], None]) -> None:
+        try:
+            for before in one.after:
+                before.ended.wait()
+            if not one.after or self._has_news(one.rule):
+                self._one(session, one.rule, check)
+        finally:
+            one.ended.set()
+
+    def _has_news(self, rule: Rule) -> bool:
+        news = self._look_at(rule)
+        self._note(self._outcomes[rule.rule])
+        return news is not None and news.why is not None
 
     def _one(self, session: SparkSession, rule: Rule, check: Callable[[], None]) -> None:
         from floodmark.spark.run import RuleRun

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
+NO_TABLE = "its next run finds no table there, and stops"
+
 
 def drop(
     name: options.RuleName,
@@ -60,13 +62,13 @@ def drop(
         "tables": [{"table": one.name, "address": one.address} for one in found.tables],
         "left": dict(found.spared),
         "home": str(place.path) if everything else None,
-        "downstream": asking.downstream_facts(readers),
+        "downstream": readers.facts(),
     }
     if not as_json:
         if head.dropping is not None:
             output.say(f"{name}: a drop of {', '.join(head.dropping.tables)} has begun, and is finished first")
         _announce(place, found, everything)
-        asking.say_downstream(readers, "its next run finds no table there, and stops")
+        readers.say(NO_TABLE, NO_TABLE, "it gets no new rows")
     if dry_run:
         return output.document(facts) if as_json else None
     asking.ask(yes, "drop asks before it removes tables")
@@ -80,7 +82,7 @@ def drop(
 
 def _parts(state: bool, sinks: bool, everything: bool) -> list[str]:
     if everything == (state or sinks):
-        raise Refused("expected --state, --sinks or both, or --all: what is to be removed")
+        raise Refused("expected --state, --sinks or both, or --all, found none: say what is to be removed")
     return [part for part, asked in (("state", state), ("sink", sinks or everything)) if asked]
 
 

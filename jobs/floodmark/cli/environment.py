@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from floodmark.cli.completing import environments
+
 Chosen = Annotated[
     str | None,
     typer.Option(
@@ -20,6 +22,7 @@ Chosen = Annotated[
         envvar="FLOODMARK_ENV",
         help="Environment: values of env/NAME.env, a home of its own.",
         metavar="NAME",
+        autocompletion=environments,
     ),
 ]
 

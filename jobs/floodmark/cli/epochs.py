@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from floodmark.cli import options, output
-from floodmark.errors import Refused
 
 
 def epochs(
@@ -21,7 +20,7 @@ def epochs(
 
     Example: `floodmark epochs departure_delays --last 5`
     """
-    from floodmark.cli.selection import one
+    from floodmark.cli.selection import not_run, one
     from floodmark.core.zones import zoned
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
@@ -30,7 +29,7 @@ def epochs(
     rule = one(rules, name)
     ledger = LedgerReader.load(Home(home.absolute(), name).ledger)
     if ledger is None or ledger.head is None:
-        raise Refused(f"rule {name} has not run yet: there is no ledger at {Home(home.absolute(), name).ledger}")
+        raise not_run(home.absolute(), name)
     found = told(ledger.rows, zoned(rule, ledger.head), last)
     for epoch in found:
         epoch["replay"] = is_replay(ledger.head, epoch)

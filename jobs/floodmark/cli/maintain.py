@@ -61,7 +61,7 @@ def _announce(name: str, found: list[Due], left: dict[str, str], upkeep: Upkeep)
         what += [f"{one.entries} log entries to cut"] if one.entries else []
         what += [f"files stay as they are, for Spark's OPTIMIZE and VACUUM: it uses {one.beyond}"] if one.beyond else []
         output.say(f"  {one.name}: {', '.join(what) or 'nothing to do'}")
-        for who in upkeep.needs[one.address].who if one.address in upkeep.needs else ():
+        for who in upkeep.need(one.address).who:
             output.say(f"    what {who} stays")
     for table, why in left.items():
         output.say(f"  left as it is: {table}: {why}")

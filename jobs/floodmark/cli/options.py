@@ -7,6 +7,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from floodmark.cli.completing import rule_names
+
 RULES = Path("rules")
 HOME = Path("home")
 MASTER = "local[*]"
@@ -25,7 +27,12 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON 
 RunId: TypeAlias = Annotated[
     str | None, typer.Option("--run-id", help="Name of this run in the ledger.", show_default="made up")
 ]
-RuleName: TypeAlias = Annotated[str, typer.Argument(metavar="RULE", help="Name of a rule.", show_default=False)]
+RuleName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RULE", help="Name of a rule.", show_default=False, autocompletion=rule_names)
+]
 RuleNames: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="[RULE...]", help="Names of rules; none: all.", show_default=False)
+    list[str] | None,
+    typer.Argument(
+        metavar="[RULE...]", help="Names of rules; none: all.", show_default=False, autocompletion=rule_names
+    ),
 ]

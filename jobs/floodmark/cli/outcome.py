@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,12 @@ from floodmark.errors import exit_code, message, worst
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
+    from floodmark.core.freshness import Fresh
     from floodmark.core.records import Head
     from floodmark.core.retention import Limit
     from floodmark.spark.epoch import EpochReport
     from floodmark.views.openwindows import OpenWindows
+    from floodmark.views.waiting import Waiting
 
 
 @dataclass
@@ -30,6 +33,8 @@ class Outcome:
     head: Head | None = None
     windows: OpenWindows | None = None
     limits: dict[str, Limit] = field(default_factory=dict)
+    waiting: Waiting | None = None
+    fresh: Fresh | None = None
     zoned: bool = True
     seconds: float = 0.0
     fault: Exception | None = None
@@ -54,17 +59,26 @@ class Outcome:
             return self.retired
         epoch = self.head.epoch if self.head else 0
         if self.idle:
-            return f"{self.rule}: nothing new since epoch {epoch}"
-        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._windows()}{self._warnings()}"
+            return f"{self.rule}: nothing new since epoch {epoch}{self._open()}{self._fresh()}"
+        done = f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s"
+        return f"{done}{self._open()}{self._fresh()}{self._warnings()}"
 
     def _done(self) -> str:
         out = sum(epoch.output for epoch in self.epochs)
         read = sum(epoch.read for epoch in self.epochs)
         lost = f", {_epochs(len(self.lost))} lost (qos 0): {', '.join(map(str, self.lost))}" if self.lost else ""
-        return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{lost}"
+        failed: Counter[str] = sum((Counter(epoch.failed) for epoch in self.epochs), Counter())
+        said = "".join(f", {count} failed {name}" for name, count in failed.items())
+        return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{said}{lost}"
 
-    def _windows(self) -> str:
-        return f"\n  {self.windows.text()}" if self.windows else ""
+    def _open(self) -> str:
+        """Where the last hour is: what is not written yet, and what that waits for."""
+        return "".join(f"\n  {found.text()}" for found in (self.windows, self.waiting) if found)
+
+    def _fresh(self) -> str:
+        if self.fresh is None or not self.fresh.text():
+            return ""
+        return f"\n  {'warning: ' if self.fresh.exceeded else ''}{self.fresh.text()}"
 
     def _warnings(self) -> str:
         return "".join(f"\n  warning: {warning}" for warning in self.warnings)
@@ -86,6 +100,8 @@ class Outcome:
             "epochs": [self._epoch(epoch) for epoch in self.epochs],
             "lost": self.lost,
             "open_windows": self.windows.facts() if self.windows else None,
+            "waiting": self.waiting.facts() if self.waiting else None,
+            "freshness": self.fresh.facts() if self.fresh else None,
             "warnings": self.warnings,
             "seconds": round(self.seconds, 3),
             "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,

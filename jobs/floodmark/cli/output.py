@@ -58,3 +58,8 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}"
     return str(value)
+
+
+def watched() -> bool:
+    """Whether a person reads what is printed, at a terminal."""
+    return sys.stdout.isatty()

@@ -39,7 +39,16 @@ def _tell(plan: Plan) -> None:
     output.say(f"{plan.rule.rule}: {plan.rule.description}" if plan.rule.description else plan.rule.rule)
     for stream in plan.streams:
         output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
-        for key in ("event_time", "lateness", "max_ahead", "idle_after", "where", "start", "distinct"):
+        for key in (
+            *(["rule"] if stream["rule"] else []),
+            "event_time",
+            "lateness",
+            "max_ahead",
+            "idle_after",
+            "where",
+            "start",
+            "distinct",
+        ):
             output.say(f"  {key:<11} {stream[key] or '-'}")
     for lookup in plan.lookups:
         output.say(f"\nlookup {lookup['name']}: {lookup['kind']} {lookup['address']}")
@@ -49,6 +58,10 @@ def _tell(plan: Plan) -> None:
         output.say(f"  {line}")
     output.say("\nerrors")
     for line in plan.errors:
+        output.say(f"  {line}")
+    if plan.expected:
+        output.say("\nexpected")
+    for line in plan.expected:
         output.say(f"  {line}")
     output.say("\ndelivery")
     for sink, how in zip(plan.delivery, plan.sinks, strict=True):

@@ -54,7 +54,8 @@ def _previewed(rule: Rule, master: str, sample: int, rows: int) -> Preview:
 def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
     return {
         "rule": rule.rule,
-        "sample": {name: counts.model_dump() for name, counts in found.counts.items()},
+        "sample": {name: counts.parts for name, counts in found.counts.items()},
+        "expected": [one.facts() for one in found.expected],
         "watermark": iso(found.watermark, found.zoned),
         "columns": [{"name": name, "type": kind} for name, kind in found.columns],
         "rows": [{"final": final, "values": list(values)} for values, final in found.rows],
@@ -65,7 +66,12 @@ def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
 def _tell(rule: Rule, found: Preview) -> None:
     windowed = bool(rule.query.windows)
     for name, counts in found.counts.items():
-        output.say(f"stream {name}: {counts.read} rows sampled, {counts.filtered} filtered, {counts.dead} dead")
+        dropped = f", {counts.dropped} dropped" if counts.dropped else ""
+        output.say(
+            f"stream {name}: {counts.read} rows sampled, {counts.filtered} filtered{dropped}, {counts.dead} dead"
+        )
+    for one in found.expected:
+        output.say(f"expect {one.text()}")
     if windowed:
         output.say(f"watermark of the sample: {iso(found.watermark, found.zoned) or 'none yet'}")
     output.say()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import asking, options, output
+from floodmark.cli.completing import rule_names
 from floodmark.cli.run import made_up_id
 
 if TYPE_CHECKING:
@@ -18,7 +19,12 @@ NewName = Annotated[str, typer.Argument(metavar="NEW", help="Its name from now o
 
 
 def rename(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of a rule that has run.", show_default=False)],
+    old: Annotated[
+        str,
+        typer.Argument(
+            metavar="OLD", help="Name of a rule that has run.", show_default=False, autocompletion=rule_names
+        ),
+    ],
     new: NewName,
     yes: asking.Yes = False,
     dry_run: asking.DryRun = False,
@@ -74,9 +80,13 @@ def _left_to_do(rules: Path, old: str, new: str) -> list[str]:
     if old == new:
         return []
     file = next((one for one in (rules / f"{old}.yaml", rules / f"{old}.yml") if one.exists()), None)
-    if file is None:
-        return []
-    return [f"rename {file} to {file.with_name(new + file.suffix)} and write `rule: {new}` in it"]
+    own = [f"rename {file} to {file.with_name(new + file.suffix)} and write `rule: {new}` in it"] if file else []
+    return own + [
+        f"write `rule: {new}` for stream {name} in the file of rule {rule.rule}, which reads {old} by its name"
+        for rule in asking.good_rules(rules)
+        for name, stream in rule.streams.items()
+        if stream.rule == old
+    ]
 
 
 def _tell(facts: dict[str, Any], text: str, left: list[str], as_json: bool) -> None:

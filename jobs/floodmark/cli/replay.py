@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Wanted = Callable[[Head], Replay]
 
 SHOWN = 10  # rows of a dry run
-PARTS = ("read", "filtered", "folded", "late", "dead")
+PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 
 
 def replay(
@@ -86,7 +86,7 @@ def _rehearsed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, 
     from floodmark.views.tablerows import plain
 
     found = with_spark(rule, master, lambda session: rehearse(session, rule, root, head, wanted, SHOWN))
-    counts = total(found.counts).model_dump()
+    counts = total(found.counts).parts
     rows = [{name: plain(value) for name, value in row.items()} for row in found.rows]
     if as_json:
         return output.document({"rule": rule.rule, "epoch": None, "done": False, **counts, "shown": rows})
@@ -123,7 +123,7 @@ def _counts(root: Path, name: str) -> dict[str, int]:
 
     ledger = LedgerReader.load(Home(root, name).ledger)
     assert ledger is not None
-    return total(Commit.model_validate_json(ledger.rows[-1].body).counts).model_dump()
+    return total(Commit.model_validate_json(ledger.rows[-1].body).counts).parts
 
 
 def _said(counts: dict[str, int]) -> str:

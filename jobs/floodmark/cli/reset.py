@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule
     from floodmark.spark.run import RunReport
-    from floodmark.views.downstream import Reader
 
 
 def reset(
@@ -48,7 +47,7 @@ def reset(
     readers = asking.downstream(_sinks(rule), rules, name)
     if not as_json:
         _announce(rule, head, keep_output)
-        asking.say_downstream(readers, _becomes(keep_output))
+        readers.say(*_becomes(keep_output))
     if dry_run:
         return output.document(_facts(rule, head, keep_output, readers) | {"done": False}) if as_json else None
     asking.ask(yes, "reset asks before it empties tables")
@@ -78,11 +77,15 @@ def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
     return ledger.head
 
 
-def _becomes(keep_output: bool) -> str:
-    """What a reset does to a rule that reads a sink."""
+def _becomes(keep_output: bool) -> tuple[str, str, str]:
+    """What a reset does to a rule that reads a sink, to one that looks rows up in it, and to who reads that rule."""
     if keep_output:
-        return "it gets all results once more"
-    return "rows that it has read are taken away, so its next run stops, and it has to be reset after this one"
+        return "it gets all results once more", "it finds old and new rows side by side", "so does it"
+    return (
+        "rows that it has read are taken away, so its next run stops, and it has to be reset after this one",
+        "it finds no rows until this rule has folded its input again",
+        "the same, once that is reset",
+    )
 
 
 def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
@@ -97,7 +100,7 @@ def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
         output.say("  the sinks keep their rows and get all results once more: at least once from there on")
 
 
-def _facts(rule: Rule, head: Head, keep_output: bool, readers: list[Reader]) -> dict[str, Any]:
+def _facts(rule: Rule, head: Head, keep_output: bool, readers: asking.Downstream) -> dict[str, Any]:
     return {
         "rule": rule.rule,
         "ended_generation": head.generation,
@@ -105,7 +108,7 @@ def _facts(rule: Rule, head: Head, keep_output: bool, readers: list[Reader]) -> 
         "discarded_epoch": head.epoch + 1 if head.open else None,
         "keep_output": keep_output,
         "emptied": _emptied(rule, keep_output),
-        "downstream": asking.downstream_facts(readers),
+        "downstream": readers.facts(),
     }
 
 

@@ -44,13 +44,13 @@ def retire(
         "retired": not undo,
         "generation": head.generation,
         "epoch": head.epoch,
-        "downstream": asking.downstream_facts(readers),
+        "downstream": readers.facts(),
     }
     if due is None:
         return _tell(facts, f"{name} is {'not retired' if undo else f'retired already, {head.retired}'}", as_json)
     if not as_json:
         output.say(_announced(name, head, undo))
-        asking.say_downstream(readers, "it gets new rows again" if undo else "it gets no new rows")
+        readers.say(*["it gets new rows again" if undo else "it gets no new rows"] * 3)
     if dry_run:
         return output.document(facts) if as_json else None
     asking.ask(yes, f"retire asks before it {'brings a rule back' if undo else 'ends the running of a rule'}")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
-from floodmark.errors import Refused
 
 if TYPE_CHECKING:
     from floodmark.core.records import Head
@@ -101,14 +100,14 @@ def _set_apart(kind: str, name: str, limit: int, folder: Path, root: Path, as_js
 
 def begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head]:
     """A rule, its ledger and where it stands; refused where it has not run yet."""
-    from floodmark.cli.selection import one
+    from floodmark.cli.selection import not_run, one
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
     rule = one(folder, name)
     ledger = LedgerReader.load(Home(root, name).ledger)
     if ledger is None or ledger.head is None:
-        raise Refused(f"rule {name} has not run yet: there is no ledger at {Home(root, name).ledger}")
+        raise not_run(root, name)
     return rule, ledger, ledger.head
 
 

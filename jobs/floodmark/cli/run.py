@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from floodmark.cli import options, output
+from floodmark.cli.completing import rule_names
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def moment(text: str) -> datetime:
 
 
 def run(
-    names: Annotated[list[str] | None, typer.Argument(metavar="RULE...", help="Names of rules.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="RULE...", help="Names of rules.", autocompletion=rule_names)
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All rules of the folder.")] = False,
     tag: Annotated[str | None, typer.Option("--tag", help="All rules with this tag.", metavar="T")] = None,
     parallel: Annotated[
@@ -49,6 +52,9 @@ def run(
     console: Annotated[
         bool, typer.Option("--console", help="Print what the next epoch would give; write and commit nothing.")
     ] = False,
+    stale_ok: Annotated[
+        bool, typer.Option("--stale-ok", help="Only say where a rule is less fresh than it wants to fail for.")
+    ] = False,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,
@@ -68,11 +74,11 @@ def run(
 
     root, name = home.absolute(), run_id or made_up_id()
     drained = drain.idle(
-        _selection(rules, names or [], everything, tag, partial(drain.has_run, root)), root, close_until
+        _selection(rules, names or [], everything, tag, partial(drain.has_run, root)), root, close_until, stale_ok
     )
     if drained is None:
         selection = _selection(rules, names or [], everything, tag)
-        drained = drain.drain(selection, root, master, name, parallel, as_json, close_until, failures)
+        drained = drain.drain(selection, root, master, name, parallel, as_json, close_until, failures, stale_ok)
     if as_json:
         found = {outcome.rule: outcome.facts() for outcome in drained.outcomes}
         output.document({"run": name, "exit_code": drained.exit_code, "rules": found})
@@ -99,10 +105,18 @@ def _selection(
     from floodmark.cli import selection
 
     if [bool(names), everything, tag is not None].count(True) != 1:
-        raise Refused("expected either names of rules, or --all, or --tag T")
+        raise Refused(
+            "expected one of these: names of rules, --all, --tag T; "
+            f"found {_given(names, everything, tag)}: name what is to run"
+        )
     if everything:
         return selection.every(folder, checked)
     return selection.tagged(folder, tag, checked) if tag is not None else selection.named(folder, names, checked)
+
+
+def _given(names: list[str], everything: bool, tag: str | None) -> str:
+    found = [f"{len(names)} name(s)"] * bool(names) + ["--all"] * everything + ["--tag"] * (tag is not None)
+    return " and ".join(found) or "none"
 
 
 def _tell(outcomes: list[Outcome]) -> None:

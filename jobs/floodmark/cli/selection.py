@@ -31,10 +31,24 @@ class Rules:
         return found or self._unknown(name)
 
     def _unknown(self, name: str) -> Refused:
-        near = difflib.get_close_matches(name, self.names(), n=1)
+        near = difflib.get_close_matches(Path(name).stem, self.names(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         there = ", ".join(self.names()) or "none (`floodmark init` writes a first one)"
         return Refused(f"no rule {name!r} in {self.folder}: {hint}rules there: {there}")
+
+
+def not_run(root: Path, name: str) -> Refused:
+    """The rule `name` has no ledger below the home `root`."""
+    from floodmark.ledger.home import Home
+    from floodmark.views.homes import homes
+
+    near = difflib.get_close_matches(name, there := homes(root), n=1)
+    hint = f"did you mean {near[0]!r}? " if near and near[0] != name else ""
+    return Refused(
+        f"rule {name} has not run yet: expected a ledger at {Home(root, name).ledger}, found none: {hint}rules that "
+        f"have run there: {', '.join(there) or 'none'}. "
+        f"`floodmark run {name}` begins it; --home names another place to look"
+    )
 
 
 @dataclass
@@ -54,7 +68,9 @@ def load(folder: Path, checked: Checked | None = None) -> Rules:
     from floodmark.core.rules import load_rules
 
     if not folder.is_dir():
-        raise Refused(f"expected a folder of rule files at {folder}: name it with --rules or FLOODMARK_RULES")
+        raise Refused(
+            f"expected a folder of rule files at {folder}, found none: name it with --rules or FLOODMARK_RULES"
+        )
     good, bad = load_rules(folder, os.environ, checked)
     return Rules(folder, good, {str(file): as_fault(fault) for file, fault in bad.items()})
 

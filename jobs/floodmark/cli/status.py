@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,6 @@ from floodmark.errors import worst
 
 if TYPE_CHECKING:
     from floodmark.cli.selection import Rules
-    from floodmark.core.rules import Rule
 
 
 def status(
@@ -45,18 +44,21 @@ def status(
 
 
 def list_rules(
+    graph: Annotated[bool, typer.Option("--graph", help="Which rule feeds which, instead.")] = False,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
     """The rules of the folder: group, schedule, qos and sinks. Below them what has a home and no rule file any more.
 
-    Example: `floodmark list`
+    Example: `floodmark list`, `floodmark list --graph`
     """
     from floodmark.cli.selection import load
     from floodmark.views.homes import home_of, homes
 
     known = load(rules)
+    if graph:
+        return _graph(known, as_json)
     found = [_listed(known, name) for name in known.names()]
     left = [home_of(home.absolute(), name) for name in homes(home.absolute()) if name not in known.names()]
     if as_json:
@@ -69,7 +71,24 @@ def list_rules(
     return None
 
 
+def _graph(known: Rules, as_json: bool) -> None:
+    """The good rules; of the others, why they are not in it."""
+    from floodmark.views.graph import graph
+
+    found, bad = graph(known.good.values()), sorted(known.bad.items())
+    if as_json:
+        errors = {file: str(fault) for file, fault in bad}
+        return output.document({"folder": str(known.folder), **found.facts(), "errors": errors})
+    for line in found.lines():
+        output.say(line)
+    for file, fault in bad:
+        output.say(f"left out: {file}: {str(fault).splitlines()[0]}")
+    return None
+
+
 def _listed(known: Rules, name: str) -> dict[str, Any]:
+    from floodmark.views.graph import schedule
+
     rule = known.good.get(name)
     if rule is None:
         return {"rule": name, "error": str(known.fault(name))}
@@ -77,16 +96,12 @@ def _listed(known: Rules, name: str) -> dict[str, Any]:
         "rule": name,
         "description": rule.description,
         "group": rule.group,
-        "schedule": _schedule(rule),
+        "schedule": schedule(rule),
         "qos": rule.qos,
         "sinks": [sink.address or sink.kind for sink in rule.sinks],
         "tags": list(rule.airflow.tags),
         "error": None,
     }
-
-
-def _schedule(rule: Rule) -> Any:
-    return rule.schedule if rule.schedule is None or isinstance(rule.schedule, str) else rule.schedule.model_dump()
 
 
 def _shown(entry: dict[str, Any], column: str) -> Any:

@@ -71,7 +71,8 @@ def _print_schema() -> None:
 
 def _check(path: Path) -> list[Result]:
     if not path.exists():
-        return [Result(str(path), None, Refused(f"expected a rule file or a folder of them at {path}, found nothing"))]
+        none = f"expected a rule file or a folder of them at {path}, found nothing: name one, or write a first one with"
+        return [Result(str(path), None, Refused(f"{none} `floodmark init`"))]
     return _folder(path) if path.is_dir() else [_file(path)]
 
 
@@ -127,7 +128,7 @@ def _side_by_side(results: list[Result]) -> list[Result]:
 
 def _connected(result: Result, root: Path) -> Result:
     """The same after a look at the rule's tables."""
-    from floodmark.connectors.preflight import check_tables
+    from floodmark.connectors.preflight import check_apart, check_starts, check_tables, check_written
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
@@ -136,6 +137,10 @@ def _connected(result: Result, root: Path) -> Result:
     try:
         ledger = LedgerReader.load(Home(root, result.rule.rule).ledger)
         check_tables(result.rule, ledger.id if ledger else None)
+        check_apart(result.rule, root)
+        check_written(result.rule)
+        if ledger is None or ledger.head is None:
+            check_starts(result.rule)
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)
     return result

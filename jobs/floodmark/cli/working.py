@@ -65,11 +65,13 @@ class Working:
 def line(epoch: EpochReport, zoned: bool) -> str:
     """One committed epoch in one line."""
     again = f" (attempt {epoch.attempt})" if epoch.attempt > 1 else ""
-    apart = "".join(f", {count} {word}" for word, count in (("late", epoch.late), ("dead", epoch.dead)) if count)
+    words = (("dropped", epoch.dropped), ("late", epoch.late), ("dead", epoch.dead))
+    apart = "".join(f", {count} {word}" for word, count in words if count)
+    failed = "".join(f"; {count} failed {name}" for name, count in epoch.failed.items())
     mark = f", watermark {iso(epoch.watermark, zoned)}" if epoch.watermark is not None else ""
     return (
         f"{epoch.rule}: epoch {epoch.epoch}{again} committed: {epoch.read} read, {epoch.folded} folded{apart}, "
-        f"{epoch.output} out{mark}, {epoch.seconds:.1f} s"
+        f"{epoch.output} out{mark}, {epoch.seconds:.1f} s{failed}"
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from floodmark.errors import WrongColumn
+from floodmark.errors import SqlRefused, WrongColumn
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Process, Rule, Stream
@@ -36,6 +37,17 @@ def needed(rule: Rule, name: str, found: Mapping[str, str]) -> list[str]:
     return [column for column in found if column.lower() in words]
 
 
+def asked(rule: Rule, name: str, wanted: Collection[str], found: Mapping[str, str]) -> list[str]:
+    """The `wanted` columns of stream `name` and those that its expectations read, in the table's order.
+
+    Only the former are folded: an expectation may change, and the columns of state may not.
+    """
+    words = {column.lower() for column in wanted}
+    for one in rule.streams[name].expect.values():
+        words |= _words(one.check)
+    return [column for column in found if column.lower() in words]
+
+
 def _words(text: str | None) -> set[str]:
     quoted = (name.replace("``", "`") for name in re.findall(r"`((?:[^`]|``)+)`", text or ""))
     return {word.lower() for word in (*re.findall(r"\w+", text or ""), *quoted)}
@@ -44,9 +56,21 @@ def _words(text: str | None) -> set[str]:
 def check_columns(rule: Rule, name: str, found: Mapping[str, str]) -> None:
     """Raise WrongColumn where stream `name` lacks its event time, or has a column that hides the SQL's window."""
     _check_event_time(name, rule.streams[name], found)
+    _check_expectations(name, rule.streams[name], found)
     if rule.process is not None:
         _check_key(rule.process, name, rule.streams[name], found)
     refuse_window_column(rule, f"stream {name}", found)
+
+
+def _check_expectations(name: str, stream: Stream, found: Mapping[str, str]) -> None:
+    """Raise WrongColumn where a check reads a column that is not there."""
+    from floodmark.core.expectation_checks import unknown_column
+
+    columns = [*found, *([stream.event_time.name] if stream.event_time else [])]
+    for expectation, one in stream.expect.items():
+        problem = unknown_column(one.check, columns, "stream")
+        if problem is not None:
+            raise WrongColumn(f"stream {name}: expect {expectation}: {problem}")
 
 
 def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> None:
@@ -57,6 +81,30 @@ def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> No
             f"{table}: expected no column named `{min(hidden)}`, for it cannot be told from the window; found "
             f"{', '.join(found)}: rename it in the table"
         )
+
+
+def check_names(rule: Rule, found: Mapping[str, Iterable[str]]) -> None:
+    """Raise SqlRefused where the SQL, or a stream's expression, reads a column that no table has.
+
+    `found`: the columns of each stream and lookup table. This loads the SQL parser: half a second.
+    """
+    from floodmark.core.sql.unknown import unknown_column, unknown_in_expression
+
+    columns = {name: [*found[name], *_made(rule.streams.get(name))] for name in found}
+    for name, stream in rule.streams.items():
+        for key, text in (("event_time", stream.event_time and stream.event_time.expr), ("where", stream.where)):
+            missing = unknown_in_expression(text, columns[name]) if text else None
+            if missing is not None:
+                raise SqlRefused(f"stream {name}: {key}: {missing}")
+    missing = unknown_column(rule.sql, [*dict.fromkeys(chain(*columns.values()))]) if rule.process is None else None
+    if missing is not None:
+        raise SqlRefused(f"rule {rule.rule}: {missing}")
+
+
+def _made(stream: Stream | None) -> list[str]:
+    """The column that an expression gives beside those of the table."""
+    time = stream.event_time if stream else None
+    return [time.name] if time and time.expr else []
 
 
 def is_key_type(kind: str) -> bool:

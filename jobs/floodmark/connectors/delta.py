@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
+from floodmark.connectors.reading import read_table
 from floodmark.core.addresses import location
 from floodmark.core.entry import DeltaOffset
 from floodmark.errors import HistoryGone, NotOwned, NotThereYet, Refused
@@ -28,13 +29,7 @@ class DeltaSource:
         self.address = location(stream.address)
 
     def table(self) -> DeltaTable:
-        found = tables.open_table(self.address)
-        if found is None:
-            raise NotThereYet(
-                f"stream {self.name}: no Delta table at {self.address} yet. Write it first, or mend the address; "
-                "a retry will look again"
-            )
-        return found
+        return read_table(f"stream {self.name}", self.address, self.stream.rule)
 
     def columns(self) -> dict[str, str]:
         """Column name → Delta type name."""
@@ -54,6 +49,7 @@ class DeltaSource:
             if start.version > table.version():
                 raise NotThereYet(
                     f"stream {self.name}: expected version {start.version} (`start`), newest found is {table.version()}"
+                    ": name one that is there, or wait until it is"
                 )
             return int(start.version)
         return first_not_before(table, datetime.fromisoformat(start.timestamp))
@@ -83,6 +79,30 @@ class DeltaSource:
         taken = {at.version: at.index + 1}  # files of a version that is half read
         commits = tables.data_commits(self.address, at.version + at.snapshot, newest)
         return (commit for commit in commits if commit.adds > taken.get(commit.version, 0) or commit.removes)
+
+    def check_appended(self, commits: Iterable[tables.DataCommit]) -> None:
+        """Refuse a commit that takes rows away which are folded, or about to be. Raises HistoryGone."""
+        found = next((commit for commit in commits if commit.removes and commit.said is not None), None)
+        if found is not None:
+            raise HistoryGone(
+                f"stream {self.name}: version {found.version} of {self.address} takes away rows that were there: "
+                f"{self._who(found.said or {})}. What is folded of them cannot be undone, so nothing more is read: "
+                "begin anew from what the table holds now with `floodmark reset`"
+            )
+
+    def _who(self, said: dict[str, Any]) -> str:
+        """What a commit that takes rows away was, by what it says of itself."""
+        rule = f"rule {self.stream.rule}" if self.stream.rule else "the rule that writes it"
+        if not str(said.get("app", "")).startswith("floodmark/"):
+            return "something other than a rule did, and Floodmark folds what is added"
+        if said.get("intent") == "empty":
+            return f"{rule} was reset"
+        if "backfill" in said:
+            return f"{rule} has replaced the results of an interval, in its backfill {said['backfill']}"
+        return (
+            f"{rule} merges rows by their key, or replaces all of them in each run, so they can be looked up "
+            "(`lookups`), and not folded"
+        )
 
     def waiting(self, line: str | None) -> int:
         """Bytes of the files beyond the offset `line` (None: of all files); a half-read version counts whole."""

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.columns import refuse_window_column
+from floodmark.connectors.reading import read_table
 from floodmark.core.addresses import location
 from floodmark.core.records import Pinned
-from floodmark.errors import HistoryGone, NotThereYet, Refused
+from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger import tables
 
 if TYPE_CHECKING:
@@ -38,13 +39,7 @@ class LookupTable:
         self.address = location(lookup.address)
 
     def table(self) -> DeltaTable:
-        found = tables.open_table(self.address)
-        if found is None:
-            raise NotThereYet(
-                f"lookup {self.name}: no Delta table at {self.address} yet. Write it first, or mend the address; a "
-                "retry will look again"
-            )
-        return found
+        return read_table(f"lookup {self.name}", self.address)
 
     def newest(self) -> Pinned:
         """What an epoch that begins now is to read."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.registry import sources
+from floodmark.core.addresses import identity
 from floodmark.core.changes import check_edit
+from floodmark.core.entry import DeltaOffset
 from floodmark.core.life import retired_at
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.ticks import due
@@ -17,6 +19,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -54,6 +57,23 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     why = _why(rule, head) or _tick(rule, head, close_until)
     backlog = _backlog(rule, head) if why else 0
     return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0)
+
+
+def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:
+    """The same of a rule that reads what others are about to write: there is something to do, as far as is known.
+
+    What they write is not in `seen`: the end of that is where it is once they have ended.
+    """
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    head = ledger.head if ledger else None
+    epoch, seq = (head.epoch, head.seq) if head else (0, 0)
+    retired = retired_at(head, rule.rule)
+    if retired is not None:
+        return News(None, epoch, {}, 0, seq, retired)
+    written = {identity(sink.address) for one in before for sink in one.sinks if sink.address}
+    others = {name: found for name, found in sources(rule).items() if identity(found.address) not in written}
+    seen = {name: source.newest() for name, source in others.items()}
+    return News(f"it reads what {', '.join(one.rule for one in before)} may write", epoch, seen, 0, seq)
 
 
 def _backlog(rule: Rule, head: Head | None) -> int:
@@ -94,7 +114,9 @@ def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | 
 
 
 # What of a rule has no part in its results.
-_BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "group", "spark", "airflow", "max_rows_per_window"}
+_BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "freshness", "group", "spark", "airflow"} | {
+    "max_rows_per_window"
+}
 
 
 def rebuild_due(rule: Rule, head: Head) -> str | None:
@@ -119,6 +141,8 @@ def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[
             continue
         source.check_identity(line)
         found[name] = source.news(line, (seen or {}).get(name))
+        if found[name] and not rule.rebuild:
+            source.check_appended(source.fresh(DeltaOffset.parse(line), source.newest()))
     return found
 
 

@@ -26,7 +26,7 @@ def unfit(address: str) -> str | None:
     if address != address.strip() or re.search(r"[\r\n\t]", address):
         return "without space around it or line breaks"
     if address[:1] in ("~", "$"):
-        return f"{address[0]} is not expanded; ${{HOME}} would be"
+        return f"{address[0]} is not expanded; ${{HOME}} is, and so is any ${{NAME}} of the environment"
     scheme, mark, _ = address.partition(":")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return None
@@ -43,7 +43,7 @@ def _unfit_uri(address: str, scheme: str) -> str | None:
     if scheme == "file":
         return "a file URI has three slashes, for it names no host" if parsed.netloc else None
     if not address.startswith(f"{scheme}://") or not parsed.netloc:
-        return f"{scheme}:// and a bucket or container"
+        return f"{scheme}:// with two slashes, then a bucket or container"
     return "without .." if ".." in parsed.path.split("/") else None
 
 

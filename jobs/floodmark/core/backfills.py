@@ -60,6 +60,10 @@ def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
 
 def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Asked:
     """The interval, where it can be replaced beside live runs. Raises Refused, with what works instead."""
+    if begin >= end:
+        raise Refused(
+            f"expected --from before --to, found {shown(begin)} and {shown(end)}: name an interval that holds time"
+        )
     reason = next(_why_not(rule, head), None)
     if reason is not None:
         raise Refused(f"rule {rule.rule} cannot be backfilled: {reason}. {_ways(rule)}")
@@ -138,9 +142,7 @@ def _ways(rule: Rule) -> str:
 
 
 def _check_bounds(begin: int, end: int, window: WindowSpec | None, shown: Shown) -> None:
-    """Raise Refused for an interval that holds nothing, or that cuts through windows' starts."""
-    if begin >= end:
-        raise Refused(f"expected --from before --to, found {shown(begin)} and {shown(end)}")
+    """Raise Refused for an interval that cuts through windows' starts."""
     if window is None:
         return
     low, wide = _start_at(window, begin), _start_from(window, end)

@@ -12,9 +12,9 @@ from floodmark.errors import RuleChanged
 def check_edit(old: Rule, new: Rule) -> None:
     """Raise RuleChanged, naming each field, where `new` does not fit the progress made with `old`.
 
-    Sinks may be added; schedule, group, description, epoch, late, on_error, Airflow and Spark settings and stateless
-    SQL may change (that its columns stay the same is checked where types are known). So may the text of a class, and
-    its state where every stored value still fits: states and columns added or dropped, types made wider.
+    Sinks may be added; schedule, group, description, epoch, late, on_error, expect, Airflow and Spark settings and
+    stateless SQL may change (that its columns stay the same is checked where types are known). So may the text of a
+    class, and its state where every stored value still fits: states and columns added or dropped, types made wider.
     """
     broken = [what for what, changed in _forbidden(old, new) if changed]
     if broken:
@@ -68,8 +68,12 @@ def misfits(old: Sequence[Column], new: Sequence[Column]) -> Iterator[str]:
 
 
 def _streams(rule: Rule) -> list[object]:
-    """What of the streams progress hangs on. `start` counts for the first epoch only; a table is known by its id."""
-    return [stream.model_dump(exclude={"start", "address"}) for stream in rule.streams.values()]
+    """What of the streams progress hangs on. `start` counts for the first epoch only; a table is known by its id; what
+    is expected of rows counts for those that come, and folded ones stay so."""
+    return [
+        stream.model_dump(exclude={"start", "address", "rule", "sink", "qos", "expect"})
+        for stream in rule.streams.values()
+    ]
 
 
 def _lookups(rule: Rule) -> dict[str, bool]:

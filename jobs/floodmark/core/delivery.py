@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from floodmark.core.rule_model import Rule, Sink
@@ -40,12 +41,14 @@ class SinkDelivery:
         return self.rule
 
 
-def delivery(rule: Rule, kept_output: bool = False) -> list[SinkDelivery]:
+def delivery(rule: Rule, kept_output: bool = False, repeats: Collection[str] = ()) -> list[SinkDelivery]:
     """Each sink's delivery, in the order of the sinks.
 
     `kept_output`: the generation began with `reset --keep-output`, so what a sink held before may come again.
+    `repeats`: the streams that are sinks of rules of which that is so.
     """
-    source = min((SOURCE_CAN[stream.kind] for stream in rule.streams.values()), default=2)
+    can = {name: min(SOURCE_CAN[stream.kind], stream.qos) for name, stream in rule.streams.items()}
+    source = min((min(qos, 1) if name in repeats else qos for name, qos in can.items()), default=2)
     return [_of(sink, source, kept_output) for sink in rule.sinks]
 
 
@@ -62,7 +65,7 @@ def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
         delivery=WORDS[given],
         weakest=_weakest(source, sink.qos, can),
         fix=_fix(sink, source, can, kept),
-        refused=min(source, SINK_CAN[sink.kind]) < sink.qos,
+        refused=SINK_CAN[sink.kind] < sink.qos,
     )
 
 
@@ -77,6 +80,8 @@ def _fix(sink: Sink, source: int, can: int, kept: bool) -> str | None:
         return f"give the {sink.kind} sink `qos: {can}`"
     if can < sink.qos:
         return "`floodmark reset` without --keep-output empties the sink and makes it exactly once again"
+    if source < sink.qos:
+        return "raise `qos` of the rule that a stream names, or reset that without --keep-output"
     if sink.qos < min(source, can):
         return f"raise `qos` to {min(source, can)}"
     return None

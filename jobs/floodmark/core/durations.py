@@ -5,6 +5,7 @@ The words are those of a Spark interval string ("1 hour 30 minutes"), so that a 
 
 from __future__ import annotations
 
+import difflib
 import re
 
 MICROSECOND = 1
@@ -26,6 +27,8 @@ _UNITS = {
 }
 _CALENDAR = frozenset({"month", "year", "quarter"})
 _LONGEST = 2**62  # far below a signed 64-bit overflow when a duration is added to an event time
+_SHORT = {"s": "second", "sec": "second", "m": "minute", "min": "minute", "h": "hour", "hr": "hour", "d": "day",
+          "w": "week", "wk": "week", "ms": "millisecond", "us": "microsecond"}  # fmt: skip
 _EXAMPLE = "a duration such as '30 minutes' or '1 hour 30 minutes'"
 _PART = re.compile(r"([+-]?)\s*(\d+)\s*([a-z]+)", re.ASCII)
 
@@ -67,7 +70,10 @@ def _unit(word: str, text: str) -> int:
     if unit in _CALENDAR:
         raise ValueError(f"expected {_EXAMPLE}, found {text!r}: a {unit} is not a fixed length of time; give days")
     if unit not in _UNITS:
-        raise ValueError(f"expected a unit out of {', '.join(f'{u}s' for u in _UNITS)}, found {word!r} in {text!r}")
+        near = [_SHORT[unit]] if unit in _SHORT else difflib.get_close_matches(unit, _UNITS, 1)
+        hint = f": did you mean {near[0]}s?" if near else ""
+        units = ", ".join(f"{name}s" for name in _UNITS)
+        raise ValueError(f"expected a unit out of {units}, found {word!r} in {text!r}{hint}")
     return _UNITS[unit]
 
 

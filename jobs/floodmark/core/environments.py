@@ -96,7 +96,10 @@ def read_environment(path: Path) -> Environment:
         text = read_plain(path, path.parent)
     except FileNotFoundError:
         there = ", ".join(_names(path.parent)) or "none"
-        raise RuleInvalid(f"{path}: expected the file of environment {path.stem}, found none; there: {there}") from None
+        raise RuleInvalid(
+            f"{path}: expected the file of environment {path.stem}, found none: write it, or name "
+            f"one that is there ({there})"
+        ) from None
     except (OSError, ValueError) as error:
         raise RuleInvalid(f"{path}: expected lines of NAME=value: {error}") from None
     return _read(path, text.splitlines())
@@ -108,7 +111,7 @@ def _read(path: Path, lines: Iterable[str]) -> Environment:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line.strip())
-        problem = "expected NAME=value" if match is None else _unfit(match[1], found)
+        problem = _no_assignment(line) if match is None else _unfit(match[1], found)
         if match is None or problem is not None:
             problems.append(f"{path}:{number}: {problem}")
             continue
@@ -118,9 +121,15 @@ def _read(path: Path, lines: Iterable[str]) -> Environment:
     return found
 
 
+def _no_assignment(line: str) -> str:
+    """Says nothing of what stands in the line: it may be a secret."""
+    what = "a name of other characters than letters, digits and _" if "=" in line else "a line without ="
+    return f"expected NAME=value, found {what}: write it so, or put # before a comment"
+
+
 def _unfit(name: str, found: Environment) -> str | None:
     if name in found.variables:
-        return f"expected each variable once; {name} stands in line {found.lines[name]} already"
+        return f"expected each variable once; {name} stands in line {found.lines[name]} already: leave one of them out"
     if name.startswith("FLOODMARK_") and name not in (HOME, MASTER):
         return f"expected of Floodmark's own settings only {HOME} and {MASTER}, found {name}: set it in the environment"
     return None

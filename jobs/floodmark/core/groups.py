@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rule_model import AssetSchedule, Rule, SparkSettings
 
 
@@ -39,19 +40,38 @@ def disagreeing(found: Mapping[Path, Rule]) -> dict[Path, str]:
     problems: dict[Path, str] = {}
     for name in {rule.group for rule in found.values() if rule.group is not None}:
         group = {path: rule for path, rule in found.items() if rule.group == name}
-        for field in dict.fromkeys(field for rule in group.values() for field in _once(rule)):
-            said = {path: value for path, rule in group.items() if (value := _once(rule).get(field)) is not None}
+        once = {path: _once(rule, group.values()) for path, rule in group.items()}
+        for field in dict.fromkeys(field for values in once.values() for field in values):
+            said = {path: values[field] for path, values in once.items() if field in values}
             for path, other in _odd(said).items():
                 problems.setdefault(path, _problem(field, name, said[path], said[other], other))
     return problems
 
 
-def _once(rule: Rule) -> dict[str, str]:
+def schedule_of(rules: Collection[Rule]) -> str | AssetSchedule | None:
+    """The schedule that the rules of a group have in common."""
+    return next((rule.schedule for rule in rules if not _follows(rule, rules)), None)
+
+
+def sources_of(rules: Collection[Rule]) -> dict[str, str]:
+    """The sinks that these rules read from others by their names: address → rule."""
+    names = {rule.rule for rule in rules}
+    streams = (stream for rule in rules for stream in rule.streams.values())
+    return {stream.address: stream.rule for stream in streams if stream.rule is not None and stream.rule not in names}
+
+
+def _follows(rule: Rule, rules: Collection[Rule]) -> bool:
+    """Whether it runs after others of the group, whenever these do: then it has no schedule of its own."""
+    names = {one.rule for one in rules}
+    return rule.schedule == UPSTREAM and all(stream.rule in (None, *names) for stream in rule.streams.values())
+
+
+def _once(rule: Rule, group: Collection[Rule]) -> dict[str, str]:
     """What one schedule and one application can have only once, by its place in the file."""
     given = rule.schedule
-    schedule = {"assets": sorted(given.assets)} if isinstance(given, AssetSchedule) else given
+    schedule = json.dumps({"assets": sorted(given.assets)} if isinstance(given, AssetSchedule) else given)
     conf = {f"spark.conf.{key}": value for key, value in rule.spark.conf.items()}
-    return {"schedule": json.dumps(schedule), "timezone": rule.timezone, **conf}
+    return {**({} if _follows(rule, group) else {"schedule": schedule}), "timezone": rule.timezone, **conf}
 
 
 def _odd(said: Mapping[Path, str]) -> dict[Path, Path]:

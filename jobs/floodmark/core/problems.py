@@ -110,6 +110,8 @@ def told(detail: ErrorDetails) -> str:
     """What pydantic found wrong with a value: what was expected, and what was found."""
     if detail["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return f"expected a mapping (key: value), found {found(detail['input'])}"
+    if detail["type"].startswith("bool_"):
+        return f"expected true or false, found {found(detail['input'])}"
     message = str(detail.get("ctx", {}).get("error") or detail["msg"])
     if ", found " not in message and not message.startswith("setting "):
         message += f", found {found(detail['input'])}"

@@ -31,7 +31,7 @@ from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
 # Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
-# 5: the life of a rule. 6: upkeep
+# 5: the life of a rule. 6: expectations, upkeep
 FORMAT = 6
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
@@ -47,14 +47,38 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Failed(Record):
+    """Rows that failed an expectation, and those of them whose fate it decided: that it dropped, or made dead."""
+
+    failed: int = 0
+    taken: int = 0
+
+    def __add__(self, other: Failed) -> Failed:
+        return Failed(failed=self.failed + other.failed, taken=self.taken + other.taken)
+
+
 class Counts(Record):
-    """Rows of one stream in one epoch: read = filtered + dead + late + folded."""
+    """Rows of one stream in one epoch: read = filtered + dropped + dead + late + folded. `expected`: of those that
+    would have been folded, by expectation.
+
+    Without expectations these are left out, so the rows of older ledgers are read, and hash, as they did.
+    """
 
     read: int = 0
     filtered: int = 0
+    dropped: int = Field(default=0, exclude_if=operator.not_)
     dead: int = 0
     late: int = 0
     folded: int = 0
+    expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """All of them by PARTS, those that are none included."""
+        return {name: getattr(self, name) for name in PARTS}
+
+
+PARTS = ("read", "filtered", "dropped", "dead", "late", "folded")
 
 
 # When each stream that can be excused was last heard (`core.watermark`), in microseconds. Without such
@@ -127,6 +151,7 @@ class Commit(Record):
 
     `digests`: the intent's; those of the tables stand in `tables`. `rejected`: by stream, rows that were folded, in
     this epoch or an earlier one, and that the rule's class has rejected now: they stand in the dead table.
+    `expected`: of the results, by expectation; those that it has taken were dropped, and are no `output_rows`.
     `adopted`: of the tables in `table_ids`, those that were there before the rule, and the version from which on they
     are its own.
     """
@@ -139,6 +164,7 @@ class Commit(Record):
     heard: Heard
     counts: dict[str, Counts] = Field(default_factory=dict)
     rejected: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
+    expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
     tables: dict[str, Written] = Field(default_factory=dict)
     table_ids: dict[str, str] = Field(default_factory=dict)
     adopted: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
@@ -194,7 +220,8 @@ class Backfill(Restated):
 
     `entry`: where the sources stood after epoch `upto`. `column`: of the results, whose value less `shift` tells where
     a result lies. counts: of the rows from `begin` to `high`. `restated`: by stream, those of them that had been late.
-    digests: of each stream's folded rows, in their event time alone; `results`: of the results.
+    digests: of each stream's folded rows, in their event time alone; `results`: of the results; `expected`: as in a
+    commit.
     """
 
     format: int = FORMAT
@@ -208,6 +235,7 @@ class Backfill(Restated):
     results: Digest
     rule: str
     rule_hash: str
+    expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @property
     def digest(self) -> str:
@@ -552,9 +580,8 @@ _FOLLOWS = {
 
 
 def total(counts: Mapping[str, Counts]) -> Counts:
-    """Counts over all streams."""
-    names = Counts.model_fields
-    return Counts(**{name: sum(getattr(one, name) for one in counts.values()) for name in names})
+    """Counts over all streams, without those of expectations, which belong to one stream each."""
+    return Counts(**{name: sum(getattr(one, name) for one in counts.values()) for name in PARTS})
 
 
 def _sha(text: str) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from floodmark.core.addresses import same_address, within
 from floodmark.core.delivery import delivery
+from floodmark.core.expectation_checks import expected
+from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rule_model import Process, Rule
 from floodmark.core.sql import SqlAt
 from floodmark.core.windows import WindowSpec
@@ -30,6 +32,8 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from _upserts(rule)
     yield from _epoch(rule)
     yield from _schedule(rule)
+    yield from _freshness(rule)
+    yield from expected(rule)
     found = list(_sql(rule) if rule.process is None else _process(rule, rule.process))
     yield from found
     if not found:
@@ -115,20 +119,27 @@ def _upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 
 
 def _sinks(rule: Rule) -> Iterator[Problem]:
+    named = [sink.name for sink in rule.sinks if sink.name]
     for i, sink in enumerate(rule.sinks):
+        if sink.name and named.count(sink.name) > 1:
+            yield ("sinks", i, "name"), f"expected a name that no other sink of the rule has, found {sink.name}"
         if sink.qos > rule.qos:
-            yield ("sinks", i, "qos"), f"expected at most the rule's qos {rule.qos}, found {sink.qos}"
+            yield (
+                ("sinks", i, "qos"),
+                f"expected at most the rule's qos {rule.qos}, found {sink.qos}: lower it, or raise that of the rule",
+            )
         for j, earlier in enumerate(rule.sinks[:i]):
             if sink.address and earlier.address and same_address(sink.address, earlier.address):
                 yield (
                     ("sinks", i, sink.kind),
-                    f"expected another address than that of sink {j + 1}, found {sink.address}",
+                    f"expected another address than that of sink {j + 1}, found {sink.address}: leave one of them out",
                 )
         for name, address in _inputs(rule).items():
             if sink.address and same_address(sink.address, address):
                 yield (
                     ("sinks", i, sink.kind),
-                    f"expected another address than that of {name}, found {sink.address}",
+                    f"expected another address than that of {name}, found {sink.address}: a rule cannot write what it "
+                    "reads; give the sink a table of its own",
                 )
             elif sink.address and (within(sink.address, address) or within(address, sink.address)):
                 yield (
@@ -195,8 +206,30 @@ def _rows_per_window(rule: Rule) -> Iterator[Problem]:
 def _schedule(rule: Rule) -> Iterator[Problem]:
     from croniter import croniter  # type: ignore[import-untyped]  # what Airflow reads schedules with
 
-    if isinstance(rule.schedule, str) and not rule.schedule.startswith("@") and not croniter.is_valid(rule.schedule):
-        yield ("schedule",), f"expected cron with five fields (quoted), such as '*/5 * * * *', found {rule.schedule!r}"
+    if rule.schedule == UPSTREAM:
+        if all(stream.rule is None for stream in rule.streams.values()):
+            yield (
+                ("schedule",),
+                "expected a stream that names the rule it reads (`rule: NAME`) beside `upstream`, found none: name "
+                "one, or give {assets: [uri]} or cron",
+            )
+    elif isinstance(rule.schedule, str) and not rule.schedule.startswith("@") and not croniter.is_valid(rule.schedule):
+        yield (
+            ("schedule",),
+            (
+                "expected cron with five fields (minute, hour, day of month, month, day of week), each within its "
+                f"bounds, such as '*/5 * * * *', found {rule.schedule!r}"
+            ),
+        )
+
+
+def _freshness(rule: Rule) -> Iterator[Problem]:
+    if rule.freshness is None:
+        return
+    if rule.freshness.max_lag_us is not None and not any(stream.event_time for stream in rule.streams.values()):
+        yield ("freshness", "max_lag"), "expected a stream with `event_time` beside it: lag is measured in event time"
+    if rule.freshness.max_late_percent is not None and all(s.lateness_us is None for s in rule.streams.values()):
+        yield ("freshness", "max_late"), "expected a stream with `lateness` beside it: without one no row is late"
 
 
 def _process(rule: Rule, process: Process) -> Iterator[Problem]:

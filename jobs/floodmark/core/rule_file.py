@@ -7,7 +7,7 @@ Messages say what was expected; `rules` adds the place and what was found.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -17,12 +17,16 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from floodmark.core.addresses import unfit
 from floodmark.core.durations import parse_duration
 from floodmark.core.rule_model import (
+    ACTIONS,
+    Action,
     AirflowSettings,
     AssetSchedule,
     CleanUp,
     Distinct,
     EpochLimits,
     EventTime,
+    Expectation,
+    Freshness,
     Lookup,
     Process,
     Qos,
@@ -34,17 +38,20 @@ from floodmark.core.rule_model import (
 )
 from floodmark.core.secrets import WAY_OUT, has_credentials, secret_setting
 
-SOURCE_KINDS = ("delta",)
+SOURCE_KINDS = ("delta", "rule")
 SINK_KINDS = ("delta", "console")
 DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
-LATER_RULE_KEYS = ("expect",)
-LATER_STREAM_KEYS = ("expect", "close_idle_after")
+LATER_RULE_KEYS: tuple[str, ...] = ()
+LATER_STREAM_KEYS = ("close_idle_after",)
 LATER_SINK_KEYS = ("partition_by", "cluster_by", "columns", "where", "mode")
+MOST_EXPECTATIONS = 60  # of one stream, or of the results: a row has a bit for each
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
+_SINK_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 _CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#L?-]+")
+UPSTREAM = "upstream"  # a rule's schedule: after the rules that its streams name
 _CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
 # Settings that have a place of their own in the rule file, or on which the promise hangs.
 _OWN_CONF = {
@@ -120,10 +127,11 @@ def _between(least: int, most: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _qos(value: int) -> int:
-    if value not in (0, 1, 2):
+def _qos(value: object) -> object:
+    levels = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
+    if isinstance(value, bool) or not isinstance(value, int | str) or value not in levels:
         raise ValueError("expected 0 (at most once), 1 (at least once) or 2 (exactly once)")
-    return value
+    return levels[value]
 
 
 def _listed(value: object) -> object:
@@ -157,8 +165,7 @@ Retries: TypeAlias = Annotated[
 ]
 QosLevel: TypeAlias = Annotated[
     int,
-    AfterValidator(_qos),
-    _WHOLE,
+    BeforeValidator(_qos),
     WithJsonSchema({"enum": [0, 1, 2], "description": "0 at most, 1 at least, 2 exactly once"}),
 ]
 
@@ -238,6 +245,40 @@ def _start(value: object) -> object:
     return WrittenStart.model_validate(value)
 
 
+def _action(value: object) -> object:
+    if value not in ACTIONS:
+        raise ValueError(
+            "expected fail (the run stops), dead (the row is set apart), drop (it is left out) or warn (it is counted)"
+        )
+    return value
+
+
+class WrittenExpectation(Written):
+    """What is expected of every row: a condition, and what becomes of a row for which it is not true."""
+
+    check: Annotated[Filled, Field(description="SQL over one row; null, or an error, is not true")]
+    on_fail: Annotated[Action, BeforeValidator(_action)] = "fail"
+
+
+def _expectations(value: object) -> object:
+    if not isinstance(value, dict) or not value:
+        raise ValueError(
+            "expected expectations by name, {NAME: {check: CONDITION, on_fail: drop | dead | fail | warn}}"
+        )
+    _check_names("expectation", value)
+    for name, one in value.items():
+        if len(name) > 63:
+            raise ValueError(f"expected names of at most 63 characters, found {name}")
+        if not isinstance(one, (dict, WrittenExpectation)):
+            raise ValueError(f"expected {name}: {{check: CONDITION, on_fail: drop | dead | fail | warn}}")
+    if len(value) > MOST_EXPECTATIONS:
+        raise ValueError(f"expected at most {MOST_EXPECTATIONS} expectations, found {len(value)}")
+    return value
+
+
+Expectations: TypeAlias = Annotated[dict[str, WrittenExpectation], BeforeValidator(_expectations)]
+
+
 class WrittenDistinct(Written):
     """Rows are duplicates of an earlier one that is equal in the columns of `key`, and at most `within` before them."""
 
@@ -245,10 +286,24 @@ class WrittenDistinct(Written):
     within: Annotated[Duration, AfterValidator(_positive)]
 
 
-class WrittenStream(Written):
-    """One source kind with its address, and how the stream is read."""
+def _rule_name(value: str) -> str:
+    if not re.match(_RULE_NAME, value) or value.endswith("\n"):
+        raise ValueError("expected a name of at most 63 small letters, digits and _, beginning with a letter")
+    return value
 
-    delta: Address
+
+RuleName: TypeAlias = Annotated[str, AfterValidator(_rule_name), BeforeValidator(_text), Field(pattern=_RULE_NAME)]
+
+
+class WrittenStream(Written):
+    """One source kind with its address, and how the stream is read.
+
+    `rule`: a rule of the same folder, whose sink is read; `sink`: which one of several.
+    """
+
+    delta: Address | None = None
+    rule: RuleName | None = None
+    sink: Filled | None = None
     event_time: Annotated[str | WrittenEventTime, BeforeValidator(_event_time)] | None = None
     lateness: Duration | None = None
     max_ahead: Duration | None = None
@@ -256,6 +311,18 @@ class WrittenStream(Written):
     where: Filled | None = None
     start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
     distinct: WrittenDistinct | None = None
+    expect: Annotated[Expectations, Field(description="of the rows that are to be folded")] = {}
+
+    @model_validator(mode="after")
+    def _one(self) -> WrittenStream:
+        if (self.delta is None) == (self.rule is None):
+            raise ValueError(
+                f"expected exactly one kind of stream out of {', '.join(SOURCE_KINDS)}, such as `delta: ADDRESS` or "
+                f"`rule: NAME`, found {'neither' if self.delta is None else 'both'}"
+            )
+        if self.sink is not None and self.rule is None:
+            raise ValueError("expected `sink` only beside `rule`, found it beside `delta`")
+        return self
 
 
 class WrittenLookup(Written):
@@ -311,11 +378,13 @@ class WrittenCleanUp(Written):
         Duration, AfterValidator(_an_hour), _stays("1 day", "how often the rule's tables are maintained")
     ] = 86_400_000_000
     keep: Annotated[
-        Duration, AfterValidator(_an_hour), _stays("7 days", "files that no version needs any more stay")
+        Duration,
+        AfterValidator(_an_hour),
+        _stays("7 days", "how long files stay that the newest version does not need"),
     ] = 604_800_000_000
-    keep_log: Annotated[Duration, AfterValidator(_an_hour), _stays("30 days", "entries of the tables' logs stay")] = (
-        2_592_000_000_000
-    )
+    keep_log: Annotated[
+        Duration, AfterValidator(_an_hour), _stays("30 days", "how long entries of the tables' logs stay")
+    ] = 2_592_000_000_000
 
     @model_validator(mode="after")
     def _log_outlives_files(self) -> WrittenCleanUp:
@@ -365,14 +434,22 @@ def _properties(value: object) -> object:
     return found
 
 
+def _sink_name(value: str) -> str:
+    if not re.fullmatch(_SINK_NAME[1:-1], value):
+        raise ValueError("expected a name of at most 63 letters, digits, _ and -, beginning with a letter")
+    return value
+
+
 class WrittenSink(Written):
     """One sink kind with its address; `qos`: the sink's own, at most the rule's.
 
-    With a `key`, a result replaces the table's row of the same key.
+    `name`: what rules that read it call it; by default the last part of its address. With a `key`, a result replaces
+    the table's row of the same key.
     """
 
     delta: Address | None = None
     console: Annotated[bool, BeforeValidator(_console)] | None = None
+    name: Annotated[str, AfterValidator(_sink_name), BeforeValidator(_text), Field(pattern=_SINK_NAME)] | None = None
     qos: QosLevel | None = None
     key: Annotated[list[str], BeforeValidator(_key), Field(min_length=1)] | None = None
     newest: Annotated[Filled, Field(description="of two rows of one key that with the larger value stays")] | None = (
@@ -408,9 +485,36 @@ def _schedule(value: object) -> object:
     if isinstance(value, dict):
         return WrittenAssets.model_validate(value)
     fields = value.split() if isinstance(value, str) else []
-    if value in _CRON_PRESETS or (len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)):
+    if value in (*_CRON_PRESETS, UPSTREAM) or (
+        len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)
+    ):
         return value
-    raise ValueError("expected cron with five fields (quoted), a preset such as @hourly, {assets: [uri]} or null")
+    raise ValueError(
+        "expected cron with five fields (quoted), a preset such as @hourly, upstream, {assets: [uri]} or null"
+    )
+
+
+def _percent(value: object) -> float:
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?)\s*%", value.strip()) if isinstance(value, str) else None
+    if match is None or float(match[1]) > 100:
+        raise ValueError("expected a share such as 0.1 % (at most 100 %)")
+    return float(match[1])
+
+
+class WrittenFreshness(Written):
+    """How old the newest row folded of a stream may be, and which share of a run's rows late."""
+
+    max_lag: Annotated[Duration, AfterValidator(_positive)] | None = None
+    max_late: (
+        Annotated[float, BeforeValidator(_percent), WithJsonSchema({"type": "string", "examples": ["0.1 %"]})] | None
+    ) = None
+    on_exceed: Annotated[Literal["warn", "fail"], Field(description="of what was committed nothing is undone")] = "warn"
+
+    @model_validator(mode="after")
+    def _any(self) -> WrittenFreshness:
+        if self.max_lag is None and self.max_late is None:
+            raise ValueError("expected `max_lag: DURATION`, `max_late: SHARE %` or both")
+        return self
 
 
 def _timezone(value: str) -> str:
@@ -425,8 +529,8 @@ def _timezone(value: str) -> str:
     return value
 
 
-def _memory(value: str) -> str:
-    if not re.fullmatch(r"[1-9]\d{0,5}[mgMG]", value):
+def _memory(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[1-9]\d{0,5}[mgMG]", value):
         raise ValueError("expected an amount of memory such as 512m or 3g")
     return value.lower()
 
@@ -436,7 +540,7 @@ def _conf(value: object) -> object:
         raise ValueError("expected Spark settings, {spark.name: value}")
     for key in value:
         if key in _OWN_CONF:
-            raise ValueError(f"setting {key}: use {_OWN_CONF[key]}")
+            raise ValueError(f"setting {key} has a place of its own; use {_OWN_CONF[key]} instead")
         if not key.startswith(_FREE_CONF):
             raise ValueError(
                 f"setting {key} is not a rule's to set: expected one of size, place or speed, such as "
@@ -452,7 +556,7 @@ def _conf(value: object) -> object:
 
 
 class WrittenSpark(Written):
-    driver_memory: Annotated[str, AfterValidator(_memory), BeforeValidator(_text)] = "3g"
+    driver_memory: Annotated[str, BeforeValidator(_memory)] = "3g"
     shuffle_partitions: Partitions = 4
     conf: Annotated[dict[str, str], BeforeValidator(_conf), WithJsonSchema({"type": "object"})] = {}
 
@@ -483,12 +587,6 @@ class WrittenAirflow(Written):
     )
     tags: Annotated[list[Filled], BeforeValidator(_listed)] = []
     owner: Filled = "data"
-
-
-def _rule_name(value: str) -> str:
-    if not re.match(_RULE_NAME, value) or value.endswith("\n"):
-        raise ValueError("expected a name of at most 63 small letters, digits and _, beginning with a letter")
-    return value
 
 
 def _streams(value: object) -> object:
@@ -547,7 +645,7 @@ class WrittenAmend(Written):
 class WrittenRule(Written):
     """A Floodmark rule file."""
 
-    rule: Annotated[str, AfterValidator(_rule_name), BeforeValidator(_text), Field(pattern=_RULE_NAME)]
+    rule: RuleName
     description: Text = ""
     streams: Annotated[dict[str, WrittenStream], BeforeValidator(_streams), Field(min_length=1)]
     lookups: Annotated[dict[str, WrittenLookup], BeforeValidator(_lookups)] = {}
@@ -562,6 +660,7 @@ class WrittenRule(Written):
         Literal["fail", "dead"],
         Field(description="of a row that cannot be read or that the rule rejects: stop, or set it apart"),
     ] = "fail"
+    expect: Annotated[Expectations, Field(description="of the results")] = {}
     qos: QosLevel = 2
     epoch: Annotated[
         WrittenEpoch,
@@ -576,10 +675,15 @@ class WrittenRule(Written):
         Positive | None, Field(description="a window that gets more rows of a stream stops the run")
     ] = None
     cleanup: Annotated[
-        WrittenCleanUp, Field(description="how often the rule's tables are maintained, and how long old files stay")
+        WrittenCleanUp,
+        Field(
+            description="how often the rule's tables are maintained, and how long old files stay",
+            json_schema_extra={"default": {"every": "1 day", "keep": "7 days", "keep_log": "30 days"}},
+        ),
     ] = WrittenCleanUp()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
     schedule: Annotated[str | WrittenAssets, BeforeValidator(_schedule)] | None = None
+    freshness: WrittenFreshness | None = None
     group: (
         Annotated[
             str,
@@ -622,12 +726,20 @@ class WrittenRule(Written):
             )
         return self
 
-    def resolved(self, digest: str, process: Process | None = None) -> Rule:
-        """The rule with every default filled in; `digest`: the hash of the file before substitution."""
+    def resolved(
+        self, digest: str, process: Process | None = None, chained: Mapping[str, tuple[str, int]] | None = None
+    ) -> Rule:
+        """The rule with every default filled in; `digest`: the hash of the file before substitution.
+
+        `chained`: of each stream that is another rule's sink, the table's address and qos.
+        """
         return Rule(
             rule=self.rule,
             description=self.description,
-            streams={name: _stream(written, self.timezone) for name, written in self.streams.items()},
+            streams={
+                name: _stream(written, self.timezone, (chained or {}).get(name))
+                for name, written in self.streams.items()
+            },
             lookups={name: _lookup(written) for name, written in self.lookups.items()},
             sql=self.sql or "",
             process=process,
@@ -637,6 +749,7 @@ class WrittenRule(Written):
             late=late if isinstance(late := self.late, str) else "keep",
             amend_us=None if isinstance(late, str) else late.amend,
             on_error=self.on_error,
+            expect=_expected(self.expect),
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
             rebuild=self.rebuild,
@@ -644,6 +757,7 @@ class WrittenRule(Written):
             cleanup=CleanUp(**{f"{name}_us": us for name, us in self.cleanup.model_dump().items()}),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),
             schedule=AssetSchedule(assets=tuple(s.assets)) if isinstance(s := self.schedule, WrittenAssets) else s,
+            freshness=_freshness(self.freshness),
             group=self.group,
             timezone=self.timezone,
             spark=SparkSettings(**self.spark.model_dump()),
@@ -659,19 +773,29 @@ class WrittenRule(Written):
         )
 
 
+def _freshness(written: WrittenFreshness | None) -> Freshness | None:
+    if written is None:
+        return None
+    return Freshness(max_lag_us=written.max_lag, max_late_percent=written.max_late, on_exceed=written.on_exceed)
+
+
 def _level(qos: int) -> Qos:
     levels: tuple[Qos, ...] = (0, 1, 2)
     return levels[qos]
 
 
-def _stream(written: WrittenStream, zone: str) -> Stream:
+def _stream(written: WrittenStream, zone: str, chained: tuple[str, int] | None) -> Stream:
+    address, qos = chained or (written.delta or "", 2)
     time = written.event_time
     ahead = written.max_ahead
     if time is not None and ahead is None:
         ahead = parse_duration(DEFAULT_MAX_AHEAD)
     return Stream(
         kind="delta",
-        address=written.delta,
+        address=address,
+        rule=written.rule,
+        sink=written.sink,
+        qos=_level(qos),
         event_time=EventTime(name=time) if isinstance(time, str) else time and EventTime(**time.model_dump()),
         lateness_us=written.lateness,
         max_ahead_us=ahead,
@@ -679,7 +803,12 @@ def _stream(written: WrittenStream, zone: str) -> Stream:
         where=written.where,
         start=_start_at(written.start, zone),
         distinct=_distinct(written.distinct),
+        expect=_expected(written.expect),
     )
+
+
+def _expected(written: dict[str, WrittenExpectation]) -> dict[str, Expectation]:
+    return {name: Expectation(check=one.check, on_fail=one.on_fail) for name, one in written.items()}
 
 
 def _distinct(written: WrittenDistinct | None) -> Distinct | None:
@@ -705,6 +834,7 @@ def _sink(written: WrittenSink, qos: int) -> Sink:
     return Sink(
         kind=kind,
         address=written.delta,
+        name=written.name,
         qos=_level(qos if written.qos is None else written.qos),
         key=tuple(written.key or ()),
         newest=written.newest,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from floodmark.core.sql.slices import Slices
 
 Qos: TypeAlias = Literal[0, 1, 2]
+Action: TypeAlias = Literal["fail", "dead", "drop", "warn"]
+ACTIONS: tuple[Action, ...] = ("fail", "dead", "drop", "warn")  # of an expectation, the strictest first
 
 
 class Model(BaseModel):
@@ -49,11 +51,24 @@ class Distinct(Model):
     within_us: int
 
 
+class Expectation(Model):
+    """`check`: SQL over one row that is to be true; `on_fail`: what becomes of a row for which it is not."""
+
+    check: str
+    on_fail: Action = "fail"
+
+
 class Stream(Model):
-    """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time."""
+    """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time.
+
+    `rule`, `sink`: whose sink it is, where the file says so by name; `qos`: what such a sink's rows have at best.
+    """
 
     kind: str
     address: str
+    rule: str | None = None
+    sink: str | None = None
+    qos: Qos = 2
     event_time: EventTime | None = None
     lateness_us: int | None = None
     max_ahead_us: int | None = None
@@ -61,6 +76,7 @@ class Stream(Model):
     where: str | None = None
     start: Literal["earliest", "latest"] | StartAt = "earliest"
     distinct: Distinct | None = None
+    expect: dict[str, Expectation] = {}
 
 
 class Lookup(Model):
@@ -128,6 +144,7 @@ class Sink(Model):
 
     kind: str
     address: str | None = None
+    name: str | None = None
     qos: Qos = 2
     key: tuple[str, ...] = ()
     newest: str | None = None
@@ -139,6 +156,17 @@ class AssetSchedule(Model):
     """Run when all these Airflow assets have been updated."""
 
     assets: tuple[str, ...]
+
+
+class Freshness(Model):
+    """How old the newest row folded of a stream may be, in microseconds, and which share of a run's rows late.
+
+    `on_exceed`: what a run does where either is more.
+    """
+
+    max_lag_us: int | None = None
+    max_late_percent: float | None = None
+    on_exceed: Literal["warn", "fail"] = "warn"
 
 
 class SparkSettings(Model):
@@ -169,8 +197,9 @@ def _by_name(streams: dict[str, Stream]) -> dict[str, Stream]:
 
 
 class Rule(Model):
-    """A resolved rule: it has either `sql` or `process`. `rebuild`: it keeps no state, and each run replaces its sinks.
+    """A resolved rule: it has either `sql` or `process`. `expect`: of its results.
 
+    `rebuild`: it keeps no state, and each run replaces its sinks.
     `hash` is of the file's content before substitution, and of its class's module: the same in every environment.
     """
 
@@ -186,6 +215,7 @@ class Rule(Model):
     late: Literal["keep", "drop"] = "keep"
     amend_us: int | None = None
     on_error: Literal["fail", "dead"] = "fail"
+    expect: dict[str, Expectation] = {}
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
     rebuild: bool = False
@@ -193,6 +223,7 @@ class Rule(Model):
     cleanup: CleanUp = CleanUp()
     sinks: tuple[Sink, ...]
     schedule: str | AssetSchedule | None = None
+    freshness: Freshness | None = None
     group: str | None = None
     timezone: str = "UTC"
     spark: SparkSettings = SparkSettings()

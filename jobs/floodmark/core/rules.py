@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from floodmark.core import rule_file
+from floodmark.core import chains, rule_file
 from floodmark.core.addresses import identity
 from floodmark.core.defaults import FILES, merged, read_defaults
 from floodmark.core.environments import variables
@@ -29,6 +28,8 @@ from floodmark.core.rule_model import (
     Distinct,
     EpochLimits,
     EventTime,
+    Expectation,
+    Freshness,
     Lookup,
     Process,
     Rule,
@@ -38,8 +39,9 @@ from floodmark.core.rule_model import (
     Stream,
     canonical,
 )
-from floodmark.core.secrets import secret_variable
+from floodmark.core.rule_words import with_words
 from floodmark.core.sql.functions import NOT_THERE_YET
+from floodmark.core.substitution import substituted
 from floodmark.core.yamltree import Path as Field
 from floodmark.errors import FloodmarkError, RuleInvalid
 
@@ -49,6 +51,8 @@ __all__ = [
     "Distinct",
     "EpochLimits",
     "EventTime",
+    "Expectation",
+    "Freshness",
     "Lookup",
     "Process",
     "Rule",
@@ -62,11 +66,8 @@ __all__ = [
     "schema_text",
 ]
 
-SUFFIXES = (".yaml", ".yml")
+SUFFIXES = chains.SUFFIXES
 RULE = "a rule (`rule: NAME`, `streams: ...`)"
-_VARIABLE = re.compile(r"\$\$\{|\$\{(?P<name>[^}:]*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
 
 Checked = Callable[[Rule], bool]  # whether a rule of this very text has passed the checks before
 
@@ -81,17 +82,18 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     env, problems = variables(path.parent, env), Problems(*sources)
     text = reduce(merged, (source.tree.value for source in sources))
     digest = hashlib.sha256(canonical(text).encode()).hexdigest()
-    value = _substituted(text, env, (), problems)
+    value = substituted(text, env, (), problems)
     problems.raise_any()
     value = over_installation(value, env)
     written = _written(value, path, problems)
     process = _process(written, path.parent, env, problems)
     if process is not None:
         digest = hashlib.sha256(f"{digest}{process.source}".encode()).hexdigest()
-    rule = written.resolved(digest, process)
+    chained = _chained(written, path.parent, env, problems)
+    rule = written.resolved(digest, process, chained)
     for field, problem in () if checked and checked(rule) else check(rule):
         if field == ROWS_PER_WINDOW and field[0] not in text:  # the installation's: of rules that have such windows
-            rule = written.model_copy(update={"max_rows_per_window": None}).resolved(digest, process)
+            rule = written.model_copy(update={"max_rows_per_window": None}).resolved(digest, process, chained)
             continue
         problems.add(field, problem)
     problems.raise_any()
@@ -127,6 +129,24 @@ def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problem
     return Process(module=module, name=name, key=tuple(written.key or ()), source=source, **vars(found))
 
 
+def _chained(
+    written: WrittenRule, folder: Path, env: Mapping[str, str], problems: Problems
+) -> dict[str, tuple[str, int]]:
+    """Address and qos of the streams that are other rules' sinks, by their files in `folder`."""
+    found = {}
+    for name, stream in written.streams.items():
+        if stream.rule is None:
+            continue
+        try:
+            sink = chains.find(folder, env, written.rule, stream.rule, stream.sink, rebuilt=written.rebuild)
+        except ValueError as fault:
+            problems.add(("streams", name, "rule"), str(fault))
+        else:
+            found[name] = (sink.address, sink.qos)
+    problems.raise_any()
+    return found
+
+
 def load_rules(
     folder: Path, env: Mapping[str, str], checked: Checked | None = None
 ) -> tuple[dict[str, Rule], dict[str, FloodmarkError]]:
@@ -150,7 +170,7 @@ def load_rules(
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of a rule file, for editors; `rule.schema.json` beside this file holds it (a test compares them)."""
-    schema = WrittenRule.model_json_schema()
+    schema = with_words(WrittenRule.model_json_schema())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -177,40 +197,8 @@ def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
 
 def _clash(kind: str, what: str, other: Path, rule: Rule) -> str:
     if kind == "rule":
-        return f"rule: a rule named {what} stands in {other.name}, too; give each a name of its own"
-    return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule"
-
-
-def _substituted(value: Any, env: Mapping[str, str], field: Field, problems: Problems) -> Any:
-    """`value` with every `${NAME}` in its texts replaced (not in keys)."""
-    if isinstance(value, dict):
-        return {key: _substituted(child, env, (*field, key), problems) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_substituted(child, env, (*field, i), problems) for i, child in enumerate(value)]
-    return _filled_in(value, env, field, problems) if isinstance(value, str) else value
-
-
-def _filled_in(text: str, env: Mapping[str, str], field: Field, problems: Problems) -> str:
-    def replaced(match: re.Match[str]) -> str:
-        if match.group() == "$${":
-            return "${"
-        name = match["name"]
-        if not name or not _NAME.fullmatch(name):
-            problems.add(
-                field, f"expected ${{NAME}} or ${{NAME:-default}}, found {match.group()}; $${{ is a literal ${{"
-            )
-        elif "${" in (match["value"] or ""):
-            problems.add(field, f"expected a default without variables of its own, found {match.group()}")
-        elif (secret := secret_variable(name, env)) is not None:
-            problems.add(field, secret)
-        elif name in env:
-            return env[name]
-        elif match["default"] is None:
-            hint = f"set it in the environment, or give it a default: ${{{name}:-...}}"
-            problems.add(field, f"the variable {name} is not set; {hint}")
-        return match["value"] or ""
-
-    return _VARIABLE.sub(replaced, text)
+        return f"rule: a rule named {what} stands in {other.name}, too: expected one file for each; remove one of them"
+    return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule: give each a table of its own"
 
 
 def _written(value: dict[str, Any], path: Path, problems: Problems) -> WrittenRule:
@@ -258,6 +246,8 @@ def _add_detail(detail: ErrorDetails, problems: Problems) -> None:
 
 
 def _unknown_key(key: str, parent: Field) -> str:
+    if key == "expect" and parent[:1] == ("sinks",):
+        return "expect: of results it is a key of the rule, beside `sql`, for all of its sinks"
     known = _known_keys(parent)
     if len(parent) == 2 and parent[0] in ("streams", "sinks") and key not in known:
         kinds = rule_file.SOURCE_KINDS if parent[0] == "streams" else rule_file.SINK_KINDS
@@ -265,7 +255,8 @@ def _unknown_key(key: str, parent: Field) -> str:
         hint = (
             f"did you mean {near[0]!r}?"
             if near
-            else f"kinds: {', '.join(kinds)}; other keys: " + ", ".join(k for k in known if k not in kinds)
+            else f"expected a kind of {parent[0][:-1]} ({', '.join(kinds)}) or a key out of "
+            + ", ".join(k for k in known if k not in kinds)
         )
         return f"unknown key {key!r}: {hint}"
     return unknown("key", key, known)
@@ -283,10 +274,12 @@ def _known_keys(parent: Field) -> list[str]:
         "spark": rule_file.WrittenSpark,
         "airflow": rule_file.WrittenAirflow,
         "schedule": rule_file.WrittenAssets,
+        "freshness": rule_file.WrittenFreshness,
         "event_time": rule_file.WrittenEventTime,
         "start": rule_file.WrittenStart,
         "late": rule_file.WrittenAmend,
         "distinct": rule_file.WrittenDistinct,
+        "expect": rule_file.WrittenExpectation,
     }
     for part in parent:
         model = nested.get(str(part), model)
@@ -294,8 +287,4 @@ def _known_keys(parent: Field) -> list[str]:
 
 
 def _missing(field: Field) -> str:
-    if len(field) == 3 and field[0] == "streams" and field[2] in rule_file.SOURCE_KINDS:
-        return (
-            f"expected exactly one kind of stream out of {', '.join(rule_file.SOURCE_KINDS)}, such as `delta: ADDRESS`"
-        )
     return f"expected `{field[-1]}: ...`, found nothing"

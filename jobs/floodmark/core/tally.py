@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from floodmark.core.records import Commit, Counts, Lost, Row
+from floodmark.core.expectations import failing
+from floodmark.core.records import PARTS, Commit, Lost, Row
 
-COUNTS = ("read", "filtered", "folded", "late", "dead", "rejected", "lost", "output")
+COUNTS = ("read", "filtered", "dropped", "folded", "late", "dead", "rejected", "lost", "output")
 
 
 @dataclass(frozen=True)
 class Ended:
     """One epoch that was committed, or lost at qos 0. `seconds`: of its work, None where nobody measured it.
 
-    `rows`: by COUNTS; `written`: table → rows, by the ledger's names; `watermark` in microseconds.
+    `rows`: by COUNTS; `written`: table → rows, by the ledger's names; `watermark` in microseconds; `failed`: rows by
+    expectation, where any failed it.
     """
 
     generation: int
@@ -27,6 +29,7 @@ class Ended:
     written: dict[str, int] = field(default_factory=dict)
     watermark: int | None = None
     seconds: float | None = None
+    failed: dict[str, int] = field(default_factory=dict)
 
 
 def ended(rows: Iterable[Row]) -> list[Ended]:
@@ -40,12 +43,13 @@ def _ended(row: Row) -> Ended:
         return Ended(*found, watermark=Lost.model_validate_json(row.body).watermark)
     commit = Commit.model_validate_json(row.body)
     written = {name: table.rows for name, table in commit.tables.items()}
-    return Ended(*found, written, commit.watermark, round(sum(commit.seconds.values()), 3))
+    seconds = round(sum(commit.seconds.values()), 3)
+    return Ended(*found, written, commit.watermark, seconds, failing(commit))
 
 
 def counts_of(kind: str, body: dict[str, Any]) -> dict[str, int]:
     """Rows of an epoch that ended, by its record, without that one's checks, which take long where there are many."""
-    counts = {name: sum(one[name] for one in body["counts"].values()) for name in Counts.model_fields}
+    counts = {name: sum(one.get(name, 0) for one in body["counts"].values()) for name in PARTS}
     if kind == "lost":  # what the attempt had sorted out says nothing of what reached a table
         return {"read": counts["read"], "filtered": counts["filtered"], "lost": body["lost"]}
     return {**counts, "rejected": sum(body.get("rejected", {}).values()), "output": body["output_rows"]}

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from floodmark.core.yamlwords import said
+
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
 MAX_VALUES = 20_000  # keys count, too; a second of PyYAML's work, and all rules are read by one process
@@ -84,7 +86,7 @@ def _compose(text: str) -> Node | None:
         node: Node | None = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _refused(error.problem or str(error), mark) from None
+        raise _refused(said(error.problem or str(error)), mark) from None
     except yaml.YAMLError as error:  # a character that YAML does not allow: no mark
         raise YamlRefused(str(error).splitlines()[0], 1, 1) from None
     return node
@@ -103,9 +105,12 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _refused("anchors (&) and aliases (*) are not allowed; write the value out", event.start_mark)
+            raise _refused(
+                "anchors (&) and aliases (*) are not allowed; write the value out, or a text in quotes",
+                event.start_mark,
+            )
         if self.depth >= MAX_DEPTH:
-            raise _refused(f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
+            raise _refused(f"nested deeper than {MAX_DEPTH} levels; write it flatter", event.start_mark)
         self.values += 1
         if self.values > MAX_VALUES:
             raise _refused(f"expected at most {MAX_VALUES} values, found more", event.start_mark)
@@ -151,7 +156,10 @@ class _Builder:
             key = self._key(key_node)
             if key in result:
                 first = self.tree.places[(*path, key)].line
-                raise _refused(f"duplicate key {key!r}: it stands in line {first} already", key_node.start_mark)
+                raise _refused(
+                    f"duplicate key {key!r}: it stands in line {first} already; leave one of them out",
+                    key_node.start_mark,
+                )
             self.tree.places[(*path, key)] = Place(key_node.start_mark.line + 1, key_node.start_mark.column + 1)
             result[key] = self.build(value_node, (*path, key))
         return result
@@ -165,7 +173,7 @@ class _Builder:
         """Its text. Escapes can spell characters that neither a path nor a log can hold."""
         odd = _ODD.search(node.value)
         if odd:
-            raise _refused(f"the character {odd.group()!r} is not allowed", node.start_mark)
+            raise _refused(f"the character {odd.group()!r} is not allowed; leave it out", node.start_mark)
         return str(node.value)
 
     def _scalar(self, node: Any, path: Path) -> Any:

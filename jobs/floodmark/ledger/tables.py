@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from floodmark.core.deletionvectors import vector_file
 from floodmark.core.hadoopsums import sums_of
 from floodmark.core.storefaults import passing
-from floodmark.errors import FloodmarkError, HistoryGone, RunFailed, TableBroken
+from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
 from floodmark.ledger.damage import why_unreadable
 
 NEWEST = 10  # commits to look at first: the one looked for is nearly always among them
@@ -63,7 +63,12 @@ def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
 
 
 def open_table(address: str) -> DeltaTable | None:
-    """The table at `address` at its newest version, or None where there is none. Raises TableBroken."""
+    """The table at `address` at its newest version, or None where there is none. Raises TableBroken and Refused."""
+    if Path(address).is_file():
+        raise Refused(
+            f"expected the folder of a Delta table at {address}, found a file: write what is in it as a Delta table, "
+            "and name that table's folder"
+        )
     try:
         with reading(address):
             return DeltaTable(address)
@@ -398,12 +403,16 @@ def size_of(table: DeltaTable) -> int:
 
 @dataclass(frozen=True)
 class DataCommit:
-    """A commit that changes data: files added, their bytes, and whether any is removed."""
+    """A commit that changes data: files added, their bytes, and whether any is removed.
+
+    `said`: what a rule's commit says of itself; None of a commit whose log entry is gone.
+    """
 
     version: int
     adds: int
     size: int
     removes: bool
+    said: dict[str, Any] | None
 
 
 def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
@@ -418,10 +427,10 @@ def _data_changes(address: str, version: int) -> DataCommit:
     try:
         actions = _actions(address, version)
     except (FileNotFoundError, OSError):
-        return DataCommit(version, 1, 0, True)
+        return DataCommit(version, 1, 0, True, None)
     added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
     removes = any(action.get("remove", {}).get("dataChange") for action in actions)
-    return DataCommit(version, len(added), sum(add["size"] for add in added), removes)
+    return DataCommit(version, len(added), sum(add["size"] for add in added), removes, _said(actions))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
+from floodmark.core.addresses import identity
 from floodmark.core.durations import parse_duration
 from floodmark.core.records import Head, Life, Tended
 from floodmark.core.recovery import app_id
@@ -68,7 +69,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Of one rule: how long things stay, what others need of its sinks (by address), who else writes them."""
+    """Of one rule: how long things stay, what others need of its sinks (by `identity`), who else writes them."""
 
     how: CleanUp
     needs: Mapping[str, Need]
@@ -101,8 +102,9 @@ class Upkeep:
         reach(rule, "maintain.commit.after")
         return done
 
-    def _need(self, address: str) -> Need:
-        return self.needs.get(address, Need())
+    def need(self, address: str) -> Need:
+        """What others need of a table."""
+        return self.needs.get(identity(address), Need())
 
     def _due(self, one: Owned) -> Due:
         with _working(one.address):
@@ -134,7 +136,7 @@ class Upkeep:
 
     def _removable(self, table: DeltaTable, address: str) -> Iterator[Path]:
         """Files older than is to be kept that neither the newest version has nor anybody else needs."""
-        need, root = self._need(address), Path(address)
+        need, root = self.need(address), Path(address)
         if need.everything:
             return
         keep = hours(_retention(table, FILES, self.how.keep_us))
@@ -150,7 +152,7 @@ class Upkeep:
         found = listed(file.name for file in log.iterdir())
         written = {version: (log / name).stat().st_mtime for version, name in found.entries.items()}
         before = time.time() - _retention(table, LOG, self.how.keep_log_us) / 1_000_000
-        begins = log_begins(found.checkpoints, written, before, self._need(address))
+        begins = log_begins(found.checkpoints, written, before, self.need(address))
         return begins, sum(version < begins for version in found.entries)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -116,7 +117,9 @@ def check_points(only: Collection[str], sinks: int) -> None:
     known = points(sinks)
     unknown = sorted(set(only) - set(known))
     if unknown:
-        raise Refused(f"--only: expected crash points out of {', '.join(known)}, found {', '.join(unknown)}")
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        raise Refused(f"--only: expected crash points out of {', '.join(known)}, found {', '.join(unknown)}{hint}")
 
 
 def _case(point: str, fault: Fault, ground: Ground) -> Case | Skipped:

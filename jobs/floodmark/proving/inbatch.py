@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,13 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.connectors.lookups import pinned_now
 from floodmark.core.entry import DeltaOffset
 from floodmark.core.records import Head, head_at
-from floodmark.core.rules import Rule, Stream
+from floodmark.core.rules import Expectation, Rule, Stream
 from floodmark.core.zones import zoned
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.proving.scratch import Scratch
 from floodmark.spark import lookups
 from floodmark.spark.batch import instant
+from floodmark.spark.rowchecks import tried
 from floodmark.spark.session import rule_session
 
 APART = ("_epoch", "_stream", "_reason", "_source")
@@ -40,6 +42,10 @@ class _Batch:
         lookups.show(self._session, self._rule, pinned_now(self._rule), lambda: None)
         for place, (name, stream) in enumerate(self._rule.streams.items()):
             self._folded(place, name, stream).createOrReplaceTempView(name)
+        return self._expected(self._given(), self._rule.expect)
+
+    def _given(self) -> DataFrame:
+        """What the SQL gives, where final."""
         query = self._rule.query
         if not query.windows:
             return self._session.sql(query.sql)
@@ -49,15 +55,22 @@ class _Batch:
         return self._session.sql(query.bounded(None, self._head.watermark, lambda at, _: instant(at, kind)))
 
     def _folded(self, place: int, name: str, stream: Stream) -> DataFrame:
-        """The stream's rows that are neither filtered, late, dead nor lost."""
+        """The stream's rows that are neither filtered, dropped, late, dead nor lost."""
         rows = self._read(place, name)
         if stream.event_time and stream.event_time.expr:
             rows = rows.withColumn(stream.event_time.name, F.expr(stream.event_time.expr))
         if stream.where:
             rows = rows.where(F.expr(f"coalesce({stream.where}\n, false)"))
+        rows = self._expected(rows, stream.expect)
         home = Home(self._scratch.home, self._rule.rule)
         for apart in (home.late, home.dead):
             rows = self._without(rows, apart, name)
+        return rows
+
+    def _expected(self, rows: DataFrame, expect: Mapping[str, Expectation]) -> DataFrame:
+        """The rows without those that an expectation drops: a check that raises is not true."""
+        for check in (one.check for one in expect.values() if one.on_fail == "drop"):
+            rows = rows.where(F.coalesce(tried(rows, check)["v"], F.lit(False)))
         return rows
 
     def _without(self, rows: DataFrame, table: str, stream: str) -> DataFrame:

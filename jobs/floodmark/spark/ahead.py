@@ -16,6 +16,7 @@ from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.registry import sources
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
+from floodmark.core.expectations import Told, fared
 from floodmark.core.records import Counts, Head, total
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.rules import Rule
@@ -26,6 +27,7 @@ from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark import lookups
 from floodmark.spark.batch import Batch, Limits, latest_times
 from floodmark.spark.epoch import zone_offset_ms
+from floodmark.spark.expecting import met
 from floodmark.spark.faults import explained
 from floodmark.spark.fold import Folded, Moment
 from floodmark.spark.generation import Plan
@@ -37,10 +39,12 @@ from floodmark.spark.state import state_rows
 
 @dataclass(frozen=True)
 class Ahead:
-    """`rows`: the first of the results, as JSON has them; `more`: there are others. Watermarks in microseconds."""
+    """`rows`: the first of the results, as JSON has them; `more`: there are others. `expected`: how each expectation
+    fared. Watermarks in microseconds."""
 
     epoch: int
     counts: Counts
+    expected: list[Told]
     before: int | None
     after: int | None
     columns: list[tuple[str, str]]
@@ -63,12 +67,15 @@ def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> Ahead:
         batch, moment = _read(session, plan, head)
         folded = _fold(session, plan, place, head, batch, moment)
         try:
-            found = [] if folded.output is None else values_of(folded.output, rows + 1)
+            results = met(folded.output, plan.asked, rule.rule, session)
+            found = [] if results.rows is None else values_of(results.rows, rows + 1)
         finally:
             folded.release()
     columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
-    shown = found[:rows]
-    return Ahead(moment.epoch, total(batch.counts), moment.before, moment.after, columns, shown, len(found) > rows)
+    shown, told = found[:rows], fared(rule, batch.counts, results.counts)
+    return Ahead(
+        moment.epoch, total(batch.counts), told, moment.before, moment.after, columns, shown, len(found) > rows
+    )
 
 
 def _refuse_unfinished(head: Head, rule: Rule) -> None:

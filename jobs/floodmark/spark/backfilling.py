@@ -32,6 +32,7 @@ from floodmark.spark import sites
 from floodmark.spark.appending import files_for
 from floodmark.spark.batch import NO_LIMIT, Batch, Limits
 from floodmark.spark.digesting import Digesting
+from floodmark.spark.expecting import met
 from floodmark.spark.generation import Plan, sites_of
 from floodmark.spark.replacing import Span
 from floodmark.spark.rereading import apart, read_again, replays_again, without
@@ -55,7 +56,9 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
     """The results of an interval as of the head. Raises InputFault where the SQL fails on a row of it."""
     span = Restated(begin=asked.begin, end=asked.end, high=asked.high, upto=head.epoch)
     batch, counts = _read(session, plan, home, head, span)
-    rows = _results(session, plan, batch, asked).persist(StorageLevel.MEMORY_AND_DISK)
+    results = met(_results(session, plan, batch, asked), plan.asked, plan.rule.rule, session)
+    assert results.rows is not None
+    rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
     intent = Backfill(
         **span.model_dump(),
         number=len(head.backfills) + 1,
@@ -66,6 +69,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
         restated=_late(session, plan, home, span),
         digests=batch.digests,
         results=Digesting(plan.output).of(rows),
+        expected=results.counts,
         rule=plan.rule.to_json(),
         rule_hash=plan.rule.hash,
     )
@@ -130,9 +134,11 @@ def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Resta
     gone = _by_stream(plan, dead)
     if any(gone.values()):
         rows = _less(plan, rows, dead, sum(gone.values()))
-    # A row that the SQL cannot compute, and that is not dead, cannot be set apart any more: it stops the backfill.
+    # A row that is to be dead, and is not yet, cannot be set apart any more: it stops the backfill.
     rule = plan.rule.model_copy(update={"on_error": "fail"})
-    batch = Batch(rows, rule, plan.fold.shape, Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT)))
+    strict = {name: one.strict() for name, one in plan.fold.shape.asked.items()}
+    limits = Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT))
+    batch = Batch(rows, rule, replace(plan.fold.shape, asked=strict), limits)
     return batch, {name: _with_dead(counts, gone[name]) for name, counts in batch.counts.items()}
 
 
@@ -211,7 +217,7 @@ def _removed(site: Site, written: Written) -> int:
 
 def _same(rule: str, recorded: Backfill, found: Backfill) -> None:
     """Raise ReplayDiffers where a backfill, computed again, is not what its intent says."""
-    names = ("counts", "restated", "digests")
+    names = ("counts", "restated", "digests", "expected")
     differing = [name for name in names if getattr(recorded, name) != getattr(found, name)]
     differing += recorded.results.differences(found.results)
     if differing:

@@ -2,7 +2,8 @@
 
 The streaming query carries the union of the rule's streams: `_s` says which stream a row is of, `_k` whether the
 stream's `where` keeps it, `_t` its event time in microseconds, `_e` which of its expressions raised, if one did (the
-number of a reason of `rowchecks.Checks`); the columns of stream i follow as `s<i>_<column>`.
+number of a reason of `rowchecks.Checks`), `_x` which expectations it fails (bits, as of `expecting.Asked`); the columns
+of stream i follow as `s<i>_<column>`.
 An epoch reads the same union over the relations that Spark planned for its batch, where they can be had.
 """
 
@@ -18,22 +19,26 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
 
-from floodmark.connectors.columns import check_columns, needed
+from floodmark.connectors.columns import asked, check_columns, needed
 from floodmark.connectors.registry import sources
 from floodmark.core.digests import Digest
 from floodmark.core.records import Counts
 from floodmark.core.rules import EventTime, Rule, Stream
 from floodmark.core.sql.clock import at_clock
 from floodmark.errors import InputFault, Refused, WrongColumn
-from floodmark.spark import rowchecks
+from floodmark.spark import expecting, rowchecks
 from floodmark.spark.constants import aside
 from floodmark.spark.digesting import HASH, Digesting
+from floodmark.spark.expecting import Asked
 from floodmark.spark.planned import relations
 from floodmark.spark.rowchecks import NONE, Checks, tried
 
-KINDS = ("filtered", "no_time", "ahead", "late", "folded", "failed")  # a row's `_kind` is the place of one of them
-EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED, FAILED = range(len(KINDS))
-DEAD = NO_TIME, AHEAD, FAILED
+# A row's `_kind` is the place of one of them; the last three are of rows that fail an expectation.
+KINDS = ("filtered", "no_time", "ahead", "late", "folded", "failed", "dropped", "unmet", "stopping")
+EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED, FAILED, DROPPED, UNMET, STOPPING = range(len(KINDS))
+DEAD = NO_TIME, AHEAD, FAILED, UNMET
+ASKED = FOLDED, DROPPED, UNMET, STOPPING  # rows that are folded, were it not for what is expected of them
+BY_EXPECTATION = {STOPPING: "fail", UNMET: "dead", DROPPED: "drop"}
 REASONS = {
     NO_TIME: "no event time",
     AHEAD: "event time further ahead of the epoch's clock than max_ahead allows",
@@ -47,13 +52,20 @@ ERROR = "_floodmark_error"  # the number of what raised
 
 @dataclass(frozen=True)
 class Shape:
-    """Columns of each stream that the rule reads: name → Spark schema, the streams in the order of their offsets.
+    """Columns of each stream that the rule folds: name → Spark schema, the streams in the order of their offsets.
 
-    `checks`: what may raise for a row of a stream.
+    `checks`: what may raise for a row of a stream; `asked`: what is expected of it, and `more`: the columns that a
+    stream then has for it, those that are folded included.
     """
 
     streams: dict[str, StructType]
     checks: dict[str, Checks] = dataclasses.field(default_factory=dict)
+    asked: dict[str, Asked] = dataclasses.field(default_factory=dict)
+    more: dict[str, StructType] = dataclasses.field(default_factory=dict)
+
+    def columns(self, name: str) -> StructType:
+        """The columns with which a row of a stream is read, and set apart."""
+        return self.more.get(name, self.streams[name])
 
     def prefix(self, name: str) -> str:
         return f"s{list(self.streams).index(name)}_"
@@ -61,7 +73,7 @@ class Shape:
 
 def shape_of(spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]]) -> Shape:
     """The rule's input columns as the tables are now. `frozen`: the columns a generation with `SELECT *` began with."""
-    found, checks = {}, {}
+    found, checks, expected, more = {}, {}, {}, {}
     for name, source in sources(rule).items():
         columns = source.columns()
         check_columns(rule, name, columns)
@@ -70,8 +82,13 @@ def shape_of(spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]]) -
         table = source.read_batch(spark).select(*wanted)
         timed = _with_event_time(table, rule.streams[name], name)
         found[name], checks[name] = timed.schema, rowchecks.checks_of(rule, name, table, timed)
+        if rule.streams[name].expect:
+            table = source.read_batch(spark).select(*asked(rule, name, wanted, columns))
+            timed = _with_event_time(table, rule.streams[name], name)
+            expected[name] = expecting.asked_of(timed, rule.streams[name].expect, f"rule {rule.rule}, stream {name}")
+            more[name] = timed.schema
     _refuse_mixed_times(rule, found)
-    return Shape(found, {name: one for name, one in checks.items() if one})
+    return Shape(found, {name: one for name, one in checks.items() if one}, expected, more)
 
 
 def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) -> None:
@@ -158,7 +175,7 @@ def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock:
 
 def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int | None) -> DataFrame:
     """Rows of a stream's table as those of the rule's frame. `clock`: the epoch's, in microseconds; None: Spark's."""
-    mine, checks = shape.streams[name], shape.checks.get(name, NONE)
+    mine, checks = shape.columns(name), shape.checks.get(name, NONE)
     if stream.event_time and stream.event_time.expr:
         frame = _with_time_made(frame, stream.event_time, checks, clock)
     else:
@@ -170,8 +187,12 @@ def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int
         keep = f"coalesce({KEEP}.v, false)"
     if checks:
         frame = frame.withColumn(ERROR, _failed(frame, checks, F.expr(keep), clock))
+    expected = shape.asked.get(name)
+    if expected:
+        frame = frame.withColumn(expecting.FAILED, expected.failed(frame))
     place = list(shape.streams).index(name)
     tags = [f"{place} AS _s", f"{keep} AS _k", f"{time} AS _t", f"{ERROR if checks else 'CAST(NULL AS INT)'} AS _e"]
+    tags.append(f"{expecting.FAILED if expected else 'CAST(NULL AS BIGINT)'} AS _x")
     own = (f"`{field.name}` AS `{shape.prefix(name)}{field.name}`" for field in mine)
     return _with_nulls(frame.selectExpr(*tags, *own), name, shape)
 
@@ -202,8 +223,8 @@ def _with_nulls(frame: DataFrame, name: str, shape: Shape) -> DataFrame:
     if len(shape.streams) == 1:
         return frame
     named = {
-        stream: {shape.prefix(stream) + field.name: field.dataType for field in schema}
-        for stream, schema in shape.streams.items()
+        stream: {shape.prefix(stream) + field.name: field.dataType for field in shape.columns(stream)}
+        for stream in shape.streams
     }
     others = {
         column: F.lit(None).cast(kind)
@@ -212,7 +233,7 @@ def _with_nulls(frame: DataFrame, name: str, shape: Shape) -> DataFrame:
         for column, kind in kinds.items()
     }
     ordered = (f"`{column}`" for kinds in named.values() for column in kinds)
-    return frame.withColumns(others).selectExpr("_s", "_k", "_t", "_e", *ordered)
+    return frame.withColumns(others).selectExpr("_s", "_k", "_t", "_e", "_x", *ordered)
 
 
 @dataclass(frozen=True)
@@ -242,8 +263,10 @@ class Batch:
         self.maxima: dict[str, int | None] = {}
         self.digests: dict[str, Digest] = {}
         self._failed: dict[str, int] = {}
+        self._of: dict[str, int] = {}  # of how many rows something is expected
         hashed = reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
         self._take(hashed.selectExpr(*self._measures()).head())
+        self._refuse_unexpected()
         if rule.on_error == "fail":
             self._refuse_failed()
 
@@ -277,26 +300,49 @@ class Batch:
         marked = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.lateness_us is not None]
         if watermark is not None and marked:
             cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {aside(f'{watermark}L', '_t')} THEN {LATE}")
+        for i, expected in self._asked:
+            bits = {kind: expected.bits(on_fail) for kind, on_fail in BY_EXPECTATION.items()}
+            cases += [f"WHEN _s = {i} AND (_x & {bit}L) <> 0 THEN {kind}" for kind, bit in bits.items() if bit]
         cases.append(f"WHEN _e IS NOT NULL THEN {FAILED}")  # a late row is not computed
         return f"CASE {' '.join(cases)} ELSE {FOLDED} END"
 
+    @property
+    def _asked(self) -> list[tuple[int, Asked]]:
+        """What is expected of rows, by the place of their stream."""
+        return [(i, self.shape.asked[name]) for i, name in enumerate(self.shape.streams) if name in self.shape.asked]
+
     def _measures(self) -> list[str]:
         found: list[str] = []
+        for i, expected in self._asked:
+            found += expected.measures("_x", _is(i, *ASKED), _is(i, DROPPED, UNMET), f"_{i}")
         for i in range(len(self.shape.streams)):
-            found += [f"count_if(_s = {i} AND _kind = {kind}) AS {KINDS[kind]}{i}" for kind in EVERY]
+            kinds = EVERY if any(i == place for place, _ in self._asked) else EVERY[:DROPPED]
+            found += [f"count_if({_is(i, kind)}) AS {KINDS[kind]}{i}" for kind in kinds]
             found.append(f"max(CASE WHEN _s = {i} AND _kind = {FOLDED} THEN _t END) AS max{i}")
         return found + [measure for digesting in self._digesting for measure in digesting.measures()]
 
     def _take(self, found: Row | None) -> None:
         assert found is not None
         for i, name in enumerate(self.shape.streams):
-            filtered, no_time, ahead, late, folded, failed = (found[f"{kind}{i}"] for kind in KINDS)
-            self._failed[name] = failed
-            dead = no_time + ahead + failed
-            read = filtered + dead + late + folded
-            self.counts[name] = Counts(read=read, filtered=filtered, dead=dead, late=late, folded=folded)
+            measured = found.asDict()
+            rows = {kind: measured.get(f"{kind}{i}", 0) for kind in KINDS}
+            self._failed[name] = rows["failed"]
+            self._of[name] = sum(rows[KINDS[kind]] for kind in ASKED)
+            expected = self.shape.asked.get(name, Asked()).counts(measured, f"_{i}")
+            dead = sum(rows[KINDS[kind]] for kind in DEAD)
+            known = {kind: rows[kind] for kind in ("filtered", "dropped", "late", "folded")}
+            read = sum(rows.values())
+            self.counts[name] = Counts(read=read, dead=dead, **known, expected=expected)
             self.maxima[name] = found[f"max{i}"]
-            self.digests[name] = self._digesting[i].digest(found.asDict())
+            self.digests[name] = self._digesting[i].digest(measured)
+
+    def _refuse_unexpected(self) -> None:
+        """Raise InputFault where a row fails an expectation that is to stop the run."""
+        for i, expected in self._asked:
+            name = list(self.shape.streams)[i]
+            rows = self._frame.where(_is(i, *ASKED)).selectExpr("_x", *self._own(name))
+            counts, where = self.counts[name].expected, f"rule {self._rule.rule}, stream {name}"
+            expecting.refuse(rows, "_x", expected, counts, where, self._of[name], self.shape.columns(name))
 
     def _refuse_failed(self) -> None:
         """Raise InputFault where an expression raises for a row, with the first row that is found."""
@@ -319,7 +365,7 @@ class Batch:
         rows = self._frame.where(f"_s = {place}")
         if counts.folded < counts.read:  # else there is nothing to look for again
             rows = rows.where(f"_kind = {FOLDED}")
-        return rows.selectExpr(*self._own(name))
+        return rows.selectExpr(*self._own(name, self.shape.streams[name]))
 
     def set_apart(self, kinds: tuple[int, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
         """Late or dead rows of all streams: their columns and `_epoch`, `_stream`, `_reason`, `_source`."""
@@ -332,7 +378,7 @@ class Batch:
 
     def told(self) -> DataFrame:
         """Every row with its `_stream`, what `_becomes` of it, and for what `_reason`."""
-        what = {FILTERED: "filtered", LATE: "late", FOLDED: "folded"}
+        what = {FILTERED: "filtered", LATE: "late", FOLDED: "folded", DROPPED: "dropped"}
         cases = " ".join(f"WHEN {kind} THEN '{what.get(kind, 'dead')}'" for kind in EVERY)
         frames = []
         for i, name in enumerate(self.shape.streams):
@@ -344,11 +390,19 @@ class Batch:
     def _reason(self, name: str) -> Column:
         cases = " ".join(f'WHEN {kind} THEN "{why}"' for kind, why in REASONS.items())
         failures = F.array(*map(F.lit, self.shape.checks.get(name, NONE).reasons))
-        return F.coalesce(F.expr(f"CASE _kind {cases} END"), F.try_element_at(failures, F.col("_e") + 1))
+        unmet = F.when(F.col("_kind").isin(*BY_EXPECTATION), self.shape.asked.get(name, Asked()).reason("_x"))
+        error = F.try_element_at(failures, F.col("_e") + 1)
+        return F.coalesce(F.expr(f"CASE _kind {cases} END"), unmet, error)
 
-    def _own(self, name: str) -> list[str]:
+    def _own(self, name: str, columns: StructType | None = None) -> list[str]:
+        """The columns of a stream (None: all with which it is read) by their own names."""
         prefix = self.shape.prefix(name)
-        return [f"`{prefix}{field.name}` AS `{field.name}`" for field in self.shape.streams[name]]
+        return [f"`{prefix}{field.name}` AS `{field.name}`" for field in columns or self.shape.columns(name)]
+
+
+def _is(stream: int, *kinds: int) -> str:
+    """SQL: whether a row is of a stream, by its place, and became one of these."""
+    return f"_s = {stream} AND _kind IN ({', '.join(map(str, kinds))})"
 
 
 def stamped(rows: DataFrame, epoch: int, stream: str, source: str) -> DataFrame:
@@ -377,8 +431,8 @@ def _failing(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:
 def set_apart_schema(shape: Shape) -> StructType:
     """Columns of the late and dead tables. A name with two types in two streams is refused."""
     fields: dict[str, DataType] = {}
-    for schema in shape.streams.values():
-        for field in schema:
+    for name in shape.streams:
+        for field in shape.columns(name):
             known = fields.setdefault(field.name, field.dataType)
             if known != field.dataType:
                 raise Refused(f"column {field.name} has two types in two streams: {known} and {field.dataType}")

@@ -9,15 +9,22 @@ from uuid import uuid4
 
 from floodmark.core.entry import Entry, compact
 
+HEAD = 1  # the batch that stands for the head's epoch; those that Spark folds come after it
+
 
 def make(parent: Path, head: Entry, open_entry: Entry | None, shuffle_partitions: int) -> Path:
-    """A directory in which batch 0 is the head's commit and batch 1 the open intent, if any: Spark replays that."""
+    """A directory in which batch HEAD is the head's commit and the next the open intent, if any: Spark replays that.
+
+    Batch 0 ends where the head does, too. Spark asks each source once more for the rows of its last batch, and were
+    there no batch before, Delta would list all files of the source's table to answer.
+    """
     directory = parent / uuid4().hex
     _put(directory / "metadata", compact({"id": str(uuid4())}))
-    _put(directory / "offsets" / "0", head.text(shuffle_partitions))
-    _put(directory / "commits" / "0", "v1\n" + compact({"nextBatchWatermarkMs": 0}))
+    for batch in range(HEAD + 1):
+        _put(directory / "offsets" / str(batch), head.text(shuffle_partitions))
+        _put(directory / "commits" / str(batch), "v1\n" + compact({"nextBatchWatermarkMs": 0}))
     if open_entry is not None:
-        _put(directory / "offsets" / "1", open_entry.text(shuffle_partitions))
+        _put(directory / "offsets" / str(HEAD + 1), open_entry.text(shuffle_partitions))
     return directory
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,8 @@ from floodmark.connectors import console
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head, Intent, Pinned, Replay, Written, total
+from floodmark.core.expectations import failing
+from floodmark.core.records import Commit, Failed, Head, Intent, Pinned, Replay, Written, total
 from floodmark.core.ticks import watermark_of
 from floodmark.core.watermark import advance, hear, holding, later, merge
 from floodmark.crashpoints import reach
@@ -39,6 +40,7 @@ from floodmark.spark import checkpoint, lookups, sites
 from floodmark.spark.appending import files_for
 from floodmark.spark.batch import DEAD, LATE, Batch, Limits, latest_times, planned_union, stamped, united
 from floodmark.spark.compaction import compact
+from floodmark.spark.expecting import met
 from floodmark.spark.fold import Folded, Moment, StateReader
 from floodmark.spark.generation import Plan, Sites
 from floodmark.spark.parallel import side_by_side
@@ -50,7 +52,8 @@ from floodmark.spark.state import state_rows
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What a committed epoch did; for progress and for the end of a run."""
+    """What a committed epoch did; for progress and for the end of a run. `failed`: rows by expectation, where any did;
+    `STREAM.NAME`, or `results.NAME`."""
 
     rule: str
     epoch: int
@@ -59,13 +62,15 @@ class EpochReport:
     folded: int
     late: int
     dead: int
+    dropped: int
+    failed: dict[str, int]
     output: int
     watermark: int | None
     seconds: float
 
 
 class EpochFolder:
-    """Folds the batches of one streaming query. `gate` is the epoch at which the query's batch 0 stands."""
+    """Folds the batches of one streaming query. `gate` is the epoch of the query's batch `checkpoint.HEAD`."""
 
     def __init__(
         self,
@@ -100,7 +105,7 @@ class EpochFolder:
         """One epoch, from Spark's planned batch to the commit row."""
         begun = time.monotonic()
         self._seconds = {}
-        if batch_id > 1:
+        if batch_id > checkpoint.HEAD + 1:
             self._reach("sparkcommit.after", self.head.epoch)
         self._reach("offsets.after")
         entry = self._planned(batch_id)
@@ -118,7 +123,8 @@ class EpochFolder:
     def _planned(self, batch_id: int) -> Entry:
         """PLAN: the batch must start where the head ended."""
         before = checkpoint.planned(self._directory, batch_id - 1)
-        if self._gate + batch_id != self.head.epoch + 1 or before.offsets != self.head.entry.offsets:
+        epoch = self._gate + batch_id - checkpoint.HEAD
+        if epoch != self.head.epoch + 1 or before.offsets != self.head.entry.offsets:
             raise LedgerBroken(
                 f"rule {self.rule}: Spark's batch {batch_id} starts at {before.offsets}, the ledger's epoch "
                 f"{self.head.epoch} ended at {self.head.entry.offsets}"
@@ -158,20 +164,25 @@ class EpochFolder:
         with self._timed("fold"):
             folded = self._fold(batch, intent)
         try:
+            with self._timed("fold"):
+                results = met(folded.output, self._plan.asked, self.rule, self._session)
             if reopened is None:
                 self._intend(intent)
-            return self._written(batch, folded, entry, intent)
+            return self._written(batch, replace(folded, output=results.rows), results.counts, entry, intent)
         finally:
             folded.release()
 
-    def _written(self, batch: Batch, folded: Folded, entry: Entry, intent: Intent) -> Commit:
+    def _written(
+        self, batch: Batch, folded: Folded, expected: dict[str, Failed], entry: Entry, intent: Intent
+    ) -> Commit:
         with self._timed("fold"):
             output = None if folded.output is None else self._output(folded.output, batch)
         with self._timed("write"):
             written = self._write([*self._own_works(batch, folded, entry), *self._for_sinks(output)], intent)
             rows = self._output_rows(written, output)
             self._show(output, rows)
-        return self._commit(intent, written, rows, {name: one.count for name, one in folded.rejected.items()})
+        rejected = {name: one.count for name, one in folded.rejected.items()}
+        return self._commit(intent, written, rows, rejected, expected)
 
     def _read(self, frame: DataFrame, entry: Entry) -> Batch:
         rule, shape = self._plan.rule, self._plan.fold.shape
@@ -325,7 +336,12 @@ class EpochFolder:
         return written
 
     def _commit(
-        self, intent: Intent, written: dict[str, Written], output_rows: int, rejected: dict[str, int]
+        self,
+        intent: Intent,
+        written: dict[str, Written],
+        output_rows: int,
+        rejected: dict[str, int],
+        expected: dict[str, Failed],
     ) -> Commit:
         known = self.head.table_ids
         added = {site.name: site.address for site in self._sites.all() if site.name not in known}
@@ -338,6 +354,7 @@ class EpochFolder:
             heard=intent.heard,
             counts=intent.counts,
             rejected=rejected,
+            expected=expected,
             digests=intent.digests,
             tables=written,
             table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},
@@ -358,6 +375,8 @@ class EpochFolder:
                 sums.folded,
                 sums.late,
                 sums.dead + sum(commit.rejected.values()),
+                sums.dropped,
+                failing(commit),
                 commit.output_rows,
                 commit.watermark,
                 seconds,

@@ -1,7 +1,8 @@
-"""State tables after an edit of a class: states and columns added or dropped, types made wider.
+"""Tables of the rule's own after an edit.
 
-`core.changes` has settled before that every stored value fits. A table is rewritten in one commit, between epochs, by
-the driver that holds the rule; taken again after a kill, it finds nothing to do.
+Late and dead rows: columns added, where a row is now read with more of them. State of a class: states and columns added
+or dropped, types made wider; `core.changes` has settled before that every stored value fits. A table is rewritten in
+one commit, between epochs, by the driver that holds the rule; taken again after a kill, it finds nothing to do.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from floodmark.errors import RuleChanged
 from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.syncing import sync_table
+from floodmark.spark.batch import set_apart_schema
 from floodmark.spark.generation import Plan, Sites, make_state
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.sites import Site
@@ -30,6 +32,20 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
         elif process and name in process.state:
             assert ledger.head is not None
             _fit(session, plan, name, site, ledger.head.epoch + 1)
+
+
+def fit_apart(session: SparkSession, plan: Plan, found: Sites) -> None:
+    """Give the tables of rows that are set apart the columns with which such rows are read now."""
+    wanted = set_apart_schema(plan.fold.shape)
+    for site in (found.late, found.dead):
+        table = tables.open_table(site.address)
+        assert table is not None
+        known = {name.lower() for name in tables.columns_of(table)}
+        lacking = [field for field in wanted if field.name.lower() not in known]
+        if lacking:
+            columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in lacking)
+            session.sql(f"ALTER TABLE delta.`{site.address}` ADD COLUMNS ({columns})")
+            sync_table(site.address)
 
 
 def _fit(session: SparkSession, plan: Plan, name: str, site: Site, coming: int) -> None:

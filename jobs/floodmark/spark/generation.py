@@ -34,6 +34,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark import sites
 from floodmark.spark.batch import set_apart_schema
+from floodmark.spark.expecting import Asked
 from floodmark.spark.fold import Fold
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.sites import Site
@@ -43,11 +44,12 @@ REBUILD = "rebuild"  # why a generation ends where each run makes a new one
 
 @dataclass(frozen=True)
 class Plan:
-    """A rule that has been analysed: its fold, and the columns that its SQL gives."""
+    """A rule that has been analysed: its fold, the columns that its SQL gives, and what is expected of its results."""
 
     rule: Rule
     fold: Fold
     output: StructType
+    asked: Asked
 
     @property
     def delta_sinks(self) -> dict[str, Sink]:

@@ -11,12 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors.lookups import pinned_now
+from floodmark.core.expectations import Told, fared
 from floodmark.core.records import Counts
 from floodmark.core.rules import Rule
 from floodmark.core.watermark import advance
 from floodmark.spark import lookups
 from floodmark.spark.batch import Batch, Limits, Shape, instant, latest_times, sampled, time_type
 from floodmark.spark.epoch import zone_offset_ms
+from floodmark.spark.expecting import Asked, met
 from floodmark.spark.faults import explained
 from floodmark.spark.fold import Moment
 from floodmark.spark.generation import Plan
@@ -33,12 +35,16 @@ AS_JSON = {
 
 @dataclass(frozen=True)
 class Preview:
-    """`rows`: values, and whether the row's window would be final; `more`: there are rows beyond those shown."""
+    """`rows`: values, and whether the row's window would be final; `more`: there are rows beyond those shown.
+
+    `expected`: how each expectation fared.
+    """
 
     columns: list[tuple[str, str]]
     rows: list[tuple[Values, bool]]
     more: bool
     counts: dict[str, Counts]
+    expected: list[Told]
     watermark: int | None
     zoned: bool
 
@@ -52,10 +58,17 @@ def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
         lookups.show(session, rule, pinned_now(rule), batch.earliest)
         mark = _watermark(rule, batch)
         parts = _folded(session, plan, batch, mark) if _is_ours(rule) else _results(session, rule, batch, mark)
-        found = [[(values, final) for values in values_of(frame, rows + 1)] for frame, final in parts]
+        results = [(met(frame, plan.asked if final else Asked(), rule.rule, session), final) for frame, final in parts]
+        found = [_shown(part.rows, final, rows + 1) for part, final in results]
+        counts = {name: one for part, _ in results for name, one in part.counts.items()}  # one part at most is final
     columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
     more = sum(map(len, found)) > rows
-    return Preview(columns, _some(found, rows), more, batch.counts, mark, _time(rule, shape) == "timestamp")
+    zoned, told = _time(rule, shape) == "timestamp", fared(rule, batch.counts, counts)
+    return Preview(columns, _some(found, rows), more, batch.counts, told, mark, zoned)
+
+
+def _shown(frame: DataFrame | None, final: bool, rows: int) -> list[tuple[Values, bool]]:
+    return [] if frame is None else [(values, final) for values in values_of(frame, rows)]
 
 
 def _some(parts: list[list[tuple[Values, bool]]], rows: int) -> list[tuple[Values, bool]]:

@@ -54,16 +54,21 @@ def _rows(session: SparkSession, dead: str, head: Head, replay: Replay) -> DataF
 
 
 def _corrected(rows: DataFrame, stream: Stream, shape: Shape, name: str, replay: Replay) -> list[Column]:
-    """The columns of the stream's table, as they came or corrected; an event time that `expr` makes is made again."""
+    """The columns of the stream's table, as they came or corrected; an event time that `expr` makes is made again.
+
+    A column that was not read when the row died is null.
+    """
+    there = {name.lower() for name in rows.columns}
     corrected = {column.lower(): sql for column, sql in replay.corrected.items()}
     made = stream.event_time.name.lower() if stream.event_time and stream.event_time.expr else None
     found = []
-    for field in shape.streams[name]:
+    for field in shape.columns(name):
         sql = corrected.get(field.name.lower())
         if sql is not None:
             found.append(F.expr(f"({sql}\n)").cast(field.dataType).alias(field.name))
         elif field.name.lower() != made:
-            found.append(F.col(f"`{field.name}`"))
+            known = F.col(f"`{field.name}`") if field.name.lower() in there else F.lit(None).cast(field.dataType)
+            found.append(known.alias(field.name))
     return found
 
 

@@ -26,6 +26,7 @@ from floodmark.spark.generation import Plan
 from floodmark.spark.replaying import replayed
 
 TIMES, PLACE = "_floodmark_times", "_floodmark_place"
+TAGS = ("_k", "_t", "_e", "_x")  # what is said of a row, beside its stream and columns
 
 
 def read_again(session: SparkSession, plan: Plan, begun: Entry, end: Entry) -> DataFrame:
@@ -59,7 +60,7 @@ class _Planning:
             query.stop()
 
     def _batch(self, _: DataFrame, batch_id: int) -> None:
-        if batch_id > 1:  # what has come since; nobody asks for it
+        if batch_id > checkpoint.HEAD + 1:  # what has come since; nobody asks for it
             return
         try:
             shape, query = self._plan.fold.shape, checkpoint.query(self._directory)
@@ -103,8 +104,8 @@ def _with_all(rows: DataFrame, schema: StructType) -> DataFrame:
 
 
 def without(rows: DataFrame, gone: DataFrame) -> DataFrame:
-    """The rows less those of another such frame, each as often as it stands there; told by all columns of the rule."""
-    columns = [field for field in rows.schema if field.name not in ("_k", "_t", "_e")]
+    """The rows less those of another such frame, each as often as it stands there; told by its columns."""
+    columns = [field for field in rows.schema if field.name in gone.columns and field.name not in TAGS]
     digesting = Digesting(StructType(columns), exact=True)
     often = digesting.hashed(gone).groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
     place = F.row_number().over(Window.partitionBy(HASH).orderBy(HASH))

@@ -68,9 +68,9 @@ def checks_of(rule: Rule, name: str, table: DataFrame, timed: DataFrame) -> Chec
     time = stream.event_time and stream.event_time.expr
     where = stream.where
     sql = [check for check in rule.row_checks if check.stream == name]
-    risky = _risky(timed, [*([where] if where else []), *(check.sql for check in sql)])
+    risky = risky_of(timed, [*([where] if where else []), *(check.sql for check in sql)])
     return Checks(
-        time if time and time in _risky(table, [time]) else None,
+        time if time and time in risky_of(table, [time]) else None,
         where if where in risky else None,
         tuple(check for check in sql if check.sql in risky),
         bool(where and time and _reads(where, str(stream.event_time and stream.event_time.name))),
@@ -83,7 +83,7 @@ def _reads(expression: str, column: str) -> bool:
     return column.lower() in analyse_expression(expression)
 
 
-def _risky(frame: DataFrame, expressions: Sequence[str]) -> set[str]:
+def risky_of(frame: DataFrame, expressions: Sequence[str]) -> set[str]:
     """Those of the expressions that can be computed of a row of `frame` and may raise for one."""
     found = _resolved(frame, expressions) if expressions else {}
     return {sql for sql, resolved in found.items() if _may_raise(frame, resolved)}

@@ -37,6 +37,7 @@ from floodmark.spark import backfilling, checkpoint, evolution, gate, generation
 from floodmark.spark.backfilling import Put, Recomputed
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
+from floodmark.spark.expecting import asked_of
 from floodmark.spark.faults import explained
 from floodmark.spark.folds import fold_of
 from floodmark.spark.generation import Plan
@@ -75,7 +76,8 @@ def analyse(
         raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault
     generation.check_output(rule, output)
     check_upserts(session, rule, output)
-    return session, Plan(rule, fold, output)
+    asked = asked_of(session.createDataFrame([], output), rule.expect, f"rule {rule.rule}, results")
+    return session, Plan(rule, fold, output, asked)
 
 
 def _frozen_columns(rule: Rule, head: Head | None) -> dict[str, list[str]]:
@@ -351,6 +353,7 @@ class RuleRun:
         session, plan = analyse(self._root, self._rule, head)
         self._check_sinks(session, plan, ledger)
         evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
+        evolution.fit_apart(session, plan, self._sites(plan, ledger))
         return session, plan
 
     def _tick(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
@@ -481,7 +484,7 @@ class _Query:
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         with self._busy:
-            if self._only_open and batch_id > 1:
+            if self._only_open and batch_id > checkpoint.HEAD + 1:
                 self._ended_on_purpose = True
                 raise _OnlyTheOpenEpoch
             try:

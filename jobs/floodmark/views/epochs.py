@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from floodmark.core.expectations import failing
 from floodmark.core.records import Backfill, Commit, Head, Intent, Life, Lost, Record, Row, total
 from floodmark.views.formats import iso
 
-COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "folded", "late", "dead", "rejected",
-           "lost", "output", "watermark", "at", "run", "seconds")  # fmt: skip
+COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "dropped", "folded", "late", "dead",
+           "rejected", "lost", "output", "watermark", "at", "run", "seconds")  # fmt: skip
 BACKFILLS = ("backfill", "backfilled")  # kinds of rows
 
 
@@ -46,11 +47,11 @@ def _backfill(rows: list[Row], zone: bool) -> dict[str, Any]:
     begin, end = (iso(at, zone) for at in (intent.begin, intent.end))
     said = {"number": intent.number, "from": begin, "to": end, "upto": intent.upto, "restated": intent.restated}
     facts = {"result": "backfilled" if done else "open", "output": intent.results.rows if done else None}
-    return total(intent.counts).model_dump() | facts | {"backfill": said}
+    return total(intent.counts).parts | facts | {"backfill": said}
 
 
 def _entry(row: Row, zone: bool) -> dict[str, Any]:
-    entry: dict[str, Any] = dict.fromkeys(COLUMNS)
+    entry: dict[str, Any] = dict.fromkeys((*COLUMNS, "failed"))
     entry |= {"epoch": row.epoch, "generation": row.generation, "at": row.at, "run": row.run, "attempts": row.attempt}
     if row.kind == "seal":
         return entry | {"result": "sealed", "attempts": None}
@@ -62,9 +63,9 @@ def _entry(row: Row, zone: bool) -> dict[str, Any]:
     kinds: dict[str, type[Record]] = {"commit": Commit, "intent": Intent, "lost": Lost}
     record = kinds[row.kind].model_validate_json(row.body)
     assert isinstance(record, Commit | Intent | Lost)
-    counts = total(record.counts).model_dump()
+    counts = total(record.counts).parts
     if isinstance(record, Lost):  # what the attempt had sorted out says nothing of what reached a table
-        counts |= {"late": 0, "dead": 0, "folded": 0}
+        counts |= dict.fromkeys(("dropped", "late", "dead", "folded"), 0)
     result = {"commit": "begun" if row.epoch == 0 else "committed", "intent": "open", "lost": "lost"}[row.kind]
     return entry | counts | _outcome(record) | {"result": result, "watermark": iso(record.watermark, zone)}
 
@@ -75,5 +76,6 @@ def _outcome(record: Any) -> dict[str, Any]:
         return {"lost": record.lost, "output": 0}
     if isinstance(record, Commit):
         rejected, seconds = sum(record.rejected.values()), round(sum(record.seconds.values()), 3)
-        return {"rejected": rejected, "lost": 0, "output": record.output_rows, "seconds": seconds}
+        found = {"rejected": rejected, "lost": 0, "output": record.output_rows, "seconds": seconds}
+        return {**found, "failed": failing(record)}
     return {}

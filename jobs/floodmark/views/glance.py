@@ -8,6 +8,7 @@ from typing import Any
 
 from floodmark.connectors.lag import Lag
 from floodmark.core.delivery import SinkDelivery, delivery
+from floodmark.core.freshness import Late
 from floodmark.core.records import Head, Row
 from floodmark.core.rules import Rule
 from floodmark.core.zones import zoned
@@ -15,7 +16,8 @@ from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.epochs import told
-from floodmark.views.standing import StateSize, excused, lag_by_stream, newest_end, state_sizes
+from floodmark.views.freshness import newest_late
+from floodmark.views.standing import StateSize, excused, lag_by_stream, newest_end, repeating, state_sizes
 
 EPOCHS = 12  # that are told
 ROWS = 4 * EPOCHS  # of the ledger that are read for it: two for each epoch, and retries
@@ -23,7 +25,9 @@ ROWS = 4 * EPOCHS  # of the ledger that are read for it: two for each epoch, and
 
 @dataclass(frozen=True)
 class Glance:
-    """`epochs`: the newest, the oldest first, as `floodmark epochs` tells them. `fault`: why nothing can be told."""
+    """`epochs`: the newest, the oldest first, as `floodmark epochs` tells them. `late`: rows of the newest run, where
+    the rule limits them. `fault`: why nothing can be told.
+    """
 
     head: Head | None = None
     newest: Row | None = None
@@ -32,6 +36,7 @@ class Glance:
     state: dict[str, StateSize] = field(default_factory=dict)
     excused: dict[str, int] = field(default_factory=dict)
     delivery: list[SinkDelivery] = field(default_factory=list)
+    late: Late | None = None
     zoned: bool = True
     fault: str | None = None
 
@@ -63,6 +68,7 @@ def _glance(rule: Rule, root: Path) -> Glance:
         lag=lag_by_stream(rule, head),
         state=state_sizes(rule, head, root),
         excused=excused(rule, head),
-        delivery=delivery(rule, head.kept_output),
+        delivery=delivery(rule, head.kept_output, repeating(rule, root)),
+        late=newest_late(ledger) if rule.freshness and rule.freshness.max_late_percent is not None else None,
         zoned=zoned(rule, head),
     )

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 from deltalake import DeltaTable
 
+from floodmark.core.expectations import Counted, added, counted
 from floodmark.core.tally import COUNTS, counts_of
 from floodmark.ledger.tables import query, table_id
 
@@ -25,7 +26,8 @@ _ENDS = f"SELECT {_COLUMNS} FROM t WHERE kind IN ('commit', 'lost') AND seq > {{
 class End:
     """One epoch that was committed or lost. `at`: seconds since 1970 when it ended; `seconds`: how long it worked.
 
-    `watermark`: microseconds since 1970. Rows are sums over the streams.
+    `watermark`: microseconds since 1970. Rows are sums over the streams. `expected`: of those of a committed epoch, by
+    expectation.
     """
 
     generation: int
@@ -36,12 +38,14 @@ class End:
     seconds: float | None
     read: int = 0
     filtered: int = 0
+    dropped: int = 0
     folded: int = 0
     late: int = 0
     dead: int = 0
     rejected: int = 0
     lost: int = 0
     output: int = 0
+    expected: Counted = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,13 @@ def _end(row: dict[str, Any]) -> End:
         body["watermark"],
         round(sum(seconds.values()), 3) if seconds else None,
         **counts_of(row["kind"], body),
+        expected=counted(body) if row["kind"] == "commit" else {},
     )
+
+
+def expected(ends: Sequence[End]) -> Counted:
+    """Rows that failed each expectation, over several epochs."""
+    return reduce(added, (end.expected for end in ends), {})
 
 
 def sums(ends: Sequence[End]) -> dict[str, int]:

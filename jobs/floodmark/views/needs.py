@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from floodmark.core.addresses import identity
 from floodmark.core.entry import NOWHERE, DeltaOffset
 from floodmark.core.records import Head
 from floodmark.core.rules import Rule
@@ -14,7 +15,7 @@ from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.upkeep import Upkeep
-from floodmark.views.downstream import Reader, readers_of, writers
+from floodmark.views.downstream import Reader, readers, readers_of, writers
 from floodmark.views.homes import homes
 
 
@@ -39,12 +40,13 @@ def _without_file(rules: Sequence[Rule], root: Path) -> Iterator[Rule]:
 
 
 def needs_of(addresses: Sequence[str], rules: Iterable[Rule], root: Path) -> dict[str, Need]:
-    """By address. `rules`: all of them but the one whose tables these are. A retired rule needs nothing."""
+    """By `identity` of the table. `rules`: all but the one whose tables these are. A retired rule needs nothing."""
     by_name = {rule.rule: rule for rule in rules}
     found: dict[str, Need] = {}
-    for reader in readers_of(addresses, by_name.values()):
+    for reader in readers_of(addresses, readers(by_name.values())):
         need = _need(reader, by_name[reader.rule], root)
-        found[reader.sink] = found.get(reader.sink, Need()).also(need)
+        place = identity(reader.sink)
+        found[place] = found.get(place, Need()).also(need)
     return found
 
 

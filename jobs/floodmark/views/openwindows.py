@@ -62,27 +62,35 @@ class Held:
 
 @dataclass(frozen=True)
 class OpenWindows:
-    """`count` windows with input and without a result yet; `oldest`: its start and end in microseconds since 1970.
+    """`count` windows with input and without a result yet; start and end of two in microseconds since 1970.
 
-    The oldest is final at watermark `oldest[1]`.
+    The oldest is final at watermark `oldest[1]`, all of them at `newest[1]`.
     """
 
     count: int
     oldest: tuple[int, int] | None
+    newest: tuple[int, int] | None
     held: Held
 
     def facts(self) -> dict[str, Any]:
         """For --json."""
         start, end = (iso(at, self.held.zoned) for at in self.oldest or (None, None))
-        return {"count": self.count, "oldest_start": start, "oldest_end": end, **self.held.facts()}
+        first, last = (iso(at, self.held.zoned) for at in self.newest or (None, None))
+        found = {"count": self.count, "oldest_start": start, "oldest_end": end, "newest_start": first}
+        return {**found, "newest_end": last, **self.held.facts()}
 
     def text(self) -> str:
         """For people, in one or two sentences."""
         if self.oldest is None:
             return "no window is open"
         start, end = (iso(at, self.held.zoned) for at in self.oldest)
-        many = "1 window is open" if self.count == 1 else f"{self.count} windows are open"
-        return f"{many}, the oldest {start} to {end}. Final at watermark {end}; {self.held.text()}"
+        if self.count == 1 or self.newest is None:
+            return f"1 window is open, {start} to {end}. Final at watermark {end}; {self.held.text()}"
+        first, last = (iso(at, self.held.zoned) for at in self.newest)
+        return (
+            f"{self.count} windows are open, the oldest {start} to {end}, the newest {first} to {last}. "
+            f"The oldest is final at watermark {end}; {self.held.text()}"
+        )
 
 
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
@@ -94,7 +102,8 @@ def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     spans = {span for name in names for window in kinds for span in _spans(rule, head, root, name, window)}
     open_ones = [span for span in spans if head.watermark is None or span[1] > head.watermark]
     oldest = min(open_ones, key=lambda span: span[1], default=None)
-    return OpenWindows(len(open_ones), oldest, held(rule, head, oldest[1] if oldest else None))
+    newest = max(open_ones, key=lambda span: span[1], default=None)
+    return OpenWindows(len(open_ones), oldest, newest, held(rule, head, oldest[1] if oldest else None))
 
 
 def timed(rule: Rule) -> dict[str, Stream]:
@@ -143,7 +152,10 @@ def _spans(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) ->
 
 def held(rule: Rule, head: Head, until: int | None) -> Held:
     """What holds the watermark of a rule that waits for it to reach `until`."""
-    return Held(head.watermark, *_held_by(rule, head, until), zoned(rule, head))
+    by, needs, why = _held_by(rule, head, until)
+    writer = rule.streams[by].rule if by else None
+    said = f"{why}; rule {writer} writes it, and may itself wait" if writer else why
+    return Held(head.watermark, by, needs, said, zoned(rule, head))
 
 
 def _held_by(rule: Rule, head: Head, until: int | None) -> tuple[str | None, int | None, str | None]:

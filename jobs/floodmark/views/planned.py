@@ -11,6 +11,7 @@ from typing import Any
 from floodmark.connectors.news import look
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.durations import format_duration
+from floodmark.core.expectations import told
 from floodmark.core.rules import Lookup, Rule, Sink, StartAt, Stream
 from floodmark.core.statewords import kept
 from floodmark.errors import FloodmarkError
@@ -18,6 +19,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.environments import check_apart
 from floodmark.views.origins import Origins
+from floodmark.views.standing import repeating
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Plan:
     lookups: list[dict[str, Any]]
     state: list[str]
     errors: list[str]
+    expected: list[str]
     sinks: list[dict[str, Any]]
     delivery: list[SinkDelivery]
     kept_output: bool
@@ -57,6 +60,7 @@ class Plan:
             "lookups": self.lookups,
             "state": self.state,
             "errors": self.errors,
+            "expected": self.expected,
             "sinks": self.sinks,
             "delivery": [asdict(sink) for sink in self.delivery],
             "kept_output": self.kept_output,
@@ -78,8 +82,9 @@ def planned(rule: Rule, folder: Path, root: Path) -> Plan:
         [_lookup(name, lookup) for name, lookup in rule.lookups.items()],
         list(kept(rule)),
         list(_errors(rule)),
+        list(_expected(rule)),
         [_sink(sink) for sink in rule.sinks],
-        delivery(rule, kept_output),
+        delivery(rule, kept_output, repeating(rule, root)),
         kept_output,
         list(_settings(rule, origins)),
         origins.variables(),
@@ -102,6 +107,20 @@ def _errors(rule: Rule) -> Iterator[str]:
     yield "what stands above an aggregate, an OVER or a JOIN: an error there stops the run, and is of no row"
 
 
+def _expected(rule: Rule) -> Iterator[str]:
+    """What is expected of rows, in the order in which it decides what becomes of one."""
+    becomes = {
+        "fail": "stops the run; nothing is written",
+        "dead": "is set apart in the dead table",
+        "drop": "is left out",
+        "warn": "goes on, and is counted",
+    }
+    for one in told(rule, {}):
+        assert one.on_fail is not None and one.check is not None
+        check = " ".join(one.check.split())
+        yield f"{one.of}: {one.name}: a row for which this is not true {becomes[one.on_fail]}: {check}"
+
+
 def _stream(name: str, stream: Stream) -> dict[str, Any]:
     time = stream.event_time
     made = f" = {time.expr}" if time and time.expr else ""
@@ -109,6 +128,7 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
         "name": name,
         "kind": stream.kind,
         "address": stream.address,
+        "rule": stream.rule,
         "event_time": f"{time.name}{made}" if time else None,
         "lateness": _length(stream.lateness_us),
         "max_ahead": _length(stream.max_ahead_us),
@@ -164,7 +184,10 @@ def _settings(rule: Rule, origins: Origins) -> Iterator[Setting]:
 def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
     """Addresses, and the settings that have a default, by their place in the file."""
     for name, stream in rule.streams.items():
-        yield f"streams.{name}.{stream.kind}", stream.address
+        if stream.rule is not None:
+            yield f"streams.{name}.rule", stream.rule
+        else:
+            yield f"streams.{name}.{stream.kind}", stream.address
         yield f"streams.{name}.start", _start(stream.start)
         if stream.max_ahead_us is not None:
             yield f"streams.{name}.max_ahead", format_duration(stream.max_ahead_us)
@@ -180,6 +203,11 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
     yield "max_rows_per_window", rule.max_rows_per_window
     yield from ((f"cleanup.{key[:-3]}", format_duration(us)) for key, us in rule.cleanup.model_dump().items())
     yield "schedule", rule.schedule if rule.schedule is None or isinstance(rule.schedule, str) else rule.schedule.assets
+    if rule.freshness is not None:
+        wanted = rule.freshness
+        yield "freshness.max_lag", None if wanted.max_lag_us is None else format_duration(wanted.max_lag_us)
+        yield "freshness.max_late", None if wanted.max_late_percent is None else f"{wanted.max_late_percent:g} %"
+        yield "freshness.on_exceed", wanted.on_exceed
     yield "group", rule.group
     yield "timezone", rule.timezone
     yield "spark.driver_memory", rule.spark.driver_memory

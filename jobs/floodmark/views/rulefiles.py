@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from floodmark.core.chains import SUFFIXES
 from floodmark.core.defaults import FILES
 from floodmark.core.environments import file_of
 from floodmark.core.rules import Rule, clashing, load_rule, rule_paths
@@ -55,9 +56,10 @@ class RuleFiles:
 
     def _read(self, path: Path) -> tuple[Stamp, Read]:
         stamp, kept = _stamp(path), self._kept.get(path)
-        if kept and kept[0] == stamp and not _hangs_on_more(kept[1]):
+        if kept and kept[0] == (*stamp, *_above(path.parent, kept[1])) and not _hangs_on_more(kept[1]):
             return kept
-        return stamp, self._load(path, kept[1] if kept else None)
+        read = self._load(path, kept[1] if kept else None)
+        return (*stamp, *_above(path.parent, read)), read
 
     def _load(self, path: Path, before: Read | None) -> Read:
         """A rule that came out as it did before has passed the checks then, which take most of the time."""
@@ -73,6 +75,12 @@ class RuleFiles:
 def _hangs_on_more(read: Read) -> bool:
     """A class lies in another file, and a fault may: both may change by themselves."""
     return not isinstance(read, Rule) or read.process is not None
+
+
+def _above(folder: Path, read: Read) -> Stamp:
+    """Of the files of rules that it names, whose sinks it reads."""
+    named = [stream.rule for stream in read.streams.values() if stream.rule] if isinstance(read, Rule) else []
+    return tuple(part for name in named for suffix in SUFFIXES for part in _stamp(folder / f"{name}{suffix}"))
 
 
 def _stamp(path: Path) -> Stamp:

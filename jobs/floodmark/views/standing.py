@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
 from floodmark.connectors.retention import limits
 from floodmark.core.delivery import SinkDelivery, delivery
+from floodmark.core.expectations import Told, counted_in, told
+from floodmark.core.freshness import Fresh, fresh, late_of
 from floodmark.core.records import Head, Row
 from floodmark.core.retention import Limit
 from floodmark.core.rules import Rule
@@ -53,11 +56,13 @@ class Standing:
     lag: dict[str, Lag | str] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
+    expected: list[Told] = field(default_factory=list)
     state: dict[str, StateSize] = field(default_factory=dict)
     windows: OpenWindows | None = None
     waiting: Waiting | None = None
     excused: dict[str, int] = field(default_factory=dict)
     delivery: list[SinkDelivery] = field(default_factory=list)
+    fresh: Fresh | None = None
     zoned: bool = True
     fault: FloodmarkError | None = None
 
@@ -87,10 +92,12 @@ class Standing:
             "unread": {name: _unread(limit) for name, limit in self.limits.items()},
             "lost_epochs": list(head.lost) if head else [],
             "totals": self.totals,
+            "expected": [one.facts() for one in self.expected],
             "state": {name: asdict(found) for name, found in self.state.items()},
             "excused": {name: {"silent_since": iso(at)} for name, at in self.excused.items()},
             "open_windows": self.windows.facts() if self.windows else None,
             "waiting": self.waiting.facts() if self.waiting else None,
+            "freshness": self.fresh.facts() if self.fresh else None,
             "delivery": [asdict(sink) for sink in self.delivery],
             "kept_output": head.kept_output if head else False,
         }
@@ -109,6 +116,7 @@ class Standing:
             ("retired", self._retired()),
             ("renamed", f"to {to}: `floodmark rename {self.rule} {to}` goes on with it" if to else None),
             ("watermark", iso(self.head.watermark, self.zoned) if self.head else None),
+            ("stale" if self.fresh and self.fresh.exceeded else "fresh", self.fresh.text() if self.fresh else None),
             ("windows", self.windows.text() if self.windows else None),
             ("waiting", self.waiting.text() if self.waiting else None),
             *(
@@ -124,6 +132,7 @@ class Standing:
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
             *(("warning", limit.text()) for limit in self.limits.values() if limit.warns),
             ("rows", self._totals()),
+            *(("expect", one.text()) for one in self.expected),
             ("lost", f"epochs {', '.join(map(str, self.head.lost))} (qos 0)" if self.head and self.head.lost else None),
             *(
                 ("state", f"{name}: {s.rows} rows, {size(s.bytes)} in {s.files} files")
@@ -185,15 +194,24 @@ def standing(rule: Rule, root: Path) -> Standing:
             lag=lag_by_stream(rule, head),
             limits=limits_of(rule, head),
             totals=_totals(rows, head),
+            expected=told(rule, counted_in(rows, head.generation) if head else {}),
             state=state_sizes(rule, head, root),
             windows=open_windows(rule, head, root) if head else None,
             waiting=waiting(rule, head, root) if head else None,
             excused=excused(rule, head) if head else {},
-            delivery=delivery(rule, head.kept_output if head else False),
+            delivery=delivery(rule, head.kept_output if head else False, repeating(rule, root)),
+            fresh=fresh(rule, head, late_of(rows) if rows and rule.freshness else None, datetime.now(UTC)),
             zoned=zoned(rule, head),
         )
     except FloodmarkError as fault:
         return Standing(rule.rule, fault=fault)
+
+
+def repeating(rule: Rule, root: Path) -> list[str]:
+    """The streams that are sinks of rules which were reset with --keep-output: what these held before comes again."""
+    named = {name: stream.rule for name, stream in rule.streams.items() if stream.rule is not None}
+    ledgers = {name: LedgerReader.load(Home(root, one).ledger) for name, one in named.items()}
+    return [name for name, ledger in ledgers.items() if ledger and ledger.head and ledger.head.kept_output]
 
 
 def _backfills(head: Head, zone: bool) -> list[dict[str, Any]]:
@@ -220,8 +238,11 @@ def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
     lines = head.entry.offsets if head else ()
     for (name, source), line in zip(sources(rule).items(), lines, strict=False):
         try:
+            if rule.rebuild and source.is_another(line):
+                found[name] = "another table lies there now; the next run reads it from the start"
+                continue
             source.check_identity(line)
-            found[name] = lag_of(source, line)
+            found[name] = lag_of(source, line, rule.rebuild)
         except FloodmarkError as fault:
             found[name] = str(fault)
     return found

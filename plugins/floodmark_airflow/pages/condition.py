@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from floodmark.core.freshness import Fresh
 from floodmark.views.glance import Glance
 from floodmark_airflow.pages.access import DagFacts
 from floodmark_airflow.pages.shelf import Got
@@ -25,14 +26,24 @@ class Condition:
 READING = Condition("being read", "idle")
 
 
-def condition(got: Got, seen: Glance, dag: DagFacts, holder: str | None) -> Condition:
-    """The first that holds, from bad to good. A failure that Airflow knows may have left no trace in the ledger."""
+FAILED = "the newest run failed; its log in Airflow says why"
+
+
+def condition(got: Got, seen: Glance, dag: DagFacts, holder: str | None, fresh: Fresh | None = None) -> Condition:
+    """The first that holds, from bad to good. A failure that Airflow knows may have left no trace in the ledger.
+
+    `fresh`: as of now. A rule that fails by it is stale, whatever else its newest run failed by.
+    """
     if seen.fault is not None:
         return Condition("cannot be read", "bad", seen.fault)
     if got.value is None:
         return READING
-    if dag.state == "failed":
-        return Condition("failed", "bad", "the newest run failed; its log in Airflow says why")
+    stale = fresh.exceeded if fresh else []
+    failed = [FAILED] if dag.state == "failed" else []
+    if failed and not (fresh and fresh.fails):
+        return Condition("failed", "bad", "; ".join([*failed, *stale]))
+    if stale:
+        return Condition("stale", "bad", "; ".join([*stale, *failed]))
     if holder is not None:
         return Condition("working", "busy", holder)
     return _of_ledger(seen)

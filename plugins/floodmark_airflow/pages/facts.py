@@ -133,9 +133,11 @@ class Facts:
 
     def _glance(self, rule: Rule) -> Wanted:
         sources = [stream.address for stream in rule.streams.values()]
+        named = [stream.rule for stream in rule.streams.values() if stream.rule]
+        above = [Path(Home(self.home, one).ledger) / "_delta_log" for one in named]
 
         def on(found: Glance | None) -> list[Path]:
-            return [*self._own(rule, found.head if found else None), *filter(None, map(log_of, sources))]
+            return [*self._own(rule, found.head if found else None), *above, *filter(None, map(log_of, sources))]
 
         away = not all(map(log_of, sources))
         given = (rule, int(time.time() / ELSEWHERE) if away else None)

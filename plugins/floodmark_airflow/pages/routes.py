@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
@@ -10,12 +11,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
+from floodmark.core import freshness
+from floodmark.core.expectations import told
 from floodmark.core.groups import groups
 from floodmark.core.rules import Rule
 from floodmark.errors import FloodmarkError, Refused
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
-from floodmark.views.history import History, sums
+from floodmark.views.history import History, expected, sums
 from floodmark.views.rulefiles import Catalog
 from floodmark.views.standing import behind
 from floodmark_airflow import naming
@@ -137,8 +140,10 @@ class Pages:
 
     def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
         seen, held = glance_of(got), self._facts.held(rule)
-        found: Condition = condition(got, seen, dag, held.by)
-        return {"seen": seen, "airflow": dag, "held": held, "condition": found, "tally": (found.rank, found.word)}
+        now = freshness.fresh(rule, seen.head, seen.late, datetime.now(UTC))
+        found: Condition = condition(got, seen, dag, held.by, now)
+        told = {"seen": seen, "airflow": dag, "held": held, "condition": found, "freshness": now}
+        return {**told, "tally": (found.rank, found.word)}
 
     def rule(self, user: GetUserDep, dag_id: OfRuns, upto: Number = None, generation: Number = None) -> HTMLResponse:
         """One rule in depth."""
@@ -156,7 +161,7 @@ class Pages:
             page(
                 "rule.html",
                 **line,
-                **_of_history(history.value, seen.head),
+                **_of_history(history.value, seen.head, rule),
                 root="../",
                 dag=dag_id,
                 rule=rule,
@@ -242,13 +247,14 @@ def _freshness(found: Iterable[Got]) -> dict[str, bool]:
     return {"missing": any(one.missing for one in found), "stale": any(one.pending for one in found)}
 
 
-def _of_history(past: History | None, head: Any) -> dict[str, Any]:
+def _of_history(past: History | None, head: Any, rule: Rule) -> dict[str, Any]:
     """Sums and the table beside the charts, of the newest generation; `generations`: all that have epochs."""
     ends = past.of(head.generation) if past and head else []
     table = charts.points(ends, charts.LINES)
     each = charts.per_point(ends)
     return {
         "sums": sums(ends),
+        "expected": told(rule, expected(ends)),
         "table": table,
         "ended": len(ends),
         "each": each,

@@ -76,6 +76,9 @@ sqrt tan tanh try_add try_divide try_mod try_multiply try_subtract unhex width_b
 # Type names that may stand before a parenthesis: CAST(x AS varchar(10)).
 TYPES = frozenset("varchar character numeric dec".split())
 
+# Words that stand where an argument does and are no columns: timestampadd(HOUR, 1, at).
+UNITS = frozenset("microsecond millisecond second minute hour day dayofyear week month quarter year".split())
+
 # Aggregates whose answer is the same for every order of the rows (floating point: within 1e-9).
 AGGREGATES = frozenset(
     """

@@ -25,7 +25,7 @@ _TEXTS = ("string", "raw")
 
 _REASONS = (
     (names.CLOCKS, "it reads the clock, so a replay would give another answer"),
-    (names.RANDOM, "a replay would give another answer"),
+    (names.RANDOM, "a replay would give another answer; take a column, or a hash of columns such as xxhash64(a, b)"),
     (names.SURROUNDINGS, "its answer hangs on the session or the file, not on the row"),
     (names.OUTSIDE, "it does more than compute a value of the row"),
     (names.GENERATORS, "functions that make rows are not allowed yet"),
@@ -38,6 +38,20 @@ _REASONS = (
 )
 # Spark turns these strings into the clock wherever a date or timestamp is wanted, in a cast as in a comparison.
 _CLOCK_TEXT = re.compile(r"(?:now|(?:today|tomorrow|yesterday)(?:\s+\S+|[^a-z\s]\S*)?)", re.IGNORECASE)
+_SIZE, _HOP, _GAP = (
+    "window(event_time, '1 minute')",
+    "window(event_time, '1 minute', '10 seconds')",
+    "session_window(event_time, '5 minutes')",
+)
+# What other engines call it: name there → what to write here.
+_ELSEWHERE = {
+    **dict.fromkeys(("tumble", "tumblingwindow", "tumbling_window", "time_bucket", "date_bin", "time_window"), _SIZE),
+    **dict.fromkeys(("hop", "hoppingwindow", "hopping_window"), _HOP),
+    **dict.fromkeys(("session", "sessionwindow"), _GAP),
+    **dict.fromkeys(("slidingwindow", "sliding_window"), "an OVER (... RANGE ...) of event time"),
+    "countwindow": "count_window",
+    "statewindow": "state_window",
+}
 _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 _CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _BLANK = "".join(map(chr, (*range(33), *range(127, 161))))  # what Spark trims off before it reads a date
@@ -143,7 +157,7 @@ def _is_over(words: Sequence[Word], i: int) -> bool:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, sorted(names.ALLOWED), 1)
+    near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, sorted(names.ALLOWED), 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"it is not among the built-in functions that are known to give the same answer in a replay{hint}"
 

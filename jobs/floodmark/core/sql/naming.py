@@ -37,6 +37,13 @@ def naming_fault(shape: Shape, source: Source) -> SqlAt | None:
     return None
 
 
+def names_of(source: Source) -> list[str] | None:
+    """The columns of the result, in lower case; None where the text does not tell all of them."""
+    select = _outermost(source)
+    names = [] if select is None else [_name(item) for item in select.node.expressions]
+    return None if not names or None in names else [name for name in names if name is not None]
+
+
 def _outermost(source: Source) -> Select | None:
     """The SELECT that names the columns: of a UNION ALL, the first."""
     if isinstance(source, Union):

@@ -160,4 +160,14 @@ def _placed(sql: str, words: Sequence[Word], error: ParseError, shift: int) -> S
     # sqlglot gives the end of the token; people look for its beginning.
     word = next((w for w in words if w.start <= offset <= w.end), None)
     found = f" at {word.text}" if word else ""
-    return refuse_at(sql, word.start if word else min(max(offset, 0), len(sql)), f"cannot be parsed{found}: {problem}")
+    at = word.start if word else min(max(offset, 0), len(sql))
+    return refuse_at(sql, at, f"cannot be parsed{found}: {_expected(problem)}")
+
+
+def _expected(problem: str) -> str:
+    """What sqlglot misses, in words."""
+    if problem.startswith("Expecting "):
+        return f"expected {problem.removeprefix('Expecting ')} there; look at what is opened and not closed before it"
+    if problem.startswith("Required keyword"):
+        return "expected a value or a column before it; look at the operator that stands there"
+    return "expected the end, an operator or another clause; look at how the words before it are spelt"

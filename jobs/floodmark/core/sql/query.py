@@ -11,8 +11,9 @@ from floodmark.core.sql.bounds import Cut, Group, Last
 from floodmark.core.sql.collected import Collected, collected_of
 from floodmark.core.sql.distinct import Horizon, deduplicated
 from floodmark.core.sql.functions import check_functions
+from floodmark.core.sql.grouping import check_grouped
 from floodmark.core.sql.lexis import SqlAt, Word, words_of
-from floodmark.core.sql.naming import naming_fault
+from floodmark.core.sql.naming import names_of, naming_fault
 from floodmark.core.sql.over import tie_breaks
 from floodmark.core.sql.parse import parse, parse_expression
 from floodmark.core.sql.relations import Relation, relation_of
@@ -101,6 +102,7 @@ def _analysed(
     words = words_of(sql)
     shape, tree, source = _shaped(Shape(sql, words, streams, lookups, unbounded))
     check_functions(sql, words, {grouped.number for grouped in shape.groups}, set(_outermost(source)))
+    check_grouped(shape)
     star, fault, given = _has_star(tree), naming_fault(shape, source), shape
     collected = collected_of(shape, source)
     if collected is not None:
@@ -167,6 +169,29 @@ def analyse_expression(sql: str, clock: bool = False) -> frozenset[str]:
     if calls:
         raise calls[0].refuse(sql, f"{calls[0].name}(...) belongs in the GROUP BY of the rule's SQL")
     return names_in(words)
+
+
+def columns_in(sql: str) -> list[str]:
+    """The columns that an expression over one row reads, in lower case and in their order. Raises SqlRefused."""
+    tree = parse_expression(sql, words_of(sql))
+    found = (column for column in tree.find_all(exp.Column, bfs=False) if not _is_argument(column))
+    return list(dict.fromkeys(column.parts[0].name.lower() for column in found))
+
+
+def _is_argument(column: exp.Column) -> bool:
+    """Whether it names the argument of a lambda around it."""
+    name, above = column.parts[0].name.lower(), column.parent
+    while above is not None:
+        if isinstance(above, exp.Lambda) and name in {one.name.lower() for one in above.expressions}:
+            return True
+        above = above.parent
+    return False
+
+
+def output_columns(sql: str, streams: Mapping[str, str | None], lookups: Collection[str]) -> list[str] | None:
+    """The columns that a query gives, in lower case; None where its text does not tell all of them."""
+    shape = Shape(sql, words_of(sql), streams, lookups, True)
+    return names_of(shape.root(parse(sql, shape.words)))
 
 
 def names_in(words: Sequence[Word]) -> frozenset[str]:

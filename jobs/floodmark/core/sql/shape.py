@@ -14,10 +14,14 @@ from floodmark.core.sql.lexis import SqlAt, Word
 
 # What of a SELECT is allowed; then what else can stand in one: argument -> (words to find it by, what to say).
 _SELECT_ARGS = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
+_NO_FIRST = (
+    "a stream never ends, so it has no first rows: leave it out, or number the rows inside of a window or by key "
+    "(row_number() OVER ...) and keep the first of them"
+)
 _NO_ORDER = "the rows of a stream's sink have no order"
 _REFUSED_ARGS: dict[str, tuple[tuple[str, ...], str]] = {
-    "limit": (("limit", "fetch"), f"LIMIT {NOT_THERE_YET}"),
-    "offset": (("offset",), f"OFFSET {NOT_THERE_YET}"),
+    "limit": (("limit", "fetch"), f"LIMIT: {_NO_FIRST}"),
+    "offset": (("offset",), f"OFFSET: {_NO_FIRST}"),
     "order": (("order",), f"ORDER BY: {_NO_ORDER}; leave it out"),
     "sort": (("sort",), f"SORT BY: {_NO_ORDER}; leave it out"),
     "cluster": (("cluster",), f"CLUSTER BY: {_NO_ORDER}; leave it out"),
@@ -33,8 +37,8 @@ _REFUSED_ARGS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 _SET_OPERATIONS = {
     exp.Union: (("union",), f"UNION without ALL {NOT_THERE_YET}; write UNION ALL to keep every row"),
-    exp.Intersect: (("intersect",), f"INTERSECT {NOT_THERE_YET}"),
-    exp.Except: (("except", "minus"), f"EXCEPT {NOT_THERE_YET}"),
+    exp.Intersect: (("intersect",), f"INTERSECT {NOT_THERE_YET}; write a JOIN within a bound of event time"),
+    exp.Except: (("except", "minus"), f"EXCEPT {NOT_THERE_YET}; write a LEFT ANTI JOIN within a bound of event time"),
 }
 # Expressions that are not functions (functions are checked by their names, see `functions`).
 _EXPRESSIONS: tuple[type[exp.Expr], ...] = (
@@ -281,7 +285,10 @@ class Shape:
         shown = ".".join(part.name for part in table.parts) if table.args.get("db") else table.name
         if table.args.get("db"):
             raise self.at(
-                (table.parts[0].name.lower(),), f"table {shown}: only streams can be read, by their name", number
+                (table.parts[0].name.lower(),),
+                f"table {shown}: only streams can be read, by their name; "
+                "declare it under `streams` or `lookups` with its address, and read it by that name",
+                number,
             )
         self._only(table, {"this", "alias"}, number)
         if not isinstance(table.this, exp.Identifier):
@@ -351,7 +358,7 @@ class Shape:
             parent = parent.parent
         inner = [w for w in self.words if w.name == "select" and w.select > number]
         form = {"in": "IN (SELECT ...)", "exists": "EXISTS (SELECT ...)"}.get(parent.key if parent else "", "")
-        problem = f"{form or 'a subquery in an expression'} {NOT_THERE_YET}"
+        problem = f"{form or 'a subquery in an expression'} {NOT_THERE_YET}; write a JOIN (SEMI or ANTI, too)"
         return inner[0].refuse(self.sql, problem) if inner else self.at(("select",), problem, number)
 
     def _bare(self, node: exp.Expr, number: int) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 
 from sqlglot import exp
 
-from floodmark.core.durations import parse_duration
+from floodmark.core.durations import format_duration, parse_duration
 from floodmark.core.sql.columns import WINDOWS, Columns, GroupSpec, Named, Time, meaning_of
 from floodmark.core.sql.functions import NOT_THERE_YET, is_call
 from floodmark.core.sql.lexis import SqlAt, Word
@@ -140,7 +140,10 @@ def _window(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> WindowSp
     slide = lengths[1] if len(lengths) > 1 else size
     offset = lengths[2] if len(lengths) > 2 else 0
     if not 0 < slide <= size or abs(offset) >= slide:
-        raise refused("window(...): expected 0 < slide <= size and a start nearer to 0 than the slide")
+        raise refused(
+            "window(...): expected 0 < slide <= size and a start nearer to 0 than the slide, found size "
+            f"{format_duration(size)}, slide {format_duration(slide)}, start {format_duration(offset)}"
+        )
     if size // slide > _MOST_WINDOWS:
         raise refused(f"window(...): expected a row to be in at most {_MOST_WINDOWS} windows, found {size // slide}")
     return WindowSpec(size, slide, offset)

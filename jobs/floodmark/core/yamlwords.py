@@ -1,0 +1,59 @@
+"""What PyYAML finds wrong with a text, in the words of who wrote it."""
+
+from __future__ import annotations
+
+import re
+
+_INDENT = "indent it by spaces, as its neighbours"
+# What the parser says → what was expected and found, and what to do. `{0}`: the first group.
+_SAID = (
+    (r"found character '\\t'.*", "expected spaces, found a tab: YAML is indented by spaces"),
+    (
+        r"found character '(.)' that cannot start any token",
+        "expected a value, found one that begins with {0}, which no plain text may: put it in quotes",
+    ),
+    (
+        r"(?:expected alphabetic or numeric character, but found|while scanning an alias).*",
+        "expected a value, found * or & before what is no name: put it in quotes, such as '*/5 * * * *'",
+    ),
+    (
+        r"mapping values are not allowed here",
+        f"expected a value, found another `key:`. If this line is a key of its own, {_INDENT}; if the colon belongs to "
+        "a text, put the text in quotes",
+    ),
+    (
+        r"could not find expected ':'",
+        "expected `key: value`, found a line without it: put a space after the colon; a text of several lines begins "
+        "with `key: |` and is indented",
+    ),
+    (
+        r"expected <block end>, but found '?(.+?)'?",
+        f"expected the next key, found what does not line up with those before it: {_INDENT}, and close quotes where "
+        "they should end",
+    ),
+    (
+        r"found unexpected end of stream",
+        "expected the quotation mark that closes a text, found the end of the file: close it",
+    ),
+    (
+        r"but found another document",
+        "expected one rule, found another document (`---`): give it a file of its own",
+    ),
+    (
+        r"expected ',' or '(.)', but got .*",
+        "expected a comma or {0}, found something else: close the bracket, and separate what stands in it by commas",
+    ),
+    (
+        r"did not find expected .*|expected the node content, but found .*",
+        "expected a value, found the end of a list or mapping: write the value, or take the comma or dash away",
+    ),
+)
+
+
+def said(problem: str) -> str:
+    """What the parser calls `problem`; as it says it where there are no other words for it."""
+    for pattern, words in _SAID:
+        match = re.fullmatch(pattern, problem)
+        if match:
+            return words.format(*match.groups())
+    return f"expected YAML: {problem}"

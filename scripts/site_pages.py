@@ -1,0 +1,238 @@
+"""What MkDocs makes of more than the files in docs/: pages from the code, and navigation to every page there is.
+
+Pages that are made, and lie nowhere: the commands, from the command line's own parser; a rule file's keys, from its
+JSON Schema; people's mistakes with what they are told, from the tests; and the tests that the comparison leads to.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+CHECKOUT = Path(__file__).parents[1]
+DOCS = CHECKOUT / "docs"
+# Sections whose further pages, those that nobody has put in mkdocs.yml, stand at their end.
+FOLDERS = {"Guides": "guide", "Reference": "reference", "Decisions": "adr"}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Every page is in the navigation."""
+    listed = set(_pages(config.nav))
+    for section in config.nav or []:
+        for title, pages in section.items():
+            folder = FOLDERS.get(title)
+            if folder is not None:
+                found = (path.relative_to(DOCS).as_posix() for path in sorted((DOCS / folder).glob("*.md")))
+                pages.extend({_title(page): page} for page in found if page not in listed)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for path, make in MADE.items():
+        files.append(File.generated(config, path, content=make()))
+    return files
+
+
+def _pages(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    for child in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from _pages(child)
+
+
+def _title(page: str) -> str:
+    heading = next(
+        line for line in (DOCS / page).read_text(encoding="utf-8").splitlines() if line.startswith("# ")
+    ).replace("`", "")
+    number = re.match(r"adr/(\d{4})-", page)
+    return f"{number[1]} {heading[2:]}" if number else heading[2:]
+
+
+# --- The commands
+
+
+def commands() -> str:
+    """Each command with its arguments and options, as `--help` has them."""
+    from typer.main import get_command
+
+    from floodmark.cli.app import app
+
+    text = "# Commands\n\nMade from the command line's own parser; `floodmark COMMAND --help` says the same. "
+    text += "What they have in common, exit codes and more: [the command line](cli.md).\n"
+    return text + "".join(_command(get_command(app), "floodmark"))
+
+
+def _command(command: Any, name: str) -> Iterator[str]:
+    if hasattr(command, "commands"):
+        for word, child in command.commands.items():
+            yield from _command(child, f"{name} {word}")
+        return
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    options = [param for param in command.params if param.param_type_name == "option" and param.name != "help"]
+    usage = " ".join([name, *(_metavar(param) for param in arguments), "[OPTIONS]"])
+    yield f"\n## {name}\n\n```text\n{usage}\n```\n\n{command.help.strip()}\n\n"
+    yield _table(["argument, option", "default", "environment", "what it says"], map(_param, [*arguments, *options]))
+
+
+def _param(param: Any) -> list[str]:
+    option = param.param_type_name == "option"
+    name = " ".join([*param.opts, *([] if param.is_flag else [_metavar(param)])]) if option else _metavar(param)
+    default = param.show_default if isinstance(param.show_default, str) else param.default
+    shown = "" if default in (None, False, ()) or callable(default) else f"`{default}`"
+    return [f"`{name}`", shown, f"`{param.envvar}`" if param.envvar else "", param.help or ""]
+
+
+def _metavar(param: Any) -> str:
+    """What stands for its value; of an option without one the word itself, as `--home HOME`."""
+    return str(param.metavar or param.opts[0].lstrip("-").upper())
+
+
+def _table(head: list[str], rows: Any) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(_cell(cell) for cell in line) + " |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return str(text).replace("\n", " ").replace("|", "\\|")
+
+
+# --- A rule file's keys
+
+
+def rule_file() -> str:
+    """Each mapping of a rule file with its keys."""
+    from floodmark.core.rules import json_schema
+
+    schema = json_schema()
+    text = "# The rule file\n\nMade from the JSON Schema that `floodmark validate --schema` prints and editors use.\n"
+    text += "Any text may hold `${NAME}` or `${NAME:-default}`, from the environment; `$${` is a literal `${`.\n"
+    models = {"WrittenRule": schema, **schema["$defs"]}
+    for model in [*PLACES, *(one for one in models if one not in PLACES)]:
+        found = models[model]
+        text += f"\n## {_place(model)}\n\n" + _table(["key", "holds", "default", "what it says"], _keys(found))
+    return text
+
+
+PLACES = {
+    "WrittenRule": "The file itself",
+    "WrittenStream": "streams: NAME",
+    "WrittenEventTime": "event_time, with an expression",
+    "WrittenStart": "start",
+    "WrittenDistinct": "distinct",
+    "WrittenLookup": "lookups: NAME",
+    "WrittenAmend": "late, with a duration",
+    "WrittenEpoch": "epoch",
+    "WrittenSink": "sinks: one of the list",
+    "WrittenAssets": "schedule, by assets",
+    "WrittenSpark": "spark",
+    "WrittenAirflow": "airflow",
+}
+
+
+def _keys(found: dict[str, Any]) -> Iterator[list[str]]:
+    needed = found.get("required", [])
+    for key, one in found["properties"].items():
+        default = "needed" if key in needed else _shown(one.get("default"))
+        yield [f"`{key}`", _holds(one), default, one.get("description", "")]
+
+
+def _shown(default: Any) -> str:
+    return "" if default in (None, {}, [], "") or isinstance(default, dict) else f"`{str(default).lower()}`"
+
+
+def _holds(one: dict[str, Any]) -> str:
+    if "anyOf" in one:
+        return ", ".join(dict.fromkeys(_holds(kind) for kind in one["anyOf"] if kind.get("type") != "null"))
+    if "$ref" in one:
+        place = _place(one["$ref"].rpartition("/")[2])
+        return f"a mapping ([{place}](#{_anchor(place)}))"
+    if "enum" in one or "const" in one:
+        return ", ".join(f"`{value}`" for value in one.get("enum", [one.get("const")]))
+    if one.get("type") == "array":
+        return f"a list of {_holds(one['items']).removeprefix('a ')}"
+    if one.get("type") == "object":
+        inside = one.get("additionalProperties")
+        return f"names, each with {_holds(inside)}" if isinstance(inside, dict) else "names, each with a value"
+    if "examples" in one:
+        return "a duration"
+    return {"string": "text", "boolean": "`true`, `false`"}.get(str(one.get("type")), "a whole number")
+
+
+def _place(model: str) -> str:
+    """Where in a file the mapping stands; of one that is not listed above, what it is called."""
+    return PLACES.get(model, model.removeprefix("Written").lower())
+
+
+def _anchor(place: str) -> str:
+    return re.sub(r"[^a-z0-9_]+", "-", place.lower()).strip("-")
+
+
+# --- Mistakes
+
+
+def messages() -> str:
+    """What people get wrong, each with what they are told."""
+    text = "# Mistakes and what they are told\n\nMade from the tests, which hold Floodmark to every word. "
+    text += "The rule that goes wrong is\n\n"
+    folder = CHECKOUT / "tests" / "mistakes"
+    text += _fenced("yaml", (folder / "counted.rule").read_text(encoding="utf-8"))
+    for path in sorted(folder.glob("*.yaml")):
+        content = path.read_text(encoding="utf-8")
+        text += f"\n## {content.splitlines()[0].removeprefix('# ').partition('.')[0]}\n"
+        text += "".join(map(_mistake, yaml.safe_load(content)))
+    return text
+
+
+def _mistake(one: dict[str, Any]) -> str:
+    wrong = "".join(f"+{line}\n" for new in one.get("replace", {}).values() for line in new.rstrip("\n").split("\n"))
+    shown = [f"\n### {one['mistake'][:1].upper()}{one['mistake'][1:]}\n\n", _fenced("diff", wrong) if wrong else ""]
+    shown += [f"`{name}`:\n\n{_fenced('text', text)}" for name, text in one.get("files", {}).items()]
+    command = f"$ floodmark {one.get('run', 'validate')}\n"
+    return "".join([*shown, _fenced("text", f"{command}{one['says']}")])
+
+
+def _fenced(kind: str, text: str) -> str:
+    return f"```{kind}\n{text.rstrip()}\n```\n\n"
+
+
+# --- Tests that a page leads to
+
+_TO_TEST = re.compile(r"\]\((?:\.\./)+(tests/[\w/]+\.py)#(\w+)\)")
+
+
+def evidence() -> str:
+    """The tests that the comparison leads to, as they stand."""
+    text = "# The tests that show it\n\nMade from the tests to which the [comparison](comparison.md) leads.\n"
+    found = _TO_TEST.findall((DOCS / "comparison.md").read_text(encoding="utf-8"))
+    for path, name in dict.fromkeys(found):
+        source = (CHECKOUT / path).read_text(encoding="utf-8")
+        text += f"\n## {name}\n\n`{path}`\n\n" + _fenced("python", _function(source, name))
+    return text
+
+
+def _function(source: str, name: str) -> str:
+    """Its text, decorators included."""
+    tree = ast.parse(source)
+    node = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name)
+    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+    return "\n".join(source.splitlines()[first - 1 : node.end_lineno])
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """On the site a test is read on a page of its own."""
+    return _TO_TEST.sub(r"](evidence.md#\2)", markdown) if page.file.src_path == "comparison.md" else markdown
+
+
+MADE: dict[str, Callable[[], str]] = {
+    "reference/commands.md": commands,
+    "reference/rule-file.md": rule_file,
+    "reference/messages.md": messages,
+    "evidence.md": evidence,
+}

@@ -1,0 +1,205 @@
+"""The documentation: the site builds strictly, and no snippet in it is wrong.
+
+| snippet | what is done with it |
+|---|---|
+| a rule, or a part of one (yaml) | checked as `validate` does, a part over a rule that is whole |
+| test cases (yaml) | read, and checked against their rule's columns where it stands on the page |
+| commands (bash) | each `floodmark` is parsed by the command line, each `make` is a target; the tutorial's are run |
+| sql | analysed as a rule's SQL |
+| python | compiled; a class and its test are run |
+| json | read |
+| text on the page of what breaks | one of the messages that the code can say |
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.snippets import CHECKOUT, Snippet, commands, of_page, pages, snippets
+from typer.main import get_command
+
+from floodmark.cli.app import app
+from floodmark.core.cases.casefile import case_schema_text
+from floodmark.core.rule_words import WORDS
+from floodmark.core.rules import json_schema, load_rule
+from floodmark.core.sql import analyse
+
+KINDS = ("bash", "zsh", "fish", "yaml", "sql", "python", "json", "text")
+WHOLE = {
+    "rule": "whole",
+    "streams": {"flights": {"delta": "lake/flights", "event_time": "date", "lateness": "30 minutes"}},
+    "sql": "SELECT window.start AS hour, origin, order_id, updated_at, status, count(*) AS flights, "
+    "avg(delay) AS mean_delay FROM flights GROUP BY window(date, '1 hour'), origin, order_id, updated_at, status",
+    "sinks": [{"delta": "lake/whole"}],
+}
+STREAMS = {"flights": "date"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    found = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return folder
+
+
+def test_the_site_builds_without_warnings_and_has_every_page(site: Path) -> None:
+    made = {path.relative_to(site).with_suffix(".md").as_posix() for path in site.rglob("*.html")}
+    written = {page.relative_to(CHECKOUT / "docs").as_posix() for page in pages() if "docs" in page.parts}
+    missing = {page.replace("README.md", "index.md") for page in written} - made
+    assert not missing
+    assert {"reference/commands.md", "reference/rule-file.md", "reference/messages.md"} <= made
+
+
+def test_every_page_can_be_reached_by_the_navigation(site: Path) -> None:
+    home = (site / "index.html").read_text()
+    for path in site.rglob("*.html"):
+        if path.name not in ("404.html", "index.html"):
+            assert f'href="{path.relative_to(site).as_posix()}"' in home, path
+
+
+def test_nothing_of_the_site_is_loaded_from_elsewhere(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        loaded = re.findall(
+            r"""<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=["']?(https?:[^"' >]+)""", path.read_text()
+        )
+        assert not loaded, path
+
+
+def test_the_reference_has_every_command_and_every_key(site: Path) -> None:
+    said = (site / "reference" / "commands.html").read_text()
+    for name in get_command(app).commands:  # type: ignore[attr-defined]
+        assert f"floodmark {name}" in said
+    keys = (site / "reference" / "rule-file.html").read_text()
+    assert all(f"<code>{key}</code>" in keys for key in json_schema()["properties"])
+
+
+def test_every_key_of_a_rule_file_is_described() -> None:
+    schema = json_schema()
+    models = {"WrittenRule": schema, **schema["$defs"]}
+    keys = ((model, key, one) for model, found in models.items() for key, one in found["properties"].items())
+    assert not [f"{model}.{key}" for model, key, one in keys if "description" not in one], "see core/rule_words.py"
+    assert not {(m, key) for m, words in WORDS.items() for key in words if key not in models[m]["properties"]}
+
+
+@pytest.mark.parametrize("one", snippets(), ids=str)
+def test_every_snippet_says_what_it_is(one: Snippet) -> None:
+    assert one.kind in KINDS
+
+
+@pytest.mark.parametrize("one", snippets("yaml"), ids=str)
+def test_rules_and_parts_of_rules_are_valid(one: Snippet, tmp_path: Path) -> None:
+    said = yaml.safe_load(one.text)
+    if "cases" in said:
+        from jsonschema import validate
+
+        return validate(said, json.loads(case_schema_text()))
+    whole = said if "rule" in said else {**WHOLE, **said}
+    _classes_beside(one, tmp_path)
+    for rule in (CHECKOUT / "rules").glob("[a-z]*.yaml"):  # what a stream of the snippet may name
+        shutil.copy(rule, tmp_path)
+    path = tmp_path / f"{whole['rule']}.yaml"
+    path.write_text(yaml.safe_dump(whole, sort_keys=False))
+    load_rule(path, {"LAKE": "lake"})
+
+
+def _classes_beside(one: Snippet, folder: Path) -> None:
+    """The modules that the page shows, by the name of their class."""
+    for other in of_page(one.page):
+        for name in re.findall(r"^class (\w+):", other.text, re.M) if other.kind == "python" else ():
+            (folder / f"{name.lower()}s.py").write_text(other.text)
+
+
+@pytest.mark.parametrize("one", snippets("bash"), ids=str)
+def test_commands_can_be_said(one: Snippet) -> None:
+    targets = re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.M)
+    for words in commands(one.text):
+        if Path(words[0]).name == "floodmark" and words[1:2] != ["--install-completion"] != words[1:2]:
+            _parsed(words[1:])
+        if words[0] == "make":
+            assert words[-1] in targets
+
+
+def _parsed(words: list[str]) -> None:
+    """Raise what the command line would say; nothing is invoked."""
+    command: Any = get_command(app)
+    while hasattr(command, "commands") and not words[0].startswith("-"):
+        assert words[0] in command.commands, words
+        command, words = command.commands[words[0]], words[1:]
+    if not hasattr(command, "commands"):
+        command.make_context("floodmark", list(words))
+
+
+@pytest.mark.parametrize("one", snippets("sql"), ids=str)
+def test_sql_can_be_folded(one: Snippet) -> None:
+    analyse(one.text, STREAMS)
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if any(s.kind == "python" for s in of_page(page))], ids=str)
+def test_python_compiles_and_a_class_passes_its_own_test(page: Path) -> None:
+    texts = [one.text for one in of_page(page) if one.kind == "python"]
+    names: dict[str, Any] = {"datetime": datetime, "UTC": UTC}
+    for text in texts:
+        code = compile(text, str(page), "exec")
+        if "Harness" in "".join(texts):
+            exec(code, names)
+
+
+@pytest.mark.parametrize("one", snippets("json"), ids=str)
+def test_json_is_json(one: Snippet) -> None:
+    json.loads(one.text)
+
+
+@pytest.mark.parametrize(
+    "one", [s for s in of_page(CHECKOUT / "docs" / "guide" / "handbook.md") if s.kind == "text"], ids=str
+)
+def test_what_the_handbook_quotes_is_what_the_code_says(one: Snippet) -> None:
+    said = one.text.strip()
+    assert any(pattern.fullmatch(said) for pattern in _messages()), f"no message of the code reads so: {said}"
+
+
+def test_every_claim_of_the_comparison_leads_to_a_test_that_exists() -> None:
+    text = (CHECKOUT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(\.\./(tests/[^)#]+)#([^)]+)\)", text)
+    assert len(links) > 20
+    missing = [f"{path}#{name}" for path, name in links if name not in _tests_of(CHECKOUT / path)]
+    assert not missing
+    for row in (line.split("|") for line in text.partition("<!--")[0].splitlines() if line.count("|") == 10):
+        assert row[1].strip() in ("", "---") or "](../tests/" in row[2] or row[2].strip() in ("Floodmark", "---"), row[
+            1
+        ]
+
+
+def _tests_of(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+@cache
+def _messages() -> tuple[re.Pattern[str], ...]:
+    """Every text of some length in the code, whatever stands in its placeholders."""
+    files = (CHECKOUT / "jobs" / "floodmark").rglob("*.py")
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    texts = (node for node in nodes if isinstance(node, ast.JoinedStr))
+    return tuple(re.compile("".join(_parts(text)), re.S) for text in texts if _length(text) > 25)
+
+
+def _parts(text: ast.JoinedStr) -> Iterator[str]:
+    for part in text.values:
+        yield re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".*?"
+
+
+def _length(text: ast.JoinedStr) -> int:
+    return sum(len(str(part.value)) for part in text.values if isinstance(part, ast.Constant))

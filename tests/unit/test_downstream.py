@@ -1,0 +1,157 @@
+"""What becomes of rules that read another one's sinks: said before it is done, and found out where it was done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+from support.byhand import folded
+from support.flow import STATELESS, Flow
+from support.lives import RESULT, lived
+from test_lives import call, facts
+
+from floodmark.connectors.news import look
+from floodmark.connectors.registry import sources
+from floodmark.core.entry import Entry
+from floodmark.core.records import Commit
+from floodmark.core.rules import load_rules
+from floodmark.errors import HistoryGone, NotThereYet
+from floodmark.ledger.ledger import Ledger
+from floodmark.views.graph import graph
+from floodmark.views.standing import standing
+
+NO_TIME = {"delta": None, "event_time": None, "lateness": None}
+
+
+@pytest.fixture
+def chain(place: Path) -> Flow:
+    """A rule that has run; one reads its first sink by its name, one that one's; a third looks rows up in the first."""
+    place = place.resolve()
+    flow = Flow(place)
+    lived(flow)
+    Flow(place, "second", "SELECT k, c FROM events", stream={**NO_TIME, "rule": "counted", "sink": "counted_out0"},
+         sinks=1).write_rule()  # fmt: skip
+    Flow(place, "third", "SELECT k, c FROM events", stream={**NO_TIME, "delta": f"{place}/lake/second_out0"},
+         sinks=1).write_rule()  # fmt: skip
+    Flow(place, "names", "SELECT events.k FROM events JOIN n ON events.k = n.k", sinks=1,
+         settings={"lookups": {"n": {"delta": flow.sink(0)}}}).write_rule()  # fmt: skip
+    return flow
+
+
+RESET = """\
+  rule names reads {sink} (lookup n): it finds no rows until this rule has folded its input again
+  rule second reads {sink} (stream events): rows that it has read are taken away, so its next run stops, and it has to \
+be reset after this one
+  rule third reads {root}/lake/second_out0 of second (stream events): the same, once that is reset
+"""
+
+
+def test_a_reset_says_what_becomes_of_each_rule_behind_it(chain: Flow) -> None:
+    assert RESET.format(sink=chain.sink(0), root=chain.root) in call(chain, "reset", "counted", "--dry-run")
+    found = facts(chain, "reset", "counted", "--dry-run")["downstream"]
+    assert [(one["rule"], one["kind"], one["named"], one["after"]) for one in found] == [
+        ("names", "lookup", False, None),
+        ("second", "stream", True, None),
+        ("third", "stream", False, "second"),
+    ]
+
+
+def test_so_do_a_retirement_and_a_drop(chain: Flow) -> None:
+    said = call(chain, "retire", "counted", "--dry-run")
+    assert "rule second reads" in said and "rule third reads" in said and "it gets no new rows" in said
+    call(chain, "retire", "counted", "--yes")
+    assert "its next run finds no table there" in call(chain, "drop", "counted", "--sinks", "--dry-run")
+
+
+def test_a_backfill_asks_where_others_have_folded_its_results(chain: Flow) -> None:
+    times = ("--from", "2001-01-01T00:00Z", "--to", "2001-01-01T00:01Z")
+    ledger = Ledger.open(chain.place.ledger, "by hand")
+    folded(chain, ledger, 2, 0, 2_000_000_000_000_000)
+    said = call(chain, "backfill", "counted", *times, code=2)
+    assert "backfill asks before it replaces rows that other rules have folded, and there is no terminal" in said
+    assert "rule second reads" in said and "it has to be reset after this" in said
+
+
+def test_a_rename_names_the_files_that_name_the_rule(chain: Flow) -> None:
+    found = facts(chain, "rename", "counted", "other", "--dry-run")["next"]
+    assert found[0].startswith("rename ")
+    assert found[1:] == [
+        "write `rule: other` for stream events in the file of rule second, which reads counted by its name"
+    ]
+
+
+def test_the_graph_is_a_tree_for_people_and_edges_for_programs(chain: Flow) -> None:
+    assert call(chain, "list", "--graph").splitlines() == [
+        f"counted, reads {chain.source} [by hand]",
+        f"├── names, as lookup n, reads {chain.root}/lake/names_events [by hand]",
+        "└── second, as stream events [by hand]",
+        "    └── third, as stream events [by hand]",
+    ]
+    found = facts(chain, "list", "--graph")
+    assert [(one["from"], one["to"], one["kind"], one["named"]) for one in found["edges"]] == [
+        ("counted", "names", "lookup", False),
+        ("counted", "second", "stream", True),
+        ("second", "third", "stream", False),
+    ]
+
+
+def test_a_table_that_the_other_rule_has_yet_to_make_is_told_with_that_rule(place: Path) -> None:
+    Flow(place, "first", STATELESS, sinks=1).write_rule()
+    second = Flow(place, "second", STATELESS, stream={**NO_TIME, "rule": "first"}, sinks=1)
+    with pytest.raises(NotThereYet, match="Rule first makes it: run that first"):
+        look(second.rule(), second.home)
+
+
+def test_rules_that_feed_each_other_in_turn_end(place: Path) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        Flow(place, name, STATELESS, stream={"delta": f"{place}/lake/{other}_out0"}, sinks=1).write_rule()
+    Flow(place, "c", STATELESS, stream={"delta": f"{place}/lake/a_out0"}, sinks=1).write_rule()
+    rules, _ = load_rules(place / "rules", {})
+    assert list(graph(rules.values()).lines()) == [
+        "a [by hand]",
+        "├── b, as stream events [by hand]",
+        "│   └── a, as stream events (see above)",
+        "└── c, as stream events [by hand]",
+    ]
+
+
+SAID: list[tuple[dict[str, Any], str]] = [
+    ({"app": "floodmark/x/g2-t/sink", "intent": "empty"}, "rule counted was reset"),
+    ({"app": "floodmark/x/g1-t/sink", "backfill": 3}, "replaced the results of an interval, in its backfill 3"),
+    (
+        {"app": "floodmark/x/g1-t/sink"},
+        "rule counted merges rows by their key, or replaces all of them in each run, so they can be looked up",
+    ),
+    ({}, "something other than a rule did"),
+]
+
+
+@pytest.mark.parametrize(("said", "words"), SAID, ids=["reset", "backfill", "merged", "others"])
+def test_rows_that_were_taken_away_stop_who_has_read_them_before_spark_starts(
+    chain: Flow, said: dict[str, Any], words: str
+) -> None:
+    reader = Flow(
+        chain.root, "reader", "SELECT k, c FROM events", stream={**NO_TIME, "rule": "counted", "sink": "counted_out0"}
+    )
+    _folded_all(reader)
+    assert look(reader.rule(), reader.home).why is None
+    rows = pa.Table.from_pylist([], schema=RESULT)
+    write_deltalake(
+        chain.sink(0), rows, mode="overwrite", commit_properties=CommitProperties({"userMetadata": json.dumps(said)})
+    )
+    with pytest.raises(HistoryGone, match="begin anew from what the table holds now") as fault:
+        look(reader.rule(), reader.home)
+    assert words in str(fault.value)
+    assert words in str(standing(reader.rule(), reader.home).lag["events"])
+
+
+def _folded_all(reader: Flow) -> None:
+    """A ledger that has read all that the table holds."""
+    rule = reader.rule()
+    entry = Entry(0, tuple(source.end() for source in sources(rule).values())).text()
+    begin = Commit(entry=entry, watermark=None, maxima={"events": None}, rule=rule.to_json())
+    Ledger.open(reader.place.ledger, "by hand").begin(1, "token", begin)
