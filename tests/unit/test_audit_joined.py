@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_audit_replaced import rows, said
+from test_audit_replaced import of_table, rows, said
 
-from floodmark.audit.chain import Story
+from floodmark.audit.chain import Epoch, Generation, Story
 from floodmark.audit.content import recompute
 from floodmark.audit.effects import Effects, Named
 from floodmark.audit.facts import File, LogEntry, TableLog
@@ -75,3 +77,38 @@ def test_what_others_have_a_part_in_is_unknown_and_said_once(
     found, recomputed = findings(tmp_path, entries, files, {1: FIRST, 2: SECOND})
     assert [verdict for verdict, _ in found] == ["unknown"] and recomputed == 0
     assert "2 commits up to epoch 2 cannot be recomputed" in found[0][1]
+
+
+DEAD = pa.schema([("_epoch", pa.int64()), ("_stream", pa.string()), ("_reason", pa.string())])
+EXPECTED = {"streams": {"s": {"expect": {"odd": {"on_fail": "dead"}}}}}
+
+
+def dead(*epochs: int) -> pa.Table:
+    """Rows that the expectation has made dead, by their epochs."""
+    return pa.Table.from_pylist(
+        [{"_epoch": one, "_stream": "s", "_reason": "expect odd fails: n"} for one in epochs], DEAD
+    )
+
+
+def epoch(number: int, taken: int) -> Epoch:
+    counts = {"s": {"expected": {"odd": {"failed": taken, "taken": taken}}}}
+    return Epoch(1, number, {"rule": json.dumps(EXPECTED), "counts": counts}, "hash", 1, {}, "committed")
+
+
+@pytest.mark.parametrize(("taken", "faults"), [((2, 1), 0), ((1, 2), 2)])
+def test_dead_rows_that_were_joined_are_held_against_what_expectations_took(
+    tmp_path: Path, taken: tuple[int, int], faults: int
+) -> None:
+    pq.write_table(dead(1, 1, 2), tmp_path / "ab.parquet")
+    there = {file.name: file.stat().st_size for file in tmp_path.iterdir()}
+    story = Story([])
+    story.generations.append(Generation(1, "t", {}, [epoch(1, taken[0]), epoch(2, taken[1])]))
+    log = TableLog(str(tmp_path), "id", JOINED, {}, there)
+    effects = Effects(story, "ledger", "/home/r", {"/home/r/dead": log})
+    held = {1: dead(1, 1), 2: dead(2)}
+    ones = [
+        Named("dead", 1, number, "app", "hash", {"version": 1, "commit": number, "digest": of_table(content)})
+        for number, content in held.items()
+    ]
+    found = [one.what for one in recompute(effects, ones)]
+    assert len(found) == faults and all("expect odd has made" in what for what in found), found

@@ -228,9 +228,9 @@ def test_a_run_that_holds_the_rule_is_not_disturbed(flow: Flow) -> None:
         assert "process" in call(flow, "maintain", "counted", "--yes", code=1)
 
 
-def reading(flow: Flow, version: int, snapshot: bool = False) -> Flow:
+def reading(flow: Flow, version: int, snapshot: bool = False, spelt: str = "{}") -> Flow:
     """Another rule that has read the first sink up to there."""
-    reader = Flow(flow.root, "reader", sql=STATELESS, stream={"delta": flow.sink(0)})
+    reader = Flow(flow.root, "reader", sql=STATELESS, stream={"delta": spelt.format(flow.sink(0))})
     reader.write_rule()
     ledger = Ledger.open(reader.place.ledger, "by hand")
     line = DeltaOffset(tables.table_id(DeltaTable(flow.sink(0))), version, -1, snapshot).line()
@@ -250,6 +250,15 @@ def test_what_a_rule_that_lags_has_yet_to_read_stays(flow: Flow, snapshot: bool,
     assert len(files(flow.sink(0))) == left
     assert len(files(flow.sink(1))) == 1
     assert DeltaTable(flow.sink(0), version=3).version() == 3
+
+
+@pytest.mark.parametrize("spelt", ["file://{}", "{}/"])
+def test_what_a_rule_has_yet_to_read_stays_however_it_spells_the_address(flow: Flow, spelt: str) -> None:
+    reading(flow, EPOCHS - 1, spelt=spelt)
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == 3
 
 
 def test_a_rule_whose_file_is_broken_has_its_needs_all_the_same(flow: Flow) -> None:

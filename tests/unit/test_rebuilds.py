@@ -7,19 +7,22 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from support.aged import age
 from support.byhand import begun, commit, intent
-from support.flow import Flow, event
+from support.flow import RUNNING, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.news import check_reached, look
 from floodmark.connectors.retention import limits
 from floodmark.core.changes import check_edit
-from floodmark.core.records import Counts
+from floodmark.core.records import Counts, Pinned
 from floodmark.core.statewords import kept
-from floodmark.errors import RuleChanged, RunFailed
+from floodmark.errors import RuleChanged, RuleInvalid, RunFailed
+from floodmark.ledger import tables
 from floodmark.views.kept import state_tables
+from floodmark.views.standing import lag_by_stream
 
 REBUILT = {"epoch": "none", "rebuild": True}
 
@@ -56,6 +59,44 @@ def test_a_run_is_due_for_any_source_that_is_another_now(flow: Flow) -> None:
     shutil.rmtree(flow.source)
     flow.arrive([event(3)])
     assert why(flow) == "new data in events", "a table that was made anew is read anew"
+
+
+def test_a_run_is_due_where_a_lookup_table_holds_other_rows(flow: Flow) -> None:
+    """It has a part in every answer; a commit that leaves its rows as they were is no news."""
+    other = Flow(flow.root, "looking", sql="SELECT e.at, e.k FROM events e JOIN t ON e.k = t.k")
+    other.settings = {**REBUILT, "lookups": {"t": {"delta": flow.source}}}
+    ledger = begun(other)
+    table = DeltaTable(flow.source)
+    pinned = {"t": Pinned(table=tables.table_id(table), version=table.version())}
+    epoch = intent(other, 1, None, 0, Counts(read=1, folded=1)).model_copy(update={"lookups": pinned})
+    ledger.intend(epoch)
+    ledger.commit(commit(epoch))
+    assert why(other) is None
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
+    assert why(other) is None
+    flow.arrive([event(7)])
+    assert why(other) == "lookup table t was changed"
+
+
+def test_its_input_may_have_lost_rows_and_its_freshness_is_no_reason_to_run(flow: Flow) -> None:
+    flow.settings |= {"freshness": {"max_lag": "1 hour"}}
+    assert why(flow) is None
+    flow.arrive([event(2)])
+    DeltaTable(flow.source).delete()
+    assert why(flow) == "new data in events"
+    lag = lag_by_stream(flow.rule(), flow.ledger().head)["events"]
+    assert not isinstance(lag, str) and lag.commits == 2
+
+
+def test_results_that_are_dropped_are_in_no_table_from_then_on(place: Path) -> None:
+    """Where results take the place of earlier ones a drop is refused; but not where all go in each run."""
+    flow = Flow(
+        place, sql=RUNNING, settings={"unbounded": True, "expect": {"some": {"check": "c > 0", "on_fail": "drop"}}}
+    )
+    with pytest.raises(RuleInvalid, match="takes the place of the one before"):
+        flow.rule()
+    flow.settings |= REBUILT
+    assert flow.rule().rebuild
 
 
 def test_a_source_may_forget_what_a_rebuild_reads_anew(flow: Flow) -> None:

@@ -302,7 +302,7 @@ class RuleRun:
         head = ledger.head
         assert head is not None
         if self._rule.rebuild:
-            if rebuild_due(self._rule, head) or self._close_until is not None:
+            if rebuild_due(self._rule, ledger) or self._close_until is not None:
                 self._rebuild(ledger)
             return
         session, plan = self._fit_to_go_on(ledger, head)
