@@ -15,8 +15,9 @@ from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.audit.reading import read_table
+from floodmark.connectors.news import look
 from floodmark.core import pacing
-from floodmark.errors import InputFault, NotOwned, RuleChanged
+from floodmark.errors import HistoryGone, InputFault, NotOwned, RuleChanged
 from floodmark.ledger.tables import ADOPTED
 from floodmark.spark.run import RuleRun
 
@@ -111,6 +112,7 @@ def test_a_rule_becomes_rebuilt_at_once_and_is_reset_to_go_on_by_epochs(spark: S
     assert counted(flow) == [(0, 11)]
 
 
+@pytest.mark.prove
 def test_a_class_and_running_totals_are_rebuilt_without_state(spark: SparkSession, place: Path) -> None:
     totals = Flow(place, "totals_of", process="totals:Totals", settings=REBUILT)
     running = Flow(place, "running", RUNNING, {**REBUILT, "unbounded": True}, sinks=1)
@@ -147,6 +149,31 @@ def test_tables_with_rows_that_are_not_the_rules_are_not_replaced(spark: SparkSe
     with pytest.raises(NotOwned, match="adopted"):
         run(spark, flow)
     assert counted(flow) == [(0, 1)]
+
+
+@pytest.mark.prove
+def test_a_rebuild_reads_what_another_one_replaces_without_what_expectations_drop(
+    spark: SparkSession, place: Path
+) -> None:
+    """Who goes by epochs stops there, before Spark starts."""
+    some = {"expect": {"some": {"check": "c > 1", "on_fail": "drop"}}}
+    first = Flow(place, "first", settings={**REBUILT, **some}, sinks=1)
+    first.write_rule()
+    read = {"delta": None, "rule": "first", "event_time": "start"}
+    second = Flow(place, "second", "SELECT start, c FROM events", REBUILT, read, sinks=1)
+    third = Flow(place, "third", "SELECT start, c FROM events", {}, {**read, "rule": None, "delta": first.sink()}, 1)
+    for portion, wanted in (([event(0), event(1), event(61), event(200)], [2]), ([event(62), event(63)], [2, 3])):
+        first.arrive(portion)
+        run(spark, first)
+        run(spark, second)
+        assert sorted(row["c"] for row in rows_of(second.sink())) == wanted
+        if len(wanted) == 1:
+            run(spark, third)
+    with pytest.raises(HistoryGone, match="replaces all of them in each run"):
+        look(third.rule(), third.home)
+    for flow in (first, second):
+        certificate = audit(flow.name, flow.home, deep=True)
+        assert certificate is not None and certificate.verdict == "proven", certificate.findings
 
 
 def test_epochs_grow_to_the_seconds_asked_for_and_a_retry_is_the_same(

@@ -100,6 +100,7 @@ def test_plan_says_that_a_value_is_the_installations_and_doctor_knows_the_names(
         ({"max_rows_per_window": 1, "windows": "slices"}, "expected `windows: rows` beside it"),
         ({"max_rows_per_window": 0}, "max_rows_per_window: expected a whole number of at least 1"),
         ({"epoch": "none", "rebuild": True, "close_idle_after": "1 hour"}, "close_idle_after: expected none beside"),
+        ({"epoch": "none", "rebuild": True, "late": {"amend": "1 hour"}}, "late: expected no {amend: ...} beside"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_their_place(place: Path, written: dict[str, Any], what: str) -> None:

@@ -183,6 +183,8 @@ def _rebuild(rule: Rule) -> Iterator[Problem]:
             yield ("streams", name, "start"), "expected earliest, a version or a time: each run would read nothing"
         if stream.idle_after_us is not None:
             yield ("streams", name, "idle_after"), f"expected none {_AT_ONCE}"
+    if rule.amend_us is not None:
+        yield ("late",), f"expected no {{amend: ...}} {_AT_ONCE}, so no row is late"
     if rule.close_idle_after_us is not None:
         yield ("close_idle_after",), f"expected none {_AT_ONCE}; `run --close-until T` closes windows"
     if rule.process is not None and rule.process.clock_timers:
