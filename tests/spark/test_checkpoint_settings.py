@@ -19,6 +19,7 @@ from floodmark.connectors.news import look
 from floodmark.core import pacing
 from floodmark.errors import HistoryGone, InputFault, NotOwned, RuleChanged
 from floodmark.ledger.tables import ADOPTED
+from floodmark.spark.ahead import look_ahead
 from floodmark.spark.run import RuleRun
 
 REBUILT = {"epoch": "none", "rebuild": True}
@@ -169,6 +170,7 @@ def test_a_rebuild_reads_what_another_one_replaces_without_what_expectations_dro
         assert sorted(row["c"] for row in rows_of(second.sink())) == wanted
         if len(wanted) == 1:
             run(spark, third)
+    assert look_ahead(spark, second.rule(), second.home, 9).counts.read == 2, "all of it, though nothing is new"
     with pytest.raises(HistoryGone, match="replaces all of them in each run"):
         look(third.rule(), third.home)
     for flow in (first, second):
