@@ -228,9 +228,9 @@ def test_a_run_that_holds_the_rule_is_not_disturbed(flow: Flow) -> None:
         assert "process" in call(flow, "maintain", "counted", "--yes", code=1)
 
 
-def reading(flow: Flow, version: int, snapshot: bool = False, spelt: str = "{}") -> Flow:
+def reading(flow: Flow, version: int, snapshot: bool = False, spelt: str = "{}", **settings: Any) -> Flow:
     """Another rule that has read the first sink up to there."""
-    reader = Flow(flow.root, "reader", sql=STATELESS, stream={"delta": spelt.format(flow.sink(0))})
+    reader = Flow(flow.root, "reader", sql=STATELESS, settings=settings, stream={"delta": spelt.format(flow.sink(0))})
     reader.write_rule()
     ledger = Ledger.open(reader.place.ledger, "by hand")
     line = DeltaOffset(tables.table_id(DeltaTable(flow.sink(0))), version, -1, snapshot).line()
@@ -259,6 +259,17 @@ def test_what_a_rule_has_yet_to_read_stays_however_it_spells_the_address(flow: F
     aged(flow)
     maintain(flow)
     assert len(files(flow.sink(0))) == 3
+
+
+@pytest.mark.parametrize(("start", "left"), [({}, 1), ({"start": {"version": 1}}, EPOCHS + 1)])
+def test_a_rule_that_is_rebuilt_needs_what_its_start_names(flow: Flow, start: dict[str, Any], left: int) -> None:
+    reader = reading(flow, EPOCHS - 1, epoch="none", rebuild=True)
+    reader.stream |= start
+    reader.write_rule()
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == left
 
 
 def test_a_rule_whose_file_is_broken_has_its_needs_all_the_same(flow: Flow) -> None:

@@ -53,6 +53,8 @@ def needs_of(addresses: Sequence[str], rules: Iterable[Rule], root: Path) -> dic
 def _need(reader: Reader, rule: Rule, root: Path) -> Need:
     if reader.kind == "lookup" and rule.lookups[reader.name].history:
         return Need(everything=True, who=(f"{reader.text()} with its history",))
+    if reader.kind == "stream" and rule.rebuild and rule.streams[reader.name].start != "earliest":
+        return Need(everything=True, who=(f"{reader.text()} from its `start` on, in each run",))
     try:
         ledger = LedgerReader.load(Home(root, reader.rule).ledger)
     except FloodmarkError as fault:
@@ -60,7 +62,9 @@ def _need(reader: Reader, rule: Rule, root: Path) -> Need:
     head = ledger.head if ledger else None
     if head is None or head.retired or head.seal is not None:  # it begins with the newest version
         return Need()
-    return _pinned(reader, head) if reader.kind == "lookup" else _ahead(reader, head)
+    if reader.kind == "lookup":
+        return _pinned(reader, head)
+    return Need() if rule.rebuild and head.open is None else _ahead(reader, head)
 
 
 def _pinned(reader: Reader, head: Head) -> Need:
