@@ -12,6 +12,7 @@ from floodmark.core.groups import schedule_of, sources_of
 from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rules import AssetSchedule
 from floodmark.core.statewords import kept
+from floodmark.core.takings import takes
 from floodmark_airflow.naming import dag_id, group_id
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _stream(name: str, stream: Stream) -> str:
 def _sink(sink: Sink, how: SinkDelivery) -> str:
     rows = f"merged by {', '.join(map(code, sink.key))}" if sink.key else "added"
     place = code(sink.address) if sink.address else "the run's log"
-    return f"{sink.kind} {place}: {how.delivery}, rows {rows}"
+    return ", ".join([f"{sink.kind} {place}: {how.delivery}", f"rows {rows}", *map(text, takes(sink))])
 
 
 def _schedule(rule: Rule) -> list[str]:

@@ -20,7 +20,9 @@ from support.flow import START, Flow, event, rows_of
 from support.oracle import latest_but_gone, newest_by_key, ordered, running, sessions, totals, tumbling
 
 from floodmark.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from floodmark.ledger.ledger import LedgerReader
 from floodmark.proving.processes import kill_all, started, wait_until
+from floodmark.reading import read
 
 pytestmark = pytest.mark.timeout(3600)  # the script is one fixture
 CHECKOUT = Path(__file__).parents[2]
@@ -150,6 +152,8 @@ class Crashed:
         self.flows = {case: _flow(root, case) for case in CASES}
         self.fired: set[tuple[Case, str]] = set()
         self.recovered: list[int] = []
+        self.seen: dict[Case, tuple[int, int, list[list[dict[str, Any]]]]] = {}
+        self.newest: dict[Case, list[list[dict[str, Any]]]] = {}
 
     def play(self) -> None:
         for case, flow in self.flows.items():
@@ -161,8 +165,17 @@ class Crashed:
         again = [case for case in CASES if case.also]
         self._crash("run", again, {case: str(case.also) for case in again})
         for case, flow in self.flows.items():
+            self._read(case, flow)
             flow.arrive(case.portions[2])
         self.recovered = [self._recover(cases) for cases in RECOVERED_TOGETHER]
+
+    def _read(self, case: Case, flow: Flow) -> None:
+        """What a reader of the rule's sinks sees while everything lies as the kill has left it."""
+        ledger = LedgerReader.load(flow.place.ledger)
+        if ledger is not None and ledger.head is not None:
+            found = read(flow.name, flow.home)
+            self.seen[case] = (found.generation, found.epoch, [one.arrow().to_pylist() for one in found])
+            self.newest[case] = [rows_of(one.address) for one in found]
 
     def _recover(self, cases: list[Case]) -> int:
         with self._many("run", cases, {}) as process:
@@ -244,6 +257,33 @@ def test_an_upserted_table_holds_one_row_for_each_key(crashed: Crashed, case: Ca
     flow = crashed.flows[case]
     found = [[tuple(row[name] for name in ("k", "at", "v", "n")) for row in rows_of(flow.sink(i))] for i in (0, 1)]
     assert [ordered(rows) for rows in found] == [newest_by_key(KEYED), latest_but_gone(KEYED)]
+
+
+READ = [case for case in CASES if case.qos > 0 and (case.upserts or case.how in ("run", "begin", "reset"))]
+
+
+def _as_of(case: Case, generation: int, epoch: int) -> list[list[tuple[Any, ...]]]:
+    """Each sink when so many epochs were committed."""
+    if case.upserts:
+        return [newest_by_key(KEYED[:epoch]), latest_but_gone(KEYED[:epoch])]
+    ends = [START, START + timedelta(seconds=100), START + timedelta(seconds=220)]
+    return [tumbling((FIRST + SECOND) if epoch else [], ends[0 if generation > 1 else epoch])] * 2
+
+
+@pytest.mark.parametrize("case", READ, ids=str)
+def test_a_reader_sees_all_sinks_at_the_last_committed_epoch_before_anything_is_mended(
+    crashed: Crashed, case: Case
+) -> None:
+    if case not in crashed.seen:
+        assert case.point.startswith("begin."), "every other rule had begun"
+        return
+    generation, epoch, sinks = crashed.seen[case]
+    names = ("k", "at", "v", "n") if case.upserts else TUMBLING
+    found = [ordered(tuple(row[name] for name in names) for row in rows) for rows in sinks]
+    assert found == _as_of(case, generation, epoch)
+    if case.point == "sink0.after" and case.also is None:
+        assert epoch == 1
+        assert len(crashed.newest[case][0]) > len(sinks[0]), "the first sink has more than what is committed"
 
 
 def test_at_qos_1_a_retry_writes_again(crashed: Crashed) -> None:

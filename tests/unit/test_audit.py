@@ -37,6 +37,8 @@ class World:
     qos: int = 2
     late: str = "keep"
     epochs: int = 3
+    taking: dict[str, Any] = field(default_factory=dict)
+    output: int = 2
     bodies: list[tuple[str, int, int, dict[str, Any]]] = field(default_factory=list)
     logs: dict[str, list[LogEntry]] = field(default_factory=dict)
     live: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class World:
 
     @property
     def rule(self) -> str:
-        sink = {"kind": "delta", "address": SINK, "qos": self.qos}
+        sink = {"kind": "delta", "address": SINK, "qos": self.qos, **self.taking}
         return json.dumps({"qos": self.qos, "streams": {"s": {}}, "sinks": [sink], "late": self.late})
 
     def intend(self, number: int, attempt: int = 1) -> dict[str, Any]:
@@ -69,7 +71,7 @@ class World:
         rows = {f"sink/{SINK}": 2, "late": 1 if self.late == "keep" else 0, "state/s": 4}
         tables = {name: self.write(name, number, intent, count) for name, count in rows.items() if count}
         kept = {name: intent[name] for name in ("format", "entry", "watermark", "maxima", "counts")}
-        body = {**kept, "intent": sha(intent), "tables": tables, "table_ids": {}, "output_rows": 2}
+        body = {**kept, "intent": sha(intent), "tables": tables, "table_ids": {}, "output_rows": self.output}
         self.bodies.append(("commit", number, 1, body))
 
     def write(self, table: str, number: int, intent: dict[str, Any], rows: int) -> dict[str, Any]:
@@ -125,6 +127,23 @@ def changed(world: World, at: int, **values: Any) -> None:
 def test_a_ledger_and_its_logs_are_proven() -> None:
     assert World().findings() == []
     assert worst([]) == "proven"
+
+
+@pytest.mark.parametrize(
+    ("taking", "output", "whole"),
+    [
+        ({"where": "v > 0", "key": []}, 3, True),
+        ({"where": "v > 0", "key": []}, 1, False),
+        ({"where": "v > 0", "key": ["k"]}, 3, False),
+        ({"where": None, "key": []}, 3, False),
+    ],
+)
+def test_only_a_sink_that_leaves_out_results_may_have_fewer_than_there_are(
+    taking: dict[str, Any], output: int, whole: bool
+) -> None:
+    found = World(taking=taking, output=output).findings()
+    assert [finding.verdict for finding in found] == ([] if whole else ["broken"] * 3)
+    assert whole or f"the epoch has {output} rows for it" in found[0].what
 
 
 def doubled(world: World) -> None:
@@ -454,6 +473,16 @@ def test_a_backfill_is_proven_open_or_done_and_epochs_go_on_after_it() -> None:
     assert opened.findings() == []
     opened.bodies.append(("backfill", 3, 2, opened.bodies[-1][3]))
     assert opened.findings() == []
+
+
+def test_a_backfill_is_held_to_what_each_sink_takes_of_its_results() -> None:
+    took = {f"sink/{SINK}": {"rows": 3, "high": "1", "low": "2", "floats": {}}}
+    all_of_it = {"rows": 7, "high": "5", "low": "6", "floats": {}}
+    assert with_backfill(results=all_of_it, taken=took).findings() == []
+    assert with_backfill(results=all_of_it).findings() != []
+    assert with_backfill(taken={f"sink/{SINK}": all_of_it}).findings() != []
+    unread = with_backfill(results=all_of_it, taken={f"sink/{SINK}": {"rows": 3}}).findings()
+    assert unread[0].what == "the row cannot be read (KeyError: 'high')"
 
 
 def ledger_without_it(world: World) -> None:

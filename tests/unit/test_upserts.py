@@ -70,6 +70,25 @@ def test_a_file_may_hold_a_key_within_its_statistics(
     assert may_hold(stats(least, most), [Bound("k", kind, low, high)]) is held
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "low", "high", "held"),
+    [
+        ("bigint", "10", 9, 11, True),
+        ("bigint", "10", 5, 9, False),
+        ("bigint", None, 5, 9, False),
+        ("string", "b", "a", "b", True),
+        ("string", "ba", "a", "b", False),
+        ("date", "1970-01-03", 2, 2, True),
+        ("date", "1970-01-03", 3, 9, False),
+        ("timestamp", "1970-01-01T00:00:01.000002Z", 1_000_002, 1_000_002, True),
+        ("timestamp", "1970-01-01T00:00:01.000002Z", 1_002_000, 2_000_000, False),
+    ],
+)
+def test_a_file_may_hold_a_key_of_its_partition(kind: str, text: str | None, low: Any, high: Any, held: bool) -> None:
+    assert may_hold('{"numRecords": 1}', [Bound("k", kind, low, high)], {"k": text}) is held
+    assert may_hold(None, [Bound("k", kind, low, high)], {"other": text})
+
+
 @pytest.mark.parametrize("known", [None, "", "{}", '{"numRecords":3,"minValues":{"other":1},"maxValues":{"other":1}}'])
 def test_a_file_without_statistics_may_hold_any_key(known: str | None) -> None:
     assert may_hold(known, [Bound("k", "bigint", 5, 9)])

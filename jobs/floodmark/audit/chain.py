@@ -311,7 +311,9 @@ def _check_backfill(body: Mapping[str, Any]) -> None:
     _ = [(sink["kind"], sink["address"]) for sink in rule["sinks"]]
     _check_counts(body)
     _ = str(body["column"]), [int(body[name]) for name in ("begin", "end", "high", "shift", "upto")]
-    _ = body["results"]["rows"], dict(body["restated"]), str(body["entry"])
+    _ = dict(body["restated"]), str(body["entry"])
+    digests = (body["results"], *body.get("taken", {}).values())
+    _ = [digest[name] for digest in digests for name in ("rows", "high", "low")]
 
 
 def _sinks_back(before: int | None, after: int | None) -> bool:

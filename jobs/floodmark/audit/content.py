@@ -14,7 +14,8 @@ from pyarrow.fs import PyFileSystem
 from floodmark.audit.chain import Backfill, Epoch
 from floodmark.audit.effects import Effects, Named
 from floodmark.audit.expected import misfiled
-from floodmark.audit.facts import Finding, LogEntry, TableLog
+from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.partitions import constant
 from floodmark.audit.reading import store_of
 from floodmark.audit.rowhash import RowDigest, Sums, digest
 
@@ -53,7 +54,7 @@ def _commit(
         yield _unknown(named, why)
         return
     try:
-        rows = pa.concat_tables([rows_of(store, file.path) for file in entry.brought], promote_options="default")
+        rows = _together([_of_table(store, file, log) for file in entry.brought])
         found = digest(rows, computed=bool(known and known["floats"]))
     except (OSError, pa.ArrowInvalid) as fault:
         yield named.finding(f"a file cannot be read: {fault}")
@@ -73,8 +74,8 @@ def _commit(
 def _replaced(
     named: Named, backfill: Backfill, rows: pa.Table, log: TableLog, entry: LogEntry, store: PyFileSystem
 ) -> Iterator[str]:
-    """What a backfill put into its interval is its results; outside of it, as long as the files that went are there,
-    their rows are those that came again, to the bit."""
+    """What a backfill put into its interval is its results; outside of it, as long as the files that went are
+    there (and the log still says of which partition), their rows are those that came again, to the bit."""
     results, column = named.written["results"], backfill.intent["column"]
     if column not in rows.column_names or not pa.types.is_timestamp(rows[column].type):
         yield f"its files have no column {column} with times"
@@ -84,8 +85,11 @@ def _replaced(
         yield f"its files hold other rows of the interval than its results ({differing})"
     if any(path not in log.there for path in entry.removed):
         return
-    before = pa.concat_tables([rows.slice(0, 0), *(rows_of(store, path) for path in entry.removed)],
-                              promote_options="default")  # fmt: skip
+    known = {file.path: file for one in log.entries for file in one.added}
+    files = [known.get(path, File(path, 0, None)) for path in entry.removed]
+    if any(file.path not in known for file in files) and any(file.partition for file in entry.brought):
+        return
+    before = _together([rows.slice(0, 0), *(_of_table(store, file, log) for file in files)])
     kept, stay = (digest(_inside(table, backfill, False), computed=False) for table in (before, rows))
     if kept != stay:
         yield f"outside of the interval {kept.rows} rows stood in the files that went, now {stay.rows}, or others"
@@ -107,6 +111,20 @@ def rows_of(store: PyFileSystem, path: str) -> pa.Table:
     return rows.drop_columns([name for name in FEED if name in rows.column_names])
 
 
+def _together(parts: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(parts, promote_options="default")
+
+
+def _of_table(store: PyFileSystem, file: File, log: TableLog) -> pa.Table:
+    """The rows of a file with the columns by which the table is partitioned, as the log has them: for every reader it
+    is the log that counts, whether the file has such a column or not."""
+    rows = rows_of(store, file.path)
+    rows = rows.drop_columns([name for name in rows.column_names if name in file.partition])
+    for name, text in file.partition.items():
+        rows = rows.append_column(name, constant(text, log.types[name], rows.num_rows))
+    return rows
+
+
 def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, entry: LogEntry) -> str | None:
     """Why the rows cannot be recomputed; None where they can."""
     if known is None:
@@ -114,7 +132,7 @@ def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, en
     if gone:
         return f"its rows cannot be recomputed: {gone[0]} was replaced by a later commit, and removed"
     if not log.plain or not all(file.plain for file in entry.brought):
-        return "its rows cannot be recomputed: the table has partitions, renamed columns or deletion vectors"
+        return "its rows cannot be recomputed: the table has renamed columns or deletion vectors"
     return None
 
 

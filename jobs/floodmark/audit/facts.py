@@ -53,13 +53,15 @@ class Row:
 @dataclass(frozen=True)
 class File:
     """A file that a commit added. `rows`: by its statistics, None where they do not tell; `plain`: without a deletion
-    vector or partition, so that its rows are the table's; `vector`: its deletion vector's file."""
+    vector, so that its rows are the table's; `vector`: its deletion vector's file. `partition`: column → value as text
+    (None: null), of columns that have one value in all its rows."""
 
     path: str
     size: int
     rows: int | None
     plain: bool = True
     vector: str | None = None
+    partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class TableLog:
     """All that is left of a table's log, oldest first. `id`: the table's; None where there is no table.
 
     `live`: size of each file of the newest version, by path; `there`: of those in the table's folder. `plain`: a file's
-    columns are the table's, under their own names.
+    columns are the table's, under their own names. `types`: of its columns, as Delta names them.
     """
 
     address: str
@@ -99,6 +101,7 @@ class TableLog:
     live: Mapping[str, int] = field(default_factory=dict)
     there: Mapping[str, int] = field(default_factory=dict)
     plain: bool = True
+    types: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def first(self) -> int:

@@ -79,6 +79,7 @@ def _read_table(address: str) -> TableLog:
         live={unquote(path): size for path, size in zip(paths, sizes, strict=True)},
         there=_folder(store),
         plain=metadata.configuration.get("delta.columnMapping.mode", "none") == "none",
+        types={column["name"]: column["type"] for column in json.loads(table.schema().to_json())["fields"]},
     )
 
 
@@ -137,8 +138,8 @@ def _said(text: str | None) -> dict[str, Any]:
 
 def _file(add: dict[str, Any]) -> File:
     rows = json.loads(add.get("stats") or "{}").get("numRecords")
-    plain = not add.get("deletionVector") and not add.get("partitionValues")
-    return File(unquote(add["path"]), add["size"], rows, plain, _vector(add.get("deletionVector")))
+    vector = add.get("deletionVector")
+    return File(unquote(add["path"]), add["size"], rows, not vector, _vector(vector), add.get("partitionValues") or {})
 
 
 def _vector(descriptor: dict[str, Any] | None) -> str | None:

@@ -33,13 +33,14 @@ def adopt(
     """
     from floodmark.cli.selection import one
     from floodmark.connectors.adopting import adoptable, sink_at
+    from floodmark.connectors.delta import DeltaSink
     from floodmark.connectors.preflight import check_apart, check_one_each
     from floodmark.core.addresses import location
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
     rule, root, place = one(rules, name), home.absolute(), location(table)
-    sink_at(rule, place)
+    DeltaSink(place).check_partitions(sink_at(rule, place).partition_by)
     check_apart(rule, root)
     check_one_each(rule)
     ledger = LedgerReader.load(Home(root, name).ledger)

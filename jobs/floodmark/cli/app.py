@@ -24,6 +24,7 @@ from floodmark.cli import (
     retire,
     rows,
     run,
+    sql,
     status,
     validate,
 )
@@ -56,6 +57,7 @@ app.command("status", rich_help_panel=LOOKING)(status.status)
 app.command("epochs", rich_help_panel=LOOKING)(epochs.epochs)
 app.command("audit", rich_help_panel=LOOKING)(audit.audit)
 app.command("prove", rich_help_panel=LOOKING)(prove.prove)
+app.command("sql", rich_help_panel=LOOKING)(sql.sql)
 app.command("state", rich_help_panel=LOOKING)(rows.state)
 app.command("late", rich_help_panel=LOOKING)(rows.late)
 app.command("doctor", rich_help_panel=LOOKING)(doctor.doctor)

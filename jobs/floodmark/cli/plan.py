@@ -65,7 +65,7 @@ def _tell(plan: Plan) -> None:
         output.say(f"  {line}")
     output.say("\ndelivery")
     for sink, how in zip(plan.delivery, plan.sinks, strict=True):
-        _tell_delivery(sink, how["rows"])
+        _tell_delivery(sink, [f"rows {how['rows']}", *how["takes"]])
     output.say()
     output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.place) for s in plan.settings])
     for name, origin in plan.environment.items():
@@ -75,9 +75,10 @@ def _tell(plan: Plan) -> None:
     output.say(f"\nnext run: {plan.next_run}")
 
 
-def _tell_delivery(sink: SinkDelivery, rows: str) -> None:
+def _tell_delivery(sink: SinkDelivery, how: list[str]) -> None:
     output.say(f"  {sink.sink}: {sink.delivery}")
-    output.say(f"    rows {rows}")
+    for line in how:
+        output.say(f"    {line}")
     output.say(
         f"    source {sink.source}, rule {sink.rule}, sink {sink.sink_capability}; the weakest is the {sink.weakest}"
     )

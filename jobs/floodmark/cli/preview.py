@@ -52,6 +52,8 @@ def _previewed(rule: Rule, master: str, sample: int, rows: int) -> Preview:
 
 
 def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
+    from floodmark.core.takings import takes
+
     return {
         "rule": rule.rule,
         "sample": {name: counts.parts for name, counts in found.counts.items()},
@@ -60,10 +62,13 @@ def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
         "columns": [{"name": name, "type": kind} for name, kind in found.columns],
         "rows": [{"final": final, "values": list(values)} for values, final in found.rows],
         "more": found.more,
+        "sinks": [{"sink": sink.address or sink.kind, "takes": list(takes(sink))} for sink in rule.sinks],
     }
 
 
 def _tell(rule: Rule, found: Preview) -> None:
+    from floodmark.core.takings import takes
+
     windowed = bool(rule.query.windows)
     for name, counts in found.counts.items():
         dropped = f", {counts.dropped} dropped" if counts.dropped else ""
@@ -80,5 +85,8 @@ def _tell(rule: Rule, found: Preview) -> None:
     output.table([*names, *(["window"] if windowed else [])], shown)
     if windowed:
         output.say("final: a run would write it now; open: it waits until the watermark has passed its window")
+    for sink in rule.sinks:
+        for line in takes(sink):
+            output.say(f"sink {sink.address or sink.kind}: {line}")
     if found.more:
         output.say(f"… and more; --rows shows more than {len(found.rows)}")

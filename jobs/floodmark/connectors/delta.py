@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -213,6 +213,18 @@ class DeltaSink:
                 "another sink"
             )
 
+    def check_partitions(self, wanted: Sequence[str]) -> None:
+        """Refuse a table that is partitioned otherwise than its sink says; its files would have to be written anew."""
+        table = tables.open_table(self.address)
+        found = None if table is None else tables.partitions_of(table)
+        if found is not None and [name.lower() for name in found] != [name.lower() for name in wanted]:
+            said = f"write `partition_by: [{', '.join(found)}]`" if found else "take `partition_by` out"
+            raise Refused(
+                f"sink {self.address}: expected a table partitioned by {', '.join(wanted) or 'nothing'} "
+                f"(`partition_by`), found one partitioned by {', '.join(found) or 'nothing'}: {said}, or name another "
+                "sink; where the table is the rule's own, `floodmark reset` lays it out anew"
+            )
+
     def check_replaceable(self) -> None:
         """Refuse a table whose rows may not be taken away."""
         table = tables.open_table(self.address)
@@ -232,6 +244,12 @@ class DeltaSink:
                 f"sink {self.address}: it was adopted with rows that are not the rule's, and a reset would take them "
                 "away. Name another sink; or, with --keep-output, leave all rows of the sinks"
             )
+
+
+def check_partitions(rule: Rule) -> None:
+    """Refuse sinks whose tables are there, stay as they are, and are partitioned otherwise than the rule says."""
+    for address, sink in delta_sinks(rule).items():
+        DeltaSink(address).check_partitions(sink.partition_by)
 
 
 def delta_sinks(rule: Rule) -> dict[str, Sink]:

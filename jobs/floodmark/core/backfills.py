@@ -121,12 +121,14 @@ def _texts(rule: Rule) -> list[str]:
 
 
 def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
-    tables = [sink for sink in rule.sinks if sink.kind == "delta"]
+    tables, told = [sink for sink in rule.sinks if sink.kind == "delta"], told_in(rule.sql, rule.event_times)
     if not tables:
         yield "it has no sink that is a table"
     for sink in tables:
         if sink.key:
             yield f"sink {sink.address} has a key: a later result may stand in an earlier one's place"
+        elif sink.columns and told is not None and told.column.lower() not in map(str.lower, sink.columns):
+            yield f"sink {sink.address} leaves out {told.column} (`columns`), by which its results are told"
         elif f"sink/{location(str(sink.address))}" not in head.table_ids:
             yield f"sink {sink.address} is new, and no epoch has written to it yet: run the rule first"
 

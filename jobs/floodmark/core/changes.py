@@ -12,9 +12,10 @@ from floodmark.errors import RuleChanged
 def check_edit(old: Rule, new: Rule) -> None:
     """Raise RuleChanged, naming each field, where `new` does not fit the progress made with `old`.
 
-    Sinks may be added; schedule, group, description, epoch, late, on_error, expect, Airflow and Spark settings and
-    stateless SQL may change (that its columns stay the same is checked where types are known). So may the text of a
-    class, and its state where every stored value still fits: states and columns added or dropped, types made wider.
+    Sinks may be added, and change their properties, cluster_by and schema; schedule, group, description, epoch, late,
+    on_error, expect, Airflow and Spark settings and stateless SQL may change (that its columns stay the same is checked
+    where types are known). So may the text of a class, and its state where every stored value still fits: states and
+    columns added or dropped, types made wider.
     """
     broken = [what for what, changed in _forbidden(old, new) if changed]
     if broken:
@@ -39,6 +40,7 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),
         ("sinks (one was removed)", not kept),
         ("key, newest or delete of a sink", kept and _merging(old) != _merging(new, only=old)),
+        *(_takings(old, new) if kept else ()),
     ]
 
 
@@ -82,6 +84,24 @@ def _merging(rule: Rule, only: Rule | None = None) -> dict[str, object]:
         address: ({name.lower() for name in sink.key}, (sink.newest or "").lower(), sink.delete)
         for address, sink in _known_sinks(rule, only).items()
     }
+
+
+def _takings(old: Rule, new: Rule) -> Iterator[tuple[str, bool]]:
+    """What the sinks take of the results: rows that are there were taken as the rule was then."""
+    pairs = [(sink, _known_sinks(new, only=old)[address]) for address, sink in _known_sinks(old, None).items()]
+    yield "where of a sink", any(one.where != other.where for one, other in pairs)
+    yield "columns of a sink", any(_lower(one.columns) != _lower(_still(one, other)) for one, other in pairs)
+    yield "partition_by of a sink", any(_lower(one.partition_by) != _lower(other.partition_by) for one, other in pairs)
+    yield "epoch_columns of a sink", any(one.epoch_columns != other.epoch_columns for one, other in pairs)
+
+
+def _still(old: Sink, new: Sink) -> tuple[str, ...]:
+    """Of the columns that the sink takes now, those that it took: others may come where it adds columns."""
+    return new.columns[: len(old.columns)] if new.adds_columns and old.columns else new.columns
+
+
+def _lower(names: Sequence[str]) -> list[str]:
+    return [name.lower() for name in names]
 
 
 def _known_sinks(rule: Rule, only: Rule | None) -> dict[str, Sink]:

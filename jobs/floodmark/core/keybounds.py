@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -37,10 +38,22 @@ class Bound:
         return low is None or high is None or bool(low <= self.high and self.low <= high)
 
 
-def may_hold(stats: str | None, bounds: list[Bound]) -> bool:
-    """Whether a file with these statistics (Delta's JSON) may hold one of the keys."""
-    known = json.loads(stats or "{}")
-    return all(bound.may_lie_in(known) for bound in bounds)
+def may_hold(stats: str | None, bounds: list[Bound], partition: Mapping[str, str | None] | None = None) -> bool:
+    """Whether a file with these statistics (Delta's JSON) may hold one of the keys.
+
+    `partition`: column → its one value in the file, as Delta writes it (None: null, which no bound has).
+    """
+    known, there = json.loads(stats or "{}"), partition or {}
+    if any(there[bound.column] is None for bound in bounds if bound.column in there):
+        return False
+    values = {bound.column: _read(str(there[bound.column]), bound.kind) for bound in bounds if bound.column in there}
+    ends = {name: {**known.get(name, {}), **values} for name in ("minValues", "maxValues")}
+    return all(bound.may_lie_in(ends) for bound in bounds)
+
+
+def _read(text: str, kind: str) -> Any:
+    """The value of a partition as the statistics would have it."""
+    return int(text) if kind in ("tinyint", "smallint", "int", "bigint") else text
 
 
 def _measured(value: Any, kind: str, up: bool = False) -> Any:

@@ -30,7 +30,7 @@ from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
 # Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
-# 5: the life of a rule. 6: expectations
+# 5: the life of a rule. 6: expectations; columns that streams have gained, and what sinks take of a backfill's results
 FORMAT = 6
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
@@ -85,6 +85,9 @@ PARTS = ("read", "filtered", "dropped", "dead", "late", "folded")
 Heard = Annotated[dict[str, int], Field(default_factory=dict, exclude_if=operator.not_)]
 
 
+Columns = dict[str, list[tuple[str, str]]]  # of each stream: name and type
+
+
 class Pinned(Record):
     """The version of a lookup table in one epoch; `table`: its id."""
 
@@ -108,6 +111,7 @@ class Intent(Record):
     """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds.
 
     `digests`: of each stream's folded rows, in their event time alone. `replay`: where its rows are dead ones.
+    `columns`: of each stream, name and type, where they are not those of the epoch before.
     """
 
     format: int = FORMAT
@@ -121,6 +125,7 @@ class Intent(Record):
     ticks: tuple[str, ...] = ()
     replay: Replay | None = Field(default=None, exclude_if=operator.not_)
     lookups: dict[str, Pinned] = Field(default_factory=dict)
+    columns: Columns = Field(default_factory=dict, exclude_if=operator.not_)
     rule: str
     rule_hash: str
     zone: str
@@ -167,7 +172,7 @@ class Commit(Record):
     tables: dict[str, Written] = Field(default_factory=dict)
     table_ids: dict[str, str] = Field(default_factory=dict)
     adopted: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
-    columns: dict[str, list[tuple[str, str]]] = Field(default_factory=dict)
+    columns: Columns = Field(default_factory=dict)
     rule: str | None = None
     kept_output: bool = False
     lost_epochs: tuple[int, ...] = ()
@@ -219,8 +224,8 @@ class Backfill(Restated):
 
     `entry`: where the sources stood after epoch `upto`. `column`: of the results, whose value less `shift` tells where
     a result lies. counts: of the rows from `begin` to `high`. `restated`: by stream, those of them that had been late.
-    digests: of each stream's folded rows, in their event time alone; `results`: of the results; `expected`: as in a
-    commit.
+    digests: of each stream's folded rows, in their event time alone; `results`: of the results; `taken`: of those that
+    a sink takes, by the ledger's name, where these are not all as they are; `expected`: as in a commit.
     """
 
     format: int = FORMAT
@@ -232,6 +237,7 @@ class Backfill(Restated):
     restated: dict[str, int]
     digests: dict[str, Digest]
     results: Digest
+    taken: dict[str, Digest] = Field(default_factory=dict, exclude_if=operator.not_)
     rule: str
     rule_hash: str
     expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
@@ -240,6 +246,10 @@ class Backfill(Restated):
     def digest(self) -> str:
         """Its own hash, which every commit carries."""
         return _sha(self.model_dump_json())
+
+    def of(self, sink: str) -> Digest:
+        """Of what goes to a sink, by the ledger's name."""
+        return self.taken.get(sink, self.results)
 
     @property
     def span(self) -> Restated:
@@ -306,9 +316,10 @@ class Head:
 
     `written`, `commits`: of each table the app transaction and the Delta version of the newest write that is named.
     `replays`: the epochs of this generation that read dead rows; `backfills`: what its backfills have restated, by
-    their numbers; `backfill`: the one that is open. `attempt`: at what is open. `name`: the rule's, where it was
-    renamed; `retired`: when and by whom, as long as it is; `dropping`: a drop that has not ended. `announced`:
-    addresses of the sinks that epochs of this generation may have been written to which were lost or discarded.
+    their numbers; `backfill`: the one that is open. `columns`: of each stream, as the epochs read them. `attempt`: at
+    what is open. `name`: the rule's, where it was renamed; `retired`: when and by whom, as long as it is; `dropping`: a
+    drop that has not ended. `announced`: addresses of the sinks that epochs of this generation may have been written to
+    which were lost or discarded.
     """
 
     seq: int
@@ -327,6 +338,7 @@ class Head:
     table_ids: dict[str, str] = field(default_factory=dict)
     lost: tuple[int, ...] = ()
     heard: dict[str, int] = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)
     replays: dict[int, Replay] = field(default_factory=dict)
     backfills: dict[int, Restated] = field(default_factory=dict)
     backfill: Backfill | None = None
@@ -443,6 +455,7 @@ def _begin(head: Head | None, row: Row) -> Head:
         commits={name: written.commit for name, written in commit.tables.items()},
         table_ids=commit.table_ids,
         heard=commit.heard,
+        columns=commit.columns,
         name=head.name if head else None,
     )
 
@@ -489,6 +502,7 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         watermark=record.watermark,
         maxima=record.maxima,
         heard=record.heard,
+        columns=(head.open.columns if head.open else {}) or head.columns,
         replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
         open=None,
         attempt=0,

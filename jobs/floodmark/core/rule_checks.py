@@ -9,8 +9,9 @@ from floodmark.core.addresses import same_address, within
 from floodmark.core.delivery import delivery
 from floodmark.core.expectation_checks import expected
 from floodmark.core.rule_file import UPSTREAM
-from floodmark.core.rule_model import Process, Rule
+from floodmark.core.rule_model import Process, Rule, Sink
 from floodmark.core.sql import SqlAt
+from floodmark.core.takings import STAMPS
 from floodmark.core.yamltree import Path as Field
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from _idle(rule)
     yield from _sinks(rule)
     yield from _upserts(rule)
+    yield from _takings(rule)
+    yield from _growing(rule)
     yield from _epoch(rule)
     yield from _schedule(rule)
     yield from _freshness(rule)
@@ -101,16 +104,81 @@ def _upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
                 yield ("sinks", i, key), f"expected `key` beside it: {key} is about the rows of one key"
         if sink.key and sink.kind != "delta":
             yield ("sinks", i, "key"), f"expected a delta sink, for only a table can be merged into; found {sink.kind}"
-        if sink.properties and sink.kind != "delta":
-            yield ("sinks", i, "properties"), f"expected a delta sink, for only a table has any; found {sink.kind}"
         if sink.newest is not None and sink.delete is not None:
             yield (
                 ("sinks", i, "delete"),
                 "expected `newest` or `delete`, found both: a row that was taken away would leave nothing to tell how "
                 "new it was",
             )
+        if sink.newest is not None and sink.where is not None:
+            yield (
+                ("sinks", i, "where"),
+                "expected `newest` or `where`, found both: a row that is not the sink's any more would leave nothing "
+                "to tell how new it was; if only such rows count, write the condition into the SQL's WHERE",
+            )
         if sink.delete:
             yield from _expression(("sinks", i, "delete"), sink.delete)
+
+
+def _takings(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    """What a sink takes of the results, and how its table is laid out."""
+    for i, sink in enumerate(rule.sinks):
+        of_a_table = {
+            "properties": sink.properties,
+            "partition_by": sink.partition_by,
+            "cluster_by": sink.cluster_by,
+            "schema": sink.adds_columns,
+            "epoch_columns": sink.epoch_columns,
+        }
+        for key in (key for key, given in of_a_table.items() if given and sink.kind != "delta"):
+            yield ("sinks", i, key), f"expected a delta sink, for only a table has any; found {sink.kind}"
+        if sink.partition_by and sink.cluster_by:
+            yield (
+                ("sinks", i, "cluster_by"),
+                "expected `partition_by` or `cluster_by`, found both: Delta lays a table out by one of them",
+            )
+        if sink.where:
+            yield from _expression(("sinks", i, "where"), sink.where)
+        yield from _left_out(i, sink)
+
+
+def _left_out(place: int, sink: Sink) -> Iterator[Problem]:
+    """Columns that the table needs must be among those that it has; where it has all, only Spark knows them."""
+    there = {name.lower() for name in sink.columns} | (set(STAMPS) if sink.epoch_columns else set())
+    needed = {
+        "key": sink.key,
+        "newest": (sink.newest,) if sink.newest else (),
+        "partition_by": sink.partition_by,
+        "cluster_by": sink.cluster_by,
+    }
+    for key, names in needed.items() if sink.columns else ():
+        for name in (name for name in names if name.lower() not in there):
+            yield ("sinks", place, key), f"expected columns out of `columns`, found {name}: add it to `columns`"
+    if sink.columns and {name.lower() for name in sink.partition_by} == there:
+        yield ("sinks", place, "partition_by"), "expected a column beside those of partition_by, found none"
+
+
+def _growing(rule: Rule) -> Iterator[Problem]:
+    """Columns that the results gain reach the sinks that ask for them, and no other."""
+    growing = [i for i, sink in enumerate(rule.sinks) if sink.adds_columns]
+    if not growing:
+        return
+    if rule.process is not None:
+        yield ("sinks", growing[0], "schema"), "expected `fail` beside `process`: the class says which columns it gives"
+        return
+    if any(stream.distinct for stream in rule.streams.values()) or _is_stateful(rule):
+        yield (
+            ("sinks", growing[0], "schema"),
+            "expected `fail`, or SQL without state: what this rule keeps of older rows has not the new columns. "
+            "Begin anew with `floodmark reset` to take them in",
+        )
+    for i, sink in enumerate(rule.sinks):
+        if sink.kind == "delta" and not sink.adds_columns and not sink.columns:
+            yield (
+                ("sinks", i),
+                f"expected `schema: add_columns` as sink {growing[0] + 1} has it, or `columns`, found neither: a "
+                "column that the results gain would have no place here",
+            )
 
 
 def _sinks(rule: Rule) -> Iterator[Problem]:
@@ -154,6 +222,13 @@ def _inputs(rule: Rule) -> dict[str, str]:
     """The addresses that it reads."""
     streams = {f"stream {name}": stream.address for name, stream in rule.streams.items()}
     return {**streams, **{f"lookup {name}": lookup.address for name, lookup in rule.lookups.items()}}
+
+
+def _is_stateful(rule: Rule) -> bool:
+    try:
+        return rule.query.stateful
+    except SqlAt:  # told by `_sql`
+        return False
 
 
 def _epoch(rule: Rule) -> Iterator[Problem]:

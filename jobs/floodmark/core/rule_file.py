@@ -43,8 +43,9 @@ DEFAULT_MAX_AHEAD = "1 day"
 # Keys that later kinds of state bring: known, so that they are not taken for typing errors.
 LATER_RULE_KEYS: tuple[str, ...] = ()
 LATER_STREAM_KEYS = ("close_idle_after",)
-LATER_SINK_KEYS = ("partition_by", "cluster_by", "columns", "where", "mode")
+LATER_SINK_KEYS = ("mode",)
 MOST_EXPECTATIONS = 60  # of one stream, or of the results: a row has a bit for each
+MOST_CLUSTERED = 4  # columns by which Delta clusters a table
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _SINK_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -379,6 +380,21 @@ def _properties(value: object) -> object:
     return found
 
 
+def _evolves(value: object) -> object:
+    if value not in ("fail", "add_columns"):
+        raise ValueError("expected fail (the table keeps its columns) or add_columns (it gets those that results gain)")
+    return value
+
+
+def _few(value: list[str]) -> list[str]:
+    if len(value) > MOST_CLUSTERED:
+        raise ValueError(f"expected at most {MOST_CLUSTERED} columns, for Delta clusters by no more")
+    return value
+
+
+ResultColumns: TypeAlias = Annotated[list[str], BeforeValidator(_key), Field(min_length=1)]
+
+
 def _sink_name(value: str) -> str:
     if not re.fullmatch(_SINK_NAME[1:-1], value):
         raise ValueError("expected a name of at most 63 letters, digits, _ and -, beginning with a letter")
@@ -389,14 +405,15 @@ class WrittenSink(Written):
     """One sink kind with its address; `qos`: the sink's own, at most the rule's.
 
     `name`: what rules that read it call it; by default the last part of its address. With a `key`, a result replaces
-    the table's row of the same key.
+    the table's row of the same key. `columns`, `where`: which of the results it takes; `schema`: what becomes of
+    columns that the results gain.
     """
 
     delta: Address | None = None
     console: Annotated[bool, BeforeValidator(_console)] | None = None
     name: Annotated[str, AfterValidator(_sink_name), BeforeValidator(_text), Field(pattern=_SINK_NAME)] | None = None
     qos: QosLevel | None = None
-    key: Annotated[list[str], BeforeValidator(_key), Field(min_length=1)] | None = None
+    key: ResultColumns | None = None
     newest: Annotated[Filled, Field(description="of two rows of one key that with the larger value stays")] | None = (
         None
     )
@@ -406,6 +423,15 @@ class WrittenSink(Written):
         BeforeValidator(_properties),
         WithJsonSchema({"type": "object", "description": "of the Delta table, such as delta.enableDeletionVectors"}),
     ] = {}
+    columns: ResultColumns | None = None
+    where: (
+        Annotated[Filled, Field(description="only results for which it is true; with a key, others take theirs away")]
+        | None
+    ) = None
+    partition_by: ResultColumns | None = None
+    cluster_by: Annotated[ResultColumns, AfterValidator(_few), Field(max_length=MOST_CLUSTERED)] | None = None
+    evolves: Annotated[Literal["fail", "add_columns"], BeforeValidator(_evolves), Field(alias="schema")] = "fail"
+    epoch_columns: Annotated[bool, Field(description="_generation and _epoch as columns of the table")] = False
 
     @model_validator(mode="after")
     def _one(self) -> WrittenSink:
@@ -413,7 +439,7 @@ class WrittenSink(Written):
             raise ValueError(f"expected exactly one kind of sink out of {', '.join(SINK_KINDS)}")
         if "delta" in self.model_fields_set and self.delta is None:
             raise ValueError("expected an address, such as `delta: /lake/out`")
-        for name in ("key", "newest", "delete"):
+        for name in ("key", "newest", "delete", "columns", "where", "partition_by", "cluster_by"):
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"expected something after `{name}:`, or no such line")
         return self
@@ -749,4 +775,10 @@ def _sink(written: WrittenSink, qos: int) -> Sink:
         newest=written.newest,
         delete=written.delete,
         properties=written.properties,
+        columns=tuple(written.columns or ()),
+        where=written.where,
+        partition_by=tuple(written.partition_by or ()),
+        cluster_by=tuple(written.cluster_by or ()),
+        adds_columns=written.evolves == "add_columns",
+        epoch_columns=written.epoch_columns,
     )

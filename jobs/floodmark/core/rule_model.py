@@ -131,6 +131,8 @@ class Sink(Model):
     """`address` is None for the console. `qos` is the sink's own where declared, else the rule's.
 
     With a `key` the results are merged into the table (`upserts` says how), else appended. `properties`: the table's.
+    What of the results it takes, and how the table is laid out, says `takings`; no `columns`: all. `adds_columns`:
+    columns that the results gain are added to the table.
     """
 
     kind: str
@@ -141,6 +143,17 @@ class Sink(Model):
     newest: str | None = None
     delete: str | None = None
     properties: dict[str, str] = {}
+    columns: tuple[str, ...] = ()
+    where: str | None = None
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    adds_columns: bool = False
+    epoch_columns: bool = False
+
+    @property
+    def gets_all(self) -> bool:
+        """Whether every result comes to it: with a key those that `where` leaves out take rows away."""
+        return bool(self.key) or self.where is None
 
 
 class AssetSchedule(Model):

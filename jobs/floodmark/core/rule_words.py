@@ -84,6 +84,10 @@ WORDS: dict[str, dict[str, str]] = {
         "newest": "of two rows of one key that with the larger value stays",
         "delete": "a result for which it is true takes its key's row away",
         "properties": "of the Delta table, such as delta.enableDeletionVectors",
+        "columns": "result columns that the table has, in this order; without it all",
+        "partition_by": "columns by which the table is partitioned",
+        "cluster_by": "columns by which the table is clustered, at most four; not beside `partition_by`",
+        "schema": "when results gain a column: fail keeps the table's columns, add_columns adds it",
     },
     "WrittenAssets": {
         "assets": "the rule runs whenever one of these Airflow assets was written: URIs, or sinks' addresses"

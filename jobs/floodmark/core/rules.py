@@ -277,7 +277,7 @@ def _known_keys(parent: Field) -> list[str]:
     }
     for part in parent:
         model = nested.get(str(part), model)
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _missing(field: Field) -> str:

@@ -15,11 +15,14 @@ FEW_TIMES = 4  # a file with at most so many times the rows that change is writt
 @dataclass(frozen=True)
 class Upsert:
     """Columns as the result names them. `newest`: of two rows of one key that with the larger value stays, else the
-    later epoch's; `delete`: SQL over a result row, and where it is true the row takes its key's row away."""
+    later epoch's; `delete`: SQL over a result row, and where it is true the row takes its key's row away. `columns`:
+    those that the table has (None: all of the result); `stamps`: of these, those that say nothing of a row's age."""
 
     key: tuple[str, ...]
     newest: str | None = None
     delete: str | None = None
+    columns: tuple[str, ...] | None = None
+    stamps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,13 @@ def upsert_of(sink: Sink, columns: Sequence[str]) -> Upsert | None:
     if not sink.key:
         return None
     named = {column.lower(): column for column in columns}
-    key = tuple(_column(sink, "key", name, named) for name in sink.key)
-    newest = None if sink.newest is None else _column(sink, "newest", sink.newest, named)
+    key = tuple(column_of(sink, "key", name, named) for name in sink.key)
+    newest = None if sink.newest is None else column_of(sink, "newest", sink.newest, named)
     return Upsert(key, newest, sink.delete)
 
 
-def _column(sink: Sink, field: str, name: str, named: Mapping[str, str]) -> str:
+def column_of(sink: Sink, field: str, name: str, named: Mapping[str, str]) -> str:
+    """A column that a sink names, as the result names it (`named`: by lower case). Raises WrongColumn."""
     found = named.get(name.lower())
     if found is None:
         near = difflib.get_close_matches(name.lower(), list(named), 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -76,7 +76,7 @@ def open_table(address: str) -> DeltaTable | None:
         return None
 
 
-def create(address: str, schema: str, configuration: Mapping[str, str]) -> None:
+def create(address: str, schema: str, configuration: Mapping[str, str], partitions: Sequence[str] = ()) -> None:
     """Make an empty table unless there is one. `schema`: Spark's JSON, which is Delta's.
 
     delta-rs does it in milliseconds, by put-if-absent. It writes no rows, so seals (which it does not honour) are safe.
@@ -88,6 +88,7 @@ def create(address: str, schema: str, configuration: Mapping[str, str]) -> None:
         address,
         Schema.from_json(schema),
         mode="ignore",
+        partition_by=list(partitions) or None,
         configuration={**CHECKPOINTS, **configuration},
         raise_if_key_not_exists=False,
     )
@@ -136,6 +137,17 @@ def properties_of(address: str) -> dict[str, str]:
     """What the table's newest version has; nothing where there is no table."""
     table = open_table(address)
     return {} if table is None else {k: v for k, v in table.metadata().configuration.items() if v is not None}
+
+
+def partitions_of(table: DeltaTable) -> list[str]:
+    """The columns by which the table is partitioned."""
+    return list(table.metadata().partition_columns)
+
+
+def can_be_clustered(address: str) -> bool:
+    """Whether the table has Delta's feature for clusters; by which columns, if any, only Spark tells."""
+    table = open_table(address)
+    return table is not None and "clustering" in (table.protocol().writer_features or ())
 
 
 def adopted_at(table: DeltaTable) -> int | None:
@@ -341,6 +353,20 @@ def as_of(address: str, since: int, epoch: int) -> DeltaTable:
     files = (Path(address, unquote(path)) for path in values_of(found.get_add_actions()["path"]))
     if not all(file.exists() for file in files):
         raise HistoryGone(f"{address}: the files that epoch {epoch} saw are not there any more")
+    return found
+
+
+def transactions(address: str, version: int) -> list[tuple[str, int]]:
+    """The app transactions that a log entry records. Raises OSError where the entry is not there."""
+    return [(one["txn"]["appId"], int(one["txn"]["version"])) for one in _actions(address, version) if "txn" in one]
+
+
+def at_version(address: str, version: int) -> DeltaTable:
+    """An older version of the table. Raises OSError or DeltaError where its log or a file of it is not there."""
+    found = DeltaTable(address, version=version)
+    absent = _absent(address, [unquote(path) for path in values_of(found.get_add_actions()["path"])])
+    if absent:
+        raise FileNotFoundError(f"{address}: {absent[0]} is gone")
     return found
 
 

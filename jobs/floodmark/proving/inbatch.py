@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.connectors.lookups import pinned_now
 from floodmark.core.entry import DeltaOffset
 from floodmark.core.records import Head, head_at
-from floodmark.core.rules import Expectation, Rule, Stream
+from floodmark.core.rules import Expectation, Rule, Sink, Stream
 from floodmark.core.zones import zoned
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -26,11 +27,26 @@ APART = ("_epoch", "_stream", "_reason", "_source")
 
 
 def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
-    """Leave the answer as a Delta table of the case."""
+    """Leave the answer for each sink as a Delta table of the case."""
     ledger = LedgerReader.load(Home(scratch.home, rule.rule).ledger)
     assert ledger is not None and ledger.head is not None
-    found = _Batch(root, rule, scratch, ledger, ledger.head).results()
-    found.coalesce(1).write.format("delta").mode("overwrite").save(scratch.expected(rule.rule))
+    results = _Batch(root, rule, scratch, ledger, ledger.head).results()
+    answers: dict[tuple[object, ...], str] = {}
+    for place, sink in enumerate(rule.sinks):
+        known = answers.setdefault((sink.where, sink.columns, sink.partition_by), scratch.expected(rule.rule, place))
+        if known == scratch.expected(rule.rule, place):
+            for_sink(results, sink).coalesce(1).write.format("delta").mode("overwrite").save(known)
+        else:
+            shutil.copytree(known, scratch.expected(rule.rule, place))
+
+
+def for_sink(results: DataFrame, sink: Sink) -> DataFrame:
+    """What of the results a sink is to hold, but for the numbers of epochs."""
+    rows = results.where(F.expr(f"({sink.where}\n)")) if sink.where else results
+    rows = rows.select(*(F.col(f"`{name}`") for name in sink.columns)) if sink.columns else rows
+    laid = {name.lower() for name in sink.partition_by}
+    texts = [name for name, kind in rows.dtypes if name.lower() in laid and kind == "string"]
+    return rows.withColumns({name: F.expr(f"nullif(`{name}`, '')") for name in texts})
 
 
 class _Batch:

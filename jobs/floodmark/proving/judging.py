@@ -158,7 +158,7 @@ class _Judge:
             if sink.key:
                 yield verdicts.not_compared(name, "epochs were lost, and rows of one key replace each other")
                 continue
-            kept = None if not_in_batch(self._rule) else left.batch()
+            kept = None if not_in_batch(self._rule) else left.batch(i)
             sure = stateless or len(left.lost) == 1
             yield verdicts.beside_lost(name, left.sink(i), kept, self._reference.sink(i) or [], sure)
 
@@ -179,7 +179,7 @@ class _Judge:
         failed = self._played.ends[left.case].get("batch")
         for i, name, sink in self._sinks:
             if not self._no_batch(left, i):
-                yield verdicts.delivered(f"{name}, by batch", left.sink(i), left.batch(), BATCH, sink.qos)
+                yield verdicts.delivered(f"{name}, by batch", left.sink(i), left.batch(i), BATCH, sink.qos)
             elif failed:
                 yield verdicts.not_compared(f"{name}, by batch", failed["error"])
 

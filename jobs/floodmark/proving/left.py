@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 
 from floodmark.audit.balance import places
 from floodmark.audit.chain import Epoch, Generation, Story
 from floodmark.audit.reading import read_ledger
+from floodmark.core.takings import STAMPS
 from floodmark.proving.compared import Row, as_rows, rows_of
 from floodmark.proving.played import Played
 
@@ -63,7 +65,9 @@ class Left:
         ]
 
     def sink(self, number: int) -> list[Row] | None:
-        return self._rows(self._played.scratch.sink(self.case, number))
+        """Without the numbers of epochs, which other epochs would make others."""
+        stamps = STAMPS if self._played.rule.sinks[number].epoch_columns else ()
+        return self._rows(self._played.scratch.sink(self.case, number), stamps)
 
     def own(self, table: str) -> list[Row] | None:
         return self._rows(str(self.home / table))
@@ -74,11 +78,13 @@ class Left:
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         return {name: self._rows(str(folder / name)) for name in names}
 
-    def batch(self) -> list[Row] | None:
-        return self._rows(self._played.scratch.expected(self.case))
+    def batch(self, number: int) -> list[Row] | None:
+        """What plain batch has for a sink."""
+        return self._rows(self._played.scratch.expected(self.case, number))
 
-    def _rows(self, address: str) -> list[Row] | None:
+    def _rows(self, address: str, without: Collection[str] = ()) -> list[Row] | None:
         if address not in self._known:
             found = rows_of(address)
-            self._known[address] = None if found is None else as_rows(found)
+            plain = [{name: row[name] for name in row if name not in without} for row in found or ()]
+            self._known[address] = None if found is None else as_rows(plain)
         return self._known[address]

@@ -22,7 +22,7 @@ CLOCK_OF_A_CLASS = re.compile(r"\.\s*now\b")
 
 @dataclass(frozen=True)
 class Scratch:
-    """ROOT/input/STREAM, home/CASE, sinks/CASE/N, expected/CASE, rules; and of the runs marks, outcomes and log."""
+    """ROOT/input/STREAM, home/CASE, sinks/CASE/N, expected/CASE/N, rules; and of the runs marks, outcomes and log."""
 
     root: Path
 
@@ -40,8 +40,8 @@ class Scratch:
     def sink(self, case: str, number: int) -> str:
         return str(self.root / "sinks" / case / str(number))
 
-    def expected(self, case: str) -> str:
-        return str(self.root / "expected" / case)
+    def expected(self, case: str, number: int) -> str:
+        return str(self.root / "expected" / case / str(number))
 
     def marks(self, name: str) -> Path:
         return self.root / "marks" / name

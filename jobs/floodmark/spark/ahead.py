@@ -63,7 +63,7 @@ def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> Ahead:
     if head is not None:
         _refuse_unfinished(head, rule)
     with explained(rule.rule):
-        session, plan = analyse(root, rule, head)
+        session, plan = analyse(root, rule, head, gaining=True)
         batch, moment = _read(session, plan, head)
         folded = _fold(session, plan, place, head, batch, moment)
         try:

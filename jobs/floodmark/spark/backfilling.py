@@ -12,6 +12,7 @@ A backfill that is open is finished before anything else: computed again from it
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.registry import sources
 from floodmark.core.backfills import Asked, window_of
+from floodmark.core.digests import Digest
 from floodmark.core.entry import Entry
 from floodmark.core.records import Backfill, Backfilled, Counts, Head, Restated, Written
 from floodmark.core.sql.telling import Told
@@ -37,6 +39,7 @@ from floodmark.spark.generation import Plan, sites_of
 from floodmark.spark.replacing import Span
 from floodmark.spark.rereading import apart, read_again, replays_again, without
 from floodmark.spark.sites import Attempt, Site, Work
+from floodmark.spark.taking import taken
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
     results = met(_results(session, plan, batch, asked), plan.asked, plan.rule.rule, session)
     assert results.rows is not None
     rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
+    shaped = {address: _taken(plan, address, rows, head.generation, head.epoch) for address in plan.delta_sinks}
     intent = Backfill(
         **span.model_dump(),
         number=len(head.backfills) + 1,
@@ -69,6 +73,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
         restated=_late(session, plan, home, span),
         digests=batch.digests,
         results=Digesting(plan.output).of(rows),
+        taken={f"sink/{at}": Digesting(one.schema).of(one) for at, one in shaped.items() if one is not rows},
         expected=results.counts,
         rule=plan.rule.to_json(),
         rule_hash=plan.rule.hash,
@@ -106,7 +111,8 @@ def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
     reach(rule, "backfill.intent.after", head.epoch)
     attempt = Attempt(head.epoch, head.attempt, intent.digest, intent.number)
     aimed = _aimed(done, home, ledger.id, head)
-    written = {site.name: _replaced(rule, site, done.rows, attempt, intent) for site in aimed}
+    takings = {site.name: _taken(done.plan, site.address, done.rows, head.generation, intent.upto) for site in aimed}
+    written = {site.name: _replaced(rule, site, takings[site.name], attempt, intent) for site in aimed}
     removed = {site.name: _removed(site, written[site.name]) for site in aimed}
     reach(rule, "backfill.commit.before", head.epoch)
     seconds = {"write": round(time.monotonic() - begun, 3)}
@@ -118,9 +124,17 @@ def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
 
 def rehearsed(done: Recomputed) -> Put:
     """What it would do now. Writes nothing."""
-    span, rows = _span(done), done.intent.results.rows
+    span, intent = _span(done), done.intent
     there = {address: done.session.read.format("delta").load(address) for address in done.plan.delta_sinks}
-    return Put(done.intent, {address: (rows, table.where(span.holds).count()) for address, table in there.items()})
+    return Put(
+        intent,
+        {at: (intent.of(f"sink/{at}").rows, table.where(span.holds).count()) for at, table in there.items()},
+    )
+
+
+def _taken(plan: Plan, address: str, rows: DataFrame, generation: int, epoch: int) -> DataFrame:
+    """What of the results a sink takes; as its epoch stands that as of which the sources were read."""
+    return taken(rows, plan.taking(plan.delta_sinks[address]), generation, epoch)
 
 
 def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> tuple[Batch, dict[str, Counts]]:
@@ -204,7 +218,7 @@ def _replaced(rule: str, site: Site, rows: DataFrame, attempt: Attempt, intent: 
     reach(rule, "backfill.sink.before", attempt.epoch)
     written = sites.write(Work(site, rows), attempt)
     assert written is not None and written.results is not None
-    _same(rule, intent, intent.model_copy(update={"results": written.results}))
+    _same_results(rule, intent, intent.of(site.name), written.results)
     reach(rule, "backfill.sink.after", attempt.epoch)
     return written
 
@@ -218,8 +232,15 @@ def _removed(site: Site, written: Written) -> int:
 def _same(rule: str, recorded: Backfill, found: Backfill) -> None:
     """Raise ReplayDiffers where a backfill, computed again, is not what its intent says."""
     names = ("counts", "restated", "digests", "expected")
-    differing = [name for name in names if getattr(recorded, name) != getattr(found, name)]
-    differing += recorded.results.differences(found.results)
+    _refuse(rule, recorded, [name for name in names if getattr(recorded, name) != getattr(found, name)])
+    _same_results(rule, recorded, recorded.results, found.results)
+
+
+def _same_results(rule: str, recorded: Backfill, before: Digest, now: Digest) -> None:
+    _refuse(rule, recorded, list(before.differences(now)))
+
+
+def _refuse(rule: str, recorded: Backfill, differing: Sequence[str]) -> None:
     if differing:
         raise ReplayDiffers(
             f"rule {rule}, backfill {recorded.number}: computed again, it is not what its intent says "

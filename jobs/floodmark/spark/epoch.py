@@ -22,14 +22,17 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors import console
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
 from floodmark.core.expectations import failing
-from floodmark.core.records import Commit, Failed, Head, Intent, Pinned, Replay, Written, total
+from floodmark.core.records import Columns, Commit, Failed, Head, Intent, Pinned, Replay, Written, total
+from floodmark.core.rules import Sink
+from floodmark.core.takings import grows
 from floodmark.core.ticks import watermark_of
 from floodmark.core.watermark import advance, hear, holding, later, merge
 from floodmark.crashpoints import reach
@@ -42,12 +45,13 @@ from floodmark.spark.batch import DEAD, LATE, Batch, Limits, latest_times, plann
 from floodmark.spark.compaction import compact
 from floodmark.spark.expecting import met
 from floodmark.spark.fold import Folded, Moment
-from floodmark.spark.generation import Plan, Sites
+from floodmark.spark.generation import Plan, Sites, columns_of
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.planned import materialised
 from floodmark.spark.replaying import replayed
 from floodmark.spark.sites import Attempt, Work
 from floodmark.spark.state import state_rows
+from floodmark.spark.taking import taken
 
 
 @dataclass(frozen=True)
@@ -178,8 +182,10 @@ class EpochFolder:
         with self._timed("fold"):
             output = None if folded.output is None else self._output(folded.output, batch)
         with self._timed("write"):
-            written = self._write([*self._own_works(batch, folded, entry), *self._for_sinks(output)], intent)
-            rows = self._output_rows(written, output)
+            seen = Observation()
+            sinks = self._for_sinks(output, seen)
+            written = self._write([*self._own_works(batch, folded, entry), *(work for work, _ in sinks)], intent)
+            rows = self._output_rows(sinks, written, output, seen)
             self._show(output, rows)
         rejected = {name: one.count for name, one in folded.rejected.items()}
         return self._commit(intent, written, rows, rejected, expected)
@@ -206,6 +212,7 @@ class EpochFolder:
             ticks=ticks,
             replay=self._replay_of(entry),
             lookups=self._pinned(),
+            columns=self._gained(),
             maxima=maxima,
             heard=heard,
             counts=batch.counts,
@@ -215,6 +222,11 @@ class EpochFolder:
             zone=rule.timezone,
             ansi=rule.ansi,
         )
+
+    def _gained(self) -> Columns:
+        """The columns of all streams, where the rule reads others than in the epoch before."""
+        now = columns_of(self._plan.fold.shape.streams)
+        return now if grows(self._plan.rule) and now != self.head.columns else {}
 
     def _pinned(self) -> dict[str, Pinned]:
         """The versions of lookup tables that the epoch reads: those of its first attempt."""
@@ -299,13 +311,24 @@ class EpochFolder:
         kept = folded.changes.get(name)
         return None if kept is None else kept.coalesce(files_for(total(batch.counts).folded))
 
-    def _for_sinks(self, output: DataFrame | None) -> list[Work]:
-        """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first."""
-        by_address = self._plan.delta_sinks
-        first = self.head.attempt == 1
+    def _for_sinks(self, output: DataFrame | None, seen: Observation) -> list[tuple[Work, Sink]]:
+        """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first.
+
+        `seen`: counts the results on their way to the first sink, where every sink leaves out some.
+        """
+        by_address, first = self._plan.delta_sinks, self.head.attempt == 1
+        asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
+        asked = [(site, sink) for site, sink in asked if first or sink.qos > 0]
+        frames = [output] * len(asked)
+        if output is not None and asked and not any(sink.gets_all for _, sink in asked):
+            frames[0] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
         return [
-            Work(site, output) for address, site in self._sites.sinks.items() if first or by_address[address].qos > 0
+            (Work(site, None if frame is None else self._taken(sink, frame)), sink)
+            for (site, sink), frame in zip(asked, frames, strict=True)
         ]
+
+    def _taken(self, sink: Sink, output: DataFrame) -> DataFrame:
+        return taken(output, self._plan.taking(sink), self.head.generation, self.head.epoch + 1)
 
     def _write(self, works: list[Work], intent: Intent) -> dict[str, Written]:
         """WRITE and VERIFY, every table in a thread of its own; returns, or raises, when all of them have ended."""
@@ -314,17 +337,22 @@ class EpochFolder:
         named = zip((work.site.name for work in works), results, strict=True)
         return {name: written for name, written in named if written is not None}
 
-    def _output_rows(self, written: dict[str, Written], output: DataFrame | None) -> int:
-        """How many results the epoch has: what its Delta sinks got; where none was to get them, a count."""
-        asked = [work.site.name for work in self._for_sinks(output)]
-        if asked or output is None:
-            return max((written[name].rows for name in asked if name in written), default=0)
-        return output.count()
+    def _output_rows(
+        self, sinks: list[tuple[Work, Sink]], written: dict[str, Written], output: DataFrame | None, seen: Observation
+    ) -> int:
+        """How many results the epoch has: what a sink got that gets all, or what was seen on the way to another."""
+        if output is None:
+            return 0
+        whole = [work.site.name for work, sink in sinks if sink.gets_all]
+        if whole:
+            return max((written[name].rows for name in whole if name in written), default=0)
+        return int(seen.get["rows"]) if sinks else output.count()
 
     def _show(self, output: DataFrame | None, rows: int) -> None:
         for sink in self._plan.rule.sinks:
             if output is not None and sink.kind == "console" and (self.head.attempt == 1 or sink.qos > 0):
-                console.show(output, rows, self.head.epoch + 1)
+                shown = self._taken(sink, output)
+                console.show(shown, shown.count() if sink.where else rows, self.head.epoch + 1)
 
     def _write_one(self, work: Work, attempt: Attempt) -> Written | None:
         self._reach(f"{work.site.role}.before")

@@ -17,6 +17,7 @@ from floodmark.errors import RuleChanged
 from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.syncing import sync_table
+from floodmark.spark import layouts
 from floodmark.spark.batch import set_apart_schema
 from floodmark.spark.generation import Plan, Sites, make_state
 from floodmark.spark.session import refuse_leaked_transaction
@@ -38,14 +39,7 @@ def fit_apart(session: SparkSession, plan: Plan, found: Sites) -> None:
     """Give the tables of rows that are set apart the columns with which such rows are read now."""
     wanted = set_apart_schema(plan.fold.shape)
     for site in (found.late, found.dead):
-        table = tables.open_table(site.address)
-        assert table is not None
-        known = {name.lower() for name in tables.columns_of(table)}
-        lacking = [field for field in wanted if field.name.lower() not in known]
-        if lacking:
-            columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in lacking)
-            session.sql(f"ALTER TABLE delta.`{site.address}` ADD COLUMNS ({columns})")
-            sync_table(site.address)
+        layouts.add_columns(session, site.address, wanted)
 
 
 def _fit(session: SparkSession, plan: Plan, name: str, site: Site, coming: int) -> None:

@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,25 +20,26 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from floodmark.connectors.delta import DeltaSink, delta_sinks
+from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.registry import sources
 from floodmark.core.addresses import location
 from floodmark.core.entry import Entry
-from floodmark.core.records import RESTORE, Commit, Head, Seal, Written
+from floodmark.core.records import RESTORE, Columns, Commit, Head, Seal, Written
 from floodmark.core.rules import Rule, Sink
-from floodmark.core.upserts import Upsert, upsert_of
+from floodmark.core.takings import Taking, merged, taking_of
 from floodmark.crashpoints import reach
 from floodmark.errors import LedgerBroken, Refused, SqlRefused, TableBroken
 from floodmark.ledger import tables
 from floodmark.ledger.damage import log_faults
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.spark import sites
+from floodmark.spark import layouts, sites
 from floodmark.spark.batch import set_apart_schema
 from floodmark.spark.expecting import Asked
 from floodmark.spark.fold import Fold
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.sites import Site
+from floodmark.spark.taking import schema_of
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,14 @@ class Plan:
     @property
     def delta_sinks(self) -> dict[str, Sink]:
         return delta_sinks(self.rule)
+
+    def taking(self, sink: Sink) -> Taking:
+        """What one of the rule's sinks takes of the results."""
+        return taking_of(sink, self.output.names)
+
+    def table(self, address: str) -> StructType:
+        """The columns of a Delta sink's table."""
+        return schema_of(self.taking(self.delta_sinks[address]), self.output)
 
 
 @dataclass(frozen=True)
@@ -71,8 +81,10 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -
     def site(name: str, role: str, address: str, point: str, **how: Any) -> Site:
         return Site(name, point, address, sites.app_id(ledger, generation, token, role), **how)
 
-    def merged(sink: Sink) -> Upsert | None:
-        return upsert_of(sink, plan.output.names)
+    def how(sink: Sink) -> dict[str, Any]:
+        taking = plan.taking(sink)
+        upsert = merged(sink, taking, plan.output.names)
+        return {"writes_again": sink.qos == 1, "upsert": upsert, "adds_columns": taking.adds}
 
     found = delta_sinks(plan.rule)
     return Sites(
@@ -83,9 +95,7 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -
         site("late", "late", home.late, "late", exact=True),
         site("dead", "dead", home.dead, "dead", exact=True),
         {
-            address: site(
-                f"sink/{address}", "sink", address, f"sink{i}", writes_again=sink.qos == 1, upsert=merged(sink)
-            )
+            address: site(f"sink/{address}", "sink", address, f"sink{i}", **how(sink))
             for i, (address, sink) in enumerate(found.items())
         },
     )
@@ -100,12 +110,14 @@ def _copies_input(plan: Plan, name: str) -> bool:
 def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_ms: int) -> Ledger:
     """Generation 1: ledger, tables, then the commit row of epoch 0."""
     name = plan.rule.rule
+    check_partitions(plan.rule)
     reach(name, "begin.ledger.before")
     refuse_lost_ledger(plan, home)
     ledger = Ledger.open(home.ledger, run)
     reach(name, "begin.ledger.after")
     token = new_token()
     found = make_tables(session, plan, home, ledger.id, 1, token)
+    side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
     reach(name, "begin.tables.after")
     ledger.begin(1, token, first_commit(plan, found, {}, clock_ms=clock_ms))
     reach(name, "begin.commit.after")
@@ -160,9 +172,15 @@ def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> Non
     """Make a sink, or take over an empty one; refuse one that is not ours. Checked again after, against a race."""
     sink = DeltaSink(site.address)
     sink.check(ledger)
-    sites.create(session, site.address, plan.output, ledger)
-    sites.set_properties(session, site.address, plan.delta_sinks[site.address].properties)
+    partitions = plan.taking(plan.delta_sinks[site.address]).partitions
+    sites.create(session, site.address, plan.table(site.address), ledger, partitions=partitions)
     sink.check(ledger)
+
+
+def lay_out(session: SparkSession, plan: Plan, site: Site) -> None:
+    """Give a sink's table the properties and clusters that it lacks."""
+    sink = plan.delta_sinks[site.address]
+    layouts.lay_out(session, site.address, sink.properties, plan.taking(sink).clusters)
 
 
 def first_commit(
@@ -180,10 +198,15 @@ def first_commit(
         table_ids=ids_of(found),
         adopted=tables.adopted({site.name: site.address for site in found.sinks.values()}),
         tables=written,
-        columns={name: [(f.name, f.dataType.simpleString()) for f in schema] for name, schema in shape.items()},
+        columns=columns_of(shape),
         rule=plan.rule.to_json(),
         kept_output=kept_output,
     )
+
+
+def columns_of(streams: Mapping[str, StructType]) -> Columns:
+    """Name and type of each column, as the ledger has them."""
+    return {name: [(field.name, field.dataType.simpleString()) for field in one] for name, one in streams.items()}
 
 
 def ids_of(found: Sites) -> dict[str, str]:
@@ -233,6 +256,8 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     head, name = ledger.head, plan.rule.rule
     assert head is not None and head.seal is not None
     seal = head.seal
+    if seal.keep_output:
+        check_partitions(plan.rule)
     reach(name, "reset.tables.before")
     old = [site for site in _sites_to_seal(head, home, ledger.id) if _can_be_sealed(site)]
     side_by_side(partial(sites.seal, session, site) for site in old)
@@ -280,10 +305,14 @@ def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) ->
     rule, apart = plan.rule.rule, set_apart_schema(plan.fold.shape)
     written = {site.name: sites.empty(session, site, apart) for site in (found.late, found.dead)}
     if seal.keep_output:
+        side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
         return written
     reach(rule, "reset.empty.before")
     for site in found.sinks.values():
         DeltaSink(site.address).check_can_be_emptied()
-        written[site.name] = sites.empty(session, site, plan.output)
+        layouts.loosen(session, site.address)
+        partitions = plan.taking(plan.delta_sinks[site.address]).partitions
+        written[site.name] = sites.empty(session, site, plan.table(site.address), partitions)
+        lay_out(session, plan, site)
         reach(rule, "reset.empty.after")
     return written

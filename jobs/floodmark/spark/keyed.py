@@ -40,15 +40,20 @@ def one_for_each_key(frame: DataFrame, upsert: Upsert) -> DataFrame:
     The row that stays is the largest by `newest`, then by all columns; without `newest` one is expected.
     """
     gone = F.expr(f"coalesce({upsert.delete}\n, false)" if upsert.delete else "false").alias("gone")
-    rows = frame.select(*packed(frame, upsert, frame.columns), gone)
-    staying = F.max(_order("row", upsert.newest))["row"] if upsert.newest else F.first("row")
+    rows = frame.select(*packed(frame, upsert, upsert.columns or frame.columns), gone)
+    staying = F.max(_order("row", upsert))["row"] if upsert.newest else F.first("row")
     times = F.count(F.lit(1)).alias("times")
     return rows.groupBy(*keys_of(upsert)).agg(times, F.first("gone").alias("gone"), staying.alias("row"))
 
 
-def _order(row: str, newest: str) -> Column:
-    """What rows of one key are compared by: nulls are the smallest, so a row without `newest` loses to any other."""
-    return F.struct(F.col(f"{row}.{named(newest)}").alias("newest"), F.col(row).alias("row"))
+def _order(row: str, upsert: Upsert) -> Column:
+    """What rows of one key are compared by: nulls are the smallest, so a row without `newest` loses to any other.
+
+    `row` comes last of all, so that the largest tells it, stamps included; those say nothing of a row's age.
+    """
+    newest = F.col(f"{row}.{named(str(upsert.newest))}").alias("newest")
+    plain = [F.col(row).dropFields(*upsert.stamps).alias("plain")] if upsert.stamps else []
+    return F.struct(newest, *plain, F.col(row).alias("row"))
 
 
 def there(table: DataFrame, wanted: DataFrame, upsert: Upsert, place: Mapping[str, str]) -> DataFrame:
@@ -75,8 +80,13 @@ def changes(rows: DataFrame, found: DataFrame, upsert: Upsert, place: Mapping[st
 def _effect(upsert: Upsert) -> Column:
     absent, gone, newer = F.col("other.file").isNull(), F.col("one.gone"), F.lit(True)
     if upsert.newest:
-        newer = _order("one.row", upsert.newest) > _order("other.row", upsert.newest)
+        newer = _newer(upsert)
     return F.when(absent & ~gone, INSERT).when(~absent & gone, DELETE).when(~absent & newer, UPDATE)
+
+
+def _newer(upsert: Upsert) -> Column:
+    one, other = _order("one.row", upsert), _order("other.row", upsert)
+    return one.dropFields("row") > other.dropFields("row") if upsert.stamps else one > other
 
 
 def without(table: DataFrame, keys: DataFrame, upsert: Upsert) -> DataFrame:

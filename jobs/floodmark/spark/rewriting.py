@@ -18,7 +18,7 @@ class Rewriting(Appending):
         """The table's files that may hold such a value. The transaction counts as having read them all."""
         self._txn.readWholeTable()
         known = [] if self._says(RENAMED) else bounds
-        return [file for file in self._files_there() if may_hold(file.stats(), known)]
+        return [file for file in self._files_there() if may_hold(file.stats(), known, _partition(file, known))]
 
     def _files_there(self) -> list[Any]:
         """All files of the table: from its checksum, where it lists them, else by Spark jobs over its log."""
@@ -37,6 +37,12 @@ class Rewriting(Appending):
         update = self._jvm.org.apache.spark.sql.streaming.OutputMode.Update()
         operation = getattr(self._delta, "DeltaOperations$StreamingUpdate")
         return operation(update, self._app, version, self._some(metadata))
+
+
+def _partition(file: Any, bounds: list[Bound]) -> dict[str, str | None]:
+    """Of the bounds' columns, those by which the table is partitioned, and their value in the file."""
+    values = file.partitionValues()
+    return {bound.column: values.apply(bound.column) for bound in bounds if values.contains(bound.column)}
 
 
 def name_of(file: Any) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.connectors.delta import DeltaSink, delta_sinks
+from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.registry import sources
@@ -25,13 +25,14 @@ from floodmark.core.process.loading import load_class
 from floodmark.core.records import Head, Intent, Lost, Replay, total
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.rules import Rule
+from floodmark.core.takings import grows
 from floodmark.core.ticks import due, tick
 from floodmark.core.zones import micros_of, zoned
 from floodmark.crashpoints import reach
 from floodmark.errors import Refused, SqlRefused
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.spark import backfilling, checkpoint, evolution, gate, generation, lock, lookups, replaying, sites
+from floodmark.spark import backfilling, checkpoint, evolution, gate, generation, layouts, lock, lookups, replaying
 from floodmark.spark.backfilling import Put, Recomputed
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
@@ -40,6 +41,7 @@ from floodmark.spark.faults import explained
 from floodmark.spark.folds import fold_of
 from floodmark.spark.generation import Plan
 from floodmark.spark.session import rule_session
+from floodmark.spark.taking import check_takings
 from floodmark.spark.upsertchecks import check_upserts
 
 Report = Callable[[EpochReport], None]
@@ -60,12 +62,17 @@ class _OnlyTheOpenEpoch(Exception):
 
 
 def analyse(
-    root: SparkSession, rule: Rule, head: Head | None, intent: Intent | None = None
+    root: SparkSession, rule: Rule, head: Head | None, intent: Intent | None = None, gaining: bool = False
 ) -> tuple[SparkSession, Plan]:
-    """The rule's session and plan. Raises SqlRefused or WrongColumn where Spark finds fault with SQL or columns."""
+    """The rule's session and plan. Raises SqlRefused or WrongColumn where Spark finds fault with SQL or columns.
+
+    `gaining`: for epochs to come, which read columns that the streams have gained, where the rule wants these.
+    """
     ansi = intent.ansi if intent else rule.ansi
     session = rule_session(root, rule, intent.zone if intent else rule.timezone, ansi)
-    frozen = _frozen_columns(rule, head)
+    frozen = _frozen_columns(rule, head, intent)
+    if gaining and grows(rule):
+        frozen = {name: [*columns, *_gained(rule, name, columns)] for name, columns in frozen.items()}
     lookups.show_columns(session, rule, intent.lookups if intent else pinned_now(rule))
     try:
         fold = fold_of(rule, shape_of(session, rule, frozen), session)
@@ -74,19 +81,31 @@ def analyse(
         raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault
     generation.check_output(rule, output)
     check_upserts(session, rule, output)
+    check_takings(session, rule, output)
     asked = asked_of(session.createDataFrame([], output), rule.expect, f"rule {rule.rule}, results")
     return session, Plan(rule, fold, output, asked)
 
 
-def _frozen_columns(rule: Rule, head: Head | None) -> dict[str, list[str]]:
-    """`SELECT *` means the columns that the generation began with, whatever the table has gained since."""
+def _frozen_columns(rule: Rule, head: Head | None, intent: Intent | None) -> dict[str, list[str]]:
+    """`SELECT *` means the columns that the epochs have read so far, whatever the table has gained since."""
     if head is None or head.seal is not None or not rule.query.star:
         return {}
-    made = {name: s.event_time.name for name, s in rule.streams.items() if s.event_time and s.event_time.expr}
+    known = (intent.columns if intent else {}) or head.columns
     return {
-        name: [column for column, _ in columns if column != made.get(name)]
-        for name, columns in head.begun_with.columns.items()
+        name: [column for column, _ in columns if column != _made_time(rule, name)] for name, columns in known.items()
     }
+
+
+def _gained(rule: Rule, stream: str, known: list[str]) -> list[str]:
+    """The columns of a stream's table beside those that are known."""
+    there = {column.lower() for column in (*known, _made_time(rule, stream) or "")}
+    return [column for column in sources(rule)[stream].columns() if column.lower() not in there]
+
+
+def _made_time(rule: Rule, stream: str) -> str | None:
+    """The event time that a stream's table has not, for an expression makes it."""
+    time = rule.streams[stream].event_time
+    return time.name if time and time.expr else None
 
 
 def _import(rule: Rule) -> None:
@@ -140,6 +159,9 @@ class RuleRun:
             ledger = self._open_ledger()
             generation.refuse_adopted(self._rule, keep_output)
             session, plan = analyse(self._root, self._rule, None)
+            if keep_output:
+                check_partitions(plan.rule)
+                self._check_columns(session, plan)
             generation.start_reset(ledger, self._rule.rule, keep_output)
             generation.finish_change(session, plan, self._home, ledger)
             self._report.head = ledger.head
@@ -274,12 +296,17 @@ class RuleRun:
         """Finish the open epoch with the rule text that its intent holds; go on with it if that is today's."""
         assert head.open is not None
         text = Rule.from_json(head.open.rule)
-        same = go_on and text.to_json() == self._rule.to_json()
+        same = go_on and text.to_json() == self._rule.to_json() and not self._has_gained(head)
         session, plan = analyse(self._root, text, head, head.open)
         self._drain(session, plan, ledger, only_open=not same)
         if same:
             self._tick(session, plan, ledger)
         return same
+
+    def _has_gained(self, head: Head) -> bool:
+        """Whether the epochs after the open one read other columns."""
+        frozen = _frozen_columns(self._rule, head, head.open) if grows(self._rule) else {}
+        return any(_gained(self._rule, name, columns) for name, columns in frozen.items())
 
     def _finish_backfill(self, ledger: Ledger, head: Head) -> None:
         """With the rule text that its intent holds."""
@@ -293,7 +320,7 @@ class RuleRun:
     def _plan_new(self, ledger: Ledger) -> None:
         head = ledger.head
         assert head is not None
-        session, plan = self._fit_to_go_on(ledger, head)
+        session, plan = self._fit_to_go_on(ledger, head, gaining=True)
         if self._clock_ms is None:
             self._drain(session, plan, ledger, only_open=False)
         elif self._is_behind(plan, ledger):
@@ -304,11 +331,11 @@ class RuleRun:
     def _now_us(self) -> int:
         return time.time_ns() // 1000 if self._clock_ms is None else self._clock_ms * 1000
 
-    def _fit_to_go_on(self, ledger: Ledger, head: Head) -> tuple[SparkSession, Plan]:
+    def _fit_to_go_on(self, ledger: Ledger, head: Head, gaining: bool = False) -> tuple[SparkSession, Plan]:
         """Today's rule, once it, its tables and its sinks are found fit for the epoch after the head."""
         check_edit(head.rule, self._rule)
         self._check_tables(head, ledger)
-        session, plan = analyse(self._root, self._rule, head)
+        session, plan = analyse(self._root, self._rule, head, gaining=gaining)
         self._check_sinks(session, plan, ledger)
         evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
         evolution.fit_apart(session, plan, self._sites(plan, ledger))
@@ -333,15 +360,19 @@ class RuleRun:
         return any(source.news(line) for source, line in lines)
 
     def _check_sinks(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
-        """Sinks have the rule's columns and properties; those that were added since the last epoch are made."""
+        """Sinks have the rule's columns and layout; those that were added since the last epoch are made."""
         assert ledger.head is not None
+        check_partitions(plan.rule)
+        self._check_columns(session, plan)
         for site in self._sites(plan, ledger).sinks.values():
-            sites.check_columns(session, site.name, site.address, plan.output)
             if site.name not in ledger.head.table_ids:
                 DeltaSink(site.address).check_nothing_left(site.app, plan.rule.rule)
                 generation.make_sink(session, plan, site, ledger.id)
-            else:
-                sites.set_properties(session, site.address, plan.delta_sinks[site.address].properties)
+            generation.lay_out(session, plan, site)
+
+    def _check_columns(self, session: SparkSession, plan: Plan) -> None:
+        for address, sink in plan.delta_sinks.items():
+            layouts.check_columns(session, f"sink/{address}", address, plan.table(address), sink.adds_columns)
 
     def _lose(self, ledger: Ledger, head: Head) -> None:
         """At qos 0 an epoch whose intent is met again is not redone, but counted."""

@@ -7,11 +7,10 @@ what to do with it. A skipped write is therefore known and compared, never assum
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -19,12 +18,13 @@ from floodmark.core.digests import Digest
 from floodmark.core.records import Written
 from floodmark.core.recovery import SEAL, Step, backfill_version, before_backfill, before_write, version_of
 from floodmark.core.upserts import Upsert
-from floodmark.errors import Fenced, Refused, ReplayDiffers, WrongColumn
+from floodmark.errors import Fenced, ReplayDiffers
 from floodmark.ledger import comparing, tables
 from floodmark.ledger.syncing import sync_commit, sync_table
 from floodmark.ledger.tables import OurCommit
 from floodmark.spark.appending import Appending
 from floodmark.spark.faults import of_table
+from floodmark.spark.layouts import add_columns, set_properties
 from floodmark.spark.replacing import Replacing, Span
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.upserting import Upserting
@@ -40,7 +40,7 @@ class Site:
     """One table that an epoch may write. `name` stands in the ledger; `role` in the crash points.
 
     `upsert`: how rows are merged into it; `span`: those that they replace; neither: they are appended. `exact`: its
-    floating point is a copy of the input.
+    floating point is a copy of the input. `adds_columns`: those that the rows have and the table has not.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Site:
     upsert: Upsert | None = None
     exact: bool = False
     span: Span | None = None
+    adds_columns: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ def _write(work: Work, attempt: Attempt) -> Written | None:
     site, frame = work.site, work.frame
     if frame is None:
         return _compared(site, attempt, 0, None) if _step(site, attempt) is Step.COMPARE else None
+    if site.adds_columns:
+        add_columns(frame.sparkSession, site.address, frame.schema)
     # Begun before the table is asked what it has recorded: so no commit can slip in between unseen.
     begun = _begin(frame.sparkSession, site, attempt)
     if _step(site, attempt) is Step.COMPARE:
@@ -177,18 +180,18 @@ def seal(spark: SparkSession, site: Site) -> None:
         raise Fenced(f"{site.name}: the seal of the old generation did not take")
 
 
-def _overwrite(frame: DataFrame, site: Site, attempt: Attempt) -> None:
+def _overwrite(frame: DataFrame, site: Site, attempt: Attempt, partitions: Sequence[str]) -> None:
     """The rows as all of the table, with their columns, in one commit as version 0; nothing where that is recorded."""
     refuse_leaked_transaction(frame.sparkSession)
-    writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy(*partitions)
     writer = writer.option("txnAppId", site.app).option("txnVersion", "0")
     writer.option("userMetadata", _said(site, 0, attempt)).save(site.address)
 
 
-def empty(spark: SparkSession, site: Site, schema: StructType) -> Written:
+def empty(spark: SparkSession, site: Site, schema: StructType, partitions: Sequence[str] = ()) -> Written:
     """A new generation's first commit: the table without rows, with the columns the rule gives now."""
     if tables.recorded_version(site.address, site.app) is None:
-        _overwrite(spark.createDataFrame([], schema), site, Attempt(0, 0, "empty"))
+        _overwrite(spark.createDataFrame([], schema), site, Attempt(0, 0, "empty"), partitions)
     found = tables.our_commit(site.address, site.app, 0)
     if found.metadata["intent"] != "empty":
         raise ReplayDiffers(f"{site.name}: expected the commit that empties the table, found {found.metadata}")
@@ -197,37 +200,19 @@ def empty(spark: SparkSession, site: Site, schema: StructType) -> Written:
 
 
 def create(
-    spark: SparkSession, address: str, schema: StructType, owner: str, properties: Mapping[str, str] | None = None
+    spark: SparkSession,
+    address: str,
+    schema: StructType,
+    owner: str,
+    properties: Mapping[str, str] | None = None,
+    partitions: Sequence[str] = (),
 ) -> None:
     """Make the table with its owner in one commit; an empty table that nobody owns is taken over."""
-    tables.create(address, _nullable(schema).json(), {tables.OWNER: owner, **(properties or {})})
+    tables.create(address, _nullable(schema).json(), {tables.OWNER: owner, **(properties or {})}, partitions)
     found = tables.open_table(address)
     if found is not None and tables.owner_of(found) is None:
         set_properties(spark, address, {tables.OWNER: owner, tables.ADOPTED: tables.ADOPTED_EMPTY})
     sync_table(address)
-
-
-def set_properties(spark: SparkSession, address: str, properties: Mapping[str, str]) -> None:
-    """Give a table the properties that it has not, in a commit without rows. Raises Refused where Delta takes none."""
-    known = tables.properties_of(address) if properties else {}  # nearly every run has nothing to look for
-    lacking = {name: value for name, value in properties.items() if known.get(name) != value}
-    if not lacking:
-        return
-    listed = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in lacking.items())
-    try:
-        spark.sql(f"ALTER TABLE delta.`{address}` SET TBLPROPERTIES ({listed})")
-    except AnalysisException as fault:
-        said = str(fault).strip().split("\n", 1)[0]
-        raise Refused(
-            f"{address}: expected properties that Delta takes, found {', '.join(lacking)}; it says: {said}. Change "
-            "them in the rule file"
-        ) from fault
-    sync_table(address)
-
-
-def _text(value: str) -> str:
-    """A value as a literal of SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _nullable(schema: StructType) -> StructType:
@@ -235,18 +220,3 @@ def _nullable(schema: StructType) -> StructType:
     for field in schema:
         fresh = fresh.add(field.name, field.dataType, True)
     return fresh
-
-
-def check_columns(spark: SparkSession, name: str, address: str, schema: StructType) -> None:
-    """Refuse a table whose columns are not the ones the rule gives, naming the difference."""
-    if tables.open_table(address) is None:
-        return
-    has = {field.name: field.dataType.simpleString() for field in spark.read.format("delta").load(address).schema}
-    gives = {field.name: field.dataType.simpleString() for field in schema}
-    if has != gives:
-        wrong = [f"{column}: table {has.get(column, 'none')}, rule {gives.get(column, 'none')}"
-                 for column in {**has, **gives} if has.get(column) != gives.get(column)]  # fmt: skip
-        raise WrongColumn(
-            f"{name}: the table's columns are not the rule's ({'; '.join(wrong) or 'another order'}). Name another "
-            "sink, change the SQL, or begin anew with `floodmark reset`"
-        )

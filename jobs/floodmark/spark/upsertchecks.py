@@ -25,7 +25,7 @@ def check_upserts(session: SparkSession, rule: Rule, output: StructType) -> None
         if upsert is not None and upsert.newest is not None:
             _check_types(sink, "newest", output.names, output, UNORDERED)
         if sink.delete is not None:
-            _check_condition(session, sink, sink.delete, output)
+            check_condition(session, sink, "delete", sink.delete, output)
 
 
 def _check_types(sink: Sink, field: str, columns: list[str], output: StructType, refused: tuple[str, ...]) -> None:
@@ -56,13 +56,14 @@ def _leaves(kind: DataType) -> Iterator[DataType]:
         yield kind
 
 
-def _check_condition(session: SparkSession, sink: Sink, condition: str, output: StructType) -> None:
+def check_condition(session: SparkSession, sink: Sink, field: str, condition: str, output: StructType) -> None:
+    """Raise SqlRefused unless it is a condition over the result's columns."""
     try:
         [found] = session.createDataFrame([], output).selectExpr(f"({condition}\n)").schema
     except AnalysisException as fault:
         line = str(fault).split("\n", 1)[0]
-        raise SqlRefused(f"sink {sink.address}: delete: {line}; it may name the result's columns") from fault
+        raise SqlRefused(f"sink {sink.address}: {field}: {line}; it may name the result's columns") from fault
     if found.dataType.typeName() != "boolean":
         raise SqlRefused(
-            f"sink {sink.address}: delete: expected a condition (boolean), found {found.dataType.simpleString()}"
+            f"sink {sink.address}: {field}: expected a condition (boolean), found {found.dataType.simpleString()}"
         )

@@ -14,6 +14,7 @@ from floodmark.core.durations import format_duration
 from floodmark.core.expectations import told
 from floodmark.core.rules import Lookup, Rule, Sink, StartAt, Stream
 from floodmark.core.statewords import kept
+from floodmark.core.takings import takes
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -163,8 +164,11 @@ def _start(start: str | StartAt) -> str:
 
 
 def _sink(sink: Sink) -> dict[str, Any]:
-    facts = sink.model_dump(include={"kind", "address", "newest", "delete"})
-    return {**facts, "key": list(sink.key), "rows": "; ".join(_merging(sink)) if sink.key else "added"}
+    facts = sink.model_dump(include={"kind", "address", "newest", "delete", "where", "epoch_columns"})
+    lists = {name: list(getattr(sink, name)) for name in ("key", "columns", "partition_by", "cluster_by")}
+    rows = "; ".join(_merging(sink)) if sink.key else "added"
+    schema = "add_columns" if sink.adds_columns else "fail"
+    return {**facts, **lists, "schema": schema, "rows": rows, "takes": list(takes(sink))}
 
 
 def _merging(sink: Sink) -> Iterator[str]:

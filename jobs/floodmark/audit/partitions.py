@@ -1,0 +1,51 @@
+"""Values of the columns by which a table is partitioned: the log has them as text, the files not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def constant(text: str | None, kind: Any, rows: int) -> pa.Array:
+    """So many times the value that a text of the log means. Raises NotImplementedError for a type that has none here.
+
+    `kind`: the type as Delta names it. No text, and an empty one, is null.
+    """
+    arrow, value = _reader(str(kind))
+    return pa.array([value(text) if text else None] * rows, arrow)
+
+
+def _reader(kind: str) -> tuple[pa.DataType, Callable[[str], Any]]:
+    decimal = re.fullmatch(r"decimal\((\d+), *(\d+)\)", kind)
+    if decimal:
+        return pa.decimal128(int(decimal[1]), int(decimal[2])), Decimal
+    if kind not in _TYPES:
+        raise NotImplementedError(f"its rows cannot be recomputed: it has partitions by a column of type {kind}")
+    return _TYPES[kind]
+
+
+def _micros(text: str) -> int:
+    """Of a time as Delta writes it; one without a zone counts as UTC, which is what Delta means for both types."""
+    found = datetime.fromisoformat(text.replace(" ", "T"))
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return (aware - EPOCH) // timedelta(microseconds=1)
+
+
+_TYPES: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {
+    "string": (pa.string(), str),
+    "boolean": (pa.bool_(), "true".__eq__),
+    "byte": (pa.int8(), int),
+    "short": (pa.int16(), int),
+    "integer": (pa.int32(), int),
+    "long": (pa.int64(), int),
+    "date": (pa.date32(), date.fromisoformat),
+    "timestamp": (pa.timestamp("us", "UTC"), _micros),
+    "timestamp_ntz": (pa.timestamp("us"), _micros),
+}

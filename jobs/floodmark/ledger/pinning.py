@@ -1,0 +1,83 @@
+"""The version of a sink that holds what a rule had committed at a head of its ledger, and nothing of later epochs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from floodmark.core.pinning import counted, newest_named
+from floodmark.errors import HistoryGone
+from floodmark.ledger import tables
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from floodmark.core.records import Head
+    from floodmark.ledger.ledger import LedgerReader
+
+GONE_FOR = "what it held then cannot be read any more (VACUUM and the table's log retention say for how long it can)"
+
+
+def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTable:
+    """The sink at the newest version that holds no commit of a later epoch than the head's. `sink`: the ledger's name.
+
+    Raises HistoryGone where there is no such table, version or file any more.
+    """
+    table = tables.open_table(address)
+    if table is None:
+        raise HistoryGone(f"sink {address}: the table that the ledger has written to is not there any more")
+    if tables.table_id(table) != head.table_ids[sink]:
+        raise HistoryGone(
+            f"sink {address}: expected the table with id {head.table_ids[sink]}, found {tables.table_id(table)}: it "
+            "was made anew or cloned. Put the table back"
+        )
+    newest = table.version()
+    if head is ledger.head and _is_settled(table, ledger, head, sink):
+        return table
+    version = _version(ledger, head, address, _since(ledger, head, sink), newest)
+    return table if version == newest else _at(address, version, head.epoch)
+
+
+def _is_settled(table: DeltaTable, ledger: LedgerReader, head: Head, sink: str) -> bool:
+    """Whether the generation's newest write to the table is one that the ledger names; none is under way then."""
+    recorded = table.transaction_version(f"floodmark/{ledger.id}/g{head.generation}-{head.token}/sink")
+    return recorded is not None and recorded == head.written.get(sink) and head.seal is None
+
+
+def _since(ledger: LedgerReader, head: Head, sink: str) -> int:
+    """The version of the newest write that the ledger names, or one before all writes."""
+    named = head.commits.get(sink)
+    if named is None and head.kept_output:
+        before = (row for row in ledger.rows if row.seq <= head.seq and row.kind in ("commit", "backfilled"))
+        named = newest_named((json.loads(row.body)["tables"] for row in before), sink)
+    return named if named is not None else head.begun_with.adopted.get(sink, 0)
+
+
+def _version(ledger: LedgerReader, head: Head, address: str, since: int, newest: int) -> int:
+    for version in range(since + 1, newest + 1):
+        transactions = list(_transactions(address, version, head))
+        if not counted(transactions, ledger.id, head):
+            return version - 1
+    return newest
+
+
+def _transactions(address: str, version: int, head: Head) -> Iterator[tuple[str, int]]:
+    try:
+        yield from tables.transactions(address, version)
+    except OSError as fault:
+        raise HistoryGone(
+            f"sink {address}: its log entry {version} is gone, so it cannot be told what of the table was there after "
+            f"epoch {head.epoch}; {GONE_FOR}"
+        ) from fault
+
+
+def _at(address: str, version: int, epoch: int) -> DeltaTable:
+    try:
+        return tables.at_version(address, version)
+    except (OSError, DeltaError) as fault:
+        raise HistoryGone(
+            f"sink {address}: version {version}, which it had after epoch {epoch}, is gone: {GONE_FOR}"
+        ) from fault

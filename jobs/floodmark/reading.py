@@ -1,0 +1,159 @@
+"""A rule's sinks as they were when an epoch had just been committed: all of one epoch, and nothing of one half done.
+
+    from floodmark.reading import read
+
+    found = read("departure_delays", home="home")           # the last committed epoch; `epoch=41`: that one
+    found.sql("SELECT origin, max(mean_delay) AS worst FROM departure_delays GROUP BY origin")
+    found["departure_delays"].arrow()
+
+The ledger says which version of each table that is. It is read without a JVM, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable, QueryBuilder
+
+from floodmark.core.addresses import location
+from floodmark.core.pinning import is_query, short_names, sinks_of
+from floodmark.core.records import Head, head_at
+from floodmark.errors import Refused
+from floodmark.ledger import tables
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.ledger.pinning import pinned
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+# What Rust says where a file cannot be read; all else that it says of a query is the query's fault.
+UNREAD = ("Object at location", "No such file", "Parquet error", "Generic ", "Permission denied", "os error")
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A sink that is a table, pinned to a version. `name`: by which SQL knows it."""
+
+    name: str
+    address: str
+    table: DeltaTable
+
+    @property
+    def version(self) -> int:
+        return int(self.table.version())
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Column name → Delta type name, in the table's order."""
+        return tables.columns_of(self.table)
+
+    def arrow(self) -> pa.Table:
+        """All rows."""
+        import pyarrow as pa
+
+        with tables.reading(self.address):
+            return pa.table(QueryBuilder().register("t", self.table).execute("SELECT * FROM t").read_all())
+
+    def spark(self, session: SparkSession) -> DataFrame:
+        """The same rows in Spark, which must have Delta."""
+        return session.read.format("delta").option("versionAsOf", self.version).load(self.address)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a rule had committed after `epoch` of `generation`. `found[NAME]`: a sink, by its name or address."""
+
+    rule: str
+    ledger: LedgerReader
+    head: Head
+
+    @property
+    def generation(self) -> int:
+        return self.head.generation
+
+    @property
+    def epoch(self) -> int:
+        return self.head.epoch
+
+    @cached_property
+    def sinks(self) -> list[Sink]:
+        """The sinks that are tables, in the rule's order. Raises Refused where there is none, or HistoryGone."""
+        known = {address: name for name, address in sinks_of(self.head).items()}
+        if not known:
+            raise Refused(
+                f"rule {self.rule}: expected a sink that is a table at epoch {self.epoch}, found none: what a console "
+                "printed cannot be read again"
+            )
+        given = {location(str(sink.address)): sink.name for sink in self.head.rule.sinks if sink.name}
+        names = short_names(list(known), given).items()
+        return [Sink(name, at, pinned(self.ledger, self.head, known[at], at)) for name, at in names]
+
+    def __iter__(self) -> Iterator[Sink]:
+        return iter(self.sinks)
+
+    def __getitem__(self, name: str) -> Sink:
+        """Raises Refused for a name that no sink has."""
+        found = next((one for one in self.sinks if name == one.name or location(name) == location(one.address)), None)
+        if found is None:
+            raise Refused(f"rule {self.rule}: expected a sink out of {self._names()}, found {name!r}")
+        return found
+
+    def sql(self, query: str) -> pa.Table:
+        """The rows that a query over the sinks gives, in DataFusion's SQL. Raises Refused for what is no query."""
+        import pyarrow as pa
+
+        if not is_query(query):
+            raise Refused("expected a query (SELECT ...), for nothing is written here; found something else")
+        builder = QueryBuilder()
+        for sink in self.sinks:
+            builder = builder.register(sink.name, sink.table)
+        with tables.reading(f"rule {self.rule}"):
+            try:
+                return pa.table(builder.execute(query).read_all())
+            except Exception as fault:
+                if any(word in str(fault) for word in UNREAD):
+                    raise
+                raise self._refused(str(fault)) from fault
+
+    def _refused(self, said: str) -> Refused:
+        why = " ".join(said.split())
+        return Refused(f"the query cannot be answered: {why}. Tables: {self._names()}; names are told by case, too")
+
+    def _names(self) -> str:
+        return ", ".join(f"{sink.name} ({', '.join(sink.columns)})" for sink in self.sinks)
+
+
+def read(rule: str, home: str | Path | None = None, epoch: int | None = None) -> Reading:
+    """The sinks of a rule after its last committed epoch, or after `epoch` of its newest generation.
+
+    `home`: where ledgers are kept (None: FLOODMARK_HOME, else ./home). Raises Refused where the rule has not run, or
+    has no such epoch.
+    """
+    root = Path(home or os.environ.get("FLOODMARK_HOME") or "home").absolute()
+    ledger = LedgerReader.load(Home(root, rule).ledger)
+    if ledger is None or ledger.head is None:
+        raise Refused(f"rule {rule} has not run yet: there is no ledger at {Home(root, rule).ledger}")
+    return Reading(rule, ledger, _head(ledger, ledger.head, epoch))
+
+
+def _head(ledger: LedgerReader, newest: Head, epoch: int | None) -> Head:
+    if epoch is None or epoch == newest.epoch:
+        return newest
+    if not 0 <= epoch < newest.epoch:
+        raise Refused(
+            f"expected an epoch from 0 to {newest.epoch}, the newest of generation {newest.generation}, found {epoch}"
+        )
+    return head_at(ledger.rows, epoch)
+
+
+def rows_of(table: Any) -> list[list[Any]]:
+    """Python's values of an Arrow table, row by row."""
+    columns = [tables.values_of(table.column(i)) for i in range(table.num_columns)]
+    return [list(row) for row in zip(*columns, strict=True)]
