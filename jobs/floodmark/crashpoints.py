@@ -70,6 +70,16 @@ LIFE_POINTS = (
     "adopt.before",
     "adopt.after",
 )
+UPKEEP_POINTS = (
+    "maintain.before",
+    "maintain.compacted",
+    "maintain.vacuum.during",
+    "maintain.checkpoint.after",
+    "maintain.trim.during",
+    "maintain.ledger.before",
+    "maintain.commit.before",
+    "maintain.commit.after",
+)
 COMPACT_POINTS = ("compact.before", "compact.after")
 LOOK_EVERY = 0.05  # seconds between two looks at the file
 

@@ -23,6 +23,11 @@ def group_id(group: str) -> str:
     return f"{prefix(os.environ)}group.{group}"
 
 
+def upkeep_id() -> str:
+    """`upkeep`; in an environment `ENVIRONMENT.upkeep`."""
+    return f"{prefix(os.environ)}upkeep"
+
+
 def broken_dag_id(file: str, taken: Collection[str]) -> str:
     """The id for a file that cannot be used: of its stem where that is valid and free, else one with a mark."""
     stem = Path(file).stem

@@ -43,7 +43,8 @@ def commits_behind(rule: Rule, head: Head | None) -> int:
     from floodmark.connectors.registry import sources
 
     lines = head.entry.offsets if head else ()
-    return sum(lag_of(source, line).commits for source, line in zip(sources(rule).values(), lines, strict=False))
+    behind = (lag_of(source, line, rule.rebuild) for source, line in zip(sources(rule).values(), lines, strict=False))
+    return sum(lag.commits for lag in behind)
 
 
 def measure(rule: str, watermark: int | None, behind: int, epochs: Sequence[Ended]) -> None:

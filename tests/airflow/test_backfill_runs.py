@@ -24,7 +24,8 @@ from local_airflow import LocalAirflow
 from support.flow import START, Flow, event, rows_of
 from support.oracle import tumbling
 from support.postgres import served
-from test_faults import DONE, wait
+from support.waiting import wait
+from test_faults import DONE
 
 from floodmark.audit.certificate import audit
 from floodmark.ledger.ledger import LedgerReader

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -25,6 +23,7 @@ from local_airflow import LocalAirflow
 from support.flow import Flow, event, rows_of
 from support.model import LATENESS
 from support.oracle import ordered, tumbling
+from support.waiting import wait
 
 from floodmark.audit.certificate import audit
 from floodmark.ledger.ledger import LedgerReader
@@ -41,7 +40,6 @@ IMPATIENT = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
 }
 RULES = ("scheduler", "supervisor", "database", "cleared")
-LIMIT = 420.0
 DONE = ("success", "failed", "skipped")
 
 
@@ -157,21 +155,6 @@ def words(process: psutil.Process) -> list[str]:
 def post(airflow: LocalAirflow, path: str, body: Any) -> dict[str, Any]:
     airflow.get("version")  # signs in
     return airflow._call(path, body)
-
-
-def wait(holds: Callable[[], bool], every: float = 0.5, limit: float = LIMIT) -> None:
-    """Until it holds; an Airflow that answers too late is asked again."""
-
-    def answered() -> bool:
-        try:
-            return holds()
-        except (TimeoutError, ConnectionError):
-            return False
-
-    deadline, pause = time.monotonic() + limit, threading.Event()
-    while not answered():
-        assert time.monotonic() < deadline, "not within the limit"
-        pause.wait(every)
 
 
 def kill(pid: int) -> None:

@@ -11,7 +11,8 @@ import demo
 import pytest
 from local_airflow import LocalAirflow
 from support.flow import Flow, event
-from test_faults import DONE, FILES, kill, post, wait
+from support.waiting import wait
+from test_faults import DONE, FILES, kill, post
 
 from floodmark.audit.certificate import audit
 from floodmark.ledger.ledger import LedgerReader

@@ -128,7 +128,7 @@ def test_neither_arguments_nor_what_airflow_renders_and_stores_has_a_secret(
     assert template in (fake_path / "arguments").read_text(), "and what a rule says is not"
     assert MARK not in (fake_path / "arguments").read_text()
     bag = DagBag(dag_folder=str(CHECKOUT / "dags"))
-    assert sorted(bag.dags) == ["rule.one", "rule.three", "rule.two"]
+    assert sorted(bag.dags) == ["rule.one", "rule.three", "rule.two", "upkeep"]
     assert MARK not in str([DagSerialization.to_dict(dag) for dag in bag.dags.values()])
     assert MARK not in str(bag.import_errors)
 

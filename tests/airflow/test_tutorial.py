@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from support.snippets import CHECKOUT, Snippet, of_page
+from support.waiting import wait
 
 PAGE = CHECKOUT / "docs" / "tutorial.md"
 MINUTES = 10
@@ -137,22 +138,24 @@ def _look_at_the_ui(shell: Shell, text: str) -> str:
     told = dict(re.findall(r"^  (Airflow|login) +(.+)$", "\n".join(said), re.M))
     user, _, password = told["login"].partition(" / ")
     token = _asked(told["Airflow"], "/auth/token", {"username": user, "password": password})["access_token"]
-    _until(lambda: _asked(told["Airflow"], "/api/v2/dags/rule.slow_pages", None, token))
-    page = _until(lambda: _text(told["Airflow"], "/floodmark/dags/rule.slow_pages", token))
+    _once_there(lambda: _asked(told["Airflow"], "/api/v2/dags/rule.slow_pages", None, token))
+    page = _once_there(lambda: _text(told["Airflow"], "/floodmark/dags/rule.slow_pages", token))
     assert "slow_pages" in page
     return "\n".join(said)
 
 
-def _until(ask: Callable[[], Answer]) -> Answer:
+def _once_there(ask: Callable[[], Answer]) -> Answer:
     """Its answer, once there is one: DAGs are read every now and then."""
-    until = time.monotonic() + 120
-    while True:
+
+    def answer() -> Answer | None:
         try:
             return ask()
         except URLError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(1)
+            return None
+
+    found = wait(answer, every=1, limit=120)
+    assert found
+    return found
 
 
 def _asked(address: str, path: str, body: dict[str, str] | None, token: str | None = None) -> dict[str, str]:

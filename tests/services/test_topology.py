@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,20 +15,12 @@ from support.cluster import standalone
 from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.postgres import served
+from support.waiting import wait
 
 CHECKOUT = Path(__file__).parents[2]
 EVENTS = [event(second, k) for second in range(0, 600, 5) for k in "abc"]
 POINT = "sink0.before"
-LIMIT = 300.0
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(900)]  # PostgreSQL, Airflow and six JVMs on two cores
-
-
-def wait(holds: Callable[[], bool], airflow: LocalAirflow) -> None:
-    deadline, pause = time.monotonic() + LIMIT, threading.Event()
-    while not holds():
-        airflow.check_alive()
-        assert time.monotonic() < deadline, f"see the logs in {airflow.folder}"
-        pause.wait(0.2)
 
 
 def state(airflow: LocalAirflow, dag: str) -> str | None:
@@ -76,11 +65,11 @@ def test_a_rule_from_airflow_on_postgresql_to_a_cluster_that_loses_a_worker(plac
         assert [name for name, check in checks.items() if check["verdict"] == "failed"] == []
         assert checks["metadata database"]["found"] == "postgresql at 127.0.0.1"
         assert checks["spark_default"]["found"] == cluster.url
-        wait(mark.exists, airflow)
+        wait(mark.exists, 0.2, alive=airflow.check_alive)
         assert cluster.kill_worker(0) >= 2, "the worker and its executor"
-        wait(lambda: cluster.alive() == 1, airflow)
+        wait(lambda: cluster.alive() == 1, 0.2, alive=airflow.check_alive)
         mark.unlink()
-        wait(lambda: state(airflow, f"rule.{flow.name}") in ("success", "failed"), airflow)
+        wait(lambda: state(airflow, f"rule.{flow.name}") in ("success", "failed"), 0.2, alive=airflow.check_alive)
         assert state(airflow, f"rule.{flow.name}") == "success"
         assert floodmark(airflow, "audit", flow.name, "--deep")["verdict"] == "proven"
     rows = ordered(tuple(row.values()) for row in rows_of(flow.sink()))

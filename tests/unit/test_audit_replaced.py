@@ -26,7 +26,12 @@ def rows(found: list[tuple[Any, ...]]) -> pa.Table:
 
 
 def said(found: list[tuple[Any, ...]]) -> dict[str, Any]:
-    one = digest(rows(found), computed=True)
+    return of_table(rows(found))
+
+
+def of_table(found: pa.Table) -> dict[str, Any]:
+    """The digest of its rows, as the ledger has it."""
+    one = digest(found, computed=True)
     floats = {path: {**vars(sums), "sum": str(sums.sum), "size": str(sums.size)} for path, sums in one.floats.items()}
     return {"rows": one.rows, "high": str(one.high), "low": str(one.low), "floats": floats}
 

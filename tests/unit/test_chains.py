@@ -83,6 +83,30 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, stream: str, sinks: str,
     assert said in found
 
 
+NONE = "epoch: none\nrebuild: true\n"
+
+
+def test_rows_that_each_run_replaces_can_be_read_by_who_is_rebuilt_too(tmp_path: Path) -> None:
+    source(tmp_path, more=NONE)
+    found = fault(write(tmp_path, "second", "{s: {rule: first}}"))
+    assert "second.yaml:2: streams.s" in found and "found first (`rebuild: true`): look rows up" in found
+    assert load_rule(write(tmp_path, "second", "{s: {rule: first}}", more=NONE), ENV).streams["s"].rule == "first"
+    source(tmp_path, "merged", sinks="[{delta: /lake/merged, key: [a]}]")
+    assert load_rule(write(tmp_path, "third", "{s: {rule: merged}}", more=NONE), ENV).rebuild
+
+
+def test_what_the_installation_says_of_the_other_rule_counts(tmp_path: Path) -> None:
+    source(tmp_path)
+    path, env = (
+        write(tmp_path, "second", "{s: {rule: first}}", more="rebuild: false\n"),
+        ENV | {"FLOODMARK_REBUILD": "1"},
+    )
+    with pytest.raises(RuleInvalid, match="found first"):
+        load_rule(path, env)
+    source(tmp_path, more="epoch: {max_files: 9}\n")
+    assert not load_rule(path, env).rebuild
+
+
 def test_a_mistake_elsewhere_in_a_file_keeps_nobody_from_its_table(tmp_path: Path) -> None:
     source(tmp_path, more="qoss: 1\n")
     write(tmp_path, "second", "{s: {rule: first}}")

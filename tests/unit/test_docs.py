@@ -109,11 +109,20 @@ def test_rules_and_parts_of_rules_are_valid(one: Snippet, tmp_path: Path) -> Non
         return validate(said, json.loads(case_schema_text()))
     whole = said if "rule" in said else {**WHOLE, **said}
     _classes_beside(one, tmp_path)
-    for rule in (CHECKOUT / "rules").glob("[a-z]*.yaml"):  # what a stream of the snippet may name
-        shutil.copy(rule, tmp_path)
+    _rules_beside(one, tmp_path)
     path = tmp_path / f"{whole['rule']}.yaml"
     path.write_text(yaml.safe_dump(whole, sort_keys=False))
     load_rule(path, {"LAKE": "lake"})
+
+
+def _rules_beside(one: Snippet, folder: Path) -> None:
+    """The rules that a stream of the snippet may name: the checkout's, and those of the page."""
+    for rule in (CHECKOUT / "rules").glob("[a-z]*.yaml"):
+        shutil.copy(rule, folder)
+    for other in of_page(one.page):
+        name = re.match(r"rule: (\w+)\n", other.text) if other.kind == "yaml" else None
+        if name:
+            (folder / f"{name[1]}.yaml").write_text(other.text)
 
 
 def _classes_beside(one: Snippet, folder: Path) -> None:

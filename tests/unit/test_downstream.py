@@ -122,7 +122,10 @@ def test_rules_that_feed_each_other_in_turn_end(place: Path) -> None:
 SAID: list[tuple[dict[str, Any], str]] = [
     ({"app": "floodmark/x/g2-t/sink", "intent": "empty"}, "rule counted was reset"),
     ({"app": "floodmark/x/g1-t/sink", "backfill": 3}, "replaced the results of an interval, in its backfill 3"),
-    ({"app": "floodmark/x/g1-t/sink"}, "rule counted merges rows by their key, so they can be looked up"),
+    (
+        {"app": "floodmark/x/g1-t/sink"},
+        "rule counted merges rows by their key, or replaces all of them in each run, so they can be looked up",
+    ),
     ({}, "something other than a rule did"),
 ]
 

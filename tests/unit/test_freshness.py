@@ -16,7 +16,7 @@ from test_lives import call, facts
 
 from floodmark.core.entry import Entry
 from floodmark.core.freshness import Late, exceeds, fresh, lag_of
-from floodmark.core.records import Commit, Head
+from floodmark.core.records import Commit, Head, Life
 from floodmark.core.rules import Rule, load_rule
 from floodmark.errors import RuleInvalid, Stale
 from floodmark.ledger.ledger import Ledger
@@ -190,6 +190,7 @@ def test_late_rows_are_those_of_the_newest_run_however_many_epochs_it_had(
     again = Ledger.open(flow.place.ledger, "again")
     for _ in range(3):
         folded(flow, again, 1, US, US)
+    Ledger.open(flow.place.ledger, "upkeep").live(Life(what="maintained"))
     found, other = fresh_now(flow.rule(), flow.home, ""), fresh_now(flow.rule(), flow.home, "another")
     assert found is not None and found.late == Late(3, 9)
     assert other is not None and other.late is None

@@ -70,7 +70,7 @@ def test_defaults_are_filled_in(load: Load) -> None:
     assert (stream.lateness_us, stream.max_ahead_us) == (1_800_000_000, 86_400_000_000)
     assert (sink.kind, sink.address, sink.qos) == ("delta", "/lake/delays", 2)
     assert (rule.qos, rule.schedule, rule.timezone, rule.description) == (2, None, "UTC", "")
-    assert rule.epoch.model_dump() == {"max_files": None, "max_bytes": None, "max_rows": None}
+    assert rule.epoch.model_dump() == {"max_files": None, "max_bytes": None, "max_rows": None, "max_seconds": None}
     assert (rule.spark.driver_memory, rule.spark.shuffle_partitions, rule.spark.conf) == ("3g", 4, {})
     assert (rule.airflow.retries, rule.airflow.retry_delay_us, rule.airflow.owner) == (3, 30_000_000, "data")
     assert (rule.airflow.max_retry_delay_us, rule.airflow.timeout_us) == (600_000_000, 43_200_000_000)

@@ -268,6 +268,7 @@ class Story:
             "renamed": bool(body.get("name")) and not self._dropping,
             "dropping": self._retired and not self._dropping,
             "dropped": self._dropping,
+            "maintained": not self._dropping and self._now.seal is None,
         }
         if not due[what]:
             self._fault(row, f"a rule that is {what} at a moment when it cannot be")

@@ -15,20 +15,23 @@ from floodmark.audit.chain import Backfill, Epoch
 from floodmark.audit.effects import Effects, Named
 from floodmark.audit.expected import misfiled
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.joined import Group, groups, total
 from floodmark.audit.partitions import constant
 from floodmark.audit.reading import store_of
 from floodmark.audit.rowhash import RowDigest, Sums, digest
 
 CLOSE = 1e-9
+Epochs = Mapping[tuple[int, int], Epoch]  # by generation and number
 FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
 
 
 def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
-    """What the files hold, against what the ledger says, for every commit that has a digest and its files.
+    """What the files hold, against what the ledger says, for every commit that has a digest.
 
     State is rewritten as it ages, so files of it that are gone are no finding; the tally says how many were there.
     """
     stores: dict[str, PyFileSystem] = {}
+    replaced: dict[str, list[Named]] = {}
     epochs = {(epoch.generation, epoch.number): epoch for epoch in effects.story.epochs}
     for one in named:
         log = effects.log(one.table, one.generation)
@@ -38,10 +41,64 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
         gone = [file.path for file in entry.brought if file.path not in log.there]
         if gone and (one.table.startswith("state/") or any(path in log.live for path in gone)):
             continue  # what is gone of the newest version has been told of
+        if gone and one.written.get("digest") is not None:
+            replaced.setdefault(one.table, []).append(one)
+            continue
         store = stores.setdefault(log.address, store_of(log.address))
         found = list(_commit(one, log, entry, gone, store, epochs.get((one.generation, one.epoch))))
         effects.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
         yield from found
+    for table, gone_ones in replaced.items():
+        mine = [one for one in named if one.table == table and not effects.is_dropped(one)]
+        yield from _replaced_files(effects, gone_ones, mine, epochs)
+
+
+def _replaced_files(effects: Effects, gone: list[Named], named: list[Named], epochs: Epochs) -> Iterator[Finding]:
+    """Of one table, the commits whose files are gone: what they were joined into, against the sum of their digests."""
+    log = effects.log(gone[0].table, gone[0].generation)
+    appends = {one.commit: one for one in named if one.written.get("results") is None and one.written.get("digest")}
+    found, seen, lost = groups(log, appends), set[int](), list[Named]()
+    for one in gone:
+        group = found.get(one.commit)
+        if group is None or not _tells(group, log):
+            lost.append(one)
+            continue
+        effects.tally(one.table).recomputed += 1
+        if not seen & group.commits:
+            seen |= group.commits
+            yield from _joined(group, [appends[version] for version in sorted(group.commits)], log, epochs)
+    if lost:
+        last = max(lost, key=lambda one: one.commit)
+        whose = f"{len(lost)} commits up to" if len(lost) > 1 else "the commit of"
+        what = f"the rows of {whose} epoch {last.epoch} cannot be recomputed: files of theirs were replaced by later "
+        yield _unknown(last, f"{what}ones, and removed")
+
+
+def _tells(group: Group, log: TableLog) -> bool:
+    """Whether the rows of a group's files, which are there and can be read plainly, are those of its commits."""
+    added = (file for entry in log.entries for file in entry.added if file.path in group.files)
+    return not group.mixed and log.plain and group.files <= log.there.keys() and all(file.plain for file in added)
+
+
+def _joined(group: Group, named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
+    known = total(one.written["digest"] for one in named)
+    store = store_of(log.address)
+    try:
+        rows = pa.concat_tables([rows_of(store, path) for path in sorted(group.files)], promote_options="default")
+        found = digest(rows, computed=bool(known["floats"]))
+    except (OSError, pa.ArrowInvalid) as fault:
+        yield named[-1].finding(f"a file cannot be read: {fault}")
+    except NotImplementedError as fault:
+        yield _unknown(named[-1], str(fault))
+    else:
+        differing = "; ".join(differences(known, found))
+        if differing:
+            what = f"the files that {len(named)} commits were joined into hold other rows than the ledger says"
+            yield named[-1].finding(f"{what} ({differing})")
+            return
+        for one in named if named[0].table == "dead" else ():
+            of, mine = epochs.get((one.generation, one.epoch)), rows.filter(pc.equal(rows["_epoch"], one.epoch))
+            yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
 
 
 def _commit(

@@ -15,6 +15,7 @@ from floodmark.cli import (
     drop,
     epochs,
     init,
+    maintain,
     plan,
     preview,
     prove,
@@ -52,6 +53,7 @@ app.command("test", rich_help_panel=WRITING)(cases.cases)
 app.command("run", rich_help_panel=RUNNING)(run.run)
 app.command("backfill", rich_help_panel=RUNNING)(backfill.backfill)
 app.command("reset", rich_help_panel=RUNNING)(reset.reset)
+app.command("maintain", rich_help_panel=RUNNING)(maintain.maintain)
 app.command("list", rich_help_panel=LOOKING)(status.list_rules)
 app.command("status", rich_help_panel=LOOKING)(status.status)
 app.command("epochs", rich_help_panel=LOOKING)(epochs.epochs)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from floodmark.cli.working import Working
+    from floodmark.core.retention import Limit
     from floodmark.spark.epoch import EpochReport
     from floodmark.spark.run import RunReport
 
@@ -143,6 +144,8 @@ def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None
         check_without_jvm(rule, root)
         news = look(rule, root, close_until)
         _refuse_held(Home(root, rule.rule), news.why)
+        if news.why is not None:
+            outcome.limits = _limits(rule, root)
     except Exception as fault:
         if isinstance(fault, Retired) and not by_name:
             outcome.idle, outcome.retired = True, str(fault)
@@ -151,6 +154,15 @@ def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None
         return None
     outcome.idle = news.why is None
     return news
+
+
+def _limits(rule: Rule, root: Path) -> dict[str, Limit]:
+    """How long the sources keep what waits; a generation that has yet to begin takes what there is."""
+    from floodmark.connectors.retention import limits
+
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    head = ledger.head if ledger else None
+    return {} if head is None or head.seal is not None else limits(rule, head)
 
 
 def _refuse_held(home: Home, why: str | None) -> None:

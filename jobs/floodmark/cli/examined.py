@@ -23,11 +23,13 @@ from floodmark.core.addresses import location
 from floodmark.core.health import airflow, machine, places, settings
 from floodmark.core.health.checks import Check, failed, ok
 from floodmark.core.health.places import Holder
+from floodmark.core.retention import Limit
 from floodmark.core.rules import Rule, load_rules
 from floodmark.errors import FloodmarkError, message
 from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
+from floodmark.views.standing import limits_of
 
 CHECKOUT = Path(__file__).parents[3]
 PATIENCE = 60  # seconds for another program's answer
@@ -51,6 +53,7 @@ def _looks(folder: Path, home: Path, rules: list[Rule]) -> Iterator[tuple[str, C
     yield "home", lambda: [_home(home, max((rule.qos for rule in rules), default=2))]
     yield "room", lambda: list(_room(home, rules))
     yield "ledgers", lambda: places.ledgers({rule.rule: _ledger(home, rule.rule) for rule in rules})
+    yield "input", lambda: places.unread({rule.rule: _unread(home, rule) for rule in rules})
     yield "locks", lambda: places.locks(_holders(home))
     yield "settings", lambda: settings.settings(os.environ, _zone(), _missing_modules(folder))
     yield "Airflow", _airflow
@@ -188,6 +191,16 @@ def _ledger(home: Path, rule: str) -> str | FloodmarkError | None:
     except FloodmarkError as fault:
         return fault
     return f"epoch {ledger.head.epoch}" if ledger and ledger.head else None
+
+
+def _unread(home: Path, rule: Rule) -> list[Limit]:
+    """Of a rule whose ledger or source cannot be read, others tell."""
+    try:
+        ledger = LedgerReader.load(Home(home, rule.rule).ledger)
+    except FloodmarkError:
+        return []
+    head = ledger.head if ledger else None
+    return list(limits_of(rule, head).values()) if head and not head.retired else []
 
 
 def _holders(home: Path) -> dict[str, Holder | None]:

@@ -13,6 +13,7 @@ from floodmark.views.formats import iso
 if TYPE_CHECKING:
     from floodmark.core.freshness import Fresh
     from floodmark.core.records import Head
+    from floodmark.core.retention import Limit
     from floodmark.spark.epoch import EpochReport
     from floodmark.views.openwindows import OpenWindows
     from floodmark.views.waiting import Waiting
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Outcome:
-    """What a run did for one rule. `retired`: why it was left out, where nobody asked for it by name."""
+    """What a run did for one rule. `retired`: why it was left out, where nobody asked for it by name.
+
+    `limits`: how long the sources would have kept what waited as it began.
+    """
 
     rule: str
     idle: bool = False
@@ -28,6 +32,7 @@ class Outcome:
     lost: list[int] = field(default_factory=list)
     head: Head | None = None
     windows: OpenWindows | None = None
+    limits: dict[str, Limit] = field(default_factory=dict)
     waiting: Waiting | None = None
     fresh: Fresh | None = None
     zoned: bool = True
@@ -48,13 +53,15 @@ class Outcome:
         if self.fault is not None:
             said = message(self.fault)
             done = f" ({self._done()} before that)" if self.epochs or self.lost else ""
-            return f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
+            line = f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
+            return f"{line}{self._warnings()}"
         if self.retired is not None:
             return self.retired
         epoch = self.head.epoch if self.head else 0
         if self.idle:
             return f"{self.rule}: nothing new since epoch {epoch}{self._open()}{self._fresh()}"
-        return f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s{self._open()}{self._fresh()}"
+        done = f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s"
+        return f"{done}{self._open()}{self._fresh()}{self._warnings()}"
 
     def _done(self) -> str:
         out = sum(epoch.output for epoch in self.epochs)
@@ -73,6 +80,15 @@ class Outcome:
             return ""
         return f"\n  {'warning: ' if self.fresh.exceeded else ''}{self.fresh.text()}"
 
+    def _warnings(self) -> str:
+        return "".join(f"\n  warning: {warning}" for warning in self.warnings)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Of input that had waited for long when the run began; of a run that failed it waits still."""
+        found = [limit for limit in self.limits.values() if limit.warns]
+        return [limit.text() if self.fault else limit.late() for limit in found]
+
     def facts(self) -> dict[str, Any]:
         """For --json."""
         return {
@@ -86,6 +102,7 @@ class Outcome:
             "open_windows": self.windows.facts() if self.windows else None,
             "waiting": self.waiting.facts() if self.waiting else None,
             "freshness": self.fresh.facts() if self.fresh else None,
+            "warnings": self.warnings,
             "seconds": round(self.seconds, 3),
             "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,
         }

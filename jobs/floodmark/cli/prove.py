@@ -102,6 +102,8 @@ def _kinds(wanted: list[str] | None) -> tuple[str, ...]:
 
 def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
     """What can be refused before anything is made."""
+    if rule.rebuild:
+        raise Refused(f"rule {rule.rule}: a rule that is rebuilt by each run has one epoch, which no sample can divide")
     from floodmark.connectors.preflight import check_streams
     from floodmark.proving.cases import check_points
 

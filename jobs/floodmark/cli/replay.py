@@ -48,7 +48,7 @@ def replay(
     Example: `floodmark dead replay departure_delays --where "_reason LIKE 'where%'" --set "n=try_cast(k AS INT)"`
     """
     from floodmark.cli.rows import begun
-    from floodmark.core.life import check_living
+    from floodmark.core.life import check_living, refuse_rebuilt
     from floodmark.core.replays import replay_of
     from floodmark.ledger.home import Home
     from floodmark.ledger.tables import columns_of, open_table
@@ -57,6 +57,7 @@ def replay(
     root = home.absolute()
     rule, _, head = begun(rules, root, name)
     check_living(head, name)
+    refuse_rebuilt(rule, "dead rows")
     table = open_table(Home(root, name).dead)
     columns = [] if table is None else list(columns_of(table))
 

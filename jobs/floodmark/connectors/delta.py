@@ -99,7 +99,10 @@ class DeltaSource:
             return f"{rule} was reset"
         if "backfill" in said:
             return f"{rule} has replaced the results of an interval, in its backfill {said['backfill']}"
-        return f"{rule} merges rows by their key, so they can be looked up (`lookups`), and not folded"
+        return (
+            f"{rule} merges rows by their key, or replaces all of them in each run, so they can be looked up "
+            "(`lookups`), and not folded"
+        )
 
     def waiting(self, line: str | None) -> int:
         """Bytes of the files beyond the offset `line` (None: of all files); a half-read version counts whole."""
@@ -113,13 +116,28 @@ class DeltaSource:
             size += tables.size_of(table)
         return size
 
+    def bytes_a_row(self) -> float | None:
+        """Of the newest version, by its statistics; None where they do not tell."""
+        table = self.table()
+        rows = sum(file.rows for file in tables.files_of(table))
+        return tables.size_of(table) / rows if rows else None
+
     def _has_files(self, version: int) -> bool:
+        return bool(self.paths_at(version))
+
+    def paths_at(self, version: int) -> set[str]:
+        """The files of the table as it was at a version."""
         table = self.table()
         table.load_as_version(version)
-        return not tables.is_empty(table)
+        return set(tables.values_of(table.get_add_actions()["path"]))
 
     def newest(self) -> int:
         return self.table().version()
+
+    def is_another(self, line: str) -> bool:
+        """Whether the table was made anew, cloned or put back since it was read up to the offset `line`."""
+        table, at = self.table(), DeltaOffset.parse(line)
+        return tables.table_id(table) != at.table_id or table.version() < at.newest_read
 
     def check_identity(self, line: str) -> None:
         """Refuse a table that was made anew or cloned under the same address, or that lost what was read of it."""

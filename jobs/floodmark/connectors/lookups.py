@@ -14,6 +14,8 @@ from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger import tables
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deltalake import DeltaTable
 
     from floodmark.core.rules import Lookup, Rule
@@ -108,6 +110,17 @@ def lookup_tables(rule: Rule) -> dict[str, LookupTable]:
 def pinned_now(rule: Rule) -> dict[str, Pinned]:
     """What an epoch that begins now is to read."""
     return {name: table.newest() for name, table in lookup_tables(rule).items()}
+
+
+def changed_since(rule: Rule, pinned: Mapping[str, Pinned]) -> str | None:
+    """The first lookup table that may hold other rows than it did at these versions; None where none does."""
+    for name, one in lookup_tables(rule).items():
+        then, now = pinned.get(name), one.newest()
+        if then is None or then.table != now.table or now.version < then.version:
+            return name
+        if any(tables.data_commits(one.address, then.version + 1, now.version)):
+            return name
+    return None
 
 
 def check_lookups(rule: Rule) -> None:

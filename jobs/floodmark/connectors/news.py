@@ -6,11 +6,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from floodmark.connectors.lookups import changed_since
 from floodmark.connectors.registry import sources
 from floodmark.core.addresses import identity
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import DeltaOffset
 from floodmark.core.life import retired_at
+from floodmark.core.records import Intent
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.ticks import due
 from floodmark.core.zones import micros_of, zoned
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from floodmark.core.records import Head
+    from floodmark.core.records import Head, Pinned
     from floodmark.core.rules import Rule
 
 
@@ -54,7 +56,7 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     if head is not None and retired is not None:
         return News(None, head.epoch, {}, 0, head.seq, retired)
     seen = {name: source.newest() for name, source in sources(rule).items()}
-    why = _why(rule, head) or _tick(rule, head, close_until)
+    why = _why(rule, ledger) or _tick(rule, head, close_until)
     backlog = _backlog(rule, head) if why else 0
     return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0)
 
@@ -82,8 +84,9 @@ def _backlog(rule: Rule, head: Head | None) -> int:
     return sum(source.waiting(line) for source, line in zip(sources(rule).values(), lines, strict=True))
 
 
-def _why(rule: Rule, head: Head | None) -> str | None:
-    if head is None:
+def _why(rule: Rule, ledger: LedgerReader | None) -> str | None:
+    head = ledger.head if ledger else None
+    if ledger is None or head is None:
         return "the rule has not run yet"
     if head.seal is not None:
         return f"a {head.seal.why} has not finished"
@@ -91,6 +94,8 @@ def _why(rule: Rule, head: Head | None) -> str | None:
         return f"backfill {head.backfill.number} is open"
     if head.open is not None:
         return f"epoch {head.epoch + 1} is open"
+    if rule.rebuild:
+        return rebuild_due(rule, ledger)
     check_edit(head.rule, rule)
     fresh = [name for name, behind in _behind(rule, head).items() if behind]
     if fresh:
@@ -100,6 +105,8 @@ def _why(rule: Rule, head: Head | None) -> str | None:
 
 def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | None:
     """Why a tick is due."""
+    if rule.rebuild:
+        return None if close_until is None else f"to close what is open until {close_until}"
     if head is None or (close_until is None and rule.close_idle_after_us is None and not head.heard):
         return None
     asked = None if close_until is None else micros_of(close_until, rule, zoned(rule, head))
@@ -109,12 +116,44 @@ def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | 
     return None if until is None else "nothing has come for so long that the watermark goes on"
 
 
+ROWS = 64  # of a ledger, among which the intent of the newest epoch nearly always is
+# What of a rule has no part in its results.
+_BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "freshness", "group", "spark", "airflow"} | {
+    "max_rows_per_window"
+}
+
+
+def rebuild_due(rule: Rule, ledger: LedgerReader) -> str | None:
+    """Why a rule that is rebuilt by each run is to be rebuilt now; None where its sinks would hold the same."""
+    head = ledger.head
+    if head is None or head.epoch == 0 or not head.rule.rebuild:
+        return "the sinks have yet to be filled"
+    if head.lost:
+        return "the last run was lost"
+    if head.rule.model_dump(exclude=_BESIDE) != rule.model_dump(exclude=_BESIDE):
+        return "the rule was changed"
+    for (name, source), line in zip(sources(rule).items(), head.entry.offsets, strict=True):
+        if source.is_another(line) or source.news(line):
+            return f"new data in {name}"
+    other = changed_since(rule, _looked_up(ledger)) if rule.lookups else None
+    return None if other is None else f"lookup table {other} was changed"
+
+
+def _looked_up(ledger: LedgerReader) -> dict[str, Pinned]:
+    """The versions of lookup tables that the newest epoch has read; none where that was many rows ago."""
+    intents = [row for row in ledger.newest(ROWS) if row.kind == "intent"]
+    return Intent.model_validate_json(intents[-1].body).lookups if intents else {}
+
+
 def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[str, bool]:
     found = {}
     for (name, source), line in zip(sources(rule).items(), head.entry.offsets, strict=True):
+        if rule.rebuild and source.is_another(line):
+            found[name] = True
+            continue
         source.check_identity(line)
         found[name] = source.news(line, (seen or {}).get(name))
-        if found[name]:
+        if found[name] and not rule.rebuild:
             source.check_appended(source.fresh(DeltaOffset.parse(line), source.newest()))
     return found
 
@@ -124,7 +163,7 @@ def check_reached(rule: Rule, root: Path, seen: dict[str, int]) -> int:
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
     if head is None or at_the_gate(head) is not Gate.PLAN:
-        raise RunFailed(f"rule {rule.rule}: the run ended, yet its ledger says that {_why(rule, head)}")
+        raise RunFailed(f"rule {rule.rule}: the run ended, yet its ledger says that {_why(rule, ledger)}")
     short = [name for name, behind in _behind(rule, head, seen).items() if behind]
     if short:
         raise RunFailed(

@@ -82,6 +82,9 @@ def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Ask
 
 def _why_not(rule: Rule, head: Head) -> Iterator[str]:
     """What keeps a rule from being backfilled, whatever the interval."""
+    if rule.rebuild:
+        yield "each run computes all of it anew (`rebuild: true`)"
+        return
     if rule.process is not None:
         yield "what its class did with a row hangs on all rows before it"
         return

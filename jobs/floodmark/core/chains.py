@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from floodmark.core.addresses import identity
 from floodmark.core.defaults import FILES, merged, read_defaults
+from floodmark.core.installation import over_installation
 from floodmark.core.problems import Problems, read_source, told, unknown
 from floodmark.core.rule_file import WrittenSink
 from floodmark.core.rule_model import Rule
@@ -23,6 +24,11 @@ from floodmark.core.substitution import substituted
 from floodmark.errors import RuleInvalid
 
 SUFFIXES = (".yaml", ".yml")
+_REPLACED = "expected a rule whose sinks are added to, for rows that each run replaces cannot be folded"
+_LOOK_UP = (
+    "look rows up in its table, `lookups: {{NAME: {{delta: {table}}}}}`, or let this rule be rebuilt by each run, too "
+    "(`epoch: none`, `rebuild: true`)"
+)
 
 
 @dataclass(frozen=True)
@@ -40,11 +46,15 @@ class _Other:
     sinks: list[WrittenSink]
     qos: int
     reads: list[str]
+    rebuild: bool = False
 
 
-def find(folder: Path, env: Mapping[str, str], reader: str, rule: str, sink: str | None) -> Found:
+def find(
+    folder: Path, env: Mapping[str, str], reader: str, rule: str, sink: str | None, rebuilt: bool = False
+) -> Found:
     """The sink of `rule` that `reader` reads: the one named `sink`; None: the only table that it writes.
 
+    `rebuilt`: the reader reads everything again in each run, so that it may be rows that change.
     Raises ValueError that says what was expected and what was found.
     """
     if rule == reader:
@@ -52,7 +62,9 @@ def find(folder: Path, env: Mapping[str, str], reader: str, rule: str, sink: str
     other = _other(folder, env, rule)
     above = _above(folder, env, reader, rule, other)
     chosen = _chosen(rule, other.sinks, sink)
-    if chosen.key:
+    if other.rebuild and not rebuilt:
+        raise ValueError(f"{_REPLACED}, found {rule} (`rebuild: true`): {_LOOK_UP.format(table=chosen.delta)}")
+    if chosen.key and not rebuilt:
         raise ValueError(
             "expected a sink whose rows are added, for a row that changes later cannot be folded; found "
             f"{name_of(chosen)} of rule {rule}, merged by its key ({', '.join(chosen.key)}): look rows up in it "
@@ -130,7 +142,17 @@ def _read(path: Path, env: Mapping[str, str]) -> _Other:
     streams, qos = (substituted(text.get(key), env, (key,), its_own) for key in ("streams", "qos"))
     found = streams.values() if isinstance(streams, dict) else ()
     named = [stream.get("rule") for stream in found if isinstance(stream, dict)]
-    return _Other(sinks, {"0": 0, "1": 1}.get(str(qos).strip(), 2), [one for one in named if isinstance(one, str)])
+    reads = [one for one in named if isinstance(one, str)]
+    return _Other(sinks, {"0": 0, "1": 1}.get(str(qos).strip(), 2), reads, _is_rebuilt(text, env))
+
+
+def _is_rebuilt(text: Mapping[str, Any], env: Mapping[str, str]) -> bool:
+    """Whether each run of the rule replaces all that its sinks hold."""
+    try:
+        found = over_installation(text, env)
+    except RuleInvalid:  # it is told of every rule
+        return False
+    return str(found.get("rebuild")).lower() == "true"
 
 
 def _sinks(written: Any, problems: Problems) -> list[WrittenSink]:

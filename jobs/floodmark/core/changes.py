@@ -33,7 +33,11 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ("lookups", _lookups(old) != _lookups(new) and (old.query.stateful or new.query.stateful)),
         ("sql", not same_sql or (old.process is None) != (new.process is None)),
         *(_process(old.process, new.process) if old.process and new.process else ()),
-        ("windows", old.windows != new.windows and (old.slices is None) != (new.slices is None)),
+        (
+            "windows or max_rows_per_window",
+            _folding(old) != _folding(new) and (old.slices is None) != (new.slices is None),
+        ),
+        ("rebuild", old.rebuild != new.rebuild),
         ("late (amend)", old.amend_us != new.amend_us),
         ("qos", old.qos != new.qos or _sink_qos(old) != _sink_qos(new, only=old)),
         ("timezone", old.timezone != new.timezone),
@@ -42,6 +46,11 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ("key, newest or delete of a sink", kept and _merging(old) != _merging(new, only=old)),
         *(_takings(old, new) if kept else ()),
     ]
+
+
+def _folding(rule: Rule) -> tuple[object, bool]:
+    """What chooses between the two kinds of state that windows can have."""
+    return rule.windows, rule.max_rows_per_window is None
 
 
 def _process(old: Process, new: Process) -> Iterator[tuple[str, bool]]:

@@ -30,8 +30,11 @@ def expected(rule: Rule) -> Iterator[Problem]:
 
 
 def replaced(rule: Rule) -> bool:
-    """Whether a result takes the place of one before it: that one would stay, were the new one left out."""
-    if rule.process is not None:
+    """Whether a result takes the place of one before it: that one would stay, were the new one left out.
+
+    Where each run replaces the whole table none stays.
+    """
+    if rule.process is not None or rule.rebuild:
         return False
     return rule.amend_us is not None or _totals(rule)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from floodmark.core.records import Head, Life
+from floodmark.core.rules import Rule
 from floodmark.errors import Refused, Retired
 
 
@@ -36,6 +37,15 @@ def check_name(head: Head, name: str) -> None:
         raise Refused(
             f"the home of rule {name} is being renamed to {head.name}, and that has not finished: "
             f"`floodmark rename {name} {head.name}` goes on with it"
+        )
+
+
+def refuse_rebuilt(rule: Rule, what: str) -> None:
+    """Refuse what hangs on earlier epochs, of a rule that reads everything again in each run."""
+    if rule.rebuild:
+        raise Refused(
+            f"rule {rule.rule} is rebuilt by each run (`rebuild: true`), so there is nothing to do to its {what}: mend "
+            f"the source or the rule, and `floodmark run {rule.rule}`"
         )
 
 

@@ -8,7 +8,8 @@ A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. I
 - `seal`: a generation ends and names its successor; what the change still has to do follows from this row.
 - `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it has its effect.
   Both carry the number of the epoch after which they stand; no epoch begins between them, and no offset moves.
-- `life`: the rule itself is retired or comes back, gets another name, or loses tables. Whatever is open stays open.
+- `life`: the rule itself is retired or comes back, gets another name, loses tables, or its tables were maintained.
+  Whatever is open stays open.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from floodmark.core.rules import Rule
 from floodmark.errors import LedgerBroken
 
 # Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
-# 5: the life of a rule. 6: expectations; columns that streams have gained, and what sinks take of a backfill's results
+# 5: the life of a rule. 6: expectations, upkeep; columns that streams have gained, and what sinks take of a backfill's
+# results
 FORMAT = 6
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
@@ -267,17 +269,26 @@ class Backfilled(Record):
     seconds: dict[str, float] = Field(default_factory=dict)
 
 
+class Tended(Record):
+    """What was done to a table: small files made one, files removed that no version needs; where its log begins now."""
+
+    compacted: int = 0
+    removed: int = 0
+    log_from: int = 0
+
+
 class Life(Record):
     """A turn in the life of a rule. `what`: which. A retired rule cannot run until it has `returned`.
 
     renamed: `name`, its name from here on. dropping: the tables that are to go, table → id, by the ledger's names (of
-    state with the generation); it is the intent of what the row `dropped` ends.
+    state with the generation); it is the intent of what the row `dropped` ends. maintained: `tended`, by table.
     """
 
     format: int = FORMAT
-    what: Literal["retired", "returned", "renamed", "dropping", "dropped"]
+    what: Literal["retired", "returned", "renamed", "dropping", "dropped", "maintained"]
     name: str | None = Field(default=None, exclude_if=operator.not_)
     tables: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
+    tended: dict[str, Tended] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 @dataclass(frozen=True)
@@ -318,8 +329,8 @@ class Head:
     `replays`: the epochs of this generation that read dead rows; `backfills`: what its backfills have restated, by
     their numbers; `backfill`: the one that is open. `columns`: of each stream, as the epochs read them. `attempt`: at
     what is open. `name`: the rule's, where it was renamed; `retired`: when and by whom, as long as it is; `dropping`: a
-    drop that has not ended. `announced`: addresses of the sinks that epochs of this generation may have been written to
-    which were lost or discarded.
+    drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced`: addresses
+    of the sinks that epochs of this generation may have been written to which were lost or discarded.
     """
 
     seq: int
@@ -349,6 +360,7 @@ class Head:
     name: str | None = None
     retired: str | None = None
     dropping: Life | None = None
+    maintained: str | None = None
 
 
 def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:
@@ -457,6 +469,7 @@ def _begin(head: Head | None, row: Row) -> Head:
         heard=commit.heard,
         columns=commit.columns,
         name=head.name if head else None,
+        maintained=head.maintained if head else None,
     )
 
 
@@ -565,6 +578,7 @@ def _live(head: Head, row: Row) -> Head:
         "renamed": bool(life.name) and head.dropping is None,
         "dropping": head.retired is not None and head.dropping is None,
         "dropped": head.dropping is not None,
+        "maintained": head.dropping is None and head.seal is None,
     }
     if row.epoch != head.epoch or not fits[life.what]:
         raise LedgerBroken(f"ledger row {row.seq}: the rule cannot be {life.what} after epoch {head.epoch}")
@@ -574,6 +588,7 @@ def _live(head: Head, row: Row) -> Head:
         "renamed": {"name": life.name},
         "dropping": {"dropping": life},
         "dropped": {"dropping": None},
+        "maintained": {"maintained": row.at},
     }
     return replace(head, **changes[life.what])
 

@@ -56,6 +56,11 @@ def opened_at_qos(head: Head) -> int:
     return Rule.from_json(head.open.rule).qos
 
 
+def app_id(ledger: str, generation: int, token: str, role: str) -> str:
+    """Who writes: the ledger's table id, the generation with its token, and the write site's role."""
+    return f"floodmark/{ledger}/g{generation}-{token}/{role}"
+
+
 def version_of(epoch: int, attempt: int, writes_again: bool) -> int:
     """The app transaction's version under which a site writes an epoch."""
     return epoch * ATTEMPTS + (attempt if writes_again else 0)

@@ -12,6 +12,7 @@ from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rule_model import Process, Rule, Sink
 from floodmark.core.sql import SqlAt
 from floodmark.core.takings import STAMPS
+from floodmark.core.windows import WindowSpec
 from floodmark.core.yamltree import Path as Field
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from _schedule(rule)
     yield from _freshness(rule)
     yield from expected(rule)
-    yield from _sql(rule) if rule.process is None else _process(rule, rule.process)
+    found = list(_sql(rule) if rule.process is None else _process(rule, rule.process))
+    yield from found
+    if not found:
+        yield from _rebuild(rule)
+        yield from _rows_per_window(rule)
 
 
 def _streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
@@ -236,6 +241,45 @@ def _epoch(rule: Rule) -> Iterator[Problem]:
         yield ("epoch", "max_rows"), "Delta streams cannot count rows before they read them: use max_files or max_bytes"
 
 
+_REPLACED = "expected no `key` beside `rebuild: true`: each run replaces the whole table"
+_AT_ONCE = "beside `rebuild: true`: each run reads everything at once, and keeps nothing for the next one"
+ROWS_PER_WINDOW: Field = ("max_rows_per_window",)
+
+
+def _rebuild(rule: Rule) -> Iterator[Problem]:
+    """Where everything is read again at once nothing is kept, so nothing can hang on what was before."""
+    if not rule.rebuild:
+        return
+    for i, sink in enumerate(rule.sinks):
+        if sink.key:
+            yield ("sinks", i, "key"), f"{_REPLACED}, found {', '.join(sink.key)}"
+    for name, stream in rule.streams.items():
+        if stream.start == "latest":
+            yield ("streams", name, "start"), "expected earliest, a version or a time: each run would read nothing"
+        if stream.idle_after_us is not None:
+            yield ("streams", name, "idle_after"), f"expected none {_AT_ONCE}"
+    if rule.amend_us is not None:
+        yield ("late",), f"expected no {{amend: ...}} {_AT_ONCE}, so no row is late"
+    if rule.close_idle_after_us is not None:
+        yield ("close_idle_after",), f"expected none {_AT_ONCE}; `run --close-until T` closes windows"
+    if rule.process is not None and rule.process.clock_timers:
+        yield ("process",), f"expected a class without clock timers {_AT_ONCE}"
+
+
+def _rows_per_window(rule: Rule) -> Iterator[Problem]:
+    if rule.max_rows_per_window is None:
+        return
+    windows = () if rule.process is not None else rule.query.windows
+    if not windows or not all(isinstance(one, WindowSpec) for one in windows):
+        yield (
+            ROWS_PER_WINDOW,
+            "expected SQL with windows of fixed sizes, `window(...)`, and no others: of a row alone nothing else tells "
+            "which window it is in",
+        )
+    elif rule.windows == "slices":
+        yield ROWS_PER_WINDOW, "expected `windows: rows` beside it: slices do not tell how many rows are in a window"
+
+
 def _schedule(rule: Rule) -> Iterator[Problem]:
     from croniter import croniter  # type: ignore[import-untyped]  # what Airflow reads schedules with
 
@@ -348,7 +392,7 @@ def _windows(rule: Rule, query: Query) -> Iterator[tuple[Field, str | SqlAt]]:
         yield ("windows",), "expected a window(...) in the SQL beside it: it says how windows are kept"
     elif rule.windows == "slices":
         try:
-            if rule.slices is None:
+            if rule.slices is None and rule.max_rows_per_window is None:
                 yield ("windows",), "expected windows of one size for `slices`, found others; leave it out"
         except SqlAt as error:
             yield ("windows",), f"`slices` cannot be: {error}"
@@ -427,6 +471,8 @@ def _totals(rule: Rule, running: Running) -> Iterator[Problem]:
 
 def _known_by(rule: Rule, needed: list[tuple[str, str | None]], what: str) -> Iterator[Problem]:
     """The sinks' keys must be these columns, each by the name under which the result shows it."""
+    if rule.rebuild:  # a result is never replaced by that of a later epoch
+        return
     hidden = [key for key, name in needed if name is None]
     if hidden:
         yield ("sql",), f"expected {what} in the SELECT, for the sinks' key; add {hidden[0]}"

@@ -21,6 +21,7 @@ from floodmark.core.rule_model import (
     Action,
     AirflowSettings,
     AssetSchedule,
+    CleanUp,
     Distinct,
     EpochLimits,
     EventTime,
@@ -339,6 +340,60 @@ class WrittenEpoch(Written):
     max_files: Positive | None = None
     max_bytes: Positive | None = None
     max_rows: Positive | None = None
+    max_seconds: Annotated[
+        Positive | None, Field(description="about so long, by the rate of the epochs before; at least one file")
+    ] = None
+
+
+class NoEpochs(WrittenEpoch):
+    """`epoch: none`."""
+
+
+def _epoch(value: object) -> object:
+    if value == "none":
+        return NoEpochs()
+    if isinstance(value, str):
+        raise ValueError("expected limits such as {max_seconds: 300}, or none beside `rebuild: true`")
+    return value
+
+
+def _or_none(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"const": "none"}, {"$ref": schema.pop("$ref")}]
+
+
+def _an_hour(us: int) -> int:
+    if us < parse_duration("1 hour"):
+        raise ValueError("expected at least 1 hour: whoever reads a table meanwhile still needs what it replaced")
+    return us
+
+
+def _stays(default: str, about: str) -> Any:
+    return Field(description=about, json_schema_extra={"default": default})
+
+
+class WrittenCleanUp(Written):
+    """Upkeep of the rule's tables. A table's own delta.deletedFileRetentionDuration and delta.logRetentionDuration go
+    before `keep` and `keep_log`."""
+
+    every: Annotated[
+        Duration, AfterValidator(_an_hour), _stays("1 day", "how often the rule's tables are maintained")
+    ] = 86_400_000_000
+    keep: Annotated[
+        Duration,
+        AfterValidator(_an_hour),
+        _stays("7 days", "how long files stay that the newest version does not need"),
+    ] = 604_800_000_000
+    keep_log: Annotated[
+        Duration, AfterValidator(_an_hour), _stays("30 days", "how long entries of the tables' logs stay")
+    ] = 2_592_000_000_000
+
+    @model_validator(mode="after")
+    def _log_outlives_files(self) -> WrittenCleanUp:
+        if self.keep_log < self.keep:
+            raise ValueError(
+                "expected `keep_log` of at least `keep`: a version's files are of no use without its log entry"
+            )
+        return self
 
 
 def _console(value: object) -> object:
@@ -633,7 +688,25 @@ class WrittenRule(Written):
     ] = "fail"
     expect: Annotated[Expectations, Field(description="of the results")] = {}
     qos: QosLevel = 2
-    epoch: WrittenEpoch = WrittenEpoch()
+    epoch: Annotated[
+        WrittenEpoch,
+        BeforeValidator(_epoch),
+        Field(description="limits of one epoch; none: no progress is kept, see rebuild", json_schema_extra=_or_none),
+    ] = WrittenEpoch()
+    rebuild: Annotated[
+        bool,
+        Field(description="beside `epoch: none`: each run reads everything again and replaces what the sinks hold"),
+    ] = False
+    max_rows_per_window: Annotated[
+        Positive | None, Field(description="a window that gets more rows of a stream stops the run")
+    ] = None
+    cleanup: Annotated[
+        WrittenCleanUp,
+        Field(
+            description="how often the rule's tables are maintained, and how long old files stay",
+            json_schema_extra={"default": {"every": "1 day", "keep": "7 days", "keep_log": "30 days"}},
+        ),
+    ] = WrittenCleanUp()
     sinks: Annotated[list[WrittenSink], BeforeValidator(_sinks), Field(min_length=1)]
     schedule: Annotated[str | WrittenAssets, BeforeValidator(_schedule)] | None = None
     freshness: WrittenFreshness | None = None
@@ -664,6 +737,21 @@ class WrittenRule(Written):
             )
         return self
 
+    @model_validator(mode="after")
+    def _none_is_rebuilt(self) -> WrittenRule:
+        none = isinstance(self.epoch, NoEpochs)
+        if none and not self.rebuild:
+            raise ValueError(
+                "expected `rebuild: true` beside `epoch: none`, found none: then no progress is kept, and each run "
+                "reads everything again and replaces what the sinks hold. For one epoch a run leave `epoch` out"
+            )
+        if self.rebuild and not none:
+            raise ValueError(
+                "expected `epoch: none` beside `rebuild: true`, found "
+                f"{'limits' if 'epoch' in self.model_fields_set else 'nothing'}: everything is read again as one epoch"
+            )
+        return self
+
     def resolved(
         self, digest: str, process: Process | None = None, chained: Mapping[str, tuple[str, int]] | None = None
     ) -> Rule:
@@ -690,6 +778,9 @@ class WrittenRule(Written):
             expect=_expected(self.expect),
             qos=_level(self.qos),
             epoch=EpochLimits(**self.epoch.model_dump()),
+            rebuild=self.rebuild,
+            max_rows_per_window=self.max_rows_per_window,
+            cleanup=CleanUp(**{f"{name}_us": us for name, us in self.cleanup.model_dump().items()}),
             sinks=tuple(_sink(written, self.qos) for written in self.sinks),
             schedule=AssetSchedule(assets=tuple(s.assets)) if isinstance(s := self.schedule, WrittenAssets) else s,
             freshness=_freshness(self.freshness),

@@ -120,11 +120,20 @@ class Process(Model):
 
 
 class EpochLimits(Model):
-    """At most so much input in one epoch; None: no limit."""
+    """At most so much input in one epoch; None: no limit. `max_seconds`: about so long, by the rate of earlier ones."""
 
     max_files: int | None = None
     max_bytes: int | None = None
     max_rows: int | None = None
+    max_seconds: int | None = None
+
+
+class CleanUp(Model):
+    """Upkeep of the rule's tables: how often, and how long files and log entries stay that nobody's version needs."""
+
+    every_us: int = 86_400_000_000
+    keep_us: int = 604_800_000_000
+    keep_log_us: int = 2_592_000_000_000
 
 
 class Sink(Model):
@@ -203,6 +212,7 @@ def _by_name(streams: dict[str, Stream]) -> dict[str, Stream]:
 class Rule(Model):
     """A resolved rule: it has either `sql` or `process`. `expect`: of its results.
 
+    `rebuild`: it keeps no state, and each run replaces its sinks.
     `hash` is of the file's content before substitution, and of its class's module: the same in every environment.
     """
 
@@ -221,6 +231,9 @@ class Rule(Model):
     expect: dict[str, Expectation] = {}
     qos: Qos = 2
     epoch: EpochLimits = EpochLimits()
+    rebuild: bool = False
+    max_rows_per_window: int | None = None
+    cleanup: CleanUp = CleanUp()
     sinks: tuple[Sink, ...]
     schedule: str | AssetSchedule | None = None
     freshness: Freshness | None = None
@@ -256,6 +269,8 @@ class Rule(Model):
         fixed = [spec for spec in self.query.windows if isinstance(spec, WindowSpec)]
         overlap = any(spec.size_us >= OVERLAPS * spec.slide_us for spec in fixed)
         if not fixed or self.windows == "rows" or self.amend_us is not None or (self.windows is None and not overlap):
+            return None
+        if self.max_rows_per_window is not None:  # slices do not tell how many rows are in them
             return None
         try:
             return slices_of(self.query.sql if self._distinct else self.sql, self.event_times, self.lookups.keys())

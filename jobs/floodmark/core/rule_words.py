@@ -23,7 +23,7 @@ WORDS: dict[str, dict[str, str]] = {
         "late": "of late rows: keep sets them apart, drop counts them, {amend: ...} lets them amend results",
         "on_error": "of a row that cannot be read or that the rule rejects: stop, or set it apart",
         "qos": "0 at most once, 1 at least once, 2 exactly once",
-        "epoch": "how much of the input one epoch takes; without it all that is new",
+        "epoch": "how much of the input one epoch takes; without it all that is new; none: see `rebuild`",
         "sinks": "where the results go, each list entry one table or the console",
         "schedule": "when Airflow runs it: cron or a preset, {assets: [uri]}, upstream; without it only by hand",
         "freshness": "how far results may lag and how many rows may be late before the rule is stale",

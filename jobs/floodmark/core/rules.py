@@ -18,8 +18,9 @@ from floodmark.core.addresses import identity
 from floodmark.core.defaults import FILES, merged, read_defaults
 from floodmark.core.environments import variables
 from floodmark.core.groups import disagreeing
+from floodmark.core.installation import over_installation
 from floodmark.core.problems import Problems, Source, field_of, read_source, told, unknown
-from floodmark.core.rule_checks import check
+from floodmark.core.rule_checks import ROWS_PER_WINDOW, check
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rule_model import (
     AirflowSettings,
@@ -83,6 +84,7 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     digest = hashlib.sha256(canonical(text).encode()).hexdigest()
     value = substituted(text, env, (), problems)
     problems.raise_any()
+    value = over_installation(value, env)
     written = _written(value, path, problems)
     process = _process(written, path.parent, env, problems)
     if process is not None:
@@ -90,6 +92,9 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     chained = _chained(written, path.parent, env, problems)
     rule = written.resolved(digest, process, chained)
     for field, problem in () if checked and checked(rule) else check(rule):
+        if field == ROWS_PER_WINDOW and field[0] not in text:  # the installation's: of rules that have such windows
+            rule = written.model_copy(update={"max_rows_per_window": None}).resolved(digest, process, chained)
+            continue
         problems.add(field, problem)
     problems.raise_any()
     return rule
@@ -133,7 +138,7 @@ def _chained(
         if stream.rule is None:
             continue
         try:
-            sink = chains.find(folder, env, written.rule, stream.rule, stream.sink)
+            sink = chains.find(folder, env, written.rule, stream.rule, stream.sink, rebuilt=written.rebuild)
         except ValueError as fault:
             problems.add(("streams", name, "rule"), str(fault))
         else:
@@ -265,6 +270,7 @@ def _known_keys(parent: Field) -> list[str]:
         "lookups": rule_file.WrittenLookup,
         "sinks": rule_file.WrittenSink,
         "epoch": rule_file.WrittenEpoch,
+        "cleanup": rule_file.WrittenCleanUp,
         "spark": rule_file.WrittenSpark,
         "airflow": rule_file.WrittenAirflow,
         "schedule": rule_file.WrittenAssets,

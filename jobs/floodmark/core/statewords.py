@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 def kept(rule: Rule) -> Iterator[str]:
     """What a rule keeps between epochs, and when its results come: one sentence each."""
+    if rule.rebuild:
+        yield "nothing is kept: each run reads everything again, from the start of the input, as one epoch"
+        yield "replaced: all that the sinks hold, in one commit for each, by the results that are final"
+        return
     if rule.process is not None:
         yield from _class(rule.process)
         return

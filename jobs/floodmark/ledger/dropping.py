@@ -26,6 +26,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 ASIDE = ".dropped-"
+OF_OBJECTS = "it lies in a store of objects, where Floodmark removes nothing"
 # What others may do to a table without a part in its rows.
 HARMLESS = ("CREATE", "SET", "UNSET", "ADD", "CHANGE", "OPTIMIZE", "VACUUM", "UPGRADE", "REORG", "FSCK", "COMPUTE")
 
@@ -53,7 +54,7 @@ def doomed(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Mappi
     Tables that are gone already, or that are others under the same address, are neither.
     """
     found = [one for one in known(ledger, home) if one.name.partition("/")[0] in parts]
-    why = {one.name: reason for one in found if (reason := _not_ours(one, ledger.id, others)) is not None}
+    why = {one.name: reason for one in found if (reason := not_ours(one, ledger.id, others)) is not None}
     return Doomed(tuple(one for one in found if one.name not in why and _is_there(one)), why)
 
 
@@ -139,8 +140,8 @@ def _is_there(one: Owned) -> bool:
     return Path(one.address).exists()
 
 
-def _not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
-    """Why a table that the rule has written to, and that is there, is not its own to remove; None where it is."""
+def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
+    """Why a table that the rule has written to, and that is there, is not its own; None where it is."""
     if not one.name.startswith("sink/"):
         return None
     try:
@@ -160,7 +161,7 @@ def _of_others(one: Owned, table: DeltaTable, ledger: str, others: Mapping[str, 
     if location(one.address) in others:
         return f"rule {others[location(one.address)]} writes it, too"
     if not place.is_dir():
-        return "it lies in a store of objects, where Floodmark removes nothing"
+        return OF_OBJECTS
     inside = next((log.parent for log in place.rglob("_delta_log") if log.parent != place), None)
     return f"another table lies in it, at {inside}" if inside else _shared(table, ledger)
 

@@ -166,13 +166,17 @@ class Ledger(LedgerReader):
                 DeltaTable.create(address, schema(), mode="ignore", configuration=CONFIGURATION)
                 sync_table(address)
             ledger = cls(address, DeltaTable(address), run)
-            ledger._keep_quick()
+            ledger._keep_quick(COMPACT_ABOVE)
         return ledger
 
-    def _keep_quick(self) -> None:
+    def tidy(self) -> None:
+        """What `open` does of itself once there are many files."""
+        self._keep_quick(1)
+
+    def _keep_quick(self, above: int) -> None:
         """Few files, few log entries, a remembered head. All rows are read, and so checked, before any of it."""
         known = _recall(self.address)
-        many = len(self._table.file_uris()) > COMPACT_ABOVE
+        many = len(self._table.file_uris()) > above
         fresh = (self.head.seq if self.head else 0) - (known.seq if known else 0)
         if not many and fresh < REMEMBER_EVERY:
             return

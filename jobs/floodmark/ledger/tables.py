@@ -459,6 +459,36 @@ def _data_changes(address: str, version: int) -> DataCommit:
     return DataCommit(version, len(added), sum(add["size"] for add in added), removes, _said(actions))
 
 
+@dataclass(frozen=True)
+class Moved:
+    """The files that a commit added, and those that it removed, with when; when it was written. Microseconds."""
+
+    added: frozenset[str]
+    removed: Mapping[str, int]
+    written_us: int
+
+
+def moved(address: str, version: int) -> Moved | None:
+    """What a commit did to the table's files, whether rows changed or not; None where its log entry is gone."""
+    try:
+        actions = _actions(address, version)
+    except OSError:
+        return None
+    removes = [action["remove"] for action in actions if "remove" in action]
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return Moved(
+        frozenset(action["add"]["path"] for action in actions if "add" in action),
+        {remove["path"]: int(remove.get("deletionTimestamp", 0)) * 1000 for remove in removes},
+        written_us(address, version) or int(info.get("timestamp", 0)) * 1000,
+    )
+
+
+def written_us(address: str, version: int) -> int | None:
+    """When a log entry of a local table was written, by which Delta judges its age; None where it lies elsewhere."""
+    entry = Path(address) / "_delta_log" / f"{version:020}.json"
+    return entry.stat().st_mtime_ns // 1000 if entry.exists() else None
+
+
 def _actions(address: str, version: int) -> list[dict[str, Any]]:
     """One log entry of the table, as it stands there."""
     from deltalake.fs import DeltaStorageHandler  # brings pyarrow, which a run with nothing to do can spare

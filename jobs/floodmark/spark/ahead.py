@@ -62,6 +62,8 @@ def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> Ahead:
     head = ledger.head if ledger else None
     if head is not None:
         _refuse_unfinished(head, rule)
+    if rule.rebuild:  # it reads everything again, over no state
+        head = None
     with explained(rule.rule):
         session, plan = analyse(root, rule, head, gaining=True)
         batch, moment = _read(session, plan, head)
@@ -84,7 +86,8 @@ def _refuse_unfinished(head: Head, rule: Rule) -> None:
             f"rule {rule.rule}: an epoch, a backfill or a reset is unfinished, and a run would finish that first; what "
             "comes then is not known. `floodmark run` does it, `floodmark status` says what it is"
         )
-    check_edit(head.rule, rule)
+    if not rule.rebuild:
+        check_edit(head.rule, rule)
 
 
 def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, Moment]:

@@ -44,7 +44,7 @@ from floodmark.spark.appending import files_for
 from floodmark.spark.batch import DEAD, LATE, Batch, Limits, latest_times, planned_union, stamped, united
 from floodmark.spark.compaction import compact
 from floodmark.spark.expecting import met
-from floodmark.spark.fold import Folded, Moment
+from floodmark.spark.fold import Folded, Moment, StateReader
 from floodmark.spark.generation import Plan, Sites, columns_of
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.planned import materialised
@@ -249,7 +249,8 @@ class EpochFolder:
         """What the epoch says of itself as a tick. A tick reads nothing: no other epoch ends where it began."""
         if self.head.open is not None:
             return self.head.open.ticks
-        return self._ticks if entry.offsets == self.head.entry.offsets else ()
+        ticking = entry.offsets == self.head.entry.offsets or self._plan.rule.rebuild  # which has one epoch for all
+        return self._ticks if ticking else ()
 
     def _replay_of(self, entry: Entry) -> Replay | None:
         """The dead rows that the epoch reads, if it is a replay. Like a tick it ends where it began."""
@@ -269,10 +270,10 @@ class EpochFolder:
         fold = self._plan.fold
         lookups.show(self._session, self._plan.rule, intent.lookups, partial(fold.since, batch, moment))
         schemas = fold.tables
-        state = {
+        state: dict[str, StateReader] = {
             name: partial(state_rows, self._session, site.address, schemas[name], fold.time_of(name))
             for name, site in self._sites.state.items()
-        }
+        } or dict.fromkeys(schemas, _nothing)
         return fold.fold(batch, state, self._session, moment)
 
     def _output(self, frame: DataFrame, batch: Batch) -> DataFrame:
@@ -319,6 +320,8 @@ class EpochFolder:
         by_address, first = self._plan.delta_sinks, self.head.attempt == 1
         asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
         asked = [(site, sink) for site, sink in asked if first or sink.qos > 0]
+        if output is None and self._plan.rule.rebuild:  # what stands there goes all the same
+            output = self._session.createDataFrame([], self._plan.output)
         frames = [output] * len(asked)
         if output is not None and asked and not any(sink.gets_all for _, sink in asked):
             frames[0] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
@@ -419,6 +422,10 @@ class EpochFolder:
         begun = time.monotonic()
         yield
         self._seconds[step] = self._seconds.get(step, 0.0) + time.monotonic() - begun
+
+
+def _nothing(_: int | None) -> None:
+    """The state of a rule that keeps none."""
 
 
 def same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -> None:

@@ -25,6 +25,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.addresses import location
 from floodmark.core.entry import Entry
 from floodmark.core.records import RESTORE, Columns, Commit, Head, Seal, Written
+from floodmark.core.recovery import app_id
 from floodmark.core.rules import Rule, Sink
 from floodmark.core.takings import Taking, merged, taking_of
 from floodmark.crashpoints import reach
@@ -40,6 +41,8 @@ from floodmark.spark.fold import Fold
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.sites import Site
 from floodmark.spark.taking import schema_of
+
+REBUILD = "rebuild"  # why a generation ends where each run makes a new one
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Sites:
 
 def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -> Sites:
     def site(name: str, role: str, address: str, point: str, **how: Any) -> Site:
-        return Site(name, point, address, sites.app_id(ledger, generation, token, role), **how)
+        return Site(name, point, address, app_id(ledger, generation, token, role), **how)
 
     def how(sink: Sink) -> dict[str, Any]:
         taking = plan.taking(sink)
@@ -90,12 +93,12 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -
     return Sites(
         {
             name: site(f"state/{name}", "state", home.state(generation, name), "state", exact=_copies_input(plan, name))
-            for name in plan.fold.tables
+            for name in (() if plan.rule.rebuild else plan.fold.tables)
         },
         site("late", "late", home.late, "late", exact=True),
         site("dead", "dead", home.dead, "dead", exact=True),
         {
-            address: site(f"sink/{address}", "sink", address, f"sink{i}", **how(sink))
+            address: site(f"sink/{address}", "sink", address, f"sink{i}", whole=plan.rule.rebuild, **how(sink))
             for i, (address, sink) in enumerate(found.items())
         },
     )
@@ -235,17 +238,15 @@ def refuse_adopted(rule: Rule, keep_output: bool) -> None:
         DeltaSink(address).check_can_be_emptied()
 
 
-def start_reset(ledger: Ledger, rule: str, keep_output: bool) -> Head:
-    """Announce the change; a reset that is under way already is gone on with."""
+def start_change(ledger: Ledger, rule: str, keep_output: bool, why: str = "reset") -> Head:
+    """Announce the change; one that is under way already is gone on with."""
     head = ledger.head
     assert head is not None
     if head.seal is not None:
         return head
     discarded = head.epoch + 1 if head.open else None
     reach(rule, "reset.seal.before")
-    seal = Seal(
-        why="reset", successor=head.generation + 1, token=new_token(), keep_output=keep_output, discarded=discarded
-    )
+    seal = Seal(why=why, successor=head.generation + 1, token=new_token(), keep_output=keep_output, discarded=discarded)
     sealed = ledger.seal(seal)
     reach(rule, "reset.seal.after")
     return sealed
@@ -285,7 +286,7 @@ def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
     for name in head.table_ids:
         role, _, rest = name.partition("/")
         address = {"state": home.state(head.generation, rest), "sink": rest}.get(role) or str(home.path / role)
-        found.append(Site(name, role, address, sites.app_id(ledger, head.generation, head.token, role)))
+        found.append(Site(name, role, address, app_id(ledger, head.generation, head.token, role)))
     return found
 
 
@@ -294,7 +295,7 @@ def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
 
     A sink that was added to the rule is named by the first commit after that. Until then only intents tell of it.
     """
-    app = sites.app_id(ledger, head.generation, head.token, "sink")
+    app = app_id(ledger, head.generation, head.token, "sink")
     added = {f"sink/{address}": address for address in map(location, head.announced)}
     fresh = [Site(name, "sink", address, app) for name, address in added.items() if name not in head.table_ids]
     return [*old_sites(head, home, ledger), *fresh]
@@ -306,6 +307,7 @@ def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) ->
     written = {site.name: sites.empty(session, site, apart) for site in (found.late, found.dead)}
     if seal.keep_output:
         side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
+    if seal.keep_output or (seal.why == REBUILD and plan.rule.rebuild):  # its first epoch replaces all of them
         return written
     reach(rule, "reset.empty.before")
     for site in found.sinks.values():

@@ -1,4 +1,4 @@
-"""One replacement of an interval in a Delta table under an app transaction, through Delta's own transaction.
+"""One replacement of an interval in a Delta table, or of all its rows, under an app transaction, through Delta's own.
 
 1. FIND    in which of the table's files, as the transaction sees it, rows of the interval lie; only files whose
            statistics let them hold one are read.
@@ -76,3 +76,15 @@ class Replacing(Rewriting):
         written = super().write(after.coalesce(files_for(effect.inserted + sum(map(rows_of, touched)))))
         self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))
         return effect.with_written(written)
+
+
+class ReplacingAll(Rewriting):
+    """A transaction on the table at `address`, begun at the newest version, that replaces all of its rows."""
+
+    def write(self, frame: DataFrame) -> int:
+        """Write the rows that come; all files that are there go. Returns how many rows come."""
+        gone = self._files_within([])
+        rows = super().write(frame)
+        self._files = self._files.concat(self._seq(*(file.remove() for file in gone)))
+        self.effect = Effect(rows, inserted=rows, deleted=sum(map(rows_of, gone)))
+        return rows

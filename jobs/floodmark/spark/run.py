@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,16 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.news import rebuild_due
+from floodmark.connectors.pacing import paced
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.backfills import Asked, stands
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
-from floodmark.core.life import check_living
+from floodmark.core.life import check_living, refuse_rebuilt
 from floodmark.core.process.loading import load_class
 from floodmark.core.records import Head, Intent, Lost, Replay, total
 from floodmark.core.recovery import Gate, at_the_gate
-from floodmark.core.rules import Rule
+from floodmark.core.rules import EpochLimits, Rule
 from floodmark.core.takings import grows
 from floodmark.core.ticks import due, tick
 from floodmark.core.zones import micros_of, zoned
@@ -162,7 +164,7 @@ class RuleRun:
             if keep_output:
                 check_partitions(plan.rule)
                 self._check_columns(session, plan)
-            generation.start_reset(ledger, self._rule.rule, keep_output)
+            generation.start_change(ledger, self._rule.rule, keep_output)
             generation.finish_change(session, plan, self._home, ledger)
             self._report.head = ledger.head
         return self._report
@@ -182,6 +184,7 @@ class RuleRun:
         return ledger
 
     def _replay(self, wanted: Callable[[Head], Replay]) -> None:
+        refuse_rebuilt(self._rule, "dead rows")
         checkpoint.sweep(self._home.checkpoints)
         known = LedgerReader.load(self._home.ledger)
         if known is None or known.head is None:
@@ -242,6 +245,7 @@ class RuleRun:
         return found
 
     _finished: Put | None = None  # a backfill that was open
+    _has_begun = False  # a generation, in this very run
 
     def _is_asked(self, found: Put, asked: Asked) -> bool:
         same = (found.intent.begin, found.intent.end) == (asked.begin, asked.end)
@@ -268,6 +272,7 @@ class RuleRun:
         if known is None or known.head is None:
             session, plan = analyse(self._root, self._rule, None)
             ledger = generation.begin_first(session, plan, self._home, self._run, self._now_us() // 1000)
+            self._has_begun = True
         else:
             ledger = self._open_ledger()
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
@@ -284,6 +289,7 @@ class RuleRun:
         if step is Gate.CHANGE_GENERATION:
             session, plan = analyse(self._root, self._rule, None)
             generation.finish_change(session, plan, self._home, ledger)
+            self._has_begun = True
         elif step is Gate.FINISH_BACKFILL:
             self._finish_backfill(ledger, head)
         elif step is Gate.LOSE_EPOCH:
@@ -296,10 +302,12 @@ class RuleRun:
         """Finish the open epoch with the rule text that its intent holds; go on with it if that is today's."""
         assert head.open is not None
         text = Rule.from_json(head.open.rule)
-        same = go_on and text.to_json() == self._rule.to_json() and not self._has_gained(head)
+        same = go_on and not text.rebuild and text.to_json() == self._rule.to_json() and not self._has_gained(head)
         session, plan = analyse(self._root, text, head, head.open)
-        self._drain(session, plan, ledger, only_open=not same)
+        self._drain(session, plan, ledger, only_open=not same or plan.rule.epoch.max_seconds is not None)
         if same:
+            if plan.rule.epoch.max_seconds is not None:
+                self._drain_all(session, plan, ledger)
             self._tick(session, plan, ledger)
         return same
 
@@ -320,13 +328,47 @@ class RuleRun:
     def _plan_new(self, ledger: Ledger) -> None:
         head = ledger.head
         assert head is not None
+        if self._rule.rebuild:
+            if rebuild_due(self._rule, ledger) or self._close_until is not None:
+                self._rebuild(ledger)
+            return
         session, plan = self._fit_to_go_on(ledger, head, gaining=True)
         if self._clock_ms is None:
-            self._drain(session, plan, ledger, only_open=False)
+            self._drain_all(session, plan, ledger)
         elif self._is_behind(plan, ledger):
             ends = tuple(source.end() for source in sources(plan.rule).values())
             self._drain(session, plan, ledger, only_open=True, to=ends)
         self._tick(session, plan, ledger)
+
+    def _rebuild(self, ledger: Ledger) -> None:
+        """A generation of one epoch, from the start of the input to its end, which replaces what the sinks hold."""
+        head = ledger.head
+        assert head is not None
+        if not self._has_begun:
+            for address in delta_sinks(self._rule):
+                DeltaSink(address).check_replaceable()
+            session, plan = analyse(self._root, self._rule, None)
+            check_partitions(plan.rule)
+            self._check_columns(session, plan)
+            generation.start_change(ledger, self._rule.rule, keep_output=False, why=generation.REBUILD)
+            generation.finish_change(session, plan, self._home, ledger)
+        head = ledger.head
+        assert head is not None
+        session, plan = self._fit_to_go_on(ledger, head)
+        ends = tuple(source.end() for source in sources(plan.rule).values())
+        until = None if self._close_until is None else micros_of(self._close_until, plan.rule, zoned(plan.rule, head))
+        self._drain(session, plan, ledger, only_open=True, to=ends, ticks=() if until is None else tick(until))
+
+    def _drain_all(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
+        """All that is there now; where epochs are to take so long, in queries of one epoch, each by the rate so far."""
+        if plan.rule.epoch.max_seconds is None:
+            self._drain(session, plan, ledger, only_open=False)
+            return
+        ends = [source.newest() for source in sources(plan.rule).values()]
+        before = -1
+        while self._is_behind(plan, ledger, ends) and ledger.head is not None and ledger.head.epoch > before:
+            before = ledger.head.epoch
+            self._drain(session, plan, ledger, only_open=True, limits=paced(plan.rule, ledger))
 
     def _now_us(self) -> int:
         return time.time_ns() // 1000 if self._clock_ms is None else self._clock_ms * 1000
@@ -346,7 +388,7 @@ class RuleRun:
         if self._is_behind(plan, ledger):
             if self._close_until is None:
                 return
-            self._drain(session, plan, ledger, only_open=False)
+            self._drain_all(session, plan, ledger)
         head = ledger.head
         assert head is not None
         asked = None if self._close_until is None else micros_of(self._close_until, plan.rule, zoned(plan.rule, head))
@@ -354,10 +396,12 @@ class RuleRun:
         if until is not None:
             self._drain(session, plan, ledger, only_open=False, ticks=tick(until))
 
-    def _is_behind(self, plan: Plan, ledger: Ledger) -> bool:
+    def _is_behind(self, plan: Plan, ledger: Ledger, upto: Sequence[int | None] = ()) -> bool:
+        """Whether there is input that is not read; `upto`: by stream, the last version that counts."""
         assert ledger.head is not None
-        lines = zip(sources(plan.rule).values(), ledger.head.entry.offsets, strict=True)
-        return any(source.news(line) for source, line in lines)
+        found = list(sources(plan.rule).values())
+        lines = zip(found, ledger.head.entry.offsets, upto or [None] * len(found), strict=True)
+        return any(source.news(line, version) for source, line, version in lines)
 
     def _check_sinks(self, session: SparkSession, plan: Plan, ledger: Ledger) -> None:
         """Sinks have the rule's columns and layout; those that were added since the last epoch are made."""
@@ -409,10 +453,11 @@ class RuleRun:
         ticks: tuple[str, ...] = (),
         replay: Replay | None = None,
         to: tuple[str, ...] | None = None,
+        limits: EpochLimits | None = None,
     ) -> None:
         """Let Spark plan and fold until the input is drained; `ticks`, `replay`: after an epoch that is one.
 
-        `to`: after an epoch that is planned already, to these offsets.
+        `to`: after an epoch that is planned already, to these offsets. `limits`: of epochs, in place of the rule's.
         """
         head = ledger.head
         assert head is not None
@@ -426,7 +471,8 @@ class RuleRun:
         directory = checkpoint.make(self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions)
         reach(self._rule.rule, "offsets.before", head.epoch + 1)
         folder = EpochFolder(session, plan, found, ledger, directory, self._told, ticks, replay)
-        _Query(folder, only_open).run(union(session, plan.rule, plan.fold.shape), directory)
+        rule = plan.rule if limits is None else plan.rule.model_copy(update={"epoch": limits})
+        _Query(folder, only_open).run(union(session, rule, plan.fold.shape), directory)
         if self._report.epochs:
             reach(self._rule.rule, "sparkcommit.after", self._report.epochs[-1].epoch)
         shutil.rmtree(directory, ignore_errors=True)

@@ -25,22 +25,18 @@ from floodmark.ledger.tables import OurCommit
 from floodmark.spark.appending import Appending
 from floodmark.spark.faults import of_table
 from floodmark.spark.layouts import add_columns, set_properties
-from floodmark.spark.replacing import Replacing, Span
+from floodmark.spark.replacing import Replacing, ReplacingAll, Span
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.upserting import Upserting
-
-
-def app_id(ledger: str, generation: int, token: str, role: str) -> str:
-    """Who writes: the ledger's table id, the generation with its token, and the write site's role."""
-    return f"floodmark/{ledger}/g{generation}-{token}/{role}"
 
 
 @dataclass(frozen=True)
 class Site:
     """One table that an epoch may write. `name` stands in the ledger; `role` in the crash points.
 
-    `upsert`: how rows are merged into it; `span`: those that they replace; neither: they are appended. `exact`: its
-    floating point is a copy of the input. `adds_columns`: those that the rows have and the table has not.
+    `upsert`: how rows are merged into it; `span`: those that they replace; `whole`: they replace all; none of these:
+    they are appended. `exact`: its floating point is a copy of the input. `adds_columns`: those that the rows have and
+    the table has not.
     """
 
     name: str
@@ -52,6 +48,7 @@ class Site:
     exact: bool = False
     span: Span | None = None
     adds_columns: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ class Attempt:
 
 
 def write(work: Work, attempt: Attempt) -> Written | None:
-    """Write the rows unless they are there; None where there are none (a backfill's commit takes rows away, too).
+    """Write the rows unless they are there; None where there are none (one that takes rows away is made all the same).
 
     Raises what `before_write` and `before_backfill` raise.
     """
@@ -98,12 +95,14 @@ def _write(work: Work, attempt: Attempt) -> Written | None:
     if _step(site, attempt) is Step.COMPARE:
         return _compared(site, attempt, begun.compute(frame), begun)
     rows = begun.write(frame)
-    return _committed(begun, site, attempt, rows) if rows or attempt.backfill else None
+    return _committed(begun, site, attempt, rows) if rows or attempt.backfill or site.whole else None
 
 
 def _begin(session: SparkSession, site: Site, attempt: Attempt) -> Appending:
     if site.span is not None:
         return Replacing(session, site.address, site.app, site.span)
+    if site.whole:
+        return ReplacingAll(session, site.address, site.app)
     if site.upsert is None:
         return Appending(session, site.address, site.app, site.exact)
     return Upserting(session, site.address, site.app, site.upsert, f"{site.name}, epoch {attempt.epoch}")

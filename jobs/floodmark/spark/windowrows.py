@@ -16,6 +16,7 @@ from floodmark.core.windows import Spec, needed_from
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader
+from floodmark.spark.fullness import reach, refuse_full
 from floodmark.spark.liverows import live_rows
 
 
@@ -32,6 +33,8 @@ class WindowRows(Fold):
         return {name: StructType(list(schema.fields)) for name, schema in self.shape.streams.items()}
 
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
+        if self.rule.max_rows_per_window is not None:
+            self._refuse_full(batch, state, at)
         kept = {name: self._kept(batch, name, at) for name in state if self._keeps_any(batch, name, at)}
         return Folded(self._due(batch, state, session, at), kept)
 
@@ -57,6 +60,19 @@ class WindowRows(Fold):
                 rows = rows.unionByName(self._needed(name, at.committed(kept), since).drop("_epoch"))
             rows.where(self._before(name, self._cut(at.after))).createOrReplaceTempView(name)
         return session.sql(at.sql(self._sql(low, at.after)))
+
+    def _refuse_full(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> None:
+        """Raise InputFault for a window that this epoch's rows make too large. Rows of one that is not final are kept,
+        so all of its rows are counted."""
+        first = batch.earliest()
+        if first is None:
+            return
+        since = first - reach(self.windows)
+        for name, reader in state.items():
+            rows, kept = batch.folded(name), reader(since)
+            if kept is not None:
+                rows = rows.unionByName(self._needed(name, at.committed(kept), since).drop("_epoch"))
+            refuse_full(self.rule, name, rows, self._column(name), self.windows)
 
     def _low(self, batch: Batch, at: Moment) -> int | None:
         """The watermark from which on results are due: an earlier one where a row comes to results that were final."""

@@ -34,7 +34,7 @@ def newest_late(ledger: LedgerReader, run: str = "") -> Late | None:
     """Late rows of the newest run that has ended an epoch; None where its name does not begin with `run`."""
     count, every = ROWS, ledger.head.seq if ledger.head else 0
     rows = ledger.newest(count)
-    while count < every and len({row.run for row in rows}) == 1:
+    while count < every and len({row.run for row in rows if row.kind != "life"}) <= 1:
         count *= 8
         rows = ledger.newest(count)
     newest = next((row.run for row in reversed(rows) if row.kind == "commit" and row.epoch > 0), "")

@@ -48,6 +48,8 @@ def kept_in(rule: Rule, head: Head, opened: Mapping[str, DeltaTable | None]) -> 
 
 def state_tables(rule: Rule) -> tuple[str, ...]:
     """Names of a rule's state tables."""
+    if rule.rebuild:
+        return ()
     if rule.process is not None:
         return (*rule.streams, *rule.process.tables)
     if rule.query.running is not None:

@@ -96,7 +96,7 @@ class OpenWindows:
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     """What is open at the ledger's head; None for a rule without windows of a fixed size."""
     kinds = {spec for spec in rule.query.windows if isinstance(spec, WindowSpec) and not spec.after_us}
-    if not kinds:
+    if not kinds or rule.rebuild:  # which keeps nothing to tell by
         return None
     names = timed(rule) if rule.slices is None else (SLICES, *timed(rule))
     spans = {span for name in names for window in kinds for span in _spans(rule, head, root, name, window)}

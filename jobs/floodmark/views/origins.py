@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from floodmark.core.environments import environment
+from floodmark.core.environments import environment, variables
+from floodmark.core.installation import variable_of
 from floodmark.core.problems import Source
 from floodmark.core.rules import rule_paths, written_in
 from floodmark.core.yamltree import Path as Field
@@ -24,12 +25,14 @@ class Origins:
         path = next(path for path in rule_paths(folder) if path.stem == rule)
         self._sources = written_in(path)
         self._environment = environment(folder, os.environ)
+        self._variables = variables(folder, os.environ)
 
     def of(self, field: Field) -> tuple[str, str]:
         """`file`, `defaults`, `environment` or `default`; and where that is, for people."""
         source = next((one for one in self._sources if field in one.tree.places), None)
         if source is None:
-            return "default", BUILT_IN
+            name = variable_of(field, self._variables)
+            return ("default", BUILT_IN) if name is None else ("environment", f"{name} {self._variable(name)}")
         place = f"{source.path.name}:{source.tree.place(field).line}"
         names = [name for name in _named(_at(source, field)) if self._is_set(name)]
         if names:

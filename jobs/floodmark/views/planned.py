@@ -203,6 +203,9 @@ def _values(rule: Rule) -> Iterator[tuple[str, Any]]:
         yield f"sinks.{i}.{sink.kind}", sink.address or True
         yield f"sinks.{i}.qos", sink.qos
     yield from ((f"epoch.{key}", value) for key, value in rule.epoch.model_dump().items())
+    yield "rebuild", rule.rebuild
+    yield "max_rows_per_window", rule.max_rows_per_window
+    yield from ((f"cleanup.{key[:-3]}", format_duration(us)) for key, us in rule.cleanup.model_dump().items())
     yield "schedule", rule.schedule if rule.schedule is None or isinstance(rule.schedule, str) else rule.schedule.assets
     if rule.freshness is not None:
         wanted = rule.freshness

@@ -12,10 +12,12 @@ from deltalake import DeltaTable
 
 from floodmark.connectors.lag import Lag, lag_of
 from floodmark.connectors.registry import sources
+from floodmark.connectors.retention import limits
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.expectations import Told, counted_in, told
 from floodmark.core.freshness import Fresh, fresh, late_of
 from floodmark.core.records import Head, Row
+from floodmark.core.retention import Limit
 from floodmark.core.rules import Rule
 from floodmark.core.tally import COUNTS, counts_of
 from floodmark.core.watermark import holding
@@ -52,6 +54,7 @@ class Standing:
     newest: Row | None = None
     holder: str | None = None
     lag: dict[str, Lag | str] = field(default_factory=dict)
+    limits: dict[str, Limit] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     expected: list[Told] = field(default_factory=list)
     state: dict[str, StateSize] = field(default_factory=dict)
@@ -86,6 +89,7 @@ class Standing:
             "dropping": sorted(head.dropping.tables) if head and head.dropping else [],
             "holder": self.holder,
             "lag": {name: {"error": lag} if isinstance(lag, str) else asdict(lag) for name, lag in self.lag.items()},
+            "unread": {name: _unread(limit) for name, limit in self.limits.items()},
             "lost_epochs": list(head.lost) if head else [],
             "totals": self.totals,
             "expected": [one.facts() for one in self.expected],
@@ -126,6 +130,7 @@ class Standing:
             ("backfilled", self._backfilled()),
             ("held by", self.holder),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
+            *(("warning", limit.text()) for limit in self.limits.values() if limit.warns),
             ("rows", self._totals()),
             *(("expect", one.text()) for one in self.expected),
             ("lost", f"epochs {', '.join(map(str, self.head.lost))} (qos 0)" if self.head and self.head.lost else None),
@@ -187,6 +192,7 @@ def standing(rule: Rule, root: Path) -> Standing:
             newest=newest_end(rows),
             holder=holder_text(home.lock) if holder_pid(home.lock) is not None else None,
             lag=lag_by_stream(rule, head),
+            limits=limits_of(rule, head),
             totals=_totals(rows, head),
             expected=told(rule, counted_in(rows, head.generation) if head else {}),
             state=state_sizes(rule, head, root),
@@ -232,11 +238,28 @@ def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
     lines = head.entry.offsets if head else ()
     for (name, source), line in zip(sources(rule).items(), lines, strict=False):
         try:
+            if rule.rebuild and source.is_another(line):
+                found[name] = "another table lies there now; the next run reads it from the start"
+                continue
             source.check_identity(line)
-            found[name] = lag_of(source, line)
+            found[name] = lag_of(source, line, rule.rebuild)
         except FloodmarkError as fault:
             found[name] = str(fault)
     return found
+
+
+def limits_of(rule: Rule, head: Head | None) -> dict[str, Limit]:
+    """What sources will not keep for ever of what is not read yet; what cannot be told of them, the lag says."""
+    try:
+        return limits(rule, head) if head else {}
+    except FloodmarkError:
+        return {}
+
+
+def _unread(limit: Limit) -> dict[str, Any]:
+    seconds = {"waited_seconds": limit.waited_us, "kept_seconds": limit.kept_us, "left_seconds": limit.left_us}
+    said = {name: us // 1_000_000 for name, us in seconds.items()}
+    return {**said, "setting": limit.setting, "warning": limit.text() if limit.warns else None}
 
 
 def _totals(rows: list[Row], head: Head | None) -> dict[str, int]:

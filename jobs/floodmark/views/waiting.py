@@ -48,6 +48,8 @@ class Waiting:
 
 def waiting(rule: Rule, head: Head, root: Path) -> Waiting | None:
     """What waits at the ledger's head; None where `openwindows` tells all, and for a rule that waits for nothing."""
+    if rule.rebuild:
+        return None
     specs = rule.query.windows
     passed = rule.process is not None or rule.query.collected is not None
     if not passed and all(isinstance(spec, WindowSpec) and not spec.after_us for spec in specs):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from floodmark.core.health.checks import Check, failed, ok, warning
+from floodmark.core.retention import Limit
 from floodmark.errors import FloodmarkError
 
 # Less, and the next epoch or spill may not fit; a rule's own need is not known here.
@@ -55,6 +56,16 @@ def ledgers(states: Mapping[str, str | FloodmarkError | None]) -> list[Check]:
 
 def _unreadable(rule: str, fault: FloodmarkError) -> Check:
     return failed(f"ledger of {rule}", "a ledger that can be read", str(fault), "docs/reference/storage.md says how")
+
+
+def unread(limits: Mapping[str, Iterable[Limit]]) -> list[Check]:
+    """`limits`: rule → how long its sources keep what it has not read yet."""
+    late = [(rule, one) for rule, found in limits.items() for one in found if one.warns]
+    checks = [
+        warning(f"input of {rule}", "read within half of the time that its source keeps it", one.text(), "as it says")
+        for rule, one in late
+    ]
+    return checks or [ok("input", "no source is about to remove what a rule has not read")]
 
 
 def locks(holders: Mapping[str, Holder | None]) -> list[Check]:

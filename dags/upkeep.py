@@ -1,0 +1,9 @@
+"""One Airflow DAG, `upkeep`, with a task for each rule: small files joined, and removed what nobody needs."""
+
+from __future__ import annotations
+
+from floodmark_airflow.upkeep import build_upkeep
+
+found = build_upkeep()
+if found is not None:
+    globals()[found.dag_id] = found

@@ -1,0 +1,64 @@
+"""Rows of commits whose files are gone because they were joined into larger ones: digests add up.
+
+Files that were joined, the commits that brought them and what they became hang together. The rows that such a group
+holds now are those of its commits, and so is its digest; unless some of its rows came or went in other ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from floodmark.audit.facts import TableLog
+
+Digest = Mapping[str, Any]  # as the ledger has it
+_SUMMED = ("rows", "high", "low")
+
+
+@dataclass
+class Group:
+    """`commits`: versions; `files`: those that hold their rows now. `mixed`: with rows that are not theirs alone."""
+
+    commits: set[int] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+    mixed: bool = False
+
+    def take(self, other: Group) -> None:
+        self.commits |= other.commits
+        self.files |= other.files
+        self.mixed |= other.mixed
+
+
+def groups(log: TableLog, named: Iterable[int]) -> dict[int, Group]:
+    """By commit, out of `named`: those that the ledger names, each of which only added rows."""
+    known, of_file, of_commit = set(named), dict[str, Group](), dict[int, Group]()
+    for entry in log.entries:
+        brought = {file.path for file in entry.added}
+        if entry.changes:
+            group = Group({entry.version}, brought, mixed=entry.version not in known)
+            of_commit[entry.version] = group
+            for path in entry.removed:
+                of_file.setdefault(path, Group()).mixed = True
+        elif entry.removed:
+            group = Group(files=brought)
+            for path in entry.removed:  # one that came before the log begins brings rows that nobody can name
+                group.take(of_file.pop(path, Group(mixed=True)))
+            group.files -= set(entry.removed)
+        else:
+            continue
+        for path in group.files:
+            of_file[path] = group
+        of_commit |= dict.fromkeys(group.commits, group)
+    return {version: group for version, group in of_commit.items() if version in known}
+
+
+def total(digests: Iterable[Digest]) -> dict[str, Any]:
+    """The digest of all rows together."""
+    found: dict[str, Any] = {"rows": 0, "high": 0, "low": 0, "floats": {}}
+    for one in digests:
+        found |= {name: found[name] + int(one[name]) for name in _SUMMED}
+        for path, sums in one["floats"].items():
+            known = found["floats"].get(path, {"nulls": 0, "nans": 0, "sum": 0.0, "size": 0.0})
+            found["floats"][path] = {name: known[name] + type(known[name])(sums[name]) for name in known}
+    return found

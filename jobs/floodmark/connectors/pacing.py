@@ -1,0 +1,28 @@
+"""How much of its sources the next epoch of a rule is to read, where the rule says how long an epoch is to take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from floodmark.connectors.registry import sources
+from floodmark.core.pacing import MEASURED, limit, rate, wanted
+
+if TYPE_CHECKING:
+    from floodmark.core.rules import EpochLimits, Rule
+    from floodmark.ledger.ledger import LedgerReader
+
+ROWS = 4 * MEASURED  # of the ledger: an epoch has two, or more
+
+
+def paced(rule: Rule, ledger: LedgerReader) -> EpochLimits:
+    """The rule's limits, with as many bytes as take `max_seconds` at the rate of the epochs before."""
+    head, seconds = ledger.head, rule.epoch.max_seconds
+    assert head is not None and seconds is not None
+    found = list(sources(rule).values())
+    waiting = [source.waiting(line) for source, line in zip(found, head.entry.offsets, strict=True)]
+    widths = [(size, width) for size, source in zip(waiting, found, strict=True) if (width := source.bytes_a_row())]
+    rows = sum(size / width for size, width in widths)
+    width = sum(size for size, _ in widths) / rows if rows else None
+    size = limit(waiting, wanted(seconds, rate(ledger.newest(ROWS), head.generation), width))
+    most = min(size, rule.epoch.max_bytes or size)
+    return rule.epoch.model_copy(update={"max_bytes": most})

@@ -1,0 +1,264 @@
+"""Upkeep of the tables that a rule owns, by delta-rs and without a JVM; for who holds the rule's lock.
+
+Table by table: small files are made one, files that no version needs are removed, the log is cut where a checkpoint
+repeats what goes. Then the ledger, and last a row of it that says what was done. No step changes what any reader of the
+newest version sees, and each can be taken again: killed anywhere, the same call does what is left.
+
+State is not made of fewer files here: runs rewrite it, between epochs, to what is live.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake.exceptions import DeltaError
+
+from floodmark.core.addresses import identity
+from floodmark.core.durations import parse_duration
+from floodmark.core.records import Head, Life, Tended
+from floodmark.core.recovery import app_id
+from floodmark.core.rule_model import CleanUp
+from floodmark.core.storefaults import cannot_take, make_room
+from floodmark.core.upkeep import (
+    CHECKPOINT_AFTER,
+    Need,
+    awaited,
+    check_maintainable,
+    hours,
+    is_plain,
+    log_begins,
+    readable,
+)
+from floodmark.crashpoints import reach
+from floodmark.errors import RunFailed
+from floodmark.ledger import tables
+from floodmark.ledger.damage import listed
+from floodmark.ledger.dropping import OF_OBJECTS, Owned, address_of, not_ours
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger, LedgerReader
+from floodmark.ledger.syncing import sync_table
+
+Say = Callable[[str], None]
+FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+# A checkpoint is made below, and the log cut, by what is needed; delta-rs would go by age alone.
+NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@dataclass(frozen=True)
+class Due:
+    """What is to be done to a table. `small`: files worth joining; `files`: to remove; `entries`: of its log, to cut.
+
+    `beyond`: what the table uses that delta-rs does not write, so its files stay as they are.
+    """
+
+    name: str
+    address: str
+    small: int
+    files: tuple[Path, ...]
+    log_from: int
+    entries: int
+    beyond: str = ""
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Of one rule: how long things stay, what others need of its sinks (by `identity`), who else writes them."""
+
+    how: CleanUp
+    needs: Mapping[str, Need]
+    others: Mapping[str, str]
+
+    def due(self, ledger: LedgerReader, home: Home) -> tuple[list[Due], dict[str, str]]:
+        """What is to be done, and by name the tables that are left alone, with the reason. Writes nothing.
+
+        Raises Refused in the middle of a reset or a drop.
+        """
+        assert ledger.head is not None
+        check_maintainable(ledger.head, home.rule)
+        owned = list(_tables(ledger.head, home))
+        left = awaited(ledger.head, {one.name: _recorded(ledger, one) for one in owned})
+        for one in (one for one in owned if one.name not in left):
+            why = _not_here(one) or not_ours(one, ledger.id, self.others)
+            left |= {one.name: why} if why else {}
+        return [self._due(one) for one in owned if one.name not in left], left
+
+    def maintain(self, ledger: Ledger, home: Home, say: Say) -> dict[str, Tended]:
+        """Do it. What was done to each table; a row of the ledger says the same."""
+        rule = home.rule
+        reach(rule, "maintain.before")
+        done = {one.name: self._tend(rule, one, say) for one in self.due(ledger, home)[0]}
+        shutil.rmtree(home.checkpoints, ignore_errors=True)  # of runs that were killed: none is at work
+        reach(rule, "maintain.ledger.before")
+        ledger.tidy()
+        reach(rule, "maintain.commit.before")
+        ledger.live(Life(what="maintained", tended={name: one for name, one in done.items() if one != Tended()}))
+        reach(rule, "maintain.commit.after")
+        return done
+
+    def need(self, address: str) -> Need:
+        """What others need of a table."""
+        return self.needs.get(identity(address), Need())
+
+    def _due(self, one: Owned) -> Due:
+        with _working(one.address):
+            table = DeltaTable(one.address)
+            beyond = _beyond(table)
+            small = 0 if beyond or one.name.startswith("state/") else _small(table)
+            files = () if beyond else tuple(self._removable(table, one.address))
+            begins, entries = self._log(table, one.address)
+        return Due(one.name, one.address, small, files, begins, entries, beyond)
+
+    def _tend(self, rule: str, one: Due, say: Say) -> Tended:
+        if one.small > 1:
+            say(f"{one.name}: joining {one.small} small files")
+            _compact(one.address)
+            reach(rule, "maintain.compacted")
+        if one.files:
+            say(f"{one.name}: removing {len(one.files)} files that no version needs")
+            _remove(rule, one.files)
+        table = DeltaTable(one.address)
+        if not one.beyond and _behind_checkpoint(table, one.address) >= CHECKPOINT_AFTER:
+            with _working(one.address):
+                table.create_checkpoint()
+            reach(rule, "maintain.checkpoint.after")
+        begins, entries = self._log(table, one.address)
+        if entries:
+            say(f"{one.name}: cutting {entries} entries of its log, which begins at version {begins} now")
+            _cut(rule, one.address, begins)
+        return Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins)
+
+    def _removable(self, table: DeltaTable, address: str) -> Iterator[Path]:
+        """Files older than is to be kept that neither the newest version has nor anybody else needs."""
+        need, root = self.need(address), Path(address)
+        if need.everything:
+            return
+        keep = hours(_retention(table, FILES, self.how.keep_us))
+        wanted = _needed(table, address, need)
+        for path in table.vacuum(keep, dry_run=True, enforce_retention_duration=False, full=True):
+            file = root / (path if (root / path).exists() else unquote(path))
+            if file.suffix == ".parquet" and not {path, unquote(path)} & wanted and file.exists():
+                yield file
+
+    def _log(self, table: DeltaTable, address: str) -> tuple[int, int]:
+        """The version with which the log can begin, and how many entries lie before it."""
+        log = Path(address) / "_delta_log"
+        found = listed(file.name for file in log.iterdir())
+        written = {version: (log / name).stat().st_mtime for version, name in found.entries.items()}
+        before = time.time() - _retention(table, LOG, self.how.keep_log_us) / 1_000_000
+        begins = log_begins(found.checkpoints, written, before, self.need(address))
+        return begins, sum(version < begins for version in found.entries)
+
+
+def _tables(head: Head, home: Home) -> Iterator[Owned]:
+    """The tables of the newest generation."""
+    for name, id_ in head.table_ids.items():
+        kind, _, rest = name.partition("/")
+        full = f"state/g{head.generation}/{rest}" if kind == "state" else name
+        yield Owned(name, address_of(home, full), id_)
+
+
+def _recorded(ledger: LedgerReader, one: Owned) -> int | None:
+    assert ledger.head is not None
+    app = app_id(ledger.id, ledger.head.generation, ledger.head.token, one.name.partition("/")[0])
+    return tables.recorded_version(one.address, app)
+
+
+def _not_here(one: Owned) -> str | None:
+    """Why nothing can be done to the table that is there; None where something can."""
+    table = tables.open_table(one.address)
+    if table is None:
+        return "it is gone"
+    if tables.table_id(table) != one.id:
+        return f"another table lies there, with id {tables.table_id(table)}"
+    return None if Path(one.address).is_dir() else OF_OBJECTS
+
+
+def _beyond(table: DeltaTable) -> str:
+    """What the table uses that delta-rs does not write; '' for nothing."""
+    protocol = table.protocol()
+    if is_plain(protocol.min_writer_version, protocol.writer_features):
+        return ""
+    return ", ".join(sorted(protocol.writer_features or [])) or f"writer version {protocol.min_writer_version}"
+
+
+def _retention(table: DeltaTable, name: str, else_us: int) -> int:
+    """Microseconds: what the table says of itself, else the rule."""
+    said = table.metadata().configuration.get(name)
+    return else_us if said is None else parse_duration(said)
+
+
+TARGET = 100 * 1024 * 1024  # bytes of a file after which another begins
+
+
+def _small(table: DeltaTable) -> int:
+    """How many files are worth joining: those of a partition that has several below half of the size wanted."""
+    actions = table.get_add_actions(flatten=True)
+    parts = [name for name in actions.column_names if name.startswith("partition.")]
+    sizes: dict[tuple[object, ...], int] = {}
+    columns = [tables.values_of(actions[name]) for name in parts]
+    for size, *part in zip(tables.values_of(actions["size_bytes"]), *columns, strict=True):
+        sizes[tuple(part)] = sizes.get(tuple(part), 0) + (size < TARGET // 2)
+    return sum(count for count in sizes.values() if count > 1)
+
+
+def _compact(address: str) -> None:
+    """Join small files, in one commit that changes no row."""
+    with _working(address):
+        DeltaTable(address).optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK)
+    sync_table(address)
+
+
+def _needed(table: DeltaTable, address: str, need: Need) -> set[str]:
+    """Paths, spelt as the log does and plainly: of the newest version, and of what others can still read."""
+    log = listed(file.name for file in (Path(address) / "_delta_log").iterdir())
+    found = set(tables.values_of(table.get_add_actions()["path"]))
+    for version in need.versions:
+        if readable(version, log.checkpoints, log.entries):
+            found |= set(tables.values_of(DeltaTable(address, version=version).get_add_actions()["path"]))
+    for version in log.entries:
+        if need.since is not None and version >= need.since:
+            found |= set(tables.added_paths(address, version))
+    return found | {unquote(path) for path in found}
+
+
+def _remove(rule: str, files: tuple[Path, ...]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        reach(rule, "maintain.vacuum.during")
+
+
+def _behind_checkpoint(table: DeltaTable, address: str) -> int:
+    """Commits since the newest checkpoint, or since the first."""
+    return table.version() - max(listed(file.name for file in (Path(address) / "_delta_log").iterdir()).base, 0)
+
+
+def _cut(rule: str, address: str, begins: int) -> None:
+    """Remove what the log has of versions before `begins`; the oldest first, so that no hole is ever in it."""
+    log = Path(address) / "_delta_log"
+    numbered = [(file.name.lstrip(".").split(".", 1)[0], file) for file in log.iterdir()]
+    old = sorted((int(number), file.name, file) for number, file in numbered if number.isdigit() and len(number) == 20)
+    for version, _, file in old:
+        if version < begins:
+            file.unlink(missing_ok=True)
+            reach(rule, "maintain.trim.during")
+
+
+@contextmanager
+def _working(address: str) -> Iterator[None]:
+    """What delta-rs raises where a table cannot be read, or where the disk takes nothing."""
+    with tables.reading(address):
+        try:
+            yield
+        except (DeltaError, OSError) as fault:
+            why = cannot_take(str(fault))
+            if why is None:
+                raise
+            raise RunFailed(f"{address}: {why}; {make_room(why)}, then retry") from fault

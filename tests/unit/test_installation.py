@@ -1,0 +1,127 @@
+"""Settings of a whole installation, by environment variables: which rules have them, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.flow import SESSIONS, STATELESS, Flow
+
+from floodmark.core.changes import check_edit
+from floodmark.core.durations import DAY, HOUR
+from floodmark.core.health.settings import settings
+from floodmark.core.installation import VARIABLES
+from floodmark.core.rules import Rule, load_rule
+from floodmark.errors import RuleChanged, RuleInvalid
+from floodmark.views.origins import Origins
+
+
+def rule(place: Path, env: Mapping[str, str], sql: str | None = None, **written: Any) -> Rule:
+    flow = Flow(place, settings=written, **({"sql": sql} if sql else {}))
+    return load_rule(flow.write_rule(), env)
+
+
+def test_every_setting_can_be_the_installations(place: Path) -> None:
+    given = {
+        "FLOODMARK_EPOCH_MAX_FILES": "7", "FLOODMARK_EPOCH_MAX_BYTES": "8", "FLOODMARK_EPOCH_MAX_SECONDS": "300",
+        "FLOODMARK_MAX_ROWS_PER_WINDOW": "9", "FLOODMARK_CLEANUP_EVERY": "2 hours", "FLOODMARK_CLEANUP_KEEP": "1 day",
+        "FLOODMARK_CLEANUP_KEEP_LOG": "2 days",
+    }  # fmt: skip
+    found = rule(place, given)
+    assert (found.epoch.max_files, found.epoch.max_bytes, found.epoch.max_seconds) == (7, 8, 300)
+    assert found.max_rows_per_window == 9
+    assert (found.cleanup.every_us, found.cleanup.keep_us, found.cleanup.keep_log_us) == (2 * HOUR, DAY, 2 * DAY)
+    assert rule(place, {"FLOODMARK_REBUILD": "true"}).rebuild
+    assert {*given, "FLOODMARK_REBUILD"} == set(VARIABLES)
+    assert rule(place, {}).hash == found.hash, "the text of the rule is the same"
+
+
+def test_what_a_rule_says_itself_goes_before(place: Path) -> None:
+    env = {"FLOODMARK_EPOCH_MAX_SECONDS": "300", "FLOODMARK_EPOCH_MAX_FILES": "1", "FLOODMARK_REBUILD": "1"}
+    found = rule(place, env, epoch={"max_files": 5})
+    assert (found.epoch.max_files, found.epoch.max_seconds, found.rebuild) == (5, 300, False)
+    assert rule(place, env, epoch="none", rebuild=True).epoch.max_seconds is None
+    assert not rule(place, env, rebuild=False).rebuild
+    assert rule(place, {"FLOODMARK_REBUILD": "0"}).rebuild is False
+
+
+def test_a_limit_of_windows_is_none_of_rules_that_have_none(place: Path) -> None:
+    env = {"FLOODMARK_MAX_ROWS_PER_WINDOW": "9"}
+    assert rule(place, env, STATELESS).max_rows_per_window is None
+    assert rule(place, env, SESSIONS).max_rows_per_window is None
+    with pytest.raises(RuleInvalid, match="max_rows_per_window: expected SQL with windows of fixed sizes"):
+        rule(place, {}, STATELESS, max_rows_per_window=9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("FLOODMARK_EPOCH_MAX_SECONDS", "5 minutes", "expected a whole number, found '5 minutes'"),
+        ("FLOODMARK_EPOCH_MAX_FILES", "0", "expected a whole number of at least 1"),
+        ("FLOODMARK_REBUILD", "perhaps", "expected true or false"),
+        ("FLOODMARK_CLEANUP_KEEP", "1 minute", "expected at least 1 hour"),
+        ("FLOODMARK_CLEANUP_EVERY", "1 month", "is not a fixed length of time"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_the_name_of_the_variable(
+    place: Path, name: str, value: str, what: str
+) -> None:
+    with pytest.raises(RuleInvalid, match=what) as caught:
+        rule(place, {name: value})
+    assert f"the environment variable {name}: " in str(caught.value)
+
+
+def test_plan_says_that_a_value_is_the_installations_and_doctor_knows_the_names(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOODMARK_EPOCH_MAX_SECONDS", "300")
+    path = Flow(place).write_rule()
+    assert Origins("counted", path.parent).of(("epoch", "max_seconds")) == (
+        "environment", "FLOODMARK_EPOCH_MAX_SECONDS from the environment",
+    )  # fmt: skip
+    assert Origins("counted", path.parent).of(("epoch", "max_files"))[0] == "default"
+    assert not [one for one in settings(os.environ, "UTC", ()) if one.name == "FLOODMARK_EPOCH_MAX_SECONDS"]
+
+
+@pytest.mark.parametrize(
+    ("written", "what"),
+    [
+        ({"epoch": "none"}, "expected `rebuild: true` beside `epoch: none`"),
+        ({"rebuild": True}, "expected `epoch: none` beside `rebuild: true`, found nothing"),
+        ({"rebuild": True, "epoch": {"max_files": 1}}, "found limits"),
+        ({"epoch": "all"}, "epoch: expected limits such as"),
+        ({"epoch": {"max_seconds": "5 minutes"}}, "epoch.max_seconds: expected a whole number"),
+        ({"cleanup": {"keep": "2 days", "keep_log": "1 day"}}, "expected `keep_log` of at least `keep`"),
+        ({"cleanup": {"keep": "10 minutes"}}, "cleanup.keep: expected at least 1 hour"),
+        ({"cleanup": {"kept": "1 day"}}, "did you mean 'keep'"),
+        ({"max_rows_per_window": 1, "windows": "slices"}, "expected `windows: rows` beside it"),
+        ({"max_rows_per_window": 0}, "max_rows_per_window: expected a whole number of at least 1"),
+        ({"epoch": "none", "rebuild": True, "close_idle_after": "1 hour"}, "close_idle_after: expected none beside"),
+        ({"epoch": "none", "rebuild": True, "late": {"amend": "1 hour"}}, "late: expected no {amend: ...} beside"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_with_their_place(place: Path, written: dict[str, Any], what: str) -> None:
+    with pytest.raises(RuleInvalid) as caught:
+        rule(place, {}, **written)
+    assert what in str(caught.value)
+
+
+def test_a_rebuilt_rule_has_no_key_and_begins_where_there_is_something(place: Path) -> None:
+    rebuilt = {"epoch": "none", "rebuild": True}
+    flow = Flow(place, stream={"start": "latest"}, settings=rebuilt)
+    with pytest.raises(RuleInvalid, match=r"streams.events.start: expected earliest"):
+        load_rule(flow.write_rule(), {})
+    keyed = Flow(place, settings={**rebuilt, "sinks": [{"delta": flow.sink(), "key": ["k"]}]})
+    with pytest.raises(RuleInvalid, match=r"sinks\[0\].key: expected no `key` beside `rebuild: true`"):
+        load_rule(keyed.write_rule(), {})
+
+
+def test_a_limit_that_changes_what_is_kept_is_an_edit_that_needs_a_reset(place: Path) -> None:
+    sliding = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour', '5 minutes')"
+    with pytest.raises(RuleChanged, match="windows or max_rows_per_window"):
+        check_edit(rule(place, {}, sliding), rule(place, {}, sliding, max_rows_per_window=10))
+    check_edit(rule(place, {}, max_rows_per_window=3), rule(place, {}, max_rows_per_window=4))
+    check_edit(rule(place, {}), rule(place, {}, max_rows_per_window=4))

@@ -1,0 +1,314 @@
+"""`floodmark maintain` on real tables, without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from support.aged import age, entries, files
+from support.byhand import intent
+from support.flow import STATELESS, Flow, rows_of
+from support.lives import an_epoch, by_hand, lived, wrote
+from typer.testing import CliRunner
+
+from floodmark.audit.certificate import audit
+from floodmark.cli.app import app
+from floodmark.core.entry import DeltaOffset, Entry
+from floodmark.core.records import Commit, Counts, Seal
+from floodmark.core.recovery import app_id
+from floodmark.core.upkeep import CHECKPOINT_AFTER
+from floodmark.ledger import tables
+from floodmark.ledger.ledger import Ledger
+from floodmark.ledger.locking import held
+from floodmark.ledger.upkeep import FILES
+
+EPOCHS = 4
+
+
+@pytest.fixture
+def flow(place: Path) -> Flow:
+    """A rule with some epochs, all of it long ago; its logs are too short for a checkpoint."""
+    found = Flow(place)
+    ledger = lived(found)
+    for _ in range(EPOCHS - 1):
+        an_epoch(found, ledger)
+    aged(found)
+    return found
+
+
+def aged(flow: Flow, days: float = 60) -> None:
+    for address in (flow.sink(0), flow.sink(1), flow.place.late, flow.place.dead, flow.place.state(1, "events")):
+        age(address, days)
+
+
+def call(flow: Flow, *words: str, code: int = 0) -> str:
+    places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home), "COLUMNS": "200"}
+    found = CliRunner().invoke(app, [*words], env=places)
+    assert found.exit_code == code, found.output
+    return found.stdout if "--json" in words else found.output
+
+
+def maintain(flow: Flow, *words: str) -> Any:
+    return json.loads(call(flow, "maintain", "counted", "--yes", "--json", *words))
+
+
+def findings(flow: Flow, deep: bool = False) -> list[tuple[str, str]]:
+    found = audit("counted", flow.home, deep)
+    assert found is not None
+    return [(one.verdict, one.what) for one in found.findings]
+
+
+def test_small_files_are_joined_and_no_row_changes(flow: Flow) -> None:
+    before, known = rows_of(flow.sink()), findings(flow)
+    told = maintain(flow)
+    assert told["tables"][f"sink/{flow.sink()}"]["joined"] == EPOCHS
+    assert len(tables.files_of(DeltaTable(flow.sink()))) == 1
+    assert sorted(rows_of(flow.sink()), key=str) == sorted(before, key=str)
+    assert findings(flow) == known, "a commit that changes no row is no finding"
+    assert DeltaTable(flow.sink()).transaction_version(sink_app(flow)) == EPOCHS << 20
+
+
+def sink_app(flow: Flow) -> str:
+    ledger = flow.ledger()
+    assert ledger.head is not None
+    return app_id(ledger.id, 1, ledger.head.token, "sink")
+
+
+def test_what_was_replaced_stays_for_its_time_and_then_goes(flow: Flow) -> None:
+    maintain(flow)
+    assert len(files(flow.sink())) == EPOCHS + 1, "readers may still be at the version before"
+    age(flow.sink(), 6.9)
+    assert maintain(flow)["tables"][f"sink/{flow.sink()}"]["removed"] == 0
+    age(flow.sink(), 0.2)
+    assert len(files(flow.sink())) == EPOCHS + 1
+    age(flow.sink(), 8)
+    assert maintain(flow)["tables"][f"sink/{flow.sink()}"]["removed"] == EPOCHS
+    assert len(files(flow.sink())) == 1 and len(rows_of(flow.sink())) == EPOCHS
+
+
+def test_a_log_is_cut_at_a_checkpoint_and_the_audit_says_from_where_it_knows(flow: Flow) -> None:
+    ledger = Ledger.open(flow.place.ledger, "more")
+    for _ in range(CHECKPOINT_AFTER):
+        an_epoch(flow, ledger)
+    maintain(flow)
+    known, newest = findings(flow), DeltaTable(flow.sink()).version()
+    assert entries(flow.sink()) == list(range(newest + 1)), "some of it is young"
+    aged(flow)
+    assert maintain(flow)["tables"][f"sink/{flow.sink()}"]["log_from"] == newest
+    assert entries(flow.sink()) == [newest]
+    told = [what for verdict, what in findings(flow) if (verdict, what) not in known]
+    assert len(told) == 2 and all(f"the log begins at version {newest}" in what for what in told)
+    epochs = EPOCHS + CHECKPOINT_AFTER
+    assert DeltaTable(flow.sink()).transaction_version(sink_app(flow)) == epochs << 20, "versions outlive their entries"
+    an_epoch(flow, Ledger.open(flow.place.ledger, "after"))
+    assert len(rows_of(flow.sink())) == epochs + 1
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(flow: Flow) -> None:
+    maintain(flow)
+    age(flow.sink(), 60)
+    before = (files(flow.sink()), flow.ledger().head)
+    said = call(flow, "maintain", "counted", "--dry-run")
+    assert f"{EPOCHS} files to remove" in said and "late: nothing to do" in said
+    assert (files(flow.sink()), flow.ledger().head) == before
+    assert "--yes" in call(flow, "maintain", "counted", code=2)
+    assert (files(flow.sink()), flow.ledger().head) == before
+
+
+def test_the_ledger_says_what_was_done_and_goes_on(flow: Flow) -> None:
+    maintain(flow, "--run-id", "me")
+    assert len(DeltaTable(flow.place.ledger).file_uris()) <= 2
+    row = flow.ledger().rows[-1]
+    body = json.loads(row.body)
+    assert (row.kind, row.run, body["what"], body["format"]) == ("life", "me", "maintained", 6)
+    assert body["tended"][f"sink/{flow.sink()}"]["compacted"] == EPOCHS
+    assert "maintained" in call(flow, "epochs", "counted")
+    an_epoch(flow, Ledger.open(flow.place.ledger, "after"))
+    head = flow.ledger().head
+    assert head is not None and (head.epoch, head.maintained) == (EPOCHS + 1, row.at)
+
+
+def test_it_is_done_once_in_the_time_that_the_rule_says(flow: Flow) -> None:
+    flow.settings = {"cleanup": {"every": "1 hour"}}
+    flow.write_rule()
+    assert maintain(flow, "--due")["done"] is True
+    assert maintain(flow, "--due")["done"] is False
+    assert "not due, maintained 20" in call(flow, "maintain", "counted", "--due", "--yes")
+    assert maintain(flow)["done"] is True
+
+
+def test_what_a_killed_run_left_goes_and_what_a_run_is_writing_stays(flow: Flow) -> None:
+    orphan, young = (Path(flow.sink()) / name for name in ("part-00000-old.parquet", "part-00000-young.parquet"))
+    theirs = Path(flow.sink()) / "notes.txt"
+    for file in (orphan, theirs):
+        file.write_bytes(b"x")
+    age(flow.sink(), 60)
+    young.write_bytes(b"x")
+    maintain(flow)
+    assert not orphan.exists() and young.exists() and theirs.exists()
+
+
+# ------------------------------------------------------------------------------------------ what is never touched
+
+
+def test_what_an_open_epoch_has_written_stays_file_by_file(flow: Flow) -> None:
+    ledger = Ledger.open(flow.place.ledger, "open")
+    ledger.intend(intent(flow, EPOCHS + 2, None, 0, Counts(read=1, folded=1)))
+    wrote(flow.sink(0), ledger, EPOCHS + 1)
+    aged(flow)
+    before = files(flow.sink(0))
+    told = maintain(flow)
+    assert f"epoch {EPOCHS + 1} is open" in told["left"][f"sink/{flow.sink(0)}"]
+    assert files(flow.sink(0)) == before and len(tables.files_of(DeltaTable(flow.sink(0)))) == EPOCHS + 1
+    assert len(tables.files_of(DeltaTable(flow.sink(1)))) == 1, "the others are maintained"
+    head = flow.ledger().head
+    assert head is not None and head.open is not None and head.attempt == 1, "the epoch is as open as it was"
+
+
+def test_an_unfinished_reset_is_finished_first(flow: Flow) -> None:
+    Ledger.open(flow.place.ledger, "x").seal(
+        Seal(why="reset", successor=2, token="t", keep_output=False, discarded=None)
+    )
+    assert "a reset has not finished" in call(flow, "maintain", "counted", "--yes", code=2)
+
+
+def adopted(flow: Flow) -> str:
+    DeltaTable(flow.sink()).alter.set_table_properties({tables.ADOPTED: "0"}, raise_if_not_exists=False)
+    return "was there before the rule"
+
+
+def others_wrote(flow: Flow) -> str:
+    by_hand(flow.sink())
+    return "others have written to it"
+
+
+def others_own(flow: Flow) -> str:
+    DeltaTable(flow.sink()).alter.set_table_properties({tables.OWNER: "x"}, raise_if_not_exists=False)
+    return "belongs to another ledger (id x)"
+
+
+def other_inside(flow: Flow) -> str:
+    by_hand(f"{flow.sink()}/inner")
+    return "another table lies in it"
+
+
+def gone(flow: Flow) -> str:
+    Path(flow.sink()).rename(f"{flow.sink()}.away")
+    return "it is gone"
+
+
+def another(flow: Flow) -> str:
+    gone(flow)
+    by_hand(flow.sink())
+    return "another table lies there"
+
+
+@pytest.mark.parametrize("plant", [adopted, others_wrote, others_own, other_inside, gone, another])
+def test_a_table_that_is_not_the_rules_own_is_left_as_it_is(flow: Flow, plant: Any) -> None:
+    why = plant(flow)
+    before = files(flow.sink())
+    told = maintain(flow)
+    assert why in told["left"][f"sink/{flow.sink()}"]
+    assert files(flow.sink()) == before and f"sink/{flow.sink(1)}" in told["tables"]
+
+
+def test_files_that_spark_alone_can_write_are_left_to_spark(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("floodmark.ledger.upkeep._beyond", lambda table: "deletionVectors")
+    before = files(flow.sink())
+    told = maintain(flow)
+    assert told["tables"][f"sink/{flow.sink()}"]["not_by_us"] == "deletionVectors"
+    assert files(flow.sink()) == before
+
+
+def test_a_run_that_holds_the_rule_is_not_disturbed(flow: Flow) -> None:
+    with held(flow.place.lock, "a run"):
+        assert "process" in call(flow, "maintain", "counted", "--yes", code=1)
+
+
+def reading(flow: Flow, version: int, snapshot: bool = False, spelt: str = "{}", **settings: Any) -> Flow:
+    """Another rule that has read the first sink up to there."""
+    reader = Flow(flow.root, "reader", sql=STATELESS, settings=settings, stream={"delta": spelt.format(flow.sink(0))})
+    reader.write_rule()
+    ledger = Ledger.open(reader.place.ledger, "by hand")
+    line = DeltaOffset(tables.table_id(DeltaTable(flow.sink(0))), version, -1, snapshot).line()
+    body = {"entry": Entry(0, (line,)).text(), "watermark": None, "maxima": {"events": None}}
+    ledger.begin(1, "t", Commit(rule=reader.rule().to_json(), **body))  # type: ignore[arg-type]
+    return reader
+
+
+@pytest.mark.parametrize(("snapshot", "left"), [(False, 3), (True, EPOCHS + 1)])
+def test_what_a_rule_that_lags_has_yet_to_read_stays(flow: Flow, snapshot: bool, left: int) -> None:
+    """The first sink's version N is epoch N: files of 3, 4 and the joined one stay; or all that the snapshot has."""
+    reading(flow, EPOCHS - 1, snapshot)
+    assert "rule reader reads" in call(flow, "maintain", "counted", "--dry-run")
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == left
+    assert len(files(flow.sink(1))) == 1
+    assert DeltaTable(flow.sink(0), version=3).version() == 3
+
+
+@pytest.mark.parametrize("spelt", ["file://{}", "{}/"])
+def test_what_a_rule_has_yet_to_read_stays_however_it_spells_the_address(flow: Flow, spelt: str) -> None:
+    reading(flow, EPOCHS - 1, spelt=spelt)
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == 3
+
+
+@pytest.mark.parametrize(("start", "left"), [({}, 1), ({"start": {"version": 1}}, EPOCHS + 1)])
+def test_a_rule_that_is_rebuilt_needs_what_its_start_names(flow: Flow, start: dict[str, Any], left: int) -> None:
+    reader = reading(flow, EPOCHS - 1, epoch="none", rebuild=True)
+    reader.stream |= start
+    reader.write_rule()
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == left
+
+
+def test_a_rule_whose_file_is_broken_has_its_needs_all_the_same(flow: Flow) -> None:
+    reader = reading(flow, EPOCHS - 1)
+    reader.write_rule().write_text("rule: reader\nstreams: 5\n")
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == 3
+
+
+def test_a_table_whose_history_is_looked_up_keeps_all_of_it(flow: Flow) -> None:
+    reader = Flow(flow.root, "reader", sql="SELECT e.at, e.k FROM events e JOIN t ON e.k = t.k")
+    reader.settings = {"lookups": {"t": {"delta": flow.sink(0), "history": True}}}
+    reader.write_rule()
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == EPOCHS + 1 and entries(flow.sink(0))[0] == 0
+
+
+def test_a_reader_that_is_retired_holds_nothing(flow: Flow) -> None:
+    reading(flow, 2)
+    call(flow, "retire", "reader", "--yes")
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == 1
+
+
+def test_what_rewrites_of_state_replaced_stays_as_long_as_the_table_says(flow: Flow) -> None:
+    """Its own property goes before the rule's `cleanup`, and it is never joined here."""
+    state = flow.place.state(1, "events")
+    DeltaTable(state).alter.set_table_properties({FILES: "interval 100 days"})
+    old = Path(state) / "part-00000-old.parquet"
+    old.write_bytes(b"x")
+    age(state, 60)
+    assert maintain(flow)["tables"]["state/events"] == {
+        "joined": 0, "removed": 0, "entries_cut": 0, "log_from": 0, "not_by_us": None,
+    }  # fmt: skip
+    age(state, 101)
+    assert maintain(flow)["tables"]["state/events"]["removed"] == 1 and not old.exists()

@@ -1,0 +1,137 @@
+"""Rules that each run rebuilds: when a run is due, what is refused, and what is told of them. Without Spark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from support.aged import age
+from support.byhand import begun, commit, intent
+from support.flow import RUNNING, Flow, event
+from typer.testing import CliRunner
+
+from floodmark.cli.app import app
+from floodmark.connectors.news import check_reached, look
+from floodmark.connectors.retention import limits
+from floodmark.core.changes import check_edit
+from floodmark.core.records import Counts, Pinned
+from floodmark.core.statewords import kept
+from floodmark.errors import RuleChanged, RuleInvalid, RunFailed
+from floodmark.ledger import tables
+from floodmark.views.kept import state_tables
+from floodmark.views.standing import lag_by_stream
+
+REBUILT = {"epoch": "none", "rebuild": True}
+
+
+@pytest.fixture
+def flow(place: Path) -> Flow:
+    """A rule that was rebuilt once, from all that its source held then."""
+    found = Flow(place, settings=dict(REBUILT))
+    ledger = begun(found)
+    assert look(found.rule(), found.home).why == "the sinks have yet to be filled"
+    epoch = intent(found, 1, None, 0, Counts(read=1, folded=1))
+    ledger.intend(epoch)
+    ledger.commit(commit(epoch))
+    return found
+
+
+def why(flow: Flow) -> str | None:
+    return look(flow.rule(), flow.home).why
+
+
+def test_a_run_is_due_where_the_sinks_would_hold_something_else(flow: Flow) -> None:
+    assert why(flow) is None
+    flow.settings |= {"description": "x", "cleanup": {"every": "2 hours"}, "schedule": "@daily"}
+    assert why(flow) is None, "nothing of that has a part in results"
+    flow.sql = flow.sql.replace("count(*)", "count(*) + 1")
+    assert why(flow) == "the rule was changed"
+
+
+def test_a_run_is_due_for_any_source_that_is_another_now(flow: Flow) -> None:
+    flow.arrive([event(2)])
+    assert why(flow) == "new data in events"
+    with pytest.raises(RunFailed, match="has not reached the end of events"):
+        check_reached(flow.rule(), flow.home, {"events": 1})
+    shutil.rmtree(flow.source)
+    flow.arrive([event(3)])
+    assert why(flow) == "new data in events", "a table that was made anew is read anew"
+
+
+def test_a_run_is_due_where_a_lookup_table_holds_other_rows(flow: Flow) -> None:
+    """It has a part in every answer; a commit that leaves its rows as they were is no news."""
+    other = Flow(flow.root, "looking", sql="SELECT e.at, e.k FROM events e JOIN t ON e.k = t.k")
+    other.settings = {**REBUILT, "lookups": {"t": {"delta": flow.source}}}
+    ledger = begun(other)
+    table = DeltaTable(flow.source)
+    pinned = {"t": Pinned(table=tables.table_id(table), version=table.version())}
+    epoch = intent(other, 1, None, 0, Counts(read=1, folded=1)).model_copy(update={"lookups": pinned})
+    ledger.intend(epoch)
+    ledger.commit(commit(epoch))
+    assert why(other) is None
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
+    assert why(other) is None
+    flow.arrive([event(7)])
+    assert why(other) == "lookup table t was changed"
+
+
+def test_its_input_may_have_lost_rows_and_its_freshness_is_no_reason_to_run(flow: Flow) -> None:
+    flow.settings |= {"freshness": {"max_lag": "1 hour"}}
+    assert why(flow) is None
+    flow.arrive([event(2)])
+    DeltaTable(flow.source).delete()
+    assert why(flow) == "new data in events"
+    lag = lag_by_stream(flow.rule(), flow.ledger().head)["events"]
+    assert not isinstance(lag, str) and lag.commits == 2
+
+
+def test_results_that_are_dropped_are_in_no_table_from_then_on(place: Path) -> None:
+    """Where results take the place of earlier ones a drop is refused; but not where all go in each run."""
+    flow = Flow(
+        place, sql=RUNNING, settings={"unbounded": True, "expect": {"some": {"check": "c > 0", "on_fail": "drop"}}}
+    )
+    with pytest.raises(RuleInvalid, match="takes the place of the one before"):
+        flow.rule()
+    flow.settings |= REBUILT
+    assert flow.rule().rebuild
+
+
+def test_a_source_may_forget_what_a_rebuild_reads_anew(flow: Flow) -> None:
+    flow.arrive([event(2)])
+    age(flow.source, 40)
+    head = flow.ledger().head
+    assert head is not None
+    assert limits(flow.rule(), head) == {}
+
+
+def test_what_hangs_on_earlier_epochs_is_refused(flow: Flow) -> None:
+    places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
+    for words, said in (
+        (["dead", "replay", "counted"], "nothing to do to its dead rows"),
+        (
+            ["backfill", "counted", "--from", "2001-01-01T00:00Z", "--to", "2001-01-02T00:00Z"],
+            "computes all of it anew",
+        ),
+        (["prove", "counted"], "has one epoch"),
+    ):
+        found = CliRunner().invoke(app, words, env={**os.environ, **places})
+        assert found.exit_code == 2 and said in found.output.replace("\n", " "), found.output
+
+
+def test_it_keeps_nothing_and_says_so(flow: Flow) -> None:
+    rule = flow.rule()
+    assert state_tables(rule) == ()
+    assert next(iter(kept(rule))).startswith("nothing is kept: each run reads everything again")
+    places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
+    for words in (["status", "counted"], ["plan", "counted"], ["state", "counted"]):
+        found = CliRunner().invoke(app, words, env={**os.environ, **places})
+        assert found.exit_code == 0, found.output
+
+
+def test_the_way_back_to_epochs_is_a_reset(flow: Flow) -> None:
+    rebuilt, flow.settings = flow.rule(), {}
+    with pytest.raises(RuleChanged, match="changed rebuild"):
+        check_edit(rebuilt, flow.rule())

@@ -1,0 +1,60 @@
+"""What upkeep may take away, and when: the pure part."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from floodmark.core.rule_model import CleanUp
+from floodmark.core.upkeep import Need, hours, is_due, is_plain, log_begins, readable
+
+DAY = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "young", "need", "begins"),
+    [
+        ([], 9, Need(), 0),  # nothing repeats the entries
+        ([5], 9, Need(), 5),
+        ([5], 6, Need(), 5),
+        ([5], 5, Need(), 5),
+        ([5], 4, Need(), 0),  # the checkpoint is younger than what is to stay
+        ([3, 8], 9, Need(), 8),
+        ([3, 8], 9, Need(since=7), 3),
+        ([3, 8], 9, Need(versions=frozenset({2})), 0),
+        ([3, 8], 9, Need(everything=True), 0),
+    ],
+)
+def test_a_log_begins_with_a_checkpoint_before_all_that_is_young_or_needed(
+    checkpoints: list[int], young: int, need: Need, begins: int
+) -> None:
+    entries = {version: float(version) for version in range(10)}
+    found = log_begins(checkpoints, entries, float(young), need)
+    assert found == begins
+
+
+def test_what_two_readers_need_is_what_both_need() -> None:
+    both = Need(since=7, who=("a",)).also(Need(versions=frozenset({4}), who=("b",)))
+    assert (both.since, both.oldest, both.who) == (7, 4, ("a", "b"))
+    assert Need().oldest is None and Need().also(Need(everything=True)).oldest == 0
+
+
+def test_nothing_goes_before_its_time() -> None:
+    assert [hours(us) for us in (0, 1, DAY // 24, DAY)] == [0, 1, 1, 24]
+
+
+def test_upkeep_is_due_when_its_time_has_passed() -> None:
+    now, how = datetime(2001, 1, 2, tzinfo=UTC), CleanUp(every_us=DAY)
+    ago = [None, *((now - timedelta(hours=hours)).isoformat() for hours in (24, 22, 21))]
+    assert [is_due(at, how, now) for at in ago] == [True, True, True, False]
+
+
+def test_a_table_that_asks_more_of_its_writers_is_left_to_spark() -> None:
+    assert is_plain(2, None) and is_plain(7, ["appendOnly", "timestampNtz"])
+    assert not is_plain(7, ["appendOnly", "deletionVectors"]) and not is_plain(5, None)
+
+
+def test_a_version_can_be_told_from_the_beginning_or_a_checkpoint() -> None:
+    assert readable(3, [], [0, 1, 2, 3]) and readable(7, [5], [5, 6, 7])
+    assert not readable(3, [5], [4, 5, 6])
