@@ -25,10 +25,9 @@ from floodmark.audit.facts import Row
 from floodmark.audit.reading import read_ledger
 from floodmark.cli.app import app
 from floodmark.core import upserts
-from floodmark.core.recovery import SEAL
+from floodmark.core.recovery import SEAL, app_id
 from floodmark.ledger import tables
 from floodmark.ledger.ledger import schema
-from floodmark.spark.sites import app_id
 
 CHECKOUT = Path(__file__).parents[2]
 SECOND = [event(110, "b", 2.5, 4), event(20), event(None), event(200, "a", None, 9)]
