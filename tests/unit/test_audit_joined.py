@@ -34,7 +34,7 @@ def findings(
         pq.write_table(rows(content), place / f"{name}.parquet")
     there = {file.name: file.stat().st_size for file in place.iterdir()}
     log = TableLog(str(place), "id", entries, {}, there)
-    effects = Effects(Story([]), "ledger", "/home/r", {str(place): log})
+    effects = Effects(Story([]), "ledger", "/rule", {str(place): log})
     table = f"sink/{place}"
     ones = [
         Named(table, 1, commit, "app", "hash", {"version": 1, "commit": commit, "rows": 0, "digest": said(content)})  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_dead_rows_that_were_joined_are_held_against_what_expectations_took(
     story = Story([])
     story.generations.append(Generation(1, "t", {}, [epoch(1, taken[0]), epoch(2, taken[1])]))
     log = TableLog(str(tmp_path), "id", JOINED, {}, there)
-    effects = Effects(story, "ledger", "/home/r", {"/home/r/dead": log})
+    effects = Effects(story, "ledger", "/rule", {"/rule/dead": log})
     held = {1: dead(1, 1), 2: dead(2)}
     ones = [
         Named("dead", 1, number, "app", "hash", {"version": 1, "commit": number, "digest": of_table(content)})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.pinning import counted, newest_named
+from floodmark.core.recovery import app_id
 from floodmark.errors import HistoryGone
 from floodmark.ledger import tables
 
@@ -43,7 +44,7 @@ def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTa
 
 def _is_settled(table: DeltaTable, ledger: LedgerReader, head: Head, sink: str) -> bool:
     """Whether the generation's newest write to the table is one that the ledger names; none is under way then."""
-    recorded = table.transaction_version(f"floodmark/{ledger.id}/g{head.generation}-{head.token}/sink")
+    recorded = table.transaction_version(app_id(ledger.id, head.generation, head.token, "sink"))
     return recorded is not None and recorded == head.written.get(sink) and head.seal is None
 
 
