@@ -148,6 +148,25 @@ def test_it_is_computed_anew_only_where_its_interval_may_have_changed_meanwhile(
     proven(flow)
 
 
+def test_rows_that_came_before_an_interval_was_final_stay(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stateless rule's interval that is not final when it is computed, and is when the sinks are written."""
+    flow = Flow(place, sinks=1, sql=STATELESS)
+    flow.arrive([event(70), event(100)])
+    run(spark, flow)
+
+    def other() -> None:
+        flow.arrive([event(110, "z"), event(400)])
+        run(spark, flow)
+
+    between_computing_and_replacing(monkeypatch, other)
+    assert backfill(spark, flow, 60, 120).intent.upto == 2
+    arrived = ((70, "a"), (100, "a"), (110, "z"), (400, "a"))
+    assert sink(flow, names=ROWS) == ordered((at(seconds), k, 1.0, 0) for seconds, k in arrived)
+    proven(flow)
+
+
 OTHERS = [point for point in BACKFILL_POINTS if point != "backfill.sink.after"]
 WITHOUT_INTENT = ("backfill.computed", "backfill.intent.before")
 

@@ -170,6 +170,15 @@ def test_what_was_computed_stands_unless_the_interval_may_have_changed(
     assert stands(found, before, replace(before, **since)) is expected
 
 
+def test_rows_that_came_before_an_interval_was_final_are_not_left_out(tmp_path: Path) -> None:
+    """Computed when it was not final, and put into the sinks once it is: an epoch between may have had rows of it."""
+    rule = flow(tmp_path, sql=STATELESS).rule()
+    basis, now = head(rule, 0), head(rule, 10 * MINUTE, epoch=4)
+    [before, since] = [asked_for(rule, one, 0, MINUTE, str) for one in (basis, now)]
+    assert (before.final, since.final) == (False, True)
+    assert not stands(before, basis, now)
+
+
 def test_backfills_that_were_known_already_do_not_count(tmp_path: Path) -> None:
     rule = flow(tmp_path).rule()
     before = head(rule, backfills={1: SPAN})

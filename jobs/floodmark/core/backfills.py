@@ -179,7 +179,10 @@ def _not_final(rule: Rule, asked: Asked, watermark: int | None, shown: Shown) ->
 
 
 def stands(asked: Asked, basis: Head, now: Head) -> bool:
-    """Whether what was computed from where `basis` stood may still be put into the sinks, now that `now` stands."""
+    """Whether what was computed from where `basis` stood may still be put into the sinks, now that `now` stands.
+
+    `asked`: of `basis`. An interval that has become final since may have got rows that were not computed.
+    """
     if (basis.generation, basis.token) != (now.generation, now.token):
         return False
     since = [span for number, span in now.backfills.items() if number not in basis.backfills]

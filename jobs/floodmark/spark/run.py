@@ -17,7 +17,7 @@ from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.pacing import paced
-from floodmark.connectors.preflight import check_without_jvm
+from floodmark.connectors.preflight import check_there, check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.backfills import Asked, stands
 from floodmark.core.changes import check_edit
@@ -234,7 +234,7 @@ class RuleRun:
         if self._finished is not None and self._is_asked(self._finished, asked):
             return self._finished
         session, plan = self._fit_to_go_on(ledger, head)
-        if done is None or not stands(asked, basis, head):
+        if done is None or not stands(wanted(basis), basis, head):
             say("computing the interval with the rule held, for it has gone on")
             if done is not None:
                 done.release()
@@ -303,6 +303,7 @@ class RuleRun:
         assert head.open is not None
         text = Rule.from_json(head.open.rule)
         same = go_on and not text.rebuild and text.to_json() == self._rule.to_json() and not self._has_gained(head)
+        check_there(text, head)
         session, plan = analyse(self._root, text, head, head.open)
         self._drain(session, plan, ledger, only_open=not same or plan.rule.epoch.max_seconds is not None)
         if same:
