@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from support.aged import age, entries, files
 from support.byhand import intent
+from support.damaging import damage
 from support.flow import STATELESS, Flow, rows_of
 from support.lives import an_epoch, by_hand, lived, wrote
 from typer.testing import CliRunner
@@ -21,6 +22,7 @@ from floodmark.core.records import Commit, Counts, Seal
 from floodmark.core.recovery import app_id
 from floodmark.core.upkeep import CHECKPOINT_AFTER
 from floodmark.ledger import tables
+from floodmark.ledger.damage import HINT, changed
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
 from floodmark.ledger.upkeep import FILES
@@ -69,6 +71,24 @@ def test_small_files_are_joined_and_no_row_changes(flow: Flow) -> None:
     assert sorted(rows_of(flow.sink()), key=str) == sorted(before, key=str)
     assert findings(flow) == known, "a commit that changes no row is no finding"
     assert DeltaTable(flow.sink()).transaction_version(sink_app(flow)) == EPOCHS << 20
+
+
+def test_what_it_writes_has_checksums_as_what_spark_writes(flow: Flow) -> None:
+    """By them a run sees a log entry, and Hadoop a file, in which something was changed."""
+    ledger = Ledger.open(flow.place.ledger, "run")
+    for _ in range(CHECKPOINT_AFTER):
+        an_epoch(flow, ledger)
+    data, versions, log = files(flow.sink()), entries(flow.sink()), Path(flow.sink()) / "_delta_log"
+    maintain(flow)
+    new = [Path(flow.sink()) / name for name in files(flow.sink()) - data]
+    new += [log / f"{version:020}.json" for version in entries(flow.sink())[len(versions) :]]
+    new += [log / HINT, *log.glob("*.checkpoint.parquet")]
+    assert len(new) == 4
+    for file in new:
+        assert file.with_name(f".{file.name}.crc").exists()
+        assert changed(file) is None
+        damage(file, "flipped")
+        assert changed(file)
 
 
 def sink_app(flow: Flow) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from floodmark.core.hadoopsums import fits, sums_of
 from floodmark.core.recovery import check_tables
 from floodmark.core.rules import Stream
 from floodmark.core.storefaults import cannot_take, damaged, passing
-from floodmark.errors import HistoryGone, LedgerBroken, RunFailed
+from floodmark.errors import HistoryGone, LedgerBroken, RunFailed, TableBroken
 from floodmark.ledger import syncing, tables
 from floodmark.ledger.damage import log_faults, put_aside_torn
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -95,6 +96,50 @@ def test_an_entry_whose_file_is_gone_is_torn_if_it_is_ours(table: str) -> None:
     newest_file(table).unlink()
     assert put_aside_torn(table, above=1, app="somebody else's") == []
     assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+
+
+@pytest.mark.parametrize("word", ["path", "size", "appId"])
+def test_an_entry_that_lacks_what_it_must_have_is_torn(tmp_path: Path, word: str) -> None:
+    address = str(tmp_path / "ledger")
+    Ledger.open(address, "one").begin(1, "token", first())
+    newest = entry(address, 1)
+    newest.write_bytes(newest.read_bytes().replace(f'"{word}"'.encode(), f'"X{word[1:]}"'.encode()))
+    with pytest.raises(LedgerBroken, match="was not written whole"):
+        LedgerReader.load(address)
+    with pytest.raises(TableBroken, match=rf"log entry 1 .*expected \w+\.{word}, found None"):
+        tables.transactions(address, 1)
+    assert put_aside_torn(address, above=0) == [newest.name]
+
+
+SEPARATORS = "a\u2028b\u2029c\u0085d"
+
+
+def test_characters_that_some_take_for_ends_of_lines_are_none_in_a_log(tmp_path: Path) -> None:
+    address = str(tmp_path / "table")
+    write_deltalake(address, pa.table({"n": [1]}))
+    write_deltalake(address, pa.table({"n": [2], "k": [SEPARATORS]}), mode="append", schema_mode="merge")
+    assert SEPARATORS in entry(address, 1).read_text(), "delta-rs writes them as they are, into statistics"
+    assert put_aside_torn(address, above=0) == []
+    assert len(tables.added_paths(address, 1)) == 1
+    damage(entry(address, 1), "truncated")
+    assert put_aside_torn(address, above=0) == [entry(address, 1).name]
+
+
+def test_a_full_disk_leaves_no_half_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, write = str(tmp_path / "table"), Path.write_bytes
+
+    def takes_nothing(file: Path, data: bytes) -> int:
+        if "json.crc" in file.name:
+            write(file, b"")
+            raise OSError(errno.ENOSPC, "No space left on device", str(file))
+        return write(file, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", takes_nothing)
+        with pytest.raises(OSError, match="No space"):
+            tables.create(address, COLUMNS, {})
+    tables.create(address, COLUMNS, {})
+    assert log_faults(address) == []
 
 
 def test_a_table_is_made_with_checksums_that_show_a_changed_entry(table: str) -> None:

@@ -148,12 +148,41 @@ def _can_be_read(file: Path) -> bool:
 
 
 def _unparsed(entry: Path) -> str | None:
-    for number, line in enumerate(entry.read_bytes().splitlines(), 1):
-        try:
-            json.loads(line)
-        except ValueError:
-            return f"{entry} is cut off or was changed: line {number} is no JSON"
+    try:
+        actions_of(entry.read_bytes())
+    except ValueError as fault:
+        return f"{entry} is cut off or was changed: {fault}"
     return None
+
+
+def actions_of(data: bytes) -> list[dict[str, Any]]:
+    """What a log entry holds, an action a line. Raises ValueError, which says what is wrong with which line.
+
+    Bytes are split, not text: of a text Python takes some characters for ends of lines that JSON may hold as they are.
+    """
+    return [_action(number, line) for number, line in enumerate(data.splitlines(), 1) if line]
+
+
+# What Delta's protocol asks of the actions that are looked into here.
+_NEEDED: dict[str, dict[str, type]] = {
+    "add": {"path": str, "size": int},
+    "remove": {"path": str},
+    "txn": {"appId": str, "version": int},
+}
+
+
+def _action(number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise ValueError(f"line {number} is no JSON") from None
+    if not isinstance(found, dict) or not all(isinstance(value, dict) for value in found.values()):
+        raise ValueError(f"line {number} is no action")
+    for kind, value in found.items():
+        for name, expected in _NEEDED.get(kind, {}).items():
+            if not isinstance(value.get(name), expected):
+                raise ValueError(f"line {number}: expected {kind}.{name}, found {value.get(name)!r}")
+    return found
 
 
 def put_aside_torn(address: str, above: int, app: str | None = None) -> list[str]:
@@ -183,13 +212,13 @@ def torn_newest(address: str) -> Path | None:
 
 
 def _torn(entry: Path, app: str | None) -> bool:
-    """Whether an entry is no JSON; or one of this app's whose checksum, or whose files, do not fit."""
-    if not entry.stat().st_size or _unparsed(entry):
+    """Whether an entry cannot be read; or one of this app's whose checksum, or whose files, do not fit."""
+    data = entry.read_bytes()
+    if not data or _unparsed(entry):
         return True
-    text = entry.read_text()
-    if app is not None and app not in text:
+    if app is not None and app.encode() not in data:
         return False
-    added = [action["add"] for action in map(json.loads, text.splitlines()) if "add" in action]
+    added = [action["add"] for action in actions_of(data) if "add" in action]
     return changed(entry) is not None or any(map(partial(_lacks, entry.parent.parent), added))
 
 

@@ -19,7 +19,7 @@ from floodmark.core.deletionvectors import vector_file
 from floodmark.core.hadoopsums import sums_of
 from floodmark.core.storefaults import passing
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
-from floodmark.ledger.damage import why_unreadable
+from floodmark.ledger.damage import actions_of, why_unreadable
 
 NEWEST = 10  # commits to look at first: the one looked for is nearly always among them
 # A checkpoint of a small log costs Spark two seconds, more than the epoch that it falls upon; Delta's default is 10.
@@ -115,9 +115,21 @@ def _write_checksum(address: str) -> None:
         "allFiles": [],
     }
     log = Path(address) / "_delta_log"
-    (log / f"{0:020}.crc").write_text(json.dumps(checksum, separators=(",", ":")))
-    for name in (f"{0:020}.json", f"{0:020}.crc"):  # by these Hadoop, and the gate, see a changed file
-        (log / f".{name}.crc").write_bytes(sums_of((log / name).read_bytes()))
+    _write_whole(log / f"{0:020}.crc", json.dumps(checksum, separators=(",", ":")).encode())
+    for name in (f"{0:020}.json", f"{0:020}.crc"):
+        write_sums(log / name)
+
+
+def write_sums(file: Path) -> None:
+    """Hadoop's checksum beside a local file that Spark has not written: by it Hadoop, and the gate, see a change."""
+    _write_whole(file.with_name(f".{file.name}.crc"), sums_of(file.read_bytes()))
+
+
+def _write_whole(file: Path, data: bytes) -> None:
+    """Or not at all: half a checksum, left by a full disk or a kill, would speak against a file that is well."""
+    new = file.with_name(f".{file.name}.new")
+    new.write_bytes(data)
+    new.replace(file)
 
 
 def newest_version(address: str) -> int:
@@ -206,9 +218,11 @@ def root_of(table: DeltaTable) -> str:
 
 def file_faults(table: DeltaTable) -> Iterator[str]:
     """Live files that are not in a local table's folder, or have another size than its log says."""
-    root, actions = Path(root_of(table).removeprefix("file://")), table.get_add_actions(flatten=True)
+    root = Path(root_of(table).removeprefix("file://"))
     if not root.is_dir():
         return
+    with reading(root_of(table)):
+        actions = table.get_add_actions(flatten=True)
     for path, size in zip(values_of(actions["path"]), values_of(actions["size_bytes"]), strict=True):
         file = root / unquote(path)
         if not file.exists():
@@ -227,7 +241,13 @@ def _not_after(moment: datetime | None) -> int | None:
 def recorded_version(address: str, app: str) -> int | None:
     """The largest version the table has recorded for an app id; None also where there is no table."""
     table = open_table(address)
-    return None if table is None else table.transaction_version(app)
+    return None if table is None else version_of(table, app)
+
+
+def version_of(table: DeltaTable, app: str) -> int | None:
+    """The largest version the table has recorded for an app id. Raises TableBroken: delta-rs reads the log for it."""
+    with reading(root_of(table)):
+        return table.transaction_version(app)
 
 
 class OurCommit:
@@ -493,8 +513,8 @@ def _actions(address: str, version: int) -> list[dict[str, Any]]:
     """One log entry of the table, as it stands there."""
     from deltalake.fs import DeltaStorageHandler  # brings pyarrow, which a run with nothing to do can spare
 
-    text = DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read()
+    data = DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read()
     try:
-        return [json.loads(line) for line in bytes(text).decode().splitlines() if line]
+        return actions_of(bytes(data))
     except ValueError as fault:
         raise TableBroken(f"{address}: log entry {version} is cut off or was changed: {fault}") from fault

@@ -39,7 +39,7 @@ from floodmark.core.upkeep import (
 from floodmark.crashpoints import reach
 from floodmark.errors import RunFailed
 from floodmark.ledger import tables
-from floodmark.ledger.damage import listed
+from floodmark.ledger.damage import HINT, listed
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, address_of, not_ours
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -126,7 +126,7 @@ class Upkeep:
         table = DeltaTable(one.address)
         if not one.beyond and _behind_checkpoint(table, one.address) >= CHECKPOINT_AFTER:
             with _working(one.address):
-                table.create_checkpoint()
+                _checkpoint(table, one.address)
             reach(rule, "maintain.checkpoint.after")
         begins, entries = self._log(table, one.address)
         if entries:
@@ -211,8 +211,28 @@ def _small(table: DeltaTable) -> int:
 def _compact(address: str) -> None:
     """Join small files, in one commit that changes no row."""
     with _working(address):
-        DeltaTable(address).optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK)
+        table = DeltaTable(address)
+        before = table.version()
+        table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK)
+        for version in range(before + 1, table.version() + 1):
+            _vouch_for(address, version)
     sync_table(address)
+
+
+def _vouch_for(address: str, version: int) -> None:
+    """Hadoop's checksums, which delta-rs does not write, for a log entry and the files that it adds."""
+    root = Path(address)
+    files = (root / unquote(path) for path in tables.added_paths(address, version))
+    for file in (*filter(Path.exists, files), root / "_delta_log" / f"{version:020}.json"):
+        tables.write_sums(file)
+
+
+def _checkpoint(table: DeltaTable, address: str) -> None:
+    """A checkpoint of the newest version and the hint to it, with Hadoop's checksums: Spark's are of an older hint."""
+    table.create_checkpoint()
+    log = Path(address) / "_delta_log"
+    for name in (*listed(file.name for file in log.iterdir()).checkpoints[table.version()], HINT):
+        tables.write_sums(log / name)
 
 
 def _needed(table: DeltaTable, address: str, need: Need) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from floodmark.core.entry import DeltaOffset
 from floodmark.core.records import Head, head_at
 from floodmark.core.rules import Expectation, Rule, Sink, Stream
 from floodmark.core.zones import zoned
+from floodmark.ledger.damage import actions_of
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.proving.scratch import Scratch
@@ -118,5 +118,5 @@ class _Batch:
 
 
 def _added(table: str, version: int) -> list[str]:
-    log = Path(table, "_delta_log", f"{version:020}.json").read_text().splitlines()
-    return [action["add"]["path"] for action in map(json.loads, log) if "add" in action]
+    entry = Path(table, "_delta_log", f"{version:020}.json").read_bytes()
+    return [action["add"]["path"] for action in actions_of(entry) if "add" in action]
