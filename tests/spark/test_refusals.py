@@ -130,6 +130,22 @@ def test_a_sink_that_was_deleted(spark: SparkSession, ran: Flow) -> None:
         run(spark, ran)
 
 
+def test_an_added_sink_that_is_deleted_or_torn_while_its_first_epoch_is_open(spark: SparkSession, ran: Flow) -> None:
+    ran.sinks = 3
+    ran.arrive([event(400)])
+    assert crash(spark, ran, "sink2.after")
+    entry = max(Path(ran.sink(2), "_delta_log").glob("*.json"))
+    entry.write_bytes(entry.read_bytes()[:99])
+    run(spark, ran)
+    assert [len(rows_of(ran.sink(number))) for number in range(3)] == [3, 3, 1]
+    ran.sinks = 4
+    ran.arrive([event(600)])
+    assert crash(spark, ran, "sink3.before")
+    shutil.rmtree(ran.sink(3))
+    with pytest.raises(HistoryGone, match=rf"sink/{ran.sink(3)}: epoch 3 is open .* `floodmark reset`"):
+        run(spark, ran)
+
+
 def test_a_source_that_was_made_anew(spark: SparkSession, ran: Flow) -> None:
     shutil.rmtree(ran.source)
     ran.arrive(EVENTS)

@@ -11,8 +11,9 @@ from floodmark.connectors.registry import sources
 from floodmark.core.addresses import location, same_address, within
 from floodmark.core.life import check_living
 from floodmark.core.records import Head
+from floodmark.core.recovery import app_id
 from floodmark.core.rules import Rule
-from floodmark.errors import NotOwned
+from floodmark.errors import HistoryGone, NotOwned
 from floodmark.ledger import tables
 from floodmark.ledger.damage import mend
 from floodmark.ledger.holder import holder_pid
@@ -50,11 +51,21 @@ def check_apart(rule: Rule, root: Path) -> None:
 
 def _mend_sinks(ledger: str, head: Head) -> None:
     """A sink whose rows were kept by a reset has commits that older rows of the ledger name: it is left as it is."""
-    app = f"floodmark/{ledger}/g{head.generation}-{head.token}/"
-    for name in head.table_ids if not head.kept_output else ():
-        kind, _, address = name.partition("/")
-        if kind == "sink":
-            mend(address, head.commits.get(name, 0), app)
+    app = app_id(ledger, head.generation, head.token, "")
+    named = [name.removeprefix("sink/") for name in head.table_ids if name.startswith("sink/")]
+    added = delta_sinks(Rule.from_json(head.open.rule)) if head.open else []  # no commit row names these yet
+    for address in dict.fromkeys([*named, *added]) if not head.kept_output else ():
+        mend(address, head.commits.get(f"sink/{address}", 0), app)
+
+
+def check_there(rule: Rule, head: Head) -> None:
+    """The sinks that the open epoch writes to. One that was added for it is in no commit row yet."""
+    for address in delta_sinks(rule):
+        if tables.open_table(address) is None:
+            raise HistoryGone(
+                f"sink/{address}: epoch {head.epoch + 1} is open and writes to this table, which is gone; put it back, "
+                "or begin anew with `floodmark reset`"
+            )
 
 
 def check_tables(rule: Rule, owner: str | None) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
 
 from floodmark.connectors.columns import asked, check_columns, needed
 from floodmark.connectors.registry import sources
@@ -429,14 +429,17 @@ def _failing(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:
 
 
 def set_apart_schema(shape: Shape) -> StructType:
-    """Columns of the late and dead tables. A name with two types in two streams is refused."""
-    fields: dict[str, DataType] = {}
+    """Columns of the late and dead tables. A name with two types in two streams is refused.
+
+    Names that differ in case only are one column, for Delta and for Spark; it is written as the first stream has it.
+    """
+    fields: dict[str, StructField] = {}
     for name in shape.streams:
         for field in shape.columns(name):
-            known = fields.setdefault(field.name, field.dataType)
-            if known != field.dataType:
-                raise Refused(f"column {field.name} has two types in two streams: {known} and {field.dataType}")
-    found = StructType()
-    for name, kind in fields.items():
-        found = found.add(name, kind, True)
+            known = fields.setdefault(field.name.lower(), StructField(field.name, field.dataType))
+            if known.dataType != field.dataType:
+                raise Refused(
+                    f"column {field.name} has two types in two streams: {known.dataType} and {field.dataType}"
+                )
+    found = StructType(list(fields.values()))
     return found.add("_epoch", "long").add("_stream", "string").add("_reason", "string").add("_source", "string")

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -349,7 +350,7 @@ class EpochFolder:
         whole = [work.site.name for work, sink in sinks if sink.gets_all]
         if whole:
             return max((written[name].rows for name in whole if name in written), default=0)
-        return int(seen.get["rows"]) if sinks else output.count()
+        return _seen(seen, output) if sinks else output.count()
 
     def _show(self, output: DataFrame | None, rows: int) -> None:
         for sink in self._plan.rule.sinks:
@@ -448,3 +449,11 @@ def zone_offset_ms(zone: str, clock_ms: int) -> int:
     offset = moment.utcoffset()
     assert offset is not None
     return int(offset.total_seconds() * 1000)
+
+
+def _seen(seen: Observation, output: DataFrame) -> int:
+    """How many results went by. Where Spark finds that none can come to the sink, it prunes who was to count them."""
+    try:
+        return int(seen.get["rows"])
+    except Py4JJavaError:  # no row to convert
+        return output.count()

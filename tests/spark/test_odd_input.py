@@ -1,0 +1,45 @@
+"""Input that is allowed and seldom seen: it is folded like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
+from support.joins import TwoStreams
+from support.running import crash, run
+
+
+def test_a_value_that_holds_what_some_take_for_ends_of_lines(spark: SparkSession, place: Path) -> None:
+    """They stand in statistics, in a log's JSON, as they are."""
+    flow = Flow(place, sql=STATELESS)
+    values = ["a\u2028b", "c\u0085d", "e\u2029f"]
+    for number, value in enumerate(values):
+        flow.arrive([event(number, value)])
+        assert crash(spark, flow, "sink1.after")
+        run(spark, flow)
+    assert [row["k"] for row in sorted(rows_of(flow.sink()), key=lambda row: row["at"])] == values
+
+
+def test_a_sink_that_no_result_can_come_to(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sinks=1, sql=STATELESS)
+    flow.settings["sinks"] = [{"delta": flow.sink(), "where": "1 = 0"}]
+    flow.arrive([event(0), event(200)])
+    [report] = run(spark, flow).epochs
+    assert report.output == 2
+    assert rows_of(flow.sink()) == []
+
+
+def test_columns_of_two_streams_that_differ_in_case_only(spark: SparkSession, place: Path) -> None:
+    """They are one column of the tables of late and dead rows."""
+    flow = TwoStreams(place, sinks=1, sql="SELECT at, k FROM events UNION ALL SELECT at, k FROM others")
+    flow.arrive([event(0), event(None)])
+    upper = pa.Table.from_pylist([event(10, "b"), event(None, "c")], schema=SCHEMA).rename_columns(
+        ["at", "K", "V", "n"]
+    )
+    write_deltalake(flow.other, upper)
+    run(spark, flow)
+    assert sorted(row["k"] for row in rows_of(flow.sink())) == ["a", "b"]
+    assert sorted(row["k"] for row in rows_of(flow.place.dead)) == ["a", "c"]
