@@ -17,6 +17,7 @@ from airflow.sdk import Asset, AssetAny, CronTriggerTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from floodmark_airflow import settings
+from floodmark_airflow.dag_factory import all_dags
 
 CHECKOUT = Path(__file__).parents[2]
 DAGS = CHECKOUT / "dags"
@@ -105,8 +106,6 @@ def test_a_bad_file_whose_name_is_no_dag_id_gets_one_that_is_free(rules: Path) -
 
 
 def test_a_task_process_builds_only_its_own_dag(rules: Path) -> None:
-    from floodmark_airflow.dag_factory import all_dags
-
     write(rules, "one")
     write(rules, "two")
     (rules / "three.yaml").write_text("rule: 3\n")
@@ -208,6 +207,28 @@ def test_a_sink_wakes_the_rule_that_is_scheduled_by_it(rules: Path, place: Path,
     (outlet,) = dags["rule.first"].tasks[0].outlets
     assert outlet == Asset(f"file://{place}/lake/first_out")
     assert dags["rule.second"].timetable.asset_condition.objects == (outlet,)
+
+
+def test_assets_beyond_ascii_are_spelled_as_airflow_keeps_them(rules: Path, place: Path) -> None:
+    """One that Airflow cannot keep would take every DAG of the file along, when they are written to its database."""
+    from airflow.models.asset import AssetModel
+
+    write(rules, "first", sinks=[{"delta": "${LAKE}/größe"}, {"delta": "s3://lake/ü a%20b"}])
+    read = {"streams": {"events": {"delta": "${LAKE}/größe"}}, "lookups": {"names": {"delta": "${LAKE}/名"}}}
+    write(
+        rules,
+        "second",
+        **read,
+        sql="SELECT n FROM events JOIN names USING (n)",
+        schedule={"assets": ["${LAKE}/größe", "s3://lake/ü a%20b"]},
+    )
+    dags = {dag.dag_id: dag for dag in all_dags()}
+    written, second = dags["rule.first"].tasks[0].outlets, dags["rule.second"]
+    assert [one.uri for one in written] == [f"file://{place.resolve()}/lake/gr%C3%B6%C3%9Fe", "s3://lake/%C3%BC a%20b"]
+    assert second.timetable.asset_condition.objects == tuple(written)
+    assert [one.uri for one in second.tasks[0].inlets] == [written[0].uri, f"file://{place.resolve()}/lake/%E5%90%8D"]
+    for one in [*written, *second.tasks[0].inlets, *second.tasks[0].outlets]:
+        AssetModel(name=one.name, uri=one.uri, group=one.group)
 
 
 def test_what_a_rule_reads_and_writes_is_lineage(rules: Path, place: Path) -> None:
