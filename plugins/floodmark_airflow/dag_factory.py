@@ -96,8 +96,12 @@ def all_dags(wanted: str | None = None) -> list[DAG]:
     dags = dict(catalog.dags)
     for file, reason in catalog.errors.items():
         log.error("rule file %s refused: %s", file, reason)
-        broken = build_broken(file, reason, set(dags))
-        dags[broken.dag_id] = broken
+        try:
+            broken = build_broken(file, reason, set(dags))
+        except Exception:  # the other DAGs go on; what is wrong with this file shows as an import error all the same
+            log.exception("rule file %s has no DAG", file)
+        else:
+            dags[broken.dag_id] = broken
     return [dag for dag in dags.values() if wanted in (None, dag.dag_id)]
 
 

@@ -105,6 +105,30 @@ def test_a_bad_file_whose_name_is_no_dag_id_gets_one_that_is_free(rules: Path) -
     assert all(one.startswith("rule.a_b") for one in ids)
 
 
+def test_a_bad_file_whose_name_is_no_utf_8_keeps_its_dag_and_the_others_theirs(rules: Path) -> None:
+    write(rules, "good")
+    (rules / os.fsdecode(b"caf\xe9.yaml")).write_text("rule: x\n")
+    bag = parse()
+    good, bad = sorted(bag.dags, key=lambda dag_id: dag_id != "rule.good")
+    assert (good, bad[: len("rule.caf_xe9-")]) == ("rule.good", "rule.caf_xe9-")
+    assert bag.dags[bad].description == r"caf\xe9.yaml cannot be used"
+    (reasons,) = bag.import_errors.values()
+    assert r"rules/caf\xe9.yaml:1: rule: expected the file's name, 'caf\udce9'" in reasons
+    for said in (reasons, str(bag.dags[bad].doc_md), str(DagSerialization.to_dict(bag.dags[bad]))):
+        said.encode()
+
+
+def test_a_bad_file_of_which_no_dag_can_be_made_takes_no_other_along(
+    rules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from floodmark_airflow import dag_factory
+
+    write(rules, "good")
+    write(rules, "bad", qos=7)
+    monkeypatch.setattr(dag_factory, "block", lambda *_: 1 / 0)
+    assert [dag.dag_id for dag in all_dags()] == ["rule.good"]
+
+
 def test_a_task_process_builds_only_its_own_dag(rules: Path) -> None:
     write(rules, "one")
     write(rules, "two")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from floodmark.core.digests import Digest
 from floodmark.core.records import Backfill, Backfilled, Counts, Failed
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow.naming import broken_dag_id
 
 CHECKOUT = Path(__file__).parents[2]
 START = 978_307_200_000_000  # 2001-01-01T00:00:00Z
@@ -470,6 +472,19 @@ def test_a_ledger_that_cannot_be_read_harms_no_other(
     assert ask("dags/rule.harmed/history.json").status_code == 503
     assert settled(ask, "dags/rule.harmed/rows")
     assert "BROKEN" in settled(ask, "dags/rule.harmed/audit")
+
+
+def test_a_rule_file_whose_name_is_no_utf_8_harms_no_page(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None]
+) -> None:
+    ran(place, "sound")
+    (place / "rules" / os.fsdecode(b"caf\xe9.yaml")).write_text("rule: x\n")
+    file = r"caf\xe9.yaml"
+    odd = broken_dag_id(file, ())
+    known("sound", odd.removeprefix("rule."))
+    assert file in text_of(settled(ask))
+    assert f"{file}:1: rule: expected the file's name" in text_of(settled(ask, f"dags/{odd}"))
+    assert settled(ask, "dags/rule.sound")
 
 
 def test_a_failed_run_shows_though_the_ledger_knows_nothing_of_it(
