@@ -23,6 +23,7 @@ from floodmark_airflow.operations import Operation, Params, ledger_of
 if TYPE_CHECKING:
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule
+    from floodmark_airflow.steps import Tries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +67,11 @@ class Backfill(Operation):
         begin, end = (micros_of(at, rule, zoned(rule, head)) for at in (self.begin, self.end))
         return starting_in(rule, begin, end) if begin < end else (begin, end)
 
-    def done(self, rule: Rule, tries: str) -> str | None:
+    def done(self, rule: Rule, tries: Tries) -> str | None:
         ledger = ledger_of(rule)
         assert ledger.head is not None
         span, known = self._starts(rule, ledger.head), ledger.head.backfills
-        rows = (row for row in ledger.rows if row.kind == "backfilled" and row.run.startswith(tries))
+        rows = (row for row in ledger.rows if row.kind == "backfilled" and row.run in tries)
         numbers = [json.loads(row.body)["number"] for row in rows if row.generation == ledger.head.generation]
         found = [number for number in numbers if (known[number].begin, known[number].end) == span]
         return f"backfill {found[-1]} is committed" if found else None

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from floodmark.errors import FloodmarkError
 from floodmark_airflow import settings
 from floodmark_airflow.forms import operation_of
-from floodmark_airflow.steps import Steps, run_name
+from floodmark_airflow.steps import Steps, Tries
 from floodmark_airflow.submit import HOPELESS, SubmitOperator
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class RuleRunOperator(SubmitOperator):
             steps.check()
 
     def _operate(self, operation: Operation, context: Context) -> None:
-        """One that an earlier try of this very run has done is not done again."""
-        tries = run_name(context["run_id"], "")
+        """One that an earlier try of this very run has done is not done again, unless the task was cleared since."""
+        tries = Tries.since_clear(context, self.retries or 0)
         with _translated():
-            done = operation.done(self.rule, tries) if context["ti"].try_number > 1 else None
+            done = operation.done(self.rule, tries) if context["ti"].try_number > tries.first else None
             said = done or operation.look(self.rule)
         self.log.info("rule %s: %s", self.rule.rule, said)
         if done:

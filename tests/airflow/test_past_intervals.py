@@ -46,10 +46,10 @@ def rule(rules: Path, place: Path) -> Rule:
 
 
 def context(hour: float = 0, kind: str = "backfill", **params: Any) -> Any:
-    run = SimpleNamespace(run_type=kind, logical_date=DAY + timedelta(hours=hour))
+    run = SimpleNamespace(run_type=kind, logical_date=DAY + timedelta(hours=hour), clear_number=0)
     return {
         "run_id": "b1",
-        "ti": SimpleNamespace(try_number=1),
+        "ti": SimpleNamespace(try_number=1, max_tries=3),
         "dag_run": run,
         "params": {"operation": "run", **params},
     }
@@ -100,6 +100,22 @@ def test_a_backfill_is_submitted_and_believed_by_the_ledger_alone(rule: Rule, pl
     execute(rule, context(7))
     with pytest.raises(AirflowException, match="ledger has none by this run"):
         execute(rule, context(8))
+
+
+def test_a_run_of_a_backfill_that_is_reprocessed_computes_its_interval_once_more(
+    rule: Rule, place: Path, fake_path: Path
+) -> None:
+    """Airflow clears the run that there is; a retry of it is another matter."""
+    spark_submit(fake_path, "exit 0")
+    done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1")
+    again = context(7)
+    again["ti"].try_number = 2
+    execute(rule, again)
+    assert not (fake_path / "arguments").exists()
+    again["ti"].max_tries, again["dag_run"].clear_number = 4, 1
+    with pytest.raises(AirflowException, match="backfill ended, yet the rule's ledger has none by this run"):
+        execute(rule, again)
+    assert (fake_path / "arguments").exists()
 
 
 def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(rule: Rule, fake_path: Path) -> None:
