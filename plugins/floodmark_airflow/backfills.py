@@ -46,7 +46,8 @@ class Backfill(Operation):
 
     @classmethod
     def asked(cls, rule: Rule, params: Params) -> Backfill:
-        return cls(begin=_time(params, "from"), end=_time(params, "to"), dry_run=bool(params.get("dry_run")))
+        begin, end = (_time(rule, params, name) for name in ("from", "to"))
+        return cls(begin=begin, end=end, dry_run=bool(params.get("dry_run")))
 
     def arguments(self) -> list[str]:
         dry = ["--dry-run"] if self.dry_run else []
@@ -77,17 +78,21 @@ class Backfill(Operation):
         return f"backfill {found[-1]} is committed" if found else None
 
 
-def of_airflow(rule: Rule, at: datetime) -> Backfill:
+def of_airflow(rule: Rule, at: datetime, dry_run: bool = False) -> Backfill:
     """What a run of Airflow's own backfill with this logical date is to do."""
-    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)))
+    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), dry_run=dry_run)
 
 
-def _time(params: Params, name: str) -> datetime:
+def _time(rule: Rule, params: Params, name: str) -> datetime:
+    """Also one that has microseconds, with a zone and without: which of them counts is known to the ledger."""
     try:
-        return datetime.fromisoformat(str(params.get(name)))
-    except ValueError:
+        at = datetime.fromisoformat(str(params.get(name)))
+        for with_zone in (True, False):
+            micros_of(at, rule, with_zone)
+    except (ValueError, OverflowError):
         found = repr(params.get(name))
         raise AirflowFailException(f"{name}: expected a time, such as 2001-01-31T00:00:00Z, found {found}") from None
+    return at
 
 
 def _plain(at: datetime) -> datetime:

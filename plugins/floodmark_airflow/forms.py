@@ -35,7 +35,7 @@ def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
         found |= one.params()
     about = "Of what changes or ends the rule as a whole: its name, to confirm it"
     found["confirm"] = Param(None, type=["null", "string"], description=about)
-    return {**found, "dry_run": Param(False, type="boolean", description="Only log what would change; not of a run")}
+    return {**found, "dry_run": Param(False, type="boolean", description="Only log what would be done")}
 
 
 def downstream(readers: Sequence[Reader]) -> str:
@@ -61,4 +61,9 @@ def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
         return chosen.asked(rule, params)
     if run is None or str(getattr(run.run_type, "value", run.run_type)) != "backfill":
         return None
-    return of_airflow(rule, run.logical_date)
+    return of_airflow(rule, run.logical_date, is_dry(context))
+
+
+def is_dry(context: Mapping[str, Any]) -> bool:
+    """Whether a run, be it one that folds what is new, is only to say what it would do."""
+    return bool((context.get("params") or {}).get("dry_run"))

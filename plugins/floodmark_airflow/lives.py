@@ -197,10 +197,8 @@ class Adopt(Operation):
 
     @classmethod
     def asked(cls, rule: Rule, params: Params) -> Adopt:
-        from floodmark.core.addresses import location
-
         confirmed(rule, params, "an adopted table belongs to the rule from then on")
-        return cls(dry_run=bool(params.get("dry_run")), table=location(text(params, "table") or ""))
+        return cls(dry_run=bool(params.get("dry_run")), table=_location(text(params, "table") or ""))
 
     def arguments(self) -> list[str]:
         return [self.table, "--yes", *_dry(self)]
@@ -223,6 +221,15 @@ class Adopt(Operation):
         if table is None or ledger is None or owner_of(table) != ledger.id:
             return None
         return f"{self.table} is the rule's, but for its rows up to version {adopted_at(table)}"
+
+
+def _location(table: str) -> str:
+    from floodmark.core.addresses import location
+
+    try:
+        return location(table)
+    except ValueError as fault:
+        raise AirflowFailException(f"table: expected an address of a sink, found {table!r}: {fault}") from None
 
 
 def _dry(of: Operation) -> list[str]:

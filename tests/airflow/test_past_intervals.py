@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,6 +143,16 @@ def test_the_form_asks_for_an_interval_and_a_dry_run_needs_no_row(rule: Rule, fa
         execute(rule, context(0, "manual", **asked | {"to": None}))
     with pytest.raises(AirflowFailException, match=r"from: expected a time.*found '; rm'"):
         execute(rule, context(0, "manual", **asked | {"from": "; rm"}))
+    for name, beyond in (("from", "0001-01-01T00:00:00+14:00"), ("to", "9999-12-31T23:59:59-12:00")):
+        with pytest.raises(AirflowFailException, match=rf"{name}: expected a time.*found '{re.escape(beyond)}'"):
+            execute(rule, context(0, "manual", **asked | {name: beyond}))
+
+
+def test_a_dry_run_of_airflows_own_backfill_changes_nothing(rule: Rule, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowSkipException, match="dry run"):
+        execute(rule, context(7, dry_run=True))
+    assert "--dry-run" in (fake_path / "arguments").read_text().splitlines()
 
 
 def test_a_page_of_epochs_shows_it_beside_the_epoch_after_which_it_stands(rule: Rule, place: Path) -> None:
