@@ -386,6 +386,31 @@ def test_a_rule_of_another_kind_in_depth(ask: Callable[..., Any], place: Path) -
     assert "def process(self, key, rows, ctx)" in page
 
 
+@pytest.mark.parametrize("watermark", [-62_135_596_800_000_000 - 86_400_000_000, 253_402_300_800_000_000])
+def test_a_watermark_beyond_all_years_is_told_as_a_number(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], watermark: int
+) -> None:
+    flow = Flow(place, settings={"freshness": {"max_lag": "30 minutes"}})
+    folded(flow, begun(flow), 1, watermark + 1000, watermark)
+    known("counted")
+    for path in ("", "dags/rule.counted"):
+        assert f"{watermark} microseconds" in text_of(settled(ask, path)), path
+    assert ask("dags/rule.counted/history.json").status_code == 200
+
+
+def test_times_are_told_to_the_second() -> None:
+    from floodmark_airflow.pages.assets import micros, seconds, stamp
+
+    assert [micros(1_500_000), micros(1_500_000, False), micros(None)] == [
+        "1970-01-01 00:00:01Z",
+        "1970-01-01 00:00:01",
+        "-",
+    ]
+    assert (seconds(1.5), seconds(-1e12)) == ("1970-01-01 00:00:01Z", f"{-(10**18)} microseconds")
+    assert stamp("2001-01-01T00:00:00.123456+00:00") == "2001-01-01 00:00:00Z"
+    assert stamp("Time of Tests, longer than others") == "Time of Tests, longer than others"
+
+
 def test_the_charts_get_the_ledgers_numbers(ask: Callable[..., Any], place: Path) -> None:
     flow = ran(place)
     ended = [row for row in flow.ledger().rows if row.kind == "commit" and row.epoch]
