@@ -39,18 +39,20 @@ def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
 
 
 def downstream(readers: Sequence[Reader]) -> str:
-    """What becomes of others, as a sentence or two; `dry_run` says it of each."""
-    folding = sorted({one.rule for one in readers if one.kind == "stream"})
-    looking = sorted({one.rule for one in readers if one.kind == "lookup"})
+    """What becomes of others, as some sentences; `dry_run` names each, and says it of it.
+
+    How many there are is all that who may trigger this DAG has to know of rules that they may not see.
+    """
+    folding, looking = (len({one.rule for one in readers if one.kind == kind}) for kind in ("stream", "lookup"))
     said = []
     if folding:
         said.append(
-            f"{', '.join(folding)} folds what this rule writes: after a reset or a backfill its next run stops until "
-            "it is reset, too; after a drop it finds no table; after a retirement it gets no new rows"
+            f"Other rules that fold what this rule writes: {folding}. After a reset or a backfill the next run of each "
+            "stops until it is reset, too; after a drop it finds no table; after a retirement it gets no new rows"
         )
     if looking:
-        said.append(f"{', '.join(looking)} looks rows up in it: after a reset it finds none until the next run")
-    return ". ".join(said)
+        said.append(f"Other rules that look rows up in it: {looking}. After a reset they find none until the next run")
+    return ". ".join([*said, "The task's log names them"])
 
 
 def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:

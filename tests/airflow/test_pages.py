@@ -176,6 +176,31 @@ def test_who_may_not_see_a_dag_sees_nothing_of_its_rule(
         assert "unseen_rule" not in answer.text
 
 
+def test_lists_tell_what_runs_have_done_only_to_who_may_see_them(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+
+    def allowed(self: Any, *, access_entity: Any = None, details: Any = None, **_: Any) -> bool:
+        return access_entity is None or (access_entity == DagAccessEntity.RUN and details.id != "rule.secret")
+
+    stale = {"freshness": {"max_lag": "30 minutes"}, "group": "small"}
+    ran(place, "secret", settings=stale)
+    ran(place, "told", settings={"group": "small"})
+    known("secret", "told")
+    assert "1 stale" in text_of(settled(ask))
+    monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", allowed)
+    for path in ("", "dags/group.small"):
+        page = settled(ask, path)
+        rows = sorted(text_of(row) for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL))
+        _, secret, told = rows
+        assert secret == "secret not shown exactly once exactly once - - - - - - group small", path
+        assert "2001-01-01 00:02:00Z" in told and "up to date" in told
+        assert "stale" not in text_of(page)
+    assert ask("dags/rule.secret").status_code == 403
+
+
 def test_rows_and_code_have_permissions_of_their_own(
     ask: Callable[..., Any], place: Path, known: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
