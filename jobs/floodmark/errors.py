@@ -27,11 +27,22 @@ FloodmarkError
 
 from __future__ import annotations
 
+# As Python spells the bytes of a file's name that are no UTF-8: no text file, database or page takes these characters.
+_BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
+
+
+def legible(text: str) -> str:
+    r"""A name or message as it can be printed and kept anywhere; a byte that is no UTF-8 stands as `\xe9`."""
+    return text.translate(_BYTES)
+
 
 class FloodmarkError(Exception):
     """Root of the tree; `exit_code` is what the command line and Airflow go by."""
 
     exit_code = 1
+
+    def __init__(self, said: str = ""):
+        super().__init__(legible(said))
 
 
 class Retryable(FloodmarkError):

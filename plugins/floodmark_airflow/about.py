@@ -1,4 +1,7 @@
-"""A rule's documentation in Airflow's UI: Markdown made of the rule alone, in which what a user wrote is only text."""
+"""A rule's documentation in Airflow's UI: Markdown made of the rule alone, in which what a user wrote is only text.
+
+Whoever may see the DAG reads it: so it has none of the rule's code, and names no rule but those in its own file.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +40,16 @@ def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
         *_part("Looks up", [f"{code(name)}: {code(one.address)}" for name, one in rule.lookups.items()]),
         *_part(
             "Expects",
-            [f"of {one.of}, {one.name}: {code(str(one.check))}, else {one.on_fail}" for one in told(rule, {})],
+            [f"of {one.of}: {text(one.name)}, else {one.on_fail}" for one in told(rule, {})],
         ),
         *_part("Keeps", [text(sentence) for sentence in kept(rule)]),
         *_part("Writes", [_sink(sink, how) for sink, how in zip(rule.sinks, delivery(rule), strict=True)]),
-        *_part("Read by", [f"{code(dag_id(one.rule))}, as {one.kind} {code(one.name)}" for one in readers]),
+        *_part("Read by", _read_by(readers)),
         *_part("Runs", _schedule(rule)),
         *_part("Is to be fresh", _freshness(rule)),
         *_part("Run it by hand", [SAFE, _command(f"floodmark run {rule.rule}")]),
         *_part("Where to look", _where_to_look(rule)),
-        _work(rule),
+        *_part("SQL" if rule.process is None else "Class", [_work(rule)]),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -108,14 +111,26 @@ def _stream(name: str, stream: Stream) -> str:
     if stream.idle_after_us is not None:
         facts.append(f"not waited for after {format_duration(stream.idle_after_us)} of silence")
     if stream.where:
-        facts.append(f"only where {code(stream.where)}")
+        facts.append("only some of its rows (`where`)")
     return ", ".join(facts)
 
 
 def _sink(sink: Sink, how: SinkDelivery) -> str:
     rows = f"merged by {', '.join(map(code, sink.key))}" if sink.key else "added"
     place = code(sink.address) if sink.address else "the run's log"
-    return ", ".join([f"{sink.kind} {place}: {how.delivery}", f"rows {rows}", *map(text, takes(sink))])
+    facts = [
+        f"{sink.kind} {place}: {how.delivery}",
+        f"rows {rows}",
+        *map(text, takes(sink.model_copy(update={"where": None}))),
+    ]
+    return ", ".join([*facts, *(["only some of the results (`where`)"] if sink.where else [])])
+
+
+def _read_by(readers: Sequence[Reader]) -> list[str]:
+    """How many, for who sees this DAG may not see theirs."""
+    count = len({one.rule for one in readers})
+    what = "1 other rule" if count == 1 else f"{count} other rules"
+    return [f"{what}; the task's log of a reset, a backfill, a retirement or a drop names them"] if count else []
 
 
 def _schedule(rule: Rule) -> list[str]:
@@ -159,7 +174,8 @@ def _where_to_look(rule: Rule) -> list[str]:
 
 
 def _work(rule: Rule) -> str:
+    shown = "the tab Floodmark shows it, to who may see this DAG's code"
     if rule.process is None:
-        return f"### SQL\n\n{block('sql', rule.sql)}"
-    name = f"{code(f'{rule.process.module}:{rule.process.name}')}, by {', '.join(map(code, rule.process.key))}"
-    return f"### Class\n\n{name}\n\n{block('python', rule.process.source)}"
+        return shown
+    by = ", ".join(map(code, rule.process.key))
+    return f"{code(f'{rule.process.module}:{rule.process.name}')}, by {by}: {shown}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
-from urllib.parse import urlparse
+from urllib.parse import quote, urlparse
 
 from airflow.sdk import Asset
 
@@ -14,9 +15,14 @@ if TYPE_CHECKING:
 
 
 def asset(address: str) -> Asset:
-    """The asset of a table; a local path becomes `file:///…`, for Airflow wants a URI."""
-    place = location(address)
+    """The asset of a table; a local path becomes `file:///…`, for Airflow wants a URI, and keeps ASCII ones alone."""
+    place = _ascii(location(address))
     return Asset(place if urlparse(place).scheme else f"file://{place}")
+
+
+def _ascii(place: str) -> str:
+    """Letters beyond ASCII as `%C3%BC`; all else stays as it is written, for it is the asset's name so far."""
+    return re.sub(r"[^\x00-\x7f]+", lambda found: quote(found[0], errors="surrogateescape"), place)
 
 
 def inlets(rule: Rule) -> list[Asset]:

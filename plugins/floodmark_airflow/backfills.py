@@ -23,6 +23,7 @@ from floodmark_airflow.operations import Operation, Params, ledger_of
 if TYPE_CHECKING:
     from floodmark.core.records import Head
     from floodmark.core.rules import Rule
+    from floodmark_airflow.steps import Tries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,8 @@ class Backfill(Operation):
 
     @classmethod
     def asked(cls, rule: Rule, params: Params) -> Backfill:
-        return cls(begin=_time(params, "from"), end=_time(params, "to"), dry_run=bool(params.get("dry_run")))
+        begin, end = (_time(rule, params, name) for name in ("from", "to"))
+        return cls(begin=begin, end=end, dry_run=bool(params.get("dry_run")))
 
     def arguments(self) -> list[str]:
         dry = ["--dry-run"] if self.dry_run else []
@@ -66,27 +68,31 @@ class Backfill(Operation):
         begin, end = (micros_of(at, rule, zoned(rule, head)) for at in (self.begin, self.end))
         return starting_in(rule, begin, end) if begin < end else (begin, end)
 
-    def done(self, rule: Rule, tries: str) -> str | None:
+    def done(self, rule: Rule, tries: Tries) -> str | None:
         ledger = ledger_of(rule)
         assert ledger.head is not None
         span, known = self._starts(rule, ledger.head), ledger.head.backfills
-        rows = (row for row in ledger.rows if row.kind == "backfilled" and row.run.startswith(tries))
+        rows = (row for row in ledger.rows if row.kind == "backfilled" and row.run in tries)
         numbers = [json.loads(row.body)["number"] for row in rows if row.generation == ledger.head.generation]
         found = [number for number in numbers if (known[number].begin, known[number].end) == span]
         return f"backfill {found[-1]} is committed" if found else None
 
 
-def of_airflow(rule: Rule, at: datetime) -> Backfill:
+def of_airflow(rule: Rule, at: datetime, dry_run: bool = False) -> Backfill:
     """What a run of Airflow's own backfill with this logical date is to do."""
-    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)))
+    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), dry_run=dry_run)
 
 
-def _time(params: Params, name: str) -> datetime:
+def _time(rule: Rule, params: Params, name: str) -> datetime:
+    """Also one that has microseconds, with a zone and without: which of them counts is known to the ledger."""
     try:
-        return datetime.fromisoformat(str(params.get(name)))
-    except ValueError:
+        at = datetime.fromisoformat(str(params.get(name)))
+        for with_zone in (True, False):
+            micros_of(at, rule, with_zone)
+    except (ValueError, OverflowError):
         found = repr(params.get(name))
         raise AirflowFailException(f"{name}: expected a time, such as 2001-01-31T00:00:00Z, found {found}") from None
+    return at
 
 
 def _plain(at: datetime) -> datetime:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -38,6 +38,7 @@ BEGIN = datetime(2020, 1, 1, tzinfo=UTC)  # fixed, since a moving date would mak
 SAYING = timedelta(minutes=5)  # limit of a task that only says why something failed
 BACKOFF = 2.0  # how much longer each pause is than the one before: what holds a rule up may take its time to end
 TAG = "floodmark"
+OWNERS = 10  # that are named of a DAG with many
 # Of a group; a backfill is of one rule. Airflow takes the names, though its annotation wants an enumeration of its own.
 RUN_TYPES: Any = ("scheduled", "asset_triggered", "manual")
 # Airflow's own words for schedules that no cron expression can say.
@@ -96,8 +97,12 @@ def all_dags(wanted: str | None = None) -> list[DAG]:
     dags = dict(catalog.dags)
     for file, reason in catalog.errors.items():
         log.error("rule file %s refused: %s", file, reason)
-        broken = build_broken(file, reason, set(dags))
-        dags[broken.dag_id] = broken
+        try:
+            broken = build_broken(file, reason, set(dags))
+        except Exception:  # the other DAGs go on; what is wrong with this file shows as an import error all the same
+            log.exception("rule file %s has no DAG", file)
+        else:
+            dags[broken.dag_id] = broken
     return [dag for dag in dags.values() if wanted in (None, dag.dag_id)]
 
 
@@ -174,7 +179,7 @@ def build_group(name: str, rules: Sequence[Rule]) -> DAG:
 def _tried(all_settings: Sequence[AirflowSettings]) -> dict[str, Any]:
     """How the task of these rules is tried: as often and for as long as the one of them that wants it most."""
     return {
-        "owner": ", ".join(sorted({one.owner for one in all_settings})),
+        "owner": ", ".join(owners(all_settings)),
         "retries": max(one.retries for one in all_settings),
         "retry_delay": timedelta(microseconds=max(one.retry_delay_us for one in all_settings)),
         "retry_exponential_backoff": BACKOFF,
@@ -183,6 +188,12 @@ def _tried(all_settings: Sequence[AirflowSettings]) -> dict[str, Any]:
         "max_active_tis_per_dag": 1,  # max_active_runs alone lets a backfill run beside
         "weight_rule": LIVE_FIRST,
     }
+
+
+def owners(all_settings: Iterable[AirflowSettings]) -> list[str]:
+    """The first of all owners, and "…" for the others: Airflow has 2000 characters for those of a DAG."""
+    names = sorted({one.owner for one in all_settings})
+    return names if len(names) <= OWNERS else [*names[:OWNERS], "…"]
 
 
 def build_broken(file: str, reason: str, taken: set[str]) -> DAG:

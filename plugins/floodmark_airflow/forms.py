@@ -35,22 +35,24 @@ def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
         found |= one.params()
     about = "Of what changes or ends the rule as a whole: its name, to confirm it"
     found["confirm"] = Param(None, type=["null", "string"], description=about)
-    return {**found, "dry_run": Param(False, type="boolean", description="Only log what would change; not of a run")}
+    return {**found, "dry_run": Param(False, type="boolean", description="Only log what would be done")}
 
 
 def downstream(readers: Sequence[Reader]) -> str:
-    """What becomes of others, as a sentence or two; `dry_run` says it of each."""
-    folding = sorted({one.rule for one in readers if one.kind == "stream"})
-    looking = sorted({one.rule for one in readers if one.kind == "lookup"})
+    """What becomes of others, as some sentences; `dry_run` names each, and says it of it.
+
+    How many there are is all that who may trigger this DAG has to know of rules that they may not see.
+    """
+    folding, looking = (len({one.rule for one in readers if one.kind == kind}) for kind in ("stream", "lookup"))
     said = []
     if folding:
         said.append(
-            f"{', '.join(folding)} folds what this rule writes: after a reset or a backfill its next run stops until "
-            "it is reset, too; after a drop it finds no table; after a retirement it gets no new rows"
+            f"Other rules that fold what this rule writes: {folding}. After a reset or a backfill the next run of each "
+            "stops until it is reset, too; after a drop it finds no table; after a retirement it gets no new rows"
         )
     if looking:
-        said.append(f"{', '.join(looking)} looks rows up in it: after a reset it finds none until the next run")
-    return ". ".join(said)
+        said.append(f"Other rules that look rows up in it: {looking}. After a reset they find none until the next run")
+    return ". ".join([*said, "The task's log names them"])
 
 
 def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
@@ -61,4 +63,9 @@ def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
         return chosen.asked(rule, params)
     if run is None or str(getattr(run.run_type, "value", run.run_type)) != "backfill":
         return None
-    return of_airflow(rule, run.logical_date)
+    return of_airflow(rule, run.logical_date, is_dry(context))
+
+
+def is_dry(context: Mapping[str, Any]) -> bool:
+    """Whether a run, be it one that folds what is new, is only to say what it would do."""
+    return bool((context.get("params") or {}).get("dry_run"))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from floodmark.core.rules import Rule
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
+    from floodmark_airflow.steps import Tries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class Retire(Operation):
             raise AirflowSkipException(f"rule {rule.rule} is retired already, {head.retired}")
         return f"nothing runs the rule after epoch {head.epoch}"
 
-    def done(self, rule: Rule, tries: str) -> str | None:
+    def done(self, rule: Rule, tries: Tries) -> str | None:
         return "it is retired" if _turned(ledger_of(rule), tries, "retired") else None
 
 
@@ -81,7 +82,7 @@ class Return(Operation):
             raise AirflowSkipException(f"rule {rule.rule} is not retired")
         return f"its runs go on after epoch {head.epoch}"
 
-    def done(self, rule: Rule, tries: str) -> str | None:
+    def done(self, rule: Rule, tries: Tries) -> str | None:
         return "it is back" if _turned(ledger_of(rule), tries, "returned") else None
 
 
@@ -115,7 +116,7 @@ class Rename(Operation):
         renaming(_head(rule), rule.rule, self.to)
         return f"its home moves to {self.to}"
 
-    def done(self, rule: Rule, tries: str) -> str | None:
+    def done(self, rule: Rule, tries: Tries) -> str | None:
         """Whoever wrote the row, the home has to lie there."""
         from floodmark.ledger.renaming import is_done
 
@@ -166,7 +167,7 @@ class Drop(Operation):
         check_droppable(_head(rule), rule.rule)
         return f"dropping its {self.what}" if self.what != "all" else "dropping all that there is of it"
 
-    def done(self, rule: Rule, tries: str) -> str | None:
+    def done(self, rule: Rule, tries: Tries) -> str | None:
         from floodmark.ledger.dropping import left_aside
 
         home = _home(rule)
@@ -196,10 +197,8 @@ class Adopt(Operation):
 
     @classmethod
     def asked(cls, rule: Rule, params: Params) -> Adopt:
-        from floodmark.core.addresses import location
-
         confirmed(rule, params, "an adopted table belongs to the rule from then on")
-        return cls(dry_run=bool(params.get("dry_run")), table=location(text(params, "table") or ""))
+        return cls(dry_run=bool(params.get("dry_run")), table=_location(text(params, "table") or ""))
 
     def arguments(self) -> list[str]:
         return [self.table, "--yes", *_dry(self)]
@@ -214,7 +213,7 @@ class Adopt(Operation):
             raise AirflowSkipException(f"{self.table} is empty, or the rule's already: there is nothing to adopt")
         return f"taking over {self.table}"
 
-    def done(self, rule: Rule, tries: str) -> str | None:
+    def done(self, rule: Rule, tries: Tries) -> str | None:
         from floodmark.ledger.ledger import LedgerReader
         from floodmark.ledger.tables import adopted_at, open_table, owner_of
 
@@ -222,6 +221,15 @@ class Adopt(Operation):
         if table is None or ledger is None or owner_of(table) != ledger.id:
             return None
         return f"{self.table} is the rule's, but for its rows up to version {adopted_at(table)}"
+
+
+def _location(table: str) -> str:
+    from floodmark.core.addresses import location
+
+    try:
+        return location(table)
+    except ValueError as fault:
+        raise AirflowFailException(f"table: expected an address of a sink, found {table!r}: {fault}") from None
 
 
 def _dry(of: Operation) -> list[str]:
@@ -240,7 +248,7 @@ def _head(rule: Rule) -> Head:
     return head
 
 
-def _turned(ledger: LedgerReader, tries: str, what: str) -> bool:
-    """Whether the ledger has a turn of this kind by runs whose names begin so."""
-    rows = (row for row in ledger.rows if row.kind == "life" and row.run.startswith(tries))
+def _turned(ledger: LedgerReader, tries: Tries, what: str) -> bool:
+    """Whether the ledger has a turn of this kind by one of these tries."""
+    rows = (row for row in ledger.rows if row.kind == "life" and row.run in tries)
     return any(json.loads(row.body)["what"] == what for row in rows)

@@ -20,6 +20,7 @@ from floodmark_airflow import settings
 if TYPE_CHECKING:
     from floodmark.core.rules import Rule
     from floodmark.ledger.ledger import LedgerReader
+    from floodmark_airflow.steps import Tries
 
 Params = Mapping[str, Any]  # the values of the form
 
@@ -55,8 +56,8 @@ class Operation(ABC):
         """What is about to be done. Raises what the command would refuse with; AirflowSkipException: nothing is."""
 
     @abstractmethod
-    def done(self, rule: Rule, tries: str) -> str | None:
-        """What runs whose names begin with `tries` have done of it, by the ledger; None: not all of it."""
+    def done(self, rule: Rule, tries: Tries) -> str | None:
+        """What these tries have done of it, by the ledger; None: not all of it."""
 
     def judge_nothing(self, rule: Rule) -> NoReturn:
         """The command ended well, and has left nothing in the ledger."""

@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from floodmark.errors import FloodmarkError
 from floodmark_airflow import settings
-from floodmark_airflow.forms import operation_of
-from floodmark_airflow.steps import Steps, run_name
+from floodmark_airflow.forms import is_dry, operation_of
+from floodmark_airflow.steps import Steps, Tries
 from floodmark_airflow.submit import HOPELESS, SubmitOperator
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class RuleRunOperator(SubmitOperator):
             news = steps.look()
         if news.retired is not None:
             raise AirflowSkipException(news.retired)
+        if is_dry(context):  # skipped, so that nobody who waits for a sink is woken
+            raise AirflowSkipException(f"a dry run: {news.why or f'nothing new since epoch {news.epoch}'}")
         if news.why is None:
             self._nothing_to_do(steps, news.epoch)
             return
@@ -58,10 +60,10 @@ class RuleRunOperator(SubmitOperator):
             steps.check()
 
     def _operate(self, operation: Operation, context: Context) -> None:
-        """One that an earlier try of this very run has done is not done again."""
-        tries = run_name(context["run_id"], "")
+        """One that an earlier try of this very run has done is not done again, unless the task was cleared since."""
+        tries = Tries.since_clear(context, self.retries or 0)
         with _translated():
-            done = operation.done(self.rule, tries) if context["ti"].try_number > 1 else None
+            done = operation.done(self.rule, tries) if context["ti"].try_number > tries.first else None
             said = done or operation.look(self.rule)
         self.log.info("rule %s: %s", self.rule.rule, said)
         if done:
@@ -95,7 +97,7 @@ class FreshnessOperator(BaseOperator):
         self.rule = rule
 
     def execute(self, context: Context) -> None:
-        if operation_of(self.rule, context) is not None:
+        if operation_of(self.rule, context) is not None or is_dry(context):
             raise AirflowSkipException("not a run that folds what is new")
         with _translated():
             Steps(self.rule, context, self.log).judge()

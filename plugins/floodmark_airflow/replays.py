@@ -13,6 +13,7 @@ from floodmark_airflow.operations import Operation, Params, ledger_of, text
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Rule
+    from floodmark_airflow.steps import Tries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +66,10 @@ class Replay(Operation):
             raise AirflowSkipException(f"no dead row is left to replay at epoch {ledger.head.epoch}")
         return "folding dead rows once more"
 
-    def done(self, rule: Rule, tries: str) -> str | None:
+    def done(self, rule: Rule, tries: Tries) -> str | None:
         ledger = ledger_of(rule)
         assert ledger.head is not None
-        ours = {row.epoch for row in ledger.rows if row.kind == "commit" and row.run.startswith(tries)}
+        ours = {row.epoch for row in ledger.rows if row.kind == "commit" and row.run in tries}
         found = sorted(ours & ledger.head.replays.keys())
         return f"epoch {found[-1]} has folded them" if found else None
 

@@ -11,6 +11,7 @@ from floodmark_airflow.operations import Operation, Params, confirmed, ledger_of
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Rule
+    from floodmark_airflow.steps import Tries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class Reset(Operation):
         assert head is not None
         return f"generation {head.generation} ends at epoch {head.epoch}, and a new one begins"
 
-    def done(self, rule: Rule, tries: str) -> str | None:
+    def done(self, rule: Rule, tries: Tries) -> str | None:
         rows = ledger_of(rule).rows
-        begun = [row.generation for row in rows if (row.kind, row.epoch) == ("commit", 0) and row.run.startswith(tries)]
+        begun = [row.generation for row in rows if (row.kind, row.epoch) == ("commit", 0) and row.run in tries]
         return f"generation {begun[-1]} has begun; the next run folds its input" if begun else None

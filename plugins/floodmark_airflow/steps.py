@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from floodmark.errors import FloodmarkError
@@ -92,15 +93,40 @@ class Steps:
         return noted
 
     def before(self) -> int | None:
-        """The ledger's row before the first commit of this run's earlier tries; None where none has committed."""
+        """The ledger's row before the first commit of this run's earlier tries; None where none has committed.
+
+        Of all tries, also before a clear: what those of a run that failed have committed has been told to nobody.
+        """
         if self._context["ti"].try_number == 1:
             return None
         from floodmark.ledger.home import Home
         from floodmark.ledger.ledger import LedgerReader
 
         ledger = LedgerReader.load(Home(self._home, self.rule.rule).ledger)
-        tries, rows = run_name(self._context["run_id"], ""), ledger.rows if ledger else []
-        return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run.startswith(tries)), None)
+        tries, rows = Tries(self._context["run_id"]), ledger.rows if ledger else []
+        return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run in tries), None)
+
+
+@dataclass(frozen=True)
+class Tries:
+    """Of one Airflow run, from number `first` on; a name of the ledger's is `in` them or not."""
+
+    run: str
+    first: int = 1
+
+    @staticmethod
+    def since_clear(context: Context, retries: int) -> Tries:
+        """Those since somebody cleared the task, if anybody did: the task is to do its work once more.
+
+        A clear gives it all its `retries` again, by the limit `max_tries` alone.
+        """
+        cleared = context["dag_run"].clear_number
+        first = context["ti"].max_tries - retries + 1 if cleared else 1
+        return Tries(context["run_id"], max(1, first))
+
+    def __contains__(self, name: str) -> bool:
+        run, _, attempt = name.rpartition(run_name("", ""))
+        return run == self.run and attempt.isdecimal() and int(attempt) >= self.first
 
 
 def run_name(run: str, attempt: str) -> str:

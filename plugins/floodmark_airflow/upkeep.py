@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from floodmark.core.rules import Rule, load_rules
 from floodmark.errors import FloodmarkError
 from floodmark_airflow import settings
-from floodmark_airflow.dag_factory import BACKOFF, BEGIN, TAG
+from floodmark_airflow.dag_factory import BACKOFF, BEGIN, TAG, owners
 from floodmark_airflow.failures import on_failure
 from floodmark_airflow.naming import upkeep_id
 from floodmark_airflow.steps import run_name
@@ -90,8 +90,8 @@ def build_upkeep() -> DAG | None:
         auto_register=False,
         tags={TAG},
     ) as dag:
+        shown = owners(rule.airflow for rule in rules.values())
         for name, rule in rules.items():
-            MaintainOperator(
-                task_id=name, rule=rule, owner=rule.airflow.owner, on_failure_callback=on_failure(), **PATIENCE
-            )
+            owner = rule.airflow.owner if rule.airflow.owner in shown else shown[-1]
+            MaintainOperator(task_id=name, rule=rule, owner=owner, on_failure_callback=on_failure(), **PATIENCE)
     return dag

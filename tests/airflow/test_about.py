@@ -22,6 +22,12 @@ EVIL = """<script>alert(1)</script> [click](javascript:alert(1)) ![x](http://x/y
 | a | b |
 
 <img src=x onerror=alert(1)> &amp; http://example.org"""
+CLASS = """
+class Alarm:
+    output = "k STRING, n BIGINT"
+    def process(self, key, rows, ctx):
+        yield 4242
+"""
 PIECES = st.text(alphabet=st.sampled_from(list("`~*_[]()<>#!|\\&;-+=.1ab \n")), max_size=60)
 
 
@@ -53,15 +59,34 @@ def test_it_says_what_one_wants_to_know(rules: Path, place: Path) -> None:
     found = page(rules, description="Counts.", streams={"events": stream}, sql=sql, airflow={"owner": "team a"}).words
     for said in (
         "Counts.",
-        f"events: delta {place}/lake/events, event time at, may come 30 minutes late, only where n > 0",
+        f"events: delta {place}/lake/events, event time at, may come 30 minutes late, only some of its rows (where)",
         "windows of 1 hour, a new one every 1 hour, side by side",
         f"delta {place}/lake/one_out: exactly once, rows added",
         "floodmark run one",
         "floodmark status one",
         "owner: team a",
-        sql,
+        "the tab Floodmark shows it, to who may see this DAG's code",
     ):
         assert said in found
+
+
+def test_it_has_none_of_the_rule_s_code(rules: Path) -> None:
+    """Airflow has a permission of its own for that."""
+    secret = "n <> 4242"
+    stream = {"delta": "${LAKE}/events", "where": secret, "expect": {"few": {"check": secret, "on_fail": "drop"}}}
+    sinks = [{"delta": "${LAKE}/out", "where": secret, "columns": ["n"]}]
+    expect = {"expect": {"some": {"check": secret, "on_fail": "warn"}}}
+    sql = f"SELECT n FROM events WHERE {secret}"
+    found = page(rules, streams={"events": stream}, sinks=sinks, sql=sql, **expect).words
+    assert "4242" not in found and "SELECT" not in found
+    for said in ("few, else drop", "some, else warn", "columns n, only some of the results (where)"):
+        assert said in found
+    (rules / "alarms.py").write_text(CLASS)
+    timed = {"delta": "${LAKE}/events", "event_time": "at", "lateness": "1 hour"}
+    path = write(rules, "one", process="alarms:Alarm", key=["k"], streams={"events": timed})
+    path.write_text(path.read_text().replace("sql: SELECT n FROM events\n", ""))
+    found = Page(about(load_rule(path, os.environ))).words
+    assert "alarms:Alarm, by k: the tab Floodmark shows it" in found and "4242" not in found
 
 
 def test_it_says_when_the_rule_runs(rules: Path) -> None:
@@ -81,8 +106,7 @@ def test_that_of_a_group_names_its_rules_and_how_to_run_them(rules: Path) -> Non
 
 
 def test_what_a_rule_says_stays_text(rules: Path) -> None:
-    sql = "SELECT n, '```\n<b>' AS x, '<script>' AS y FROM events"
-    found = page(rules, description=EVIL, sql=sql, airflow={"owner": "<i>me</i> [x](y)"})
+    found = page(rules, description=EVIL, airflow={"owner": "<i>me</i> [x](y)"})
     assert found.elements <= OWN
     assert found.attributes == []
     for said in (
@@ -92,7 +116,6 @@ def test_what_a_rule_says_stays_text(rules: Path) -> None:
         "<i>me</i> [x](y)",
     ):
         assert said in found.words
-    assert sql in found.words
 
 
 @given(PIECES)

@@ -17,6 +17,7 @@ from airflow.sdk import Asset, AssetAny, CronTriggerTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from floodmark_airflow import settings
+from floodmark_airflow.dag_factory import all_dags
 
 CHECKOUT = Path(__file__).parents[2]
 DAGS = CHECKOUT / "dags"
@@ -104,9 +105,31 @@ def test_a_bad_file_whose_name_is_no_dag_id_gets_one_that_is_free(rules: Path) -
     assert all(one.startswith("rule.a_b") for one in ids)
 
 
-def test_a_task_process_builds_only_its_own_dag(rules: Path) -> None:
-    from floodmark_airflow.dag_factory import all_dags
+def test_a_bad_file_whose_name_is_no_utf_8_keeps_its_dag_and_the_others_theirs(rules: Path) -> None:
+    write(rules, "good")
+    (rules / os.fsdecode(b"caf\xe9.yaml")).write_text("rule: x\n")
+    bag = parse()
+    good, bad = sorted(bag.dags, key=lambda dag_id: dag_id != "rule.good")
+    assert (good, bad[: len("rule.caf_xe9-")]) == ("rule.good", "rule.caf_xe9-")
+    assert bag.dags[bad].description == r"caf\xe9.yaml cannot be used"
+    (reasons,) = bag.import_errors.values()
+    assert r"rules/caf\xe9.yaml:1: rule: expected the file's name, 'caf\udce9'" in reasons
+    for said in (reasons, str(bag.dags[bad].doc_md), str(DagSerialization.to_dict(bag.dags[bad]))):
+        said.encode()
 
+
+def test_a_bad_file_of_which_no_dag_can_be_made_takes_no_other_along(
+    rules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from floodmark_airflow import dag_factory
+
+    write(rules, "good")
+    write(rules, "bad", qos=7)
+    monkeypatch.setattr(dag_factory, "block", lambda *_: 1 / 0)
+    assert [dag.dag_id for dag in all_dags()] == ["rule.good"]
+
+
+def test_a_task_process_builds_only_its_own_dag(rules: Path) -> None:
     write(rules, "one")
     write(rules, "two")
     (rules / "three.yaml").write_text("rule: 3\n")
@@ -179,8 +202,10 @@ def test_a_rule_runs_when_any_rule_that_it_reads_has_written(rules: Path) -> Non
     assert "when `rule.first` or `rule.second` has written rows" in str(dag.doc_md)
     first = bag.dags["rule.first"]
     assert first.get_task("run").outlets == [dag.timetable.asset_condition.objects[1]]
-    assert "### Read by\n\n- `rule.third`, as stream `events`" in str(first.doc_md)
-    assert "third folds what this rule writes: after a reset" in first.params.get_param("operation").description
+    assert "### Read by\n\n- 1 other rule; the task's log of a reset" in str(first.doc_md)
+    form = first.params.get_param("operation").description
+    assert "fold what this rule writes: 1. After a reset" in form and form.endswith("The task's log names them")
+    assert "third" not in f"{first.doc_md}{form}", "who may see this DAG may not see that one"
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
@@ -208,6 +233,28 @@ def test_a_sink_wakes_the_rule_that_is_scheduled_by_it(rules: Path, place: Path,
     (outlet,) = dags["rule.first"].tasks[0].outlets
     assert outlet == Asset(f"file://{place}/lake/first_out")
     assert dags["rule.second"].timetable.asset_condition.objects == (outlet,)
+
+
+def test_assets_beyond_ascii_are_spelled_as_airflow_keeps_them(rules: Path, place: Path) -> None:
+    """One that Airflow cannot keep would take every DAG of the file along, when they are written to its database."""
+    from airflow.models.asset import AssetModel
+
+    write(rules, "first", sinks=[{"delta": "${LAKE}/größe"}, {"delta": "s3://lake/ü a%20b"}])
+    read = {"streams": {"events": {"delta": "${LAKE}/größe"}}, "lookups": {"names": {"delta": "${LAKE}/名"}}}
+    write(
+        rules,
+        "second",
+        **read,
+        sql="SELECT n FROM events JOIN names USING (n)",
+        schedule={"assets": ["${LAKE}/größe", "s3://lake/ü a%20b"]},
+    )
+    dags = {dag.dag_id: dag for dag in all_dags()}
+    written, second = dags["rule.first"].tasks[0].outlets, dags["rule.second"]
+    assert [one.uri for one in written] == [f"file://{place.resolve()}/lake/gr%C3%B6%C3%9Fe", "s3://lake/%C3%BC a%20b"]
+    assert second.timetable.asset_condition.objects == tuple(written)
+    assert [one.uri for one in second.tasks[0].inlets] == [written[0].uri, f"file://{place.resolve()}/lake/%E5%90%8D"]
+    for one in [*written, *second.tasks[0].inlets, *second.tasks[0].outlets]:
+        AssetModel(name=one.name, uri=one.uri, group=one.group)
 
 
 def test_what_a_rule_reads_and_writes_is_lineage(rules: Path, place: Path) -> None:

@@ -71,9 +71,10 @@ def test_late_rows_are_the_matter_of_the_run_that_found_them(rules: Path, place:
         judge(flow.rule())
 
 
-def test_other_operations_are_not_judged(rules: Path, place: Path) -> None:
+@pytest.mark.parametrize("asked", [{"operation": "reset", "confirm": "counted"}, {"operation": "run", "dry_run": True}])
+def test_other_operations_and_dry_runs_are_not_judged(rules: Path, place: Path, asked: dict[str, Any]) -> None:
     with pytest.raises(AirflowSkipException, match="not a run"):
-        judge(stale(place), operation="reset", confirm="counted")
+        judge(stale(place), **asked)
 
 
 def test_a_run_with_nothing_to_do_is_skipped_and_says_it(

@@ -93,6 +93,13 @@ def test_a_drop_is_believed_by_what_is_gone(flow: Flow, fake_path: Path) -> None
     assert (len(rows_of(flow.sink(0))), Path(flow.sink(1)).exists()) == (2, False)
 
 
+def test_what_is_no_address_fails_for_good(flow: Flow) -> None:
+    rule = flow.rule()
+    for table in ("http://[x", "a\0b"):
+        with pytest.raises(AirflowFailException, match=r"table: expected an address of a sink, found "):
+            execute(rule, operation="adopt", table=table, confirm="one")
+
+
 def test_an_adoption_is_believed_by_the_table(flow: Flow) -> None:
     flow.arrive([])
     by_hand(flow.sink())

@@ -40,13 +40,15 @@ def dead_rows(place: Path) -> None:
     write_deltalake(Home(place / "home", "one").dead, rows)
 
 
-def execute(rule: Rule, tries: int = 1, **params: Any) -> None:
+def execute(rule: Rule, tries: int = 1, given: dict[str, Any] | None = None, **params: Any) -> None:
+    """`given`: what else Airflow says of the try."""
     task = task_of(rule)
-    given: Any = {
+    given = {
         "run_id": "m1",
-        "ti": SimpleNamespace(try_number=tries),
-        "dag_run": SimpleNamespace(run_type="manual"),
+        "ti": SimpleNamespace(try_number=tries, max_tries=3),
+        "dag_run": SimpleNamespace(run_type="manual", clear_number=0),
         "params": params,
+        **(given or {}),
     }
     task.render_template_fields(given)
     task.execute(given)
@@ -62,9 +64,11 @@ def submitted(path: Path) -> list[str]:
 def begun_anew(place: Path, run: str) -> None:
     """What a real reset would leave in the ledger."""
     ledger = Ledger.open(Home(place / "home", "one").ledger, run)
-    ledger.seal(Seal(why="reset", successor=2, token="other", keep_output=False, discarded=None))
     assert ledger.head is not None
-    ledger.begin(2, "other", Commit(entry=BEGIN, watermark=None, maxima={}, heard={}, rule=ledger.head.begun_with.rule))
+    new = ledger.head.generation + 1
+    ledger.seal(Seal(why="reset", successor=new, token="other", keep_output=False, discarded=None))
+    first = Commit(entry=BEGIN, watermark=None, maxima={}, heard={}, rule=ledger.head.begun_with.rule)
+    ledger.begin(new, "other", first)
 
 
 def replayed(place: Path, run: str) -> None:

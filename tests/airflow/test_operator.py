@@ -147,6 +147,20 @@ def test_nothing_new_skips_without_a_jvm(rule: Rule, place: Path, fake_path: Pat
     assert not was_started(fake_path)
 
 
+def test_a_dry_run_says_what_there_is_to_do_and_does_nothing(rule: Rule, place: Path, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    dry = {"params": {"operation": "run", "dry_run": True}}
+    with pytest.raises(AirflowSkipException, match="a dry run: the rule has not run yet"):
+        task_of(rule).execute(context() | dry)
+    fold_all(rule, place / "home", run="manual__1.try1")
+    with pytest.raises(AirflowSkipException, match="a dry run: nothing new since epoch 0"):
+        task_of(rule).execute(context(2) | dry)
+    arrive(place)
+    with pytest.raises(AirflowSkipException, match="a dry run: new data in events"):
+        task_of(rule).execute(context() | dry)
+    assert not was_started(fake_path)
+
+
 def test_new_data_is_work(rule: Rule, place: Path, fake_path: Path) -> None:
     fold_all(rule, place / "home")
     arrive(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from floodmark.core.digests import Digest
 from floodmark.core.records import Backfill, Backfilled, Counts, Failed
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow.naming import broken_dag_id
 
 CHECKOUT = Path(__file__).parents[2]
 START = 978_307_200_000_000  # 2001-01-01T00:00:00Z
@@ -172,6 +174,31 @@ def test_who_may_not_see_a_dag_sees_nothing_of_its_rule(
         answer = ask(f"dags/rule.unseen_rule{path}")
         assert answer.status_code == 403
         assert "unseen_rule" not in answer.text
+
+
+def test_lists_tell_what_runs_have_done_only_to_who_may_see_them(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+
+    def allowed(self: Any, *, access_entity: Any = None, details: Any = None, **_: Any) -> bool:
+        return access_entity is None or (access_entity == DagAccessEntity.RUN and details.id != "rule.secret")
+
+    stale = {"freshness": {"max_lag": "30 minutes"}, "group": "small"}
+    ran(place, "secret", settings=stale)
+    ran(place, "told", settings={"group": "small"})
+    known("secret", "told")
+    assert "1 stale" in text_of(settled(ask))
+    monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", allowed)
+    for path in ("", "dags/group.small"):
+        page = settled(ask, path)
+        rows = sorted(text_of(row) for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL))
+        _, secret, told = rows
+        assert secret == "secret not shown exactly once exactly once - - - - - - group small", path
+        assert "2001-01-01 00:02:00Z" in told and "up to date" in told
+        assert "stale" not in text_of(page)
+    assert ask("dags/rule.secret").status_code == 403
 
 
 def test_rows_and_code_have_permissions_of_their_own(
@@ -384,6 +411,31 @@ def test_a_rule_of_another_kind_in_depth(ask: Callable[..., Any], place: Path) -
     assert "def process(self, key, rows, ctx)" in page
 
 
+@pytest.mark.parametrize("watermark", [-62_135_596_800_000_000 - 86_400_000_000, 253_402_300_800_000_000])
+def test_a_watermark_beyond_all_years_is_told_as_a_number(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], watermark: int
+) -> None:
+    flow = Flow(place, settings={"freshness": {"max_lag": "30 minutes"}})
+    folded(flow, begun(flow), 1, watermark + 1000, watermark)
+    known("counted")
+    for path in ("", "dags/rule.counted"):
+        assert f"{watermark} microseconds" in text_of(settled(ask, path)), path
+    assert ask("dags/rule.counted/history.json").status_code == 200
+
+
+def test_times_are_told_to_the_second() -> None:
+    from floodmark_airflow.pages.assets import micros, seconds, stamp
+
+    assert [micros(1_500_000), micros(1_500_000, False), micros(None)] == [
+        "1970-01-01 00:00:01Z",
+        "1970-01-01 00:00:01",
+        "-",
+    ]
+    assert (seconds(1.5), seconds(-1e12)) == ("1970-01-01 00:00:01Z", f"{-(10**18)} microseconds")
+    assert stamp("2001-01-01T00:00:00.123456+00:00") == "2001-01-01 00:00:00Z"
+    assert stamp("Time of Tests, longer than others") == "Time of Tests, longer than others"
+
+
 def test_the_charts_get_the_ledgers_numbers(ask: Callable[..., Any], place: Path) -> None:
     flow = ran(place)
     ended = [row for row in flow.ledger().rows if row.kind == "commit" and row.epoch]
@@ -470,6 +522,19 @@ def test_a_ledger_that_cannot_be_read_harms_no_other(
     assert ask("dags/rule.harmed/history.json").status_code == 503
     assert settled(ask, "dags/rule.harmed/rows")
     assert "BROKEN" in settled(ask, "dags/rule.harmed/audit")
+
+
+def test_a_rule_file_whose_name_is_no_utf_8_harms_no_page(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None]
+) -> None:
+    ran(place, "sound")
+    (place / "rules" / os.fsdecode(b"caf\xe9.yaml")).write_text("rule: x\n")
+    file = r"caf\xe9.yaml"
+    odd = broken_dag_id(file, ())
+    known("sound", odd.removeprefix("rule."))
+    assert file in text_of(settled(ask))
+    assert f"{file}:1: rule: expected the file's name" in text_of(settled(ask, f"dags/{odd}"))
+    assert settled(ask, "dags/rule.sound")
 
 
 def test_a_failed_run_shows_though_the_ledger_knows_nothing_of_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,10 +47,10 @@ def rule(rules: Path, place: Path) -> Rule:
 
 
 def context(hour: float = 0, kind: str = "backfill", **params: Any) -> Any:
-    run = SimpleNamespace(run_type=kind, logical_date=DAY + timedelta(hours=hour))
+    run = SimpleNamespace(run_type=kind, logical_date=DAY + timedelta(hours=hour), clear_number=0)
     return {
         "run_id": "b1",
-        "ti": SimpleNamespace(try_number=1),
+        "ti": SimpleNamespace(try_number=1, max_tries=3),
         "dag_run": run,
         "params": {"operation": "run", **params},
     }
@@ -102,6 +103,22 @@ def test_a_backfill_is_submitted_and_believed_by_the_ledger_alone(rule: Rule, pl
         execute(rule, context(8))
 
 
+def test_a_run_of_a_backfill_that_is_reprocessed_computes_its_interval_once_more(
+    rule: Rule, place: Path, fake_path: Path
+) -> None:
+    """Airflow clears the run that there is; a retry of it is another matter."""
+    spark_submit(fake_path, "exit 0")
+    done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1")
+    again = context(7)
+    again["ti"].try_number = 2
+    execute(rule, again)
+    assert not (fake_path / "arguments").exists()
+    again["ti"].max_tries, again["dag_run"].clear_number = 4, 1
+    with pytest.raises(AirflowException, match="backfill ended, yet the rule's ledger has none by this run"):
+        execute(rule, again)
+    assert (fake_path / "arguments").exists()
+
+
 def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(rule: Rule, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
     often = rule.model_copy(update={"schedule": "*/15 * * * *"})
@@ -126,6 +143,16 @@ def test_the_form_asks_for_an_interval_and_a_dry_run_needs_no_row(rule: Rule, fa
         execute(rule, context(0, "manual", **asked | {"to": None}))
     with pytest.raises(AirflowFailException, match=r"from: expected a time.*found '; rm'"):
         execute(rule, context(0, "manual", **asked | {"from": "; rm"}))
+    for name, beyond in (("from", "0001-01-01T00:00:00+14:00"), ("to", "9999-12-31T23:59:59-12:00")):
+        with pytest.raises(AirflowFailException, match=rf"{name}: expected a time.*found '{re.escape(beyond)}'"):
+            execute(rule, context(0, "manual", **asked | {name: beyond}))
+
+
+def test_a_dry_run_of_airflows_own_backfill_changes_nothing(rule: Rule, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowSkipException, match="dry run"):
+        execute(rule, context(7, dry_run=True))
+    assert "--dry-run" in (fake_path / "arguments").read_text().splitlines()
 
 
 def test_a_page_of_epochs_shows_it_beside_the_epoch_after_which_it_stands(rule: Rule, place: Path) -> None:

@@ -20,6 +20,7 @@ from test_dags import DAGS, write
 from floodmark.core.records import Seal
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
+from floodmark_airflow.dag_factory import all_dags
 from floodmark_airflow.upkeep import build_upkeep
 
 
@@ -45,6 +46,16 @@ def test_every_sound_rule_has_a_task_and_the_most_frequent_one_sets_the_pace(rul
     assert all(one.retries and one.execution_timeout and one.max_active_tis_per_dag == 1 for one in dag.tasks)
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert not any(one.endswith("/upkeep.py") for one in bag.import_errors)
+
+
+def test_the_owners_of_many_rules_have_room_in_airflows_column(rules: Path) -> None:
+    for number in range(40):
+        write(rules, f"r{number:02d}", group="many", airflow={"owner": f"{number:02d}" + "x" * 98})
+    dags = {dag.dag_id: dag for dag in all_dags()} | {"upkeep": build_upkeep()}
+    for name in ("upkeep", "group.many"):
+        owner = DagSerialization.from_dict(DagSerialization.to_dict(dags[name])).owner
+        assert owner.count("x" * 98) == 10 and "…" in owner and len(owner) < 1100
+    assert task("r09").owner.startswith("09x") and task("r10").owner == "…"
 
 
 def test_a_task_maintains_its_rule_once_in_its_time(rules: Path, place: Path) -> None:

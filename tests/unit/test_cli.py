@@ -94,6 +94,20 @@ def test_validate_goes_on_past_what_is_not_there(flow: Flow) -> None:
     assert "no rule file" in files[1]["error"]["message"]
 
 
+def test_a_file_whose_name_is_no_utf_8_is_told_as_others_are(flow: Flow) -> None:
+    flow.write_rule()
+    odd = flow.root / "rules" / os.fsdecode(b"caf\xe9.yaml")
+    odd.write_text("rule: x\n")
+    for words in ((), (str(odd),)):
+        assert r"caf\xe9.yaml:1: " in call(flow, "validate", *words, code=2)
+        files = [Path(found["file"]).name for found in facts(flow, "validate", *words, code=2)["files"]]
+        assert r"caf\xe9.yaml" in files
+    assert r"caf\xe9" in call(flow, "list") and r"caf\xe9" in call(flow, "list", "--graph")
+    call(flow, "status")
+    for command in ("status", "run"):
+        assert "no rule" in call(flow, command, odd.stem, code=2)
+
+
 def test_validate_compares_files_of_several_places(flow: Flow) -> None:
     flow.write_rule()
     one = flow.root / "rules" / "counted.yaml"

@@ -77,6 +77,11 @@ def test_defaults_are_filled_in(load: Load) -> None:
     assert rule.query.windows
 
 
+@pytest.mark.parametrize("cron", ["0 0 29 2 *", "0 0 31 2 1", "0 0 L * *"])
+def test_a_schedule_of_rare_days_is_one(load: Load, cron: str) -> None:
+    assert load(GOOD.replace("sinks:", f"schedule: '{cron}'\nsinks:", 1)).schedule == cron
+
+
 FULL = """\
 rule: delays
 description: Everything there is.
@@ -468,6 +473,7 @@ def with_line(text: str, old: str, new: str) -> str:
         ("  - delta: ${LAKE}/delays", "  - delta: /lake", "lose its files to the other's clean-up"),
         # numbers and settings out of bounds
         ("sinks:", "schedule: '99 * * * *'\nsinks:", "11: schedule: expected cron with five fields"),
+        ("sinks:", "schedule: '0 0 31 4,6 *'\nsinks:", "11: schedule: expected cron with days that there are"),
         (
             "sinks:",
             f"epoch: {{max_files: {10**23}}}\nsinks:",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli import options, output
-from floodmark.errors import FloodmarkError, Refused, RuleInvalid, worst
+from floodmark.errors import FloodmarkError, Refused, RuleInvalid, legible, worst
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Rule
@@ -72,7 +72,7 @@ def _print_schema() -> None:
 def _check(path: Path) -> list[Result]:
     if not path.exists():
         none = f"expected a rule file or a folder of them at {path}, found nothing: name one, or write a first one with"
-        return [Result(str(path), None, Refused(f"{none} `floodmark init`"))]
+        return [Result(legible(str(path)), None, Refused(f"{none} `floodmark init`"))]
     return _folder(path) if path.is_dir() else [_file(path)]
 
 
@@ -81,26 +81,26 @@ def _folder(folder: Path) -> list[Result]:
 
     found = load(folder)
     good = [_importable(Result(_file_of(folder, name), rule)) for name, rule in found.good.items()]
-    bad = [Result(str(folder / file), None, fault) for file, fault in found.bad.items()]
+    bad = [Result(legible(str(folder / file)), None, fault) for file, fault in found.bad.items()]
     if not good and not bad:
         none = Refused(f"no rule file (*.yaml) in {folder}: `floodmark init` writes a first one")
-        return [Result(str(folder), None, none)]
+        return [Result(legible(str(folder)), None, none)]
     return sorted(good + bad, key=lambda result: result.file)
 
 
 def _file_of(folder: Path, name: str) -> str:
     from floodmark.core.rules import SUFFIXES
 
-    return str(next(path for path in (folder / f"{name}{suffix}" for suffix in SUFFIXES) if path.exists()))
+    return legible(str(next(path for path in (folder / f"{name}{suffix}" for suffix in SUFFIXES) if path.exists())))
 
 
 def _file(path: Path) -> Result:
     from floodmark.core.rules import load_rule
 
     try:
-        return _importable(Result(str(path), load_rule(path, os.environ)))
+        return _importable(Result(legible(str(path)), load_rule(path, os.environ)))
     except FloodmarkError as fault:
-        return Result(str(path), None, fault)
+        return Result(legible(str(path)), None, fault)
 
 
 def _importable(result: Result) -> Result:

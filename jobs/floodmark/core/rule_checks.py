@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from floodmark.core.addresses import same_address, within
@@ -290,7 +291,9 @@ def _schedule(rule: Rule) -> Iterator[Problem]:
                 "expected a stream that names the rule it reads (`rule: NAME`) beside `upstream`, found none: name "
                 "one, or give {assets: [uri]} or cron",
             )
-    elif isinstance(rule.schedule, str) and not rule.schedule.startswith("@") and not croniter.is_valid(rule.schedule):
+    elif not isinstance(rule.schedule, str) or rule.schedule.startswith("@"):
+        return
+    elif not croniter.is_valid(rule.schedule):
         yield (
             ("schedule",),
             (
@@ -298,6 +301,20 @@ def _schedule(rule: Rule) -> Iterator[Problem]:
                 f"bounds, such as '*/5 * * * *', found {rule.schedule!r}"
             ),
         )
+    elif not _ever(rule.schedule):
+        yield ("schedule",), f"expected cron with days that there are in its months, found {rule.schedule!r}"
+
+
+def _ever(cron: str) -> bool:
+    """Whether it has a moment before and after any day; Airflow asks for both."""
+    from croniter import CroniterBadDateError, croniter
+
+    try:
+        for look in (croniter.get_next, croniter.get_prev):
+            look(croniter(cron, datetime(2024, 1, 1)))
+    except CroniterBadDateError:
+        return False
+    return True
 
 
 def _freshness(rule: Rule) -> Iterator[Problem]:

@@ -599,6 +599,16 @@ def _limit(us: int) -> int:
     return us
 
 
+# A name. Airflow keeps those of all owners of a DAG in one column.
+MOST_OF_OWNER = 100
+
+
+def _name(value: str) -> str:
+    if len(value) > MOST_OF_OWNER:
+        raise ValueError(f"expected at most {MOST_OF_OWNER} characters")
+    return value
+
+
 class WrittenAirflow(Written):
     retries: Retries = 3
     retry_delay: Annotated[Duration, AfterValidator(_pause), Field(json_schema_extra={"default": "30 seconds"})] = (
@@ -612,7 +622,7 @@ class WrittenAirflow(Written):
         43_200_000_000
     )
     tags: Annotated[list[Filled], BeforeValidator(_listed)] = []
-    owner: Filled = "data"
+    owner: Annotated[Filled, AfterValidator(_name), Field(json_schema_extra={"maxLength": MOST_OF_OWNER})] = "data"
 
 
 def _streams(value: object) -> object:

@@ -43,7 +43,7 @@ from floodmark.core.rule_words import with_words
 from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.substitution import substituted
 from floodmark.core.yamltree import Path as Field
-from floodmark.errors import FloodmarkError, RuleInvalid
+from floodmark.errors import FloodmarkError, RuleInvalid, legible
 
 __all__ = [
     "AirflowSettings",
@@ -63,6 +63,7 @@ __all__ = [
     "json_schema",
     "load_rule",
     "load_rules",
+    "read_rule",
     "schema_text",
 ]
 
@@ -98,6 +99,16 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
         problems.add(field, problem)
     problems.raise_any()
     return rule
+
+
+def read_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None) -> Rule | FloodmarkError:
+    """The same, or why there is none; never raises, so that the other rules go on."""
+    try:
+        return load_rule(path, env, checked)
+    except FloodmarkError as fault:
+        return fault
+    except Exception as fault:  # whatever no check foresaw
+        return RuleInvalid(f"{path}: cannot be read: {type(fault).__name__}: {fault}")
 
 
 def written_in(path: Path) -> list[Source]:
@@ -157,12 +168,11 @@ def load_rules(
     found: dict[Path, Rule] = {}
     errors: dict[str, FloodmarkError] = {}
     for path in rule_paths(folder):
-        try:
-            found[path] = load_rule(path, env, checked)
-        except FloodmarkError as error:
-            errors[path.name] = error
-        except Exception as fault:  # whatever no check foresaw: the other rules go on, and this one says why not
-            errors[path.name] = RuleInvalid(f"{path}: cannot be read: {type(fault).__name__}: {fault}")
+        read = read_rule(path, env, checked)
+        if isinstance(read, Rule):
+            found[path] = read
+        else:
+            errors[legible(path.name)] = read
     clashes = clashing(found)
     errors.update({path.name: fault for path, fault in clashes.items()})
     return {rule.rule: rule for path, rule in found.items() if path not in clashes}, errors

@@ -10,8 +10,8 @@ from pathlib import Path
 from floodmark.core.chains import SUFFIXES
 from floodmark.core.defaults import FILES
 from floodmark.core.environments import file_of
-from floodmark.core.rules import Rule, clashing, load_rule, rule_paths
-from floodmark.errors import FloodmarkError, Refused, RuleInvalid
+from floodmark.core.rules import Rule, clashing, read_rule, rule_paths
+from floodmark.errors import FloodmarkError, Refused, legible
 
 Stamp = tuple[int, ...]
 Read = Rule | FloodmarkError
@@ -45,7 +45,7 @@ class RuleFiles:
         good = {path: read for path, read in found.items() if isinstance(read, Rule)}
         bad = {path: read for path, read in found.items() if not isinstance(read, Rule)} | clashing(good)
         rules = {rule.rule: rule for path, rule in good.items() if path not in bad}
-        return Catalog(rules, {path.name: str(fault) for path, fault in sorted(bad.items())})
+        return Catalog(rules, {legible(path.name): str(fault) for path, fault in sorted(bad.items())})
 
     def _forget_where_all_changed(self) -> None:
         """Every rule hangs on the folder's defaults and on the file of the environment."""
@@ -63,13 +63,8 @@ class RuleFiles:
 
     def _load(self, path: Path, before: Read | None) -> Read:
         """A rule that came out as it did before has passed the checks then, which take most of the time."""
-        try:
-            rule = load_rule(path, self._env, lambda now: now == before)
-        except FloodmarkError as fault:
-            return fault
-        except Exception as fault:  # whatever no check foresaw: the other rules go on, and this one says why not
-            return RuleInvalid(f"{path}: cannot be read: {type(fault).__name__}: {fault}")
-        return before if isinstance(before, Rule) and rule == before else rule
+        read = read_rule(path, self._env, lambda now: now == before)
+        return before if isinstance(before, Rule) and read == before else read
 
 
 def _hangs_on_more(read: Read) -> bool:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.batch_apis import IsAuthorizedDagRequest
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
 from airflow.models.dag import DagModel
@@ -33,6 +34,7 @@ __all__ = [
     "may",
     "of_dag",
     "returned",
+    "with_runs",
 ]
 
 SIGNED_IN = Depends(requires_access_view(AccessView.PLUGINS))  # for the whole application
@@ -64,6 +66,18 @@ def may(user: GetUserDep, dag_id: str, entity: DagAccessEntity) -> bool:
 def allowed_dags(user: GetUserDep) -> set[str]:
     """The DAGs that Airflow knows, and that the user may read."""
     return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+
+
+def with_runs(user: GetUserDep, dag_ids: Collection[str]) -> set[str]:
+    """Those of these DAGs whose runs the user may read, too: mostly all, which an auth manager may tell at once."""
+    manager, teams = get_auth_manager(), DagModel.get_dag_id_to_team_name_mapping(list(dag_ids))
+    asked: dict[str, IsAuthorizedDagRequest] = {
+        one: {"method": "GET", "access_entity": RUN, "details": DagDetails(id=one, team_name=teams.get(one))}
+        for one in dag_ids
+    }
+    if manager.batch_is_authorized_dag(list(asked.values()), user=user):
+        return set(asked)
+    return {one for one, request in asked.items() if manager.is_authorized_dag(**request, user=user)}
 
 
 @dataclass(frozen=True)

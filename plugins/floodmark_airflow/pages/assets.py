@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from floodmark.views.formats import iso, size
 from floodmark_airflow.pages.strip import strip
 
 HERE = Path(__file__).parent
+TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)[\d.]*(Z|\+00:00)?$")
 TYPES = {".js": "text/javascript", ".css": "text/css", "": "text/plain"}
 
 
@@ -53,14 +55,14 @@ def page(template: str, **values: Any) -> str:
 
 
 def micros(at: int | None, zoned: bool = True) -> str:
-    """Microseconds since 1970, for people: to the second, for nobody reads on."""
+    """Microseconds since 1970, for people."""
     text = iso(at, zoned)
     return "-" if text is None else _short(text)
 
 
 def seconds(at: float | None) -> str:
     """Seconds since 1970, for people."""
-    return "-" if at is None else stamp(datetime.fromtimestamp(at, UTC))
+    return "-" if at is None else micros(round(at * 1_000_000))
 
 
 def stamp(at: datetime | str | None) -> str:
@@ -71,8 +73,8 @@ def stamp(at: datetime | str | None) -> str:
 
 
 def _short(text: str) -> str:
-    plain = text.replace("T", " ").replace("+00:00", "Z")
-    return plain[:19] + ("Z" if plain.endswith("Z") else "")
+    """A time to the second, for nobody reads on; what is none, as one beyond all years is told, stays as it is."""
+    return TIME.sub(lambda at: f"{at[1]} {at[2]}{'Z' if at[3] else ''}", text)
 
 
 def number(value: float | None) -> str:

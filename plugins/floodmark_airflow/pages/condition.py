@@ -24,6 +24,7 @@ class Condition:
 
 
 READING = Condition("being read", "idle")
+UNTOLD = Condition("not shown", "idle", "your Airflow account may not see this DAG's runs")
 
 
 FAILED = "the newest run failed; its log in Airflow says why"

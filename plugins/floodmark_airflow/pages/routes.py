@@ -12,12 +12,14 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from floodmark.core import freshness
+from floodmark.core.delivery import delivery
 from floodmark.core.expectations import told
 from floodmark.core.groups import groups
 from floodmark.core.rules import Rule
 from floodmark.errors import FloodmarkError, Refused
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
+from floodmark.views.glance import Glance
 from floodmark.views.history import History, expected, sums
 from floodmark.views.rulefiles import Catalog
 from floodmark.views.standing import behind
@@ -25,7 +27,7 @@ from floodmark_airflow import naming
 from floodmark_airflow.pages import access, charts, runs
 from floodmark_airflow.pages.access import CODE, LOGS, RUN, DagFacts, GetUserDep
 from floodmark_airflow.pages.assets import page, static_files
-from floodmark_airflow.pages.condition import Condition, condition
+from floodmark_airflow.pages.condition import UNTOLD, Condition, condition
 from floodmark_airflow.pages.epochrows import EpochPage, epoch_page
 from floodmark_airflow.pages.facts import Facts, dags_of, glance_of, patience
 from floodmark_airflow.pages.shelf import Got
@@ -113,7 +115,7 @@ class Pages:
             catalog, fault = Catalog(), str(refusal)
         rules, broken = dags_of(catalog or Catalog())
         allowed = access.allowed_dags(user)
-        lines = self._lines({dag: rule for dag, rule in rules.items() if dag in allowed}, until)
+        lines = self._lines(user, {dag: rule for dag, rule in rules.items() if dag in allowed}, until)
         bad = [broken[dag] for dag in sorted(broken) if dag in allowed]
         of = _freshness(line["got"] for line in lines)
         if catalog is None:
@@ -123,19 +125,24 @@ class Pages:
     def _group(self, user: GetUserDep, members: list[Rule], until: float) -> HTMLResponse:
         """The same of a group."""
         allowed = access.allowed_dags(user)
-        lines = self._lines({dag: rule for rule in members if (dag := naming.dag_id(rule.rule)) in allowed}, until)
+        lines = self._lines(
+            user, {dag: rule for rule in members if (dag := naming.dag_id(rule.rule)) in allowed}, until
+        )
         of = _freshness(line["got"] for line in lines)
         return HTMLResponse(
             page("rules.html", root="../", group=members[0].group, lines=lines, broken=[], fault=None, **of)
         )
 
-    def _lines(self, rules: dict[str, Rule], until: float) -> list[dict[str, Any]]:
-        """One for each rule; those that need a look come first."""
-        dags = runs.facts_of(rules)
+    def _lines(self, user: GetUserDep, rules: dict[str, Rule], until: float) -> list[dict[str, Any]]:
+        """One for each rule; those that need a look come first. What runs have done only for who may see them."""
+        told = access.with_runs(user, rules)
+        shown = {dag: rule for dag, rule in rules.items() if dag in told}
+        dags, seen = runs.facts_of(shown), self._facts.glances(shown.values(), until)
         lines = [
             {"dag": dag, "rule": rule, "got": got, **self._seen(rule, got, dags[dag])}
-            for (dag, rule), got in zip(rules.items(), self._facts.glances(rules.values(), until), strict=True)
+            for (dag, rule), got in zip(shown.items(), seen, strict=True)
         ]
+        lines += [{"dag": dag, "rule": rule, **_untold(rule)} for dag, rule in rules.items() if dag not in told]
         return sorted(lines, key=lambda line: (line["condition"].rank, line["dag"]))
 
     def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
@@ -239,6 +246,12 @@ class Pages:
         if found is None:
             raise HTTPException(404, "This DAG is none of Floodmark's rules.")
         return found
+
+
+def _untold(rule: Rule) -> dict[str, Any]:
+    """Of a rule whose runs the user may not see: what its file says."""
+    tally = (UNTOLD.rank, UNTOLD.word)
+    return {"got": Got(), "seen": Glance(delivery=delivery(rule)), "airflow": None, "condition": UNTOLD, "tally": tally}
 
 
 def _freshness(found: Iterable[Got]) -> dict[str, bool]:
