@@ -13,8 +13,9 @@ import pytest
 from floodmark.audit.balance import balanced, refilled, set_apart
 from floodmark.audit.chain import Story, chained, hash_of
 from floodmark.audit.content import differences
-from floodmark.audit.effects import SEAL, Effects
+from floodmark.audit.effects import Effects
 from floodmark.audit.facts import File, Finding, LogEntry, Row, TableLog, worst
+from floodmark.audit.named import SEAL
 from floodmark.audit.rowhash import RowDigest, Sums
 
 LEDGER, HOME, SINK = "ledger-id", "/home/r", "/lake/out"

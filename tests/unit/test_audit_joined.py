@@ -12,8 +12,9 @@ from test_audit_replaced import of_table, rows, said
 
 from floodmark.audit.chain import Epoch, Generation, Story
 from floodmark.audit.content import recompute
-from floodmark.audit.effects import Effects, Named
+from floodmark.audit.effects import Effects
 from floodmark.audit.facts import File, LogEntry, TableLog
+from floodmark.audit.named import Named
 
 FIRST, SECOND, THIRD = [(1, 1, 0.1), (2, 2, None)], [(3, 3, 0.3)], [(4, 4, 2.5)]
 

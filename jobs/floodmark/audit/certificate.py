@@ -10,8 +10,9 @@ from typing import Any
 from floodmark.audit import reading
 from floodmark.audit.balance import balanced, refilled, set_apart
 from floodmark.audit.chain import Generation, Story, chained
-from floodmark.audit.effects import Effects, Tally, address_of, ids_of, named_in
+from floodmark.audit.effects import Effects, Tally
 from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
+from floodmark.audit.named import address_of, ids_of, named_in
 
 PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 

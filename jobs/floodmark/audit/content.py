@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 from pyarrow.fs import PyFileSystem
 
 from floodmark.audit.chain import Backfill, Epoch
-from floodmark.audit.effects import Effects, Named
+from floodmark.audit.effects import Effects
 from floodmark.audit.expected import misfiled
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
 from floodmark.audit.joined import Group, groups, total
+from floodmark.audit.named import Named
 from floodmark.audit.partitions import constant
 from floodmark.audit.reading import store_of
 from floodmark.audit.rowhash import RowDigest, Sums, digest

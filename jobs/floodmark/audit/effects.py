@@ -5,44 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from floodmark.audit.chain import Backfill, Epoch, Generation, Story
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.logs import absent, ascending, holes
+from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, ids_of, named_in, place_of
 
-ATTEMPTS = 1 << 20  # app versions of one epoch
-BACKFILLS = 1 << 19  # of these, from here on, are those of the backfills that stand after it
-SEAL = (1 << 63) - 1
 OWN = ("late", "dead")
-
-
-@dataclass(frozen=True)
-class Named:
-    """A commit that the ledger names. `written`: what it says of it; `intent`: the hash that the commit must carry.
-
-    `backfill`: whose commit it is, if a backfill's; `epoch` is then the one after which it stands.
-    """
-
-    table: str
-    generation: int
-    epoch: int
-    app: str
-    intent: str
-    written: Mapping[str, Any]
-    backfill: Backfill | None = None
-
-    @property
-    def version(self) -> int:
-        return int(self.written["version"])
-
-    @property
-    def commit(self) -> int:
-        return int(self.written["commit"])
-
-    def finding(self, what: str) -> Finding:
-        return Finding("broken", what, self.generation, self.epoch, self.table, self.commit)
 
 
 @dataclass
@@ -152,9 +122,9 @@ class Effects:
         if log.id is not None and {log.id} != expected:
             what = f"the table has id {log.id}, the ledger has written to {', '.join(sorted(expected))}"
             self.findings.append(Finding("broken", what, table=table))
-        self.findings += _ascending(log, table)
-        self.findings += _holes(log, table)
-        self.findings += _absent(log, table)
+        self.findings += ascending(log, table)
+        self.findings += holes(log, table)
+        self.findings += absent(log, table)
         known = self._known(address)
         for entry in _owned(log, self.ledger):
             self._check_unnamed(table, entry, known)
@@ -210,53 +180,10 @@ class Effects:
             self.findings.append(Finding("broken", what, table=table, commit=entry.version))
 
 
-def named_in(generation: Generation, ledger: str) -> Iterator[Named]:
-    """Every commit that the rows of a generation name."""
-    bodies = [(0, "empty", generation.begun)]
-    bodies += [
-        (epoch.number, epoch.intent_hash, epoch.end) for epoch in generation.epochs if epoch.result == "committed"
-    ]
-    for epoch, intent, body in bodies:
-        for table, written in body["tables"].items():
-            yield Named(table, generation.number, epoch, app_of(generation, ledger, table), intent, written)
-    for backfill in generation.backfills:
-        for table, written in backfill.end.get("tables", {}).items():
-            app = app_of(generation, ledger, table)
-            yield Named(table, generation.number, backfill.epoch, app, backfill.intent_hash, written, backfill)
-
-
 def _whose(version: int) -> str:
     """Of an app's version: the epoch or the backfill."""
     number = version % ATTEMPTS - BACKFILLS
     return f"backfill {number}" if number > 0 and version != SEAL else f"epoch {version // ATTEMPTS}"
-
-
-def app_of(generation: Generation, ledger: str, table: str) -> str:
-    return f"floodmark/{ledger}/g{generation.number}-{generation.token}/{table.partition('/')[0]}"
-
-
-def ids_of(generation: Generation) -> dict[str, str]:
-    """Table → its id, of all that the generation has made or taken."""
-    found = dict(generation.begun["table_ids"])
-    for epoch in generation.epochs:
-        found |= epoch.end.get("table_ids", {})
-    return found
-
-
-def address_of(table: str, generation: int, root: str) -> str:
-    """Where a table lies. State has a folder for each generation; a sink's name is its address."""
-    kind, _, rest = table.partition("/")
-    if kind == "sink":
-        return rest
-    return f"{root}/state/g{generation}/{rest}" if kind == "state" else f"{root}/{kind}"
-
-
-def place_of(address: str) -> str:
-    """A sink's address as the ledger spells it."""
-    parsed = urlparse(address)
-    if parsed.scheme and parsed.scheme != "file" and "://" in address:
-        return f"{parsed.scheme}://{parsed.netloc}/" + "/".join(p for p in parsed.path.split("/") if p not in ("", "."))
-    return str(Path(unquote(parsed.path) if parsed.scheme == "file" else address).resolve())
 
 
 def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
@@ -339,39 +266,6 @@ def _results_for(backfill: Backfill, table: str) -> Mapping[str, Any]:
     """The digest of what a sink takes of a backfill's results: of all of them, unless the intent says otherwise."""
     found: Mapping[str, Any] = backfill.intent.get("taken", {}).get(table, backfill.intent["results"])
     return found
-
-
-def _ascending(log: TableLog, table: str) -> Iterator[Finding]:
-    """Under each app id the versions grow from commit to commit."""
-    newest: dict[str, int] = {}
-    for entry in log.entries:
-        for app, version in entry.transactions:
-            if app in newest and version < newest[app]:
-                what = f"{app} goes back from version {newest[app]} to {version}"
-                yield Finding("broken", what, table=table, commit=entry.version)
-            newest[app] = max(version, newest.get(app, version))
-
-
-def _holes(log: TableLog, table: str) -> Iterator[Finding]:
-    for one, other in zip(log.entries, log.entries[1:], strict=False):
-        if other.version != one.version + 1:
-            what = f"the log has no entry between {one.version} and {other.version}"
-            yield Finding("broken", what, table=table, commit=one.version + 1)
-
-
-def _absent(log: TableLog, table: str) -> Iterator[Finding]:
-    """Files of the newest version that are not in the table's folder, or have another size."""
-    added = {file.path: (file, entry) for entry in log.entries for file in entry.added}
-    for path, size in log.live.items():
-        file, by = added.get(path, (None, None))
-        vector = file.vector if file else None
-        whats = [] if vector is None or vector in log.there else [f"the deletion vector {vector} of {path} is gone"]
-        found = log.there.get(path)
-        if found != size:
-            whats.append(f"the file {path} {'is gone' if found is None else f'has {found} bytes, the log says {size}'}")
-        epoch = by.said.get("epoch") if by else None
-        for what in whats:
-            yield Finding("broken", what, epoch=epoch, table=table, commit=by.version if by else None)
 
 
 def _owned(log: TableLog, ledger: str) -> Iterator[LogEntry]:

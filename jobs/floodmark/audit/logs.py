@@ -1,0 +1,40 @@
+"""A table's log by itself: versions that grow, no hole, and every file of the newest version in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from floodmark.audit.facts import Finding, TableLog
+
+
+def ascending(log: TableLog, table: str) -> Iterator[Finding]:
+    """Under each app id the versions grow from commit to commit."""
+    newest: dict[str, int] = {}
+    for entry in log.entries:
+        for app, version in entry.transactions:
+            if app in newest and version < newest[app]:
+                what = f"{app} goes back from version {newest[app]} to {version}"
+                yield Finding("broken", what, table=table, commit=entry.version)
+            newest[app] = max(version, newest.get(app, version))
+
+
+def holes(log: TableLog, table: str) -> Iterator[Finding]:
+    for one, other in zip(log.entries, log.entries[1:], strict=False):
+        if other.version != one.version + 1:
+            what = f"the log has no entry between {one.version} and {other.version}"
+            yield Finding("broken", what, table=table, commit=one.version + 1)
+
+
+def absent(log: TableLog, table: str) -> Iterator[Finding]:
+    """Files of the newest version that are not in the table's folder, or have another size."""
+    added = {file.path: (file, entry) for entry in log.entries for file in entry.added}
+    for path, size in log.live.items():
+        file, by = added.get(path, (None, None))
+        vector = file.vector if file else None
+        whats = [] if vector is None or vector in log.there else [f"the deletion vector {vector} of {path} is gone"]
+        found = log.there.get(path)
+        if found != size:
+            whats.append(f"the file {path} {'is gone' if found is None else f'has {found} bytes, the log says {size}'}")
+        epoch = by.said.get("epoch") if by else None
+        for what in whats:
+            yield Finding("broken", what, epoch=epoch, table=table, commit=by.version if by else None)
