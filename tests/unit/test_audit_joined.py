@@ -21,7 +21,7 @@ FIRST, SECOND, THIRD = [(1, 1, 0.1), (2, 2, None)], [(3, 3, 0.3)], [(4, 4, 2.5)]
 
 def entry(version: int, added: str, removed: tuple[str, ...] = (), changes: bool = True) -> LogEntry:
     return LogEntry(version, added=(File(f"{added}.parquet", 1, None),), changes=changes,
-                    removed=tuple(f"{one}.parquet" for one in removed))  # fmt: skip
+                    removed=tuple(File(f"{one}.parquet", 1, None) for one in removed))  # fmt: skip
 
 
 JOINED = (entry(1, "a"), entry(2, "b"), entry(3, "ab", ("a", "b"), changes=False))

@@ -47,7 +47,7 @@ def findings(
         (place / "went.parquet").unlink()
     there = {file.name: file.stat().st_size for file in place.iterdir()}
     file = File("added.parquet", there["added.parquet"], len(added))
-    log = TableLog(str(place), "id", (LogEntry(1, added=(file,), removed=("went.parquet",)),), {}, there)
+    log = TableLog(str(place), "id", (LogEntry(1, added=(file,), removed=(File("went.parquet", 1, None),)),), {}, there)
     intent = {"column": "stop", "begin": 0, "end": 60, "shift": 60}
     written = {"version": 1, "commit": 1, "rows": len(results), "digest": said(added), "results": said(results)}
     table = f"sink/{place}"

@@ -78,7 +78,9 @@ def _replaced_files(effects: Effects, gone: list[Named], named: list[Named], epo
 def _tells(group: Group, log: TableLog) -> bool:
     """Whether the rows of a group's files, which are there and can be read plainly, are those of its commits."""
     added = (file for entry in log.entries for file in entry.added if file.path in group.files)
-    return not group.mixed and log.plain and group.files <= log.there.keys() and all(file.plain for file in added)
+    return (
+        not group.mixed and log.plain and group.files <= log.there.keys() and all(file.vector is None for file in added)
+    )
 
 
 def _joined(group: Group, named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
@@ -141,10 +143,10 @@ def _replaced(
     differing = "; ".join(differences(results, digest(_inside(rows, backfill, True), computed=bool(results["floats"]))))
     if differing:
         yield f"its files hold other rows of the interval than its results ({differing})"
-    if any(path not in log.there for path in entry.removed):
+    if any(file.path not in log.there for file in entry.removed):
         return
     known = {file.path: file for one in log.entries for file in one.added}
-    files = [known.get(path, File(path, 0, None)) for path in entry.removed]
+    files = [known.get(file.path, file) for file in entry.removed]
     if any(file.path not in known for file in files) and any(file.partition for file in entry.brought):
         return
     before = _together([rows.slice(0, 0), *(_of_table(store, file, log) for file in files)])
@@ -189,7 +191,7 @@ def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, en
         return "the ledger has no digest of its rows: it was written before there were any"
     if gone:
         return f"its rows cannot be recomputed: {gone[0]} was replaced by a later commit, and removed"
-    if not log.plain or not all(file.plain for file in entry.brought):
+    if not log.plain or not all(file.vector is None for file in entry.brought):
         return "its rows cannot be recomputed: the table has renamed columns or deletion vectors"
     return None
 

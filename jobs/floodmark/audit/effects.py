@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from floodmark.audit.chain import Backfill, Epoch, Generation, Story
-from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.facts import Finding, LogEntry, TableLog
 from floodmark.audit.logs import absent, ascending, holes
+from floodmark.audit.moves import Move, Replay, hidden, replay, unbalanced
 from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, ids_of, named_in, place_of
 
 OWN = ("late", "dead")
@@ -41,6 +42,8 @@ class Effects:
     _begins: dict[str, int] = field(default_factory=dict)
     _missing: dict[str, Named] = field(default_factory=dict)
     _gone: dict[str, Named] = field(default_factory=dict)
+    _untold: dict[str, set[int]] = field(default_factory=dict)
+    _replays: dict[str, Replay] = field(default_factory=dict)
 
     def check(self) -> None:
         for generation in self.story.generations:
@@ -53,6 +56,7 @@ class Effects:
         self._tell_once()
         for address, names in self._names().items():
             self._check_log(address, names)
+        self._tell_untold()
 
     def tally(self, table: str) -> Tally:
         return self.tallies.setdefault(table, Tally())
@@ -60,6 +64,11 @@ class Effects:
     def log(self, table: str, generation: int) -> TableLog:
         address = address_of(table, generation, self.root)
         return self.logs.get(address) or TableLog(address, None)
+
+    def replayed(self, log: TableLog) -> Replay:
+        if log.address not in self._replays:
+            self._replays[log.address] = replay(log)
+        return self._replays[log.address]
 
     def is_dropped(self, named: Named) -> bool:
         """Whether the table went by the ledger's own word; another one may lie at its address by now."""
@@ -96,7 +105,15 @@ class Effects:
             self.findings.append(named.finding(what))
         else:
             tally.seen += 1
-            self.findings += _carried(named, entry)
+            self._check_carried(named, entry, self.replayed(log).moves[entry.version])
+
+    def _check_carried(self, named: Named, entry: LogEntry, move: Move) -> None:
+        self.findings += _carried(named, entry)
+        rows = move.came if named.written.get("results") is None else entry.said.get("rows")
+        if rows is None:
+            self._untold.setdefault(named.table, set()).add(entry.version)
+        elif rows != named.written["rows"]:
+            self.findings.append(named.finding(f"the ledger has {named.written['rows']} rows, the commit {rows}"))
 
     def _tell_once(self) -> None:
         """What would be said of many commits is said once for their table."""
@@ -113,6 +130,14 @@ class Effects:
             what = f"{self.tally(table).pruned} of its commits cannot be looked up: the log begins at version {first}"
             self.findings.append(Finding("unknown", what, table=table, commit=first))
 
+    def _tell_untold(self) -> None:
+        for table, versions in self._untold.items():
+            what = (
+                f"how many rows come or go with {len(versions)} commits up to version {max(versions)} cannot be told: "
+            )
+            what += "the log lacks statistics of their files"
+            self.findings.append(Finding("unknown", what, table=table, commit=min(versions)))
+
     def _check_log(self, address: str, table: str) -> None:
         log = self.logs[address]
         expected = {id_ for g in self.story.generations for name, id_ in ids_of(g).items()
@@ -125,9 +150,11 @@ class Effects:
         self.findings += ascending(log, table)
         self.findings += holes(log, table)
         self.findings += absent(log, table)
-        known = self._known(address)
+        known, replayed = self._known(address), self.replayed(log)
         for entry in _owned(log, self.ledger):
             self._check_unnamed(table, entry, known)
+            self._check_moved(table, entry, replayed.moves[entry.version])
+        self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
 
     def _known(self, address: str) -> dict[tuple[str, int], int]:
         """(app, version) → commit, as the ledger names them."""
@@ -139,12 +166,25 @@ class Effects:
         }
 
     def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int]) -> None:
-        ours = [(app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.ledger}/")]
+        ours = self._ours(entry)
         for app, version in ours:
             if known.get((app, version)) != entry.version:
                 self._check_extra(table, entry, app, version, known.get((app, version)))
         if not ours and entry.changes:
             self._check_foreign(table, entry)
+
+    def _ours(self, entry: LogEntry) -> list[tuple[str, int]]:
+        """App and version of what the ledger's own generations recorded with a commit."""
+        return [(app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.ledger}/")]
+
+    def _check_moved(self, table: str, entry: LogEntry, move: Move) -> None:
+        ours = self._ours(entry)
+        epoch = None if not ours or ours[0][1] == SEAL else ours[0][1] // ATTEMPTS
+        for verdict, what in unbalanced(entry, move, ours[0][1] if ours else None):
+            if verdict == "unknown":
+                self._untold.setdefault(table, set()).add(entry.version)
+            else:
+                self.findings.append(Finding("broken", what, epoch=epoch, table=table, commit=entry.version))
 
     def _check_extra(self, table: str, entry: LogEntry, app: str, version: int, twin: int | None) -> None:
         """A commit of ours that the ledger does not name: only some are no fault."""
@@ -200,10 +240,6 @@ def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
     for name in ("digest", "results"):
         if entry.said.get(name) != named.written.get(name):
             yield named.finding(f"`{name}` in the commit's metadata is not the ledger's")
-    rows = _rows(entry.added) if named.written.get("results") is None else entry.said.get("rows")
-    if rows != named.written["rows"]:
-        shown = "an unknown number of" if rows is None else rows
-        yield named.finding(f"the ledger has {named.written['rows']} rows, the commit {shown}")
 
 
 def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iterator[Finding]:
@@ -216,13 +252,6 @@ def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iter
     if entry.said.get("deleted") != backfill.end["removed"][named.table]:
         yield named.finding(f"the ledger says that {backfill.end['removed'][named.table]} rows went, the commit "
                             f"{entry.said.get('deleted')}")  # fmt: skip
-    if (named.written.get("digest") or {}).get("rows") != _rows(entry.added):
-        yield named.finding("its files have another number of rows than the ledger says")
-
-
-def _rows(files: tuple[File, ...]) -> int | None:
-    counts = [file.rows for file in files]
-    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _complete(epoch: Epoch) -> Iterator[Finding]:

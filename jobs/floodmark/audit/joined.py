@@ -34,17 +34,17 @@ def groups(log: TableLog, named: Iterable[int]) -> dict[int, Group]:
     """By commit, out of `named`: those that the ledger names, each of which only added rows."""
     known, of_file, of_commit = set(named), dict[str, Group](), dict[int, Group]()
     for entry in log.entries:
-        brought = {file.path for file in entry.added}
+        brought, gone = ({file.path for file in files} for files in (entry.added, entry.removed))
         if entry.changes:
             group = Group({entry.version}, brought, mixed=entry.version not in known)
             of_commit[entry.version] = group
-            for path in entry.removed:
+            for path in gone:
                 of_file.setdefault(path, Group()).mixed = True
-        elif entry.removed:
+        elif gone:
             group = Group(files=brought)
-            for path in entry.removed:  # one that came before the log begins brings rows that nobody can name
+            for path in gone:  # one that came before the log begins brings rows that nobody can name
                 group.take(of_file.pop(path, Group(mixed=True)))
-            group.files -= set(entry.removed)
+            group.files -= gone
         else:
             continue
         for path in group.files:

@@ -30,7 +30,7 @@ def absent(log: TableLog, table: str) -> Iterator[Finding]:
     added = {file.path: (file, entry) for entry in log.entries for file in entry.added}
     for path, size in log.live.items():
         file, by = added.get(path, (None, None))
-        vector = file.vector if file else None
+        vector = file.vector.file if file and file.vector else None
         whats = [] if vector is None or vector in log.there else [f"the deletion vector {vector} of {path} is gone"]
         found = log.there.get(path)
         if found != size:
