@@ -9,7 +9,7 @@ from typing import Any
 
 from floodmark.audit import reading
 from floodmark.audit.balance import balanced, refilled, set_apart
-from floodmark.audit.chain import Generation, Story, chained
+from floodmark.audit.chain import Generation, Story, chained, counted_rows
 from floodmark.audit.effects import Effects, Tally
 from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
 from floodmark.audit.named import address_of, ids_of, named_in
@@ -75,13 +75,13 @@ def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
         return Certificate(rule, deep, "", 0, "", [Finding("broken", what)])
     if found is None:
         return None
-    ledger, rows = found
+    ledger, rows, counted = found
     story = Story(rows)
     head = rows[-1].hash if rows else ""
     findings = [*chained(rows), *story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
     findings += [one for generation in story.generations for one in (*set_apart(generation), *refilled(generation))]
     certificate = Certificate(rule, deep, ledger, len(rows), head, findings, story.generations)
-    certificate.findings += _nothing(rows)
+    certificate.findings += [*_nothing(rows), *counted_rows(rows, counted)]
     logs, unread = _logs(story, root)
     certificate.findings += unread
     effects = Effects(story, ledger, root, logs)

@@ -86,6 +86,14 @@ def chained(rows: Sequence[Row]) -> Iterator[Finding]:
         seq, before = row.seq, row.hash
 
 
+def counted_rows(rows: Sequence[Row], counted: int) -> Iterator[Finding]:
+    """The ledger's log counts its rows, too: who takes the newest ones away leaves a chain without a fault."""
+    last = rows[-1].seq if rows else 0
+    if last != counted:
+        what = f"the ledger's log tells of {counted} rows, found {last}: rows or entries of its log were taken away"
+        yield Finding("broken", what, row=last or None)
+
+
 def hash_of(row: Row) -> str:
     """SHA-256 of the other fields as JSON with sorted keys."""
     fields = {name: value for name, value in row.__dict__.items() if name != "hash"}

@@ -153,7 +153,7 @@ class Effects:
         known, replayed = self._known(address), self.replayed(log)
         for entry in _owned(log, self.ledger):
             self._check_unnamed(table, entry, known)
-            self._check_moved(table, entry, replayed.moves[entry.version])
+            self._check_moved(table, entry, replayed.moves[entry.version], entry.version == log.first)
         self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
 
     def _known(self, address: str) -> dict[tuple[str, int], int]:
@@ -177,14 +177,15 @@ class Effects:
         """App and version of what the ledger's own generations recorded with a commit."""
         return [(app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.ledger}/")]
 
-    def _check_moved(self, table: str, entry: LogEntry, move: Move) -> None:
+    def _check_moved(self, table: str, entry: LogEntry, move: Move, first: bool) -> None:
+        """`first`: of what is left of the log. What others' commit there took was brought by commits that are pruned."""
         ours = self._ours(entry)
         epoch = None if not ours or ours[0][1] == SEAL else ours[0][1] // ATTEMPTS
         for verdict, what in unbalanced(entry, move, ours[0][1] if ours else None):
-            if verdict == "unknown":
-                self._untold.setdefault(table, set()).add(entry.version)
-            else:
+            if verdict == "broken":
                 self.findings.append(Finding("broken", what, epoch=epoch, table=table, commit=entry.version))
+            elif ours or not first:
+                self._untold.setdefault(table, set()).add(entry.version)
 
     def _check_extra(self, table: str, entry: LogEntry, app: str, version: int, twin: int | None) -> None:
         """A commit of ours that the ledger does not name: only some are no fault."""

@@ -8,7 +8,7 @@ import re
 import string
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -24,6 +24,17 @@ FRAME = 8  # bytes around a deletion vector in its file: four of its size, four 
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 ENTRY = re.compile(r"_delta_log/(\d{20})\.json$")
 CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet$")
+
+
+LEDGER_APP = "floodmark.ledger"  # under which every row of a ledger records its number
+
+
+class LedgerRead(NamedTuple):
+    """A ledger's id and its rows, by number; how many rows its log tells of."""
+
+    id: str
+    rows: list[Row]
+    counted: int
 
 
 class Unreadable(Exception):
@@ -42,13 +53,13 @@ def reading() -> Iterator[None]:
         raise Unreadable(f"{type(fault).__name__}: {said}") from fault
 
 
-def read_ledger(address: str) -> tuple[str, list[Row]] | None:
-    """The ledger's id and its rows, by number; None where there is none. Raises Unreadable."""
+def read_ledger(address: str) -> LedgerRead | None:
+    """None where there is none. Raises Unreadable."""
     with reading():
         return _read_ledger(address)
 
 
-def _read_ledger(address: str) -> tuple[str, list[Row]] | None:
+def _read_ledger(address: str) -> LedgerRead | None:
     try:
         table = DeltaTable(address)
     except TableNotFoundError:
@@ -56,7 +67,8 @@ def _read_ledger(address: str) -> tuple[str, list[Row]] | None:
     found = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY seq").read_all()
     columns = {name: values_of(found[name]) for name in found.column_names}
     rows = zip(*(columns[name] for name in Row.__dataclass_fields__), strict=True)
-    return str(table.metadata().id), [Row(*row) for row in rows]
+    counted = table.transaction_version(LEDGER_APP) or 0
+    return LedgerRead(str(table.metadata().id), [Row(*row) for row in rows], counted)
 
 
 def read_table(address: str) -> TableLog:
