@@ -307,6 +307,33 @@ def test_an_open_epoch_may_have_written() -> None:
     assert world.findings() == []
 
 
+def epoch_four(qos: int, result: str) -> World:
+    """Epoch 4 is open, or lost, and has written to the sink."""
+    world = World(qos=qos)
+    intent = world.intend(4)
+    world.write(f"sink/{SINK}", 4, intent, 2)
+    if result == "lost":
+        kept = {name: intent[name] for name in ("format", "entry", "watermark", "maxima", "counts")}
+        world.bodies.append(("lost", 4, 1, {**kept, "intent": sha(intent), "lost": 5}))
+    return world
+
+
+@pytest.mark.parametrize(("qos", "result"), [(2, "open"), (1, "open"), (0, "lost")])
+def test_what_the_ledger_does_not_name_stands_there_once_and_with_its_intent(qos: int, result: str) -> None:
+    world = epoch_four(qos, result)
+    assert world.findings() == []
+    file = File("twice.parquet", 100, 2)
+    world.sink().append(replace(world.sink()[4], version=5, added=(file,)))
+    for files in (world.live, world.there):
+        files[SINK][file.path] = file.size
+    assert [(one.commit, one.what) for one in world.findings()] == [
+        (5, f"{APP}sink records version {4 << 20} a second time")
+    ]
+    world = epoch_four(qos, result)
+    world.sink()[4] = replace(world.sink()[4], said={**world.sink()[4].said, "intent": "another"})
+    assert [one.what for one in world.findings()] == ["a commit of epoch 4 that the ledger does not name"]
+
+
 def test_a_retry_is_one_intent_announced_twice() -> None:
     world = World(epochs=0)
     world.intend(1)

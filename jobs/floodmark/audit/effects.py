@@ -147,7 +147,7 @@ class Effects:
         if log.id is not None and {log.id} != expected:
             what = f"the table has id {log.id}, the ledger has written to {', '.join(sorted(expected))}"
             self.findings.append(Finding("broken", what, table=table))
-        self.findings += ascending(log, table)
+        self.findings += ascending(log, table, f"floodmark/{self.ledger}/")
         self.findings += holes(log, table)
         self.findings += absent(log, table)
         known, replayed = self._known(address), self.replayed(log)
@@ -178,7 +178,7 @@ class Effects:
         return [(app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.ledger}/")]
 
     def _check_moved(self, table: str, entry: LogEntry, move: Move, first: bool) -> None:
-        """`first`: of what is left of the log. What others' commit there took was brought by commits that are pruned."""
+        """`first`: of what is left of the log; what a commit of others' takes there came with one that is pruned."""
         ours = self._ours(entry)
         epoch = None if not ours or ours[0][1] == SEAL else ours[0][1] // ATTEMPTS
         for verdict, what in unbalanced(entry, move, ours[0][1] if ours else None):
@@ -192,7 +192,7 @@ class Effects:
         generation = next((g for g in self.story.generations if app.split("/")[2] == f"g{g.number}-{g.token}"), None)
         why = "of a generation that the ledger does not know" if generation is None else ""
         if generation is not None:
-            excused = _excused(generation, version, table, self.tally(table))
+            excused = _excused(generation, version, table, entry.said.get("intent"), self.tally(table))
             why = "" if excused else f"of {_whose(version)} that the ledger does not name"
         elif self._successor(app):
             return
@@ -304,17 +304,18 @@ def _owned(log: TableLog, ledger: str) -> Iterator[LogEntry]:
     return (entry for entry in log.entries if entry.version >= since)
 
 
-def _excused(generation: Generation, version: int, table: str, tally: Tally) -> bool:
-    """Whether a commit of this generation may stand there unnamed."""
+def _excused(generation: Generation, version: int, table: str, intent: Any, tally: Tally) -> bool:
+    """Whether a commit of this generation, which carries the hash of this intent, may stand there unnamed."""
     if version == SEAL:
         return generation.seal is not None
     if version % ATTEMPTS > BACKFILLS:
         open_one = next((one for one in generation.backfills if one.result == "open"), None)
         mine = open_one is not None and version == open_one.epoch * ATTEMPTS + BACKFILLS + open_one.number
+        mine = mine and open_one is not None and intent == open_one.intent_hash
         tally.pending += mine
         return mine
     epoch = next((one for one in generation.epochs if one.number == version // ATTEMPTS), None)
-    if epoch is None:
+    if epoch is None or intent != epoch.intent_hash:
         return False
     if epoch.result == "open":
         tally.pending += 1

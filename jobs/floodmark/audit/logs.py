@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from floodmark.audit.facts import Finding, TableLog
 
 
-def ascending(log: TableLog, table: str) -> Iterator[Finding]:
-    """Under each app id the versions grow from commit to commit."""
+def ascending(log: TableLog, table: str, ours: str) -> Iterator[Finding]:
+    """Under each app id the versions grow from commit to commit. `ours`: what those begin with that never repeat one."""
     newest: dict[str, int] = {}
     for entry in log.entries:
         for app, version in entry.transactions:
             if app in newest and version < newest[app]:
                 what = f"{app} goes back from version {newest[app]} to {version}"
+                yield Finding("broken", what, table=table, commit=entry.version)
+            elif version == newest.get(app) and app.startswith(ours):
+                what = f"{app} records version {version} a second time"
                 yield Finding("broken", what, table=table, commit=entry.version)
             newest[app] = max(version, newest.get(app, version))
 
