@@ -294,6 +294,48 @@ def test_an_epoch_that_does_not_follow_is_told(at: int, values: dict[str, Any], 
     assert any(what in one.what for one in world.findings())
 
 
+def without(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda body: {key: value for key, value in body.items() if key != name}
+
+
+def saying(**values: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda body: {**body, **values}
+
+
+FORGED: list[tuple[int, Callable[[dict[str, Any]], Any]]] = [
+    (-1, lambda _: []),
+    (-1, lambda _: None),
+    (-1, lambda _: 5),
+    (-1, saying(format="2")),
+    (-1, saying(format=None)),
+    *((at, change) for at in (0, 5) for change in (saying(entry=None), without("entry"))),
+    (5, saying(counts=None)),
+    (6, saying(counts=None)),
+    (6, without("counts")),
+    *((at, saying(tables=None)) for at in (0, 6)),
+    *((at, saying(table_ids=None)) for at in (0, 6)),
+    (6, saying(output_rows=None)),
+]
+
+
+@pytest.mark.parametrize(("at", "change"), FORGED)
+def test_a_row_that_lacks_what_its_kind_has_is_broken(at: int, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Its hashes fit, as one would forge it who knows how."""
+    world = World()
+    kind, epoch, attempt, body = world.bodies[at]
+    world.bodies[at] = (kind, epoch, attempt, change(body))
+    assert worst(world.findings()) == "broken"
+
+
+def test_a_seal_that_announces_nothing_is_broken() -> None:
+    world = World()
+    world.bodies.append(("seal", 3, 1, {}))
+    assert [one.what for one in world.findings()] == ["the row cannot be read (KeyError: 'successor')"]
+    app = APP.replace("g1-token", "g2-other")
+    world.sink().append(LogEntry(4, ((app + "sink", 0),)))
+    assert worst(world.findings()) == "broken"
+
+
 def test_an_epoch_left_out_is_a_gap() -> None:
     world = World()
     del world.bodies[3:5]

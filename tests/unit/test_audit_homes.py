@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from support.audited import Made
+from support.audited import Made, rows_of_epoch
 
 
 @pytest.fixture
@@ -33,3 +37,25 @@ def test_a_ledger_put_back_to_an_older_version_is_broken(made: Made) -> None:
     ledger = DeltaTable(str(made.home / "ledger"))
     ledger.restore(ledger.version() - 1)
     assert [verdict for verdict, what in made.verdicts() if "tells of 8 rows, found 7" in what] == ["broken"]
+
+
+def test_a_commit_of_files_with_different_types_is_broken(made: Made) -> None:
+    """Of two files of one commit the second has text where the table has numbers."""
+    actions = [json.loads(line) for line in made.log(f"sink/{made.sink}", 2).read_text().splitlines()]
+    add: dict[str, Any] = actions.pop()["add"]
+    for name, rows in (("2", rows_of_epoch(2).slice(0, 1)), ("2b", pa.table({"id": ["x"]}))):
+        file = made.sink / f"{name}.parquet"
+        pq.write_table(rows, file)
+        more = {"path": file.name, "size": file.stat().st_size, "stats": '{"numRecords":1}'}
+        actions.append({"add": {**add, **more}})
+    made.log(f"sink/{made.sink}", 2).write_text("\n".join(map(json.dumps, actions)))
+    assert made.verdicts() == []
+    ((verdict, what),) = made.verdicts(deep=True)
+    assert verdict == "broken" and what.startswith("a file cannot be read: Unable to merge")
+
+
+def test_what_the_story_does_not_expect_is_broken_and_no_error(made: Made) -> None:
+    """The metadata of a merge that lacks what it says of itself."""
+    log = made.log(f"sink/{made.sink}", 2)
+    log.write_text(log.read_text().replace('\\"epoch\\"', '\\"inserted\\": null, \\"epoch\\"'))
+    assert ("broken", "ledger and logs cannot be followed (KeyError: 'updated')") in made.verdicts()

@@ -75,22 +75,32 @@ def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
         return Certificate(rule, deep, "", 0, "", [Finding("broken", what)])
     if found is None:
         return None
-    ledger, rows, counted = found
-    story = Story(rows)
-    head = rows[-1].hash if rows else ""
-    findings = [*chained(rows), *story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
-    findings += [one for generation in story.generations for one in (*set_apart(generation), *refilled(generation))]
-    certificate = Certificate(rule, deep, ledger, len(rows), head, findings, story.generations)
-    certificate.findings += [*_nothing(rows), *counted_rows(rows, counted)]
+    head = found.rows[-1].hash if found.rows else ""
+    certificate = Certificate(rule, deep, found.id, len(found.rows), head, [])
+    certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]
+    try:
+        _follow(certificate, found, root)
+    except Exception as fault:  # whatever forged rows or metadata lead to: it is never the end of an audit
+        what = f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})"
+        certificate.findings.append(Finding("broken", what))
+    return certificate
+
+
+def _follow(certificate: Certificate, found: reading.LedgerRead, root: str) -> None:
+    """What the rows tell, held against the tables."""
+    story = Story(found.rows)
+    certificate.findings += [*story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
+    for generation in story.generations:
+        certificate.findings += [*set_apart(generation), *refilled(generation)]
+    certificate.generations = story.generations
     logs, unread = _logs(story, root)
     certificate.findings += unread
-    effects = Effects(story, ledger, root, logs)
-    effects.check()
+    effects = Effects(story, found.id, root, logs)
     certificate.tables = effects.tallies
+    effects.check()
     certificate.findings += effects.findings
-    if deep:
-        certificate.findings += _recomputed(effects, story, ledger)
-    return certificate
+    if certificate.deep:
+        certificate.findings += _recomputed(effects, story, found.id)
 
 
 def _nothing(rows: list[Row]) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from floodmark.audit.rowhash import RowDigest, Sums, digest
 
 CLOSE = 1e-9
 Epochs = Mapping[tuple[int, int], Epoch]  # by generation and number
+HARMED = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError)  # what files and logs lead to
 FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
 
 
@@ -46,7 +47,8 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
             replaced.setdefault(one.table, []).append(one)
             continue
         store = stores.setdefault(log.address, store_of(log.address))
-        found = list(_commit(one, log, entry, gone, store, epochs.get((one.generation, one.epoch))))
+        epoch = epochs.get((one.generation, one.epoch))
+        found = list(_read(one, _commit(one, log, entry, gone, store, epoch)))
         effects.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
         yield from found
     for table, gone_ones in replaced.items():
@@ -67,7 +69,8 @@ def _replaced_files(effects: Effects, gone: list[Named], named: list[Named], epo
         effects.tally(one.table).recomputed += 1
         if not seen & group.commits:
             seen |= group.commits
-            yield from _joined(group, [appends[version] for version in sorted(group.commits)], log, epochs)
+            mine = [appends[version] for version in sorted(group.commits)]
+            yield from _read(mine[-1], _joined(group, mine, log, epochs))
     if lost:
         last = max(lost, key=lambda one: one.commit)
         whose = f"{len(lost)} commits up to" if len(lost) > 1 else "the commit of"
@@ -86,22 +89,25 @@ def _tells(group: Group, log: TableLog) -> bool:
 def _joined(group: Group, named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
     known = total(one.written["digest"] for one in named)
     store = store_of(log.address)
+    rows = _together([rows_of(store, path) for path in sorted(group.files)])
+    differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+    if differing:
+        what = f"the files that {len(named)} commits were joined into hold other rows than the ledger says"
+        yield named[-1].finding(f"{what} ({differing})")
+        return
+    for one in named if named[0].table == "dead" else ():
+        of, mine = epochs.get((one.generation, one.epoch)), rows.filter(pc.equal(rows["_epoch"], one.epoch))
+        yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
+
+
+def _read(named: Named, found: Iterator[Finding]) -> Iterator[Finding]:
+    """What is found, up to where a file cannot be read; `named`: whose."""
     try:
-        rows = pa.concat_tables([rows_of(store, path) for path in sorted(group.files)], promote_options="default")
-        found = digest(rows, computed=bool(known["floats"]))
-    except (OSError, pa.ArrowInvalid) as fault:
-        yield named[-1].finding(f"a file cannot be read: {fault}")
+        yield from found
     except NotImplementedError as fault:
-        yield _unknown(named[-1], str(fault))
-    else:
-        differing = "; ".join(differences(known, found))
-        if differing:
-            what = f"the files that {len(named)} commits were joined into hold other rows than the ledger says"
-            yield named[-1].finding(f"{what} ({differing})")
-            return
-        for one in named if named[0].table == "dead" else ():
-            of, mine = epochs.get((one.generation, one.epoch)), rows.filter(pc.equal(rows["_epoch"], one.epoch))
-            yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
+        yield _unknown(named, str(fault))
+    except HARMED as fault:
+        yield named.finding(f"a file cannot be read: {fault}")
 
 
 def _commit(
@@ -110,25 +116,17 @@ def _commit(
     """`of`: the epoch whose commit it is."""
     known = named.written.get("digest")
     why = _why_not(known, gone, log, entry)
-    if why is not None:
-        yield _unknown(named, why)
+    if known is None or why is not None:
+        yield _unknown(named, str(why))
         return
-    try:
-        rows = _together([_of_table(store, file, log) for file in entry.brought])
-        found = digest(rows, computed=bool(known and known["floats"]))
-    except (OSError, pa.ArrowInvalid) as fault:
-        yield named.finding(f"a file cannot be read: {fault}")
-    except NotImplementedError as fault:
-        yield _unknown(named, str(fault))
-    else:
-        assert known is not None
-        differing = "; ".join(differences(known, found))
-        if differing:
-            yield named.finding(f"its files hold other rows than the ledger says ({differing})")
-        elif named.backfill is not None:
-            yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
-        elif of is not None and named.table == "dead":
-            yield from (named.finding(what) for what in misfiled(of.rule, of.intent["counts"], rows))
+    rows = _together([_of_table(store, file, log) for file in entry.brought])
+    differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+    if differing:
+        yield named.finding(f"its files hold other rows than the ledger says ({differing})")
+    elif named.backfill is not None:
+        yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
+    elif of is not None and named.table == "dead":
+        yield from (named.finding(what) for what in misfiled(of.rule, of.intent["counts"], rows))
 
 
 def _replaced(

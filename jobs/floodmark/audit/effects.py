@@ -310,8 +310,10 @@ def _excused(generation: Generation, version: int, table: str, intent: Any, tall
         return generation.seal is not None
     if version % ATTEMPTS > BACKFILLS:
         open_one = next((one for one in generation.backfills if one.result == "open"), None)
-        mine = open_one is not None and version == open_one.epoch * ATTEMPTS + BACKFILLS + open_one.number
-        mine = mine and open_one is not None and intent == open_one.intent_hash
+        mine = open_one is not None and (version, intent) == (
+            open_one.epoch * ATTEMPTS + BACKFILLS + open_one.number,
+            open_one.intent_hash,
+        )
         tally.pending += mine
         return mine
     epoch = next((one for one in generation.epochs if one.number == version // ATTEMPTS), None)

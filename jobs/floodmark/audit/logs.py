@@ -8,7 +8,7 @@ from floodmark.audit.facts import Finding, TableLog
 
 
 def ascending(log: TableLog, table: str, ours: str) -> Iterator[Finding]:
-    """Under each app id the versions grow from commit to commit. `ours`: what those begin with that never repeat one."""
+    """Under each app id the versions grow from commit to commit. `ours`: how those begin that never repeat one."""
     newest: dict[str, int] = {}
     for entry in log.entries:
         for app, version in entry.transactions:
