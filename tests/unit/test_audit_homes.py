@@ -59,3 +59,57 @@ def test_what_the_story_does_not_expect_is_broken_and_no_error(made: Made) -> No
     log = made.log(f"sink/{made.sink}", 2)
     log.write_text(log.read_text().replace('\\"epoch\\"', '\\"inserted\\": null, \\"epoch\\"'))
     assert ("broken", "ledger and logs cannot be followed (KeyError: 'updated')") in made.verdicts()
+
+
+def edit(place: Path, *, drop: bool = False) -> None:
+    """Another row, or one less, in the only file of the newest version, whose size in the log is made to fit."""
+    table = DeltaTable(str(place))
+    (path,) = table.file_uris()
+    file, log = Path(path), place / "_delta_log" / f"{table.version():020}.json"
+    size, rows = file.stat().st_size, pq.ParquetFile(file).read()
+    kept = rows.slice(1)
+    pq.write_table(kept if drop else pa.concat_tables([kept, pa.table({"id": [999]}, rows.schema)]), file)
+    log.write_text(log.read_text().replace(f'"size":{size}', f'"size":{file.stat().st_size}'))
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("name", ["sink", "late", "state/s"])
+def test_files_that_were_joined_are_read_though_those_before_still_lie_there(made: Made, name: str, drop: bool) -> None:
+    place = made.places.get(name, made.sink)
+    DeltaTable(str(place)).optimize.compact()
+    assert made.verdicts(deep=True) == []
+    edit(place, drop=drop)
+    ((verdict, what),) = made.verdicts(deep=True)
+    assert verdict == "broken" and "the files that 3 commits were joined into hold other rows" in what
+
+
+def test_state_that_was_joined_and_vacuumed_is_read_as_well(made: Made) -> None:
+    place = made.places["state/s"]
+    DeltaTable(str(place)).optimize.compact()
+    for number in range(1, 4):
+        (place / f"{number}.parquet").unlink()
+    assert made.verdicts(deep=True) == []
+    edit(place, drop=True)
+    assert [verdict for verdict, _ in made.verdicts(deep=True)] == ["broken"]
+
+
+def reset(made: Made) -> None:
+    """Generation 2 begins, and keeps the output."""
+    made.put("seal", 3, {"format": 2, "successor": 2, "token": "second"})
+    made.places["state/s"] = made.home / "state" / "g2" / "s"
+    made.ids["state/s"] = made.owned(made.places["state/s"])
+    made.begin(2, "second")
+    made.save()
+
+
+def test_what_an_older_generation_left_in_a_sink_is_read(made: Made) -> None:
+    reset(made)
+    assert made.verdicts(deep=True) == []
+    file = made.sink / "2.parquet"
+    size = file.stat().st_size
+    pq.write_table(pa.table({"id": pa.array([20, 999], pa.int64())}), file)
+    log = made.log(f"sink/{made.sink}", 2)
+    log.write_text(log.read_text().replace(f'"size": {size}', f'"size": {file.stat().st_size}'))
+    assert made.verdicts() == []
+    ((verdict, what),) = made.verdicts(deep=True)
+    assert verdict == "broken" and what.startswith("its files hold other rows than the ledger says")

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from floodmark.audit.chain import Backfill, Story
-from floodmark.audit.content import recompute
 from floodmark.audit.effects import Effects
 from floodmark.audit.facts import File, LogEntry, TableLog
 from floodmark.audit.named import Named
+from floodmark.audit.recomputing import recompute
 from floodmark.audit.rowhash import digest
 
 SCHEMA = pa.schema([("stop", pa.timestamp("us", tz="UTC")), ("c", pa.int64()), ("v", pa.float64())])

@@ -126,7 +126,7 @@ def _logs(story: Story, root: str) -> tuple[dict[str, TableLog], list[Finding]]:
 
 
 def _recomputed(effects: Effects, story: Story, ledger: str) -> Iterator[Finding]:
-    """Of the newest generation: what older ones wrote is in no table any more, or was proven in its time."""
-    from floodmark.audit.content import recompute
+    """Of all generations: with `--keep-output` a sink holds what older ones wrote."""
+    from floodmark.audit.recomputing import recompute
 
-    yield from recompute(effects, [one for last in story.generations[-1:] for one in named_in(last, ledger)])
+    yield from recompute(effects, [one for generation in story.generations for one in named_in(generation, ledger)])

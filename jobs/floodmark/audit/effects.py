@@ -70,6 +70,10 @@ class Effects:
             self._replays[log.address] = replay(log)
         return self._replays[log.address]
 
+    def is_gone(self, named: Named) -> bool:
+        """Whether what is at a commit's address by now is another table, or none."""
+        return self.is_dropped(named)
+
     def is_dropped(self, named: Named) -> bool:
         """Whether the table went by the ledger's own word; another one may lie at its address by now."""
         return bool(self.story.dropped) and self._ids[named.generation].get(named.table) in self.story.dropped
