@@ -336,6 +336,18 @@ def test_a_seal_that_announces_nothing_is_broken() -> None:
     assert worst(world.findings()) == "broken"
 
 
+def test_what_a_newer_version_has_written_is_unknown_and_said_with_its_first_row() -> None:
+    world = World()
+    for at in (-2, -1):
+        changed(world, at, format=99)
+    found = world.findings()
+    assert worst(found) == "unknown"
+    assert [one.row for one in found if "unknown to this version" in one.what] == [6]
+    assert {one.what for one in found[1:]} == {"a commit of epoch 3 that the ledger does not name"}
+    doubled(world)
+    assert worst(world.findings()) == "broken"
+
+
 def test_an_epoch_left_out_is_a_gap() -> None:
     world = World()
     del world.bodies[3:5]

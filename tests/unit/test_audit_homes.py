@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,32 @@ def test_what_an_older_generation_left_in_a_sink_is_read(made: Made) -> None:
     assert made.verdicts() == []
     ((verdict, what),) = made.verdicts(deep=True)
     assert verdict == "broken" and what.startswith("its files hold other rows than the ledger says")
+
+
+@pytest.mark.parametrize("what", ["dead", "dead/_delta_log"])
+def test_a_table_that_has_no_rows_yet_is_missed_too(made: Made, what: str) -> None:
+    shutil.rmtree(made.home / what)
+    assert made.verdicts() == [("broken", f"there is no table at {made.home / 'dead'}")]
+
+
+def test_a_table_that_made_way_for_another_by_a_reset_is_unknown(made: Made) -> None:
+    """The way out where a log is harmed: its folder is removed, and the next generation makes it anew."""
+    for name in ("late", "dead"):
+        shutil.rmtree(made.places[name])
+        made.ids[name] = made.owned(made.places[name])
+    before = DeltaTable(str(made.places["late"])).metadata().id
+    reset(made)
+    for deep in (False, True):
+        ((verdict, what),) = made.verdicts(deep)
+        assert verdict == "unknown" and what.startswith("the table that generation 1 wrote, with id ")
+        assert str(before) not in what
+    shutil.rmtree(made.places["late"])
+    assert ("broken", f"there is no table at {made.places['late']}") in made.verdicts()
+
+
+def test_a_log_that_a_checkpoint_alone_tells_of_is_unknown(made: Made) -> None:
+    DeltaTable(str(made.sink)).create_checkpoint()
+    for version in range(4):
+        made.log(f"sink/{made.sink}", version).unlink()
+    ((verdict, what),) = made.verdicts()
+    assert (verdict, what) == ("unknown", "3 of its commits cannot be looked up: the log begins at version 4")

@@ -230,6 +230,13 @@ def test_a_vector_that_is_gone_is_broken() -> None:
     assert worst(found) == "broken" and "deletion_vector_some.bin of 3.parquet is gone" in found[0].what
 
 
+def test_a_vector_that_is_cut_off_is_broken() -> None:
+    world = merged(SOME)
+    world.there[SINK]["deletion_vector_some.bin"] = 39
+    (found,) = world.findings()
+    assert found.what.endswith("of 3.parquet has 39 bytes, the log tells of 40 or more")
+
+
 def test_late_and_state_are_held_to_the_same() -> None:
     for table in ("late", "state/s"):
         world = World()

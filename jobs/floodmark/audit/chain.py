@@ -119,16 +119,19 @@ def _broken(row: Row, what: str) -> Finding:
 class Story:
     """What the rows tell, in their order. `findings`: where one does not follow from those before it.
 
-    `dropped`: tables, by id, that went by the word of a row, with that row.
+    `dropped`: tables, by id, that went by the word of a row, with that row. `beyond`: it ends before a row of a format
+    that is not known here; what that row and those after it tell is not known either.
     """
 
     def __init__(self, rows: Sequence[Row]):
         self.generations: list[Generation] = []
         self.findings: list[Finding] = []
         self.dropped: dict[str, Row] = {}  # id of a table → the row that says that it was to go
+        self.beyond = False
         self._retired = self._dropping = False
         for row in rows:
-            self._take(row)
+            if not self.beyond:
+                self._take(row)
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -144,6 +147,7 @@ class Story:
         if body.get("format", 0) > NEWEST_FORMAT:
             what = f"the row has format {body['format']}, unknown to this version: audit with a newer Floodmark"
             self.findings.append(Finding("unknown", what, row.generation, row.epoch, row=row.seq))
+            self.beyond = True
             return None
         try:
             self._follow(row, body)

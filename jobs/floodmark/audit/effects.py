@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from floodmark.audit.chain import Backfill, Epoch, Generation, Story
 from floodmark.audit.facts import Finding, LogEntry, TableLog
@@ -42,6 +42,7 @@ class Effects:
     _begins: dict[str, int] = field(default_factory=dict)
     _missing: dict[str, Named] = field(default_factory=dict)
     _gone: dict[str, Named] = field(default_factory=dict)
+    _replaced: dict[tuple[str, int], Named] = field(default_factory=dict)
     _untold: dict[str, set[int]] = field(default_factory=dict)
     _replays: dict[str, Replay] = field(default_factory=dict)
 
@@ -72,7 +73,17 @@ class Effects:
 
     def is_gone(self, named: Named) -> bool:
         """Whether what is at a commit's address by now is another table, or none."""
-        return self.is_dropped(named)
+        return self.is_dropped(named) or self._is_replaced(named)
+
+    def _is_replaced(self, named: Named) -> bool:
+        """Whether the generation is sealed, and its table is no more: it may go then, or make way for another."""
+        if named.generation not in self._sealed:
+            return False
+        return self.log(named.table, named.generation).id != self._ids[named.generation].get(named.table)
+
+    @cached_property
+    def _sealed(self) -> set[int]:
+        return {generation.number for generation in self.story.generations if generation.seal is not None}
 
     def is_dropped(self, named: Named) -> bool:
         """Whether the table went by the ledger's own word; another one may lie at its address by now."""
@@ -95,6 +106,9 @@ class Effects:
         tally.named += 1
         if self.is_dropped(named):
             self._gone.setdefault(named.table, named)
+            return
+        if self._is_replaced(named):
+            self._replaced.setdefault((named.table, named.generation), named)
             return
         entry = log.at(named.commit)
         if log.id is None:
@@ -125,11 +139,18 @@ class Effects:
             what = f"there is no table at {address}"
             if address not in self.logs:
                 what = f"the ledger names commits of the table at {address}, and never said which table that is"
-            self.findings.append(named.finding(what))
+            found = named.finding(what)
+            self.findings.append(replace(found, verdict=self._verdict) if address in self.logs else found)
         for table, named in self._gone.items():
             row = self.story.dropped[self._ids[named.generation][table]]
             what = f"the table was dropped {row.at} by {row.run}: what it held cannot be looked at any more"
             self.findings.append(Finding("unknown", what, named.generation, table=table, row=row.seq))
+        for (table, generation), named in self._replaced.items():
+            what = (
+                f"the table that generation {generation} wrote, with id {self._ids[generation].get(table)}, is gone: "
+            )
+            what += "what that generation has written cannot be looked at any more"
+            self.findings.append(Finding("unknown", what, generation, table=named.table))
         for table, first in self._begins.items():
             what = f"{self.tally(table).pruned} of its commits cannot be looked up: the log begins at version {first}"
             self.findings.append(Finding("unknown", what, table=table, commit=first))
@@ -143,13 +164,18 @@ class Effects:
             self.findings.append(Finding("unknown", what, table=table, commit=min(versions)))
 
     def _check_log(self, address: str, table: str) -> None:
-        log = self.logs[address]
-        expected = {id_ for g in self.story.generations for name, id_ in ids_of(g).items()
-                    if address_of(name, g.number, self.root) == address} - self.story.dropped.keys()  # fmt: skip
-        if not expected:
+        log, expected = self.logs[address], self._expected(address)
+        if expected is None:
             return
-        if log.id is not None and {log.id} != expected:
-            what = f"the table has id {log.id}, the ledger has written to {', '.join(sorted(expected))}"
+        generation, id_ = expected
+        if log.id != id_ and generation.seal is not None:
+            return
+        if log.id is None:
+            if address not in self._missing:
+                self.findings.append(Finding(self._verdict, f"there is no table at {address}", table=table))
+            return
+        if log.id != id_:
+            what = f"the table has id {log.id}, the ledger has written to {id_}"
             self.findings.append(Finding("broken", what, table=table))
         self.findings += ascending(log, table, f"floodmark/{self.ledger}/")
         self.findings += holes(log, table)
@@ -160,13 +186,21 @@ class Effects:
             self._check_moved(table, entry, replayed.moves[entry.version], entry.version == log.first)
         self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
 
+    def _expected(self, address: str) -> tuple[Generation, str] | None:
+        """The newest generation that has written to an address, and the table's id, but for those that were dropped."""
+        found = [(generation, id_) for generation in self.story.generations
+                 for table, id_ in self._ids[generation.number].items()
+                 if address_of(table, generation.number, self.root) == address]  # fmt: skip
+        left = [(generation, id_) for generation, id_ in found if id_ not in self.story.dropped]
+        return left[-1] if left else None
+
     def _known(self, address: str) -> dict[tuple[str, int], int]:
         """(app, version) → commit, as the ledger names them."""
         return {
             (named.app, named.version): named.commit
             for generation in self.story.generations
             for named in named_in(generation, self.ledger)
-            if address_of(named.table, named.generation, self.root) == address and not self.is_dropped(named)
+            if address_of(named.table, named.generation, self.root) == address and not self.is_gone(named)
         }
 
     def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int]) -> None:
@@ -205,7 +239,13 @@ class Effects:
         if why:
             number = generation.number if generation else None
             epoch = None if version == SEAL else version // ATTEMPTS
-            self.findings.append(Finding("broken", f"a commit {why}", number, epoch, table, entry.version))
+            verdict = self._verdict if twin is None and _is_beyond(generation, version) else "broken"
+            self.findings.append(Finding(verdict, f"a commit {why}", number, epoch, table, entry.version))
+
+    @property
+    def _verdict(self) -> Literal["broken", "unknown"]:
+        """On what the rest of the ledger may tell of, where it is not known here."""
+        return "unknown" if self.story.beyond else "broken"
 
     def _successor(self, app: str) -> bool:
         """Whether the app is that of a generation that has been announced and has not begun."""
@@ -223,6 +263,11 @@ class Effects:
             self.findings.append(Finding("unknown", what, table=table, commit=entry.version))
         else:
             self.findings.append(Finding("broken", what, table=table, commit=entry.version))
+
+
+def _is_beyond(generation: Generation | None, version: int) -> bool:
+    """Whether a commit comes after all that is known of its generation, or is of one that is not known."""
+    return generation is None or version // ATTEMPTS >= len(generation.epochs)
 
 
 def _whose(version: int) -> str:

@@ -132,7 +132,7 @@ class TableLog:
 
     `live`: size of each file of the newest version, by path; `there`: of those in the table's folder. `plain`: a file's
     columns are the table's, under their own names. `types`: of its columns, as Delta names them. `checkpoint`: the
-    oldest one, where the log does not begin at its first entry.
+    oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it.
     """
 
     address: str
@@ -143,6 +143,7 @@ class TableLog:
     plain: bool = True
     types: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Base | None = None
+    version: int = -1
 
     @property
     def base(self) -> Base | None:
@@ -151,11 +152,11 @@ class TableLog:
 
     @property
     def first(self) -> int:
-        return self.entries[0].version if self.entries else 0
+        return self.entries[0].version if self.entries else self.version + 1
 
     @property
     def last(self) -> int:
-        return self.entries[-1].version if self.entries else -1
+        return self.entries[-1].version if self.entries else self.version
 
     def at(self, version: int) -> LogEntry | None:
         return self._by_version.get(version)

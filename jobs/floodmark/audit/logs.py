@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from floodmark.audit.facts import Finding, TableLog
+from floodmark.audit.facts import Finding, TableLog, Vector
 
 
 def ascending(log: TableLog, table: str, ours: str) -> Iterator[Finding]:
@@ -33,11 +33,19 @@ def absent(log: TableLog, table: str) -> Iterator[Finding]:
     added = {file.path: (file, entry) for entry in log.entries for file in entry.added}
     for path, size in log.live.items():
         file, by = added.get(path, (None, None))
-        vector = file.vector.file if file and file.vector else None
-        whats = [] if vector is None or vector in log.there else [f"the deletion vector {vector} of {path} is gone"]
+        whats = list(_harmed(file.vector, path, log)) if file and file.vector else []
         found = log.there.get(path)
         if found != size:
             whats.append(f"the file {path} {'is gone' if found is None else f'has {found} bytes, the log says {size}'}")
         epoch = by.said.get("epoch") if by else None
         for what in whats:
             yield Finding("broken", what, epoch=epoch, table=table, commit=by.version if by else None)
+
+
+def _harmed(vector: Vector, path: str, log: TableLog) -> Iterator[str]:
+    """Of the deletion vector of the file at `path`."""
+    size = log.there.get(vector.file, -1) if vector.file is not None else vector.end
+    if size < 0:
+        yield f"the deletion vector {vector.file} of {path} is gone"
+    elif size < vector.end:
+        yield f"the deletion vector {vector.file} of {path} has {size} bytes, the log tells of {vector.end} or more"

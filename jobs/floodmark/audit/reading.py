@@ -97,6 +97,7 @@ def _read_table(address: str) -> TableLog:
         plain=metadata.configuration.get("delta.columnMapping.mode", "none") == "none",
         types={column["name"]: column["type"] for column in json.loads(table.schema().to_json())["fields"]},
         checkpoint=_checkpoint(store, first) if first > 0 else None,
+        version=table.version(),
     )
 
 
