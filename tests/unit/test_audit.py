@@ -14,7 +14,7 @@ from floodmark.audit.balance import balanced, refilled, set_apart
 from floodmark.audit.chain import Story, chained, hash_of
 from floodmark.audit.content import differences
 from floodmark.audit.effects import Effects
-from floodmark.audit.facts import File, Finding, LogEntry, Row, TableLog, worst
+from floodmark.audit.facts import Base, File, Finding, LogEntry, Row, TableLog, worst
 from floodmark.audit.named import SEAL
 from floodmark.audit.rowhash import RowDigest, Sums
 
@@ -45,6 +45,7 @@ class World:
     live: dict[str, dict[str, int]] = field(default_factory=dict)
     there: dict[str, dict[str, int]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    base: dict[str, Base | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         first = LogEntry(0, operation="CREATE TABLE", owner=LEDGER)
@@ -100,7 +101,12 @@ class World:
         story = Story(rows)
         logs = {
             address: TableLog(
-                address, "id", tuple(self.logs[address]), self.live.get(address, {}), self.there.get(address, {})
+                address,
+                "id",
+                tuple(self.logs[address]),
+                self.live.get(address, {}),
+                self.there.get(address, {}),
+                checkpoint=self.base.get(address),
             )
             for address in TABLES.values()
         }
@@ -433,6 +439,34 @@ def test_other_peoples_commits_before_the_table_was_ours_and_without_rows_are_no
     world.sink()[1] = replace(world.sink()[1], owner=LEDGER)
     world.sink().append(LogEntry(4, operation="OPTIMIZE", changes=False))
     assert world.findings() == []
+
+
+def pruned(owner: str | None, adopted: int | None = None) -> World:
+    """Somebody's rows stand at version 1, where the log begins, and ours at 2; its end names the owner again."""
+    world = World(epochs=1)
+    ours = replace(world.sink()[1], version=2)
+    world.logs[SINK] = [LogEntry(1, operation="WRITE", changes=True), ours, LogEntry(3, owner=LEDGER)]
+    world.bodies[2][3]["tables"][f"sink/{SINK}"]["commit"] = 2
+    world.base[SINK] = None if owner is None else Base(0, {}, owner)
+    if adopted is not None:
+        changed(world, 0, adopted={f"sink/{SINK}": adopted})
+    return world
+
+
+@pytest.mark.parametrize(
+    ("world", "verdicts"),
+    [
+        (pruned(LEDGER), ["broken"]),
+        (pruned(None), ["unknown"]),
+        (pruned("somebody"), []),
+        (pruned(None, adopted=2), []),
+        (pruned(LEDGER, adopted=2), []),
+    ],
+)
+def test_where_a_log_begins_later_it_is_the_tables_owner_there_that_counts(world: World, verdicts: list[str]) -> None:
+    found = world.findings()
+    assert [one.verdict for one in found] == verdicts, found
+    assert all("is not this rule's" in one.what and one.commit == 1 for one in found)
 
 
 def test_state_that_says_so_may_be_rewritten() -> None:

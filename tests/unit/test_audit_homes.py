@@ -10,8 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from support.audited import Made, rows_of_epoch
+
+from floodmark.audit.certificate import audit
 
 
 @pytest.fixture
@@ -143,3 +145,34 @@ def test_a_log_that_a_checkpoint_alone_tells_of_is_unknown(made: Made) -> None:
         made.log(f"sink/{made.sink}", version).unlink()
     ((verdict, what),) = made.verdicts()
     assert (verdict, what) == ("unknown", "3 of its commits cannot be looked up: the log begins at version 4")
+
+
+def test_a_ledger_that_is_gone_is_broken_as_long_as_the_rules_tables_are_there(made: Made) -> None:
+    shutil.rmtree(made.home / "ledger" / "_delta_log")
+    ((verdict, what),) = made.verdicts()
+    assert verdict == "broken" and what.endswith("though the rule has written: late, dead, state")
+    shutil.rmtree(made.home)
+    assert audit("r", made.home.parent, deep=False) is None
+
+
+def foreign(made: Made) -> None:
+    """Somebody's rows, then properties, whose commit names the owner once more."""
+    write_deltalake(str(made.sink), rows_of_epoch(9), mode="append")
+    DeltaTable(str(made.sink)).alter.set_table_properties({"delta.appendOnly": "false"})
+
+
+FOREIGN = "a commit (WRITE) that changes rows and is not this rule's"
+
+
+@pytest.mark.parametrize("checkpoint", [None, 0, 1])
+def test_a_foreign_commit_is_found_though_the_log_does_not_tell_any_more_since_when_the_table_is_ours(
+    made: Made, checkpoint: int | None
+) -> None:
+    """`checkpoint`: with which the log begins, if any; its entry stays or not."""
+    if checkpoint is not None:
+        DeltaTable(str(made.sink), version=checkpoint).create_checkpoint()
+    foreign(made)
+    DeltaTable(str(made.sink)).create_checkpoint()
+    assert FOREIGN in [what for verdict, what in made.verdicts() if verdict == "broken"]
+    made.log(f"sink/{made.sink}", 0).unlink()
+    assert FOREIGN in [what for verdict, what in made.verdicts() if verdict == "broken"]

@@ -74,7 +74,9 @@ def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
         what = f"the ledger at {root}/ledger cannot be read ({fault})"
         return Certificate(rule, deep, "", 0, "", [Finding("broken", what)])
     if found is None:
-        return None
+        left = [name for name in ("late", "dead", "state") if (home / rule / name).exists()]
+        what = f"there is no ledger at {root}/ledger, though the rule has written: {', '.join(left)}"
+        return Certificate(rule, deep, "", 0, "", [Finding("broken", what)]) if left else None
     head = found.rows[-1].hash if found.rows else ""
     certificate = Certificate(rule, deep, found.id, len(found.rows), head, [])
     certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]

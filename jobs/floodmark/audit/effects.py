@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from floodmark.audit.chain import Backfill, Epoch, Generation, Story
 from floodmark.audit.facts import Finding, LogEntry, TableLog
-from floodmark.audit.logs import absent, ascending, holes
+from floodmark.audit.logs import absent, ascending, holes, owned_since
 from floodmark.audit.moves import Move, Replay, hidden, replay, unbalanced
-from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, ids_of, named_in, place_of
+from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in, place_of
 
 OWN = ("late", "dead")
 
@@ -181,8 +181,9 @@ class Effects:
         self.findings += holes(log, table)
         self.findings += absent(log, table)
         known, replayed = self._known(address), self.replayed(log)
-        for entry in _owned(log, self.ledger):
-            self._check_unnamed(table, entry, known)
+        since = owned_since(log, self.ledger, adopted_from(self.story.generations, table))
+        for entry in (entry for entry in log.entries if entry.version >= since.possibly):
+            self._check_unnamed(table, entry, known, entry.version >= since.surely)
             self._check_moved(table, entry, replayed.moves[entry.version], entry.version == log.first)
         self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
 
@@ -203,13 +204,14 @@ class Effects:
             if address_of(named.table, named.generation, self.root) == address and not self.is_gone(named)
         }
 
-    def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int]) -> None:
+    def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int], surely: bool) -> None:
+        """`surely`: the table was this ledger's by then."""
         ours = self._ours(entry)
         for app, version in ours:
             if known.get((app, version)) != entry.version:
                 self._check_extra(table, entry, app, version, known.get((app, version)))
         if not ours and entry.changes:
-            self._check_foreign(table, entry)
+            self._check_foreign(table, entry, surely)
 
     def _ours(self, entry: LogEntry) -> list[tuple[str, int]]:
         """App and version of what the ledger's own generations recorded with a commit."""
@@ -252,7 +254,7 @@ class Effects:
         seal = self.story.generations[-1].seal
         return seal is not None and app.split("/")[2] == f"g{seal['successor']}-{seal['token']}"
 
-    def _check_foreign(self, table: str, entry: LogEntry) -> None:
+    def _check_foreign(self, table: str, entry: LogEntry, surely: bool) -> None:
         if table.startswith("state/") and "holds_from" in entry.said:
             self.tally(table).rewrites += 1
             return
@@ -260,6 +262,9 @@ class Effects:
         older = any(generation.begun["format"] < 2 for generation in self.story.generations)
         if table.startswith("state/") and older:
             what += ", or a rewrite of state by an older version, which did not say so"
+            self.findings.append(Finding("unknown", what, table=table, commit=entry.version))
+        elif not surely:
+            what += "; whether the table was this rule's by then cannot be told, for the log begins later"
             self.findings.append(Finding("unknown", what, table=table, commit=entry.version))
         else:
             self.findings.append(Finding("broken", what, table=table, commit=entry.version))
@@ -345,12 +350,6 @@ def _results_for(backfill: Backfill, table: str) -> Mapping[str, Any]:
     """The digest of what a sink takes of a backfill's results: of all of them, unless the intent says otherwise."""
     found: Mapping[str, Any] = backfill.intent.get("taken", {}).get(table, backfill.intent["results"])
     return found
-
-
-def _owned(log: TableLog, ledger: str) -> Iterator[LogEntry]:
-    """The entries from that on which made the table this ledger's; all, where that one is pruned."""
-    since = next((entry.version for entry in log.entries if entry.owner == ledger), log.first)
-    return (entry for entry in log.entries if entry.version >= since)
 
 
 def _excused(generation: Generation, version: int, table: str, intent: Any, tally: Tally) -> bool:

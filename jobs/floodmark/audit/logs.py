@@ -3,8 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from floodmark.audit.facts import Finding, TableLog, Vector
+
+
+@dataclass(frozen=True)
+class Since:
+    """Versions from which on a table may be, and surely is, a ledger's."""
+
+    possibly: int
+    surely: int
+
+
+def owned_since(log: TableLog, ledger: str, adopted: int | None) -> Since:
+    """`adopted`: the version that the ledger names, of a table that was there before.
+
+    Each change of properties names the owner again, so where the entry that set it is pruned, and no checkpoint from
+    before the first entry tells the owner, the table is surely the ledger's from its first commit there on.
+    """
+    if adopted is not None:
+        return Since(adopted, adopted)
+    if log.base is None:
+        mine = (entry.version for entry in log.entries for app, _ in entry.transactions
+                if app.startswith(f"floodmark/{ledger}/"))  # fmt: skip
+        return Since(log.first, next(mine, log.last + 1))
+    named = [] if log.base.owner == ledger else [entry.version for entry in log.entries if entry.owner == ledger]
+    return Since(named[0], named[0]) if named else Since(log.first, log.first)
 
 
 def ascending(log: TableLog, table: str, ours: str) -> Iterator[Finding]:

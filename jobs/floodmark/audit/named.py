@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,12 @@ def ids_of(generation: Generation) -> dict[str, str]:
     for epoch in generation.epochs:
         found |= epoch.end.get("table_ids", {})
     return found
+
+
+def adopted_from(generations: Sequence[Generation], table: str) -> int | None:
+    """The version from which on a table that was there before is the rule's; None of one that it has made."""
+    bodies = [body for one in generations for body in (one.begun, *(epoch.end for epoch in one.epochs))]
+    return next((int(body["adopted"][table]) for body in bodies if table in body.get("adopted", {})), None)
 
 
 def address_of(table: str, generation: int, root: str) -> str:
