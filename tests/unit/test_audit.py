@@ -13,8 +13,9 @@ import pytest
 from floodmark.audit.balance import balanced, refilled, set_apart
 from floodmark.audit.chain import Story, chained, hash_of
 from floodmark.audit.content import differences
-from floodmark.audit.effects import SEAL, Effects
-from floodmark.audit.facts import File, Finding, LogEntry, Row, TableLog, worst
+from floodmark.audit.effects import Effects
+from floodmark.audit.facts import Base, File, Finding, LogEntry, Row, TableLog, worst
+from floodmark.audit.named import SEAL
 from floodmark.audit.rowhash import RowDigest, Sums
 
 LEDGER, HOME, SINK = "ledger-id", "/home/r", "/lake/out"
@@ -44,6 +45,7 @@ class World:
     live: dict[str, dict[str, int]] = field(default_factory=dict)
     there: dict[str, dict[str, int]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    base: dict[str, Base | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         first = LogEntry(0, operation="CREATE TABLE", owner=LEDGER)
@@ -78,13 +80,13 @@ class World:
         log = self.logs[TABLES[table]]
         file = File(f"{number}.parquet", 100, rows)
         said = {"app": APP + table.partition("/")[0], "version": number << 20, "epoch": number, "intent": sha(intent),
-                "digest": DIGEST}  # fmt: skip
+                "digest": {**DIGEST, "rows": rows}}  # fmt: skip
         log.append(
             LogEntry(log[-1].version + 1, ((said["app"], said["version"]),), said, "WRITE", (file,), changes=True)
         )
         for files in (self.live, self.there):
             files.setdefault(TABLES[table], {})[file.path] = file.size
-        return {"version": number << 20, "commit": log[-1].version, "rows": rows, "digest": DIGEST}
+        return {"version": number << 20, "commit": log[-1].version, "rows": rows, "digest": said["digest"]}
 
     def rows(self) -> list[Row]:
         found: list[Row] = []
@@ -99,7 +101,12 @@ class World:
         story = Story(rows)
         logs = {
             address: TableLog(
-                address, "id", tuple(self.logs[address]), self.live.get(address, {}), self.there.get(address, {})
+                address,
+                "id",
+                tuple(self.logs[address]),
+                self.live.get(address, {}),
+                self.there.get(address, {}),
+                checkpoint=self.base.get(address),
             )
             for address in TABLES.values()
         }
@@ -293,6 +300,60 @@ def test_an_epoch_that_does_not_follow_is_told(at: int, values: dict[str, Any], 
     assert any(what in one.what for one in world.findings())
 
 
+def without(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda body: {key: value for key, value in body.items() if key != name}
+
+
+def saying(**values: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda body: {**body, **values}
+
+
+FORGED: list[tuple[int, Callable[[dict[str, Any]], Any]]] = [
+    (-1, lambda _: []),
+    (-1, lambda _: None),
+    (-1, lambda _: 5),
+    (-1, saying(format="2")),
+    (-1, saying(format=None)),
+    *((at, change) for at in (0, 5) for change in (saying(entry=None), without("entry"))),
+    (5, saying(counts=None)),
+    (6, saying(counts=None)),
+    (6, without("counts")),
+    *((at, saying(tables=None)) for at in (0, 6)),
+    *((at, saying(table_ids=None)) for at in (0, 6)),
+    (6, saying(output_rows=None)),
+]
+
+
+@pytest.mark.parametrize(("at", "change"), FORGED)
+def test_a_row_that_lacks_what_its_kind_has_is_broken(at: int, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Its hashes fit, as one would forge it who knows how."""
+    world = World()
+    kind, epoch, attempt, body = world.bodies[at]
+    world.bodies[at] = (kind, epoch, attempt, change(body))
+    assert worst(world.findings()) == "broken"
+
+
+def test_a_seal_that_announces_nothing_is_broken() -> None:
+    world = World()
+    world.bodies.append(("seal", 3, 1, {}))
+    assert [one.what for one in world.findings()] == ["the row cannot be read (KeyError: 'successor')"]
+    app = APP.replace("g1-token", "g2-other")
+    world.sink().append(LogEntry(4, ((app + "sink", 0),)))
+    assert worst(world.findings()) == "broken"
+
+
+def test_what_a_newer_version_has_written_is_unknown_and_said_with_its_first_row() -> None:
+    world = World()
+    for at in (-2, -1):
+        changed(world, at, format=99)
+    found = world.findings()
+    assert worst(found) == "unknown"
+    assert [one.row for one in found if "unknown to this version" in one.what] == [6]
+    assert {one.what for one in found[1:]} == {"a commit of epoch 3 that the ledger does not name"}
+    doubled(world)
+    assert worst(world.findings()) == "broken"
+
+
 def test_an_epoch_left_out_is_a_gap() -> None:
     world = World()
     del world.bodies[3:5]
@@ -304,6 +365,33 @@ def test_an_open_epoch_may_have_written() -> None:
     intent = world.intend(4)
     world.write(f"sink/{SINK}", 4, intent, 2)
     assert world.findings() == []
+
+
+def epoch_four(qos: int, result: str) -> World:
+    """Epoch 4 is open, or lost, and has written to the sink."""
+    world = World(qos=qos)
+    intent = world.intend(4)
+    world.write(f"sink/{SINK}", 4, intent, 2)
+    if result == "lost":
+        kept = {name: intent[name] for name in ("format", "entry", "watermark", "maxima", "counts")}
+        world.bodies.append(("lost", 4, 1, {**kept, "intent": sha(intent), "lost": 5}))
+    return world
+
+
+@pytest.mark.parametrize(("qos", "result"), [(2, "open"), (1, "open"), (0, "lost")])
+def test_what_the_ledger_does_not_name_stands_there_once_and_with_its_intent(qos: int, result: str) -> None:
+    world = epoch_four(qos, result)
+    assert world.findings() == []
+    file = File("twice.parquet", 100, 2)
+    world.sink().append(replace(world.sink()[4], version=5, added=(file,)))
+    for files in (world.live, world.there):
+        files[SINK][file.path] = file.size
+    assert [(one.commit, one.what) for one in world.findings()] == [
+        (5, f"{APP}sink records version {4 << 20} a second time")
+    ]
+    world = epoch_four(qos, result)
+    world.sink()[4] = replace(world.sink()[4], said={**world.sink()[4].said, "intent": "another"})
+    assert [one.what for one in world.findings()] == ["a commit of epoch 4 that the ledger does not name"]
 
 
 def test_a_retry_is_one_intent_announced_twice() -> None:
@@ -323,7 +411,10 @@ def test_only_at_qos_1_may_an_earlier_attempt_have_written_too(qos: int) -> None
     world.intend(1)
     world.fold(1)
     world.bodies[2] = ("intent", 1, 2, world.bodies[2][3])
-    again = replace(world.sink()[1], version=2, transactions=((APP + "sink", (1 << 20) + 2),))
+    file = File("again.parquet", 100, 2)
+    again = replace(world.sink()[1], version=2, transactions=((APP + "sink", (1 << 20) + 2),), added=(file,))
+    world.live[SINK] |= {file.path: file.size}
+    world.there[SINK] |= {file.path: file.size}
     world.bodies[3][3]["tables"][f"sink/{SINK}"] |= {"commit": 2, "version": (1 << 20) + 2}
     world.sink().append(again)
     first = replace(world.sink()[1], transactions=((APP + "sink", (1 << 20) + 1),))
@@ -348,6 +439,34 @@ def test_other_peoples_commits_before_the_table_was_ours_and_without_rows_are_no
     world.sink()[1] = replace(world.sink()[1], owner=LEDGER)
     world.sink().append(LogEntry(4, operation="OPTIMIZE", changes=False))
     assert world.findings() == []
+
+
+def pruned(owner: str | None, adopted: int | None = None) -> World:
+    """Somebody's rows stand at version 1, where the log begins, and ours at 2; its end names the owner again."""
+    world = World(epochs=1)
+    ours = replace(world.sink()[1], version=2)
+    world.logs[SINK] = [LogEntry(1, operation="WRITE", changes=True), ours, LogEntry(3, owner=LEDGER)]
+    world.bodies[2][3]["tables"][f"sink/{SINK}"]["commit"] = 2
+    world.base[SINK] = None if owner is None else Base(0, {}, owner)
+    if adopted is not None:
+        changed(world, 0, adopted={f"sink/{SINK}": adopted})
+    return world
+
+
+@pytest.mark.parametrize(
+    ("world", "verdicts"),
+    [
+        (pruned(LEDGER), ["broken"]),
+        (pruned(None), ["unknown"]),
+        (pruned("somebody"), []),
+        (pruned(None, adopted=2), []),
+        (pruned(LEDGER, adopted=2), []),
+    ],
+)
+def test_where_a_log_begins_later_it_is_the_tables_owner_there_that_counts(world: World, verdicts: list[str]) -> None:
+    found = world.findings()
+    assert [one.verdict for one in found] == verdicts, found
+    assert all("is not this rule's" in one.what and one.commit == 1 for one in found)
 
 
 def test_state_that_says_so_may_be_rewritten() -> None:
@@ -442,7 +561,7 @@ def test_a_table_that_the_ledger_names_and_never_introduced() -> None:
 
 
 def with_backfill(**changed: Any) -> World:
-    """After epoch 3, what epochs up to 2 have read is put into the sink anew: three rows for two."""
+    """After epoch 3, what epochs up to 2 have read is put into the sink anew: three rows for two, two stay."""
     world = World()
     counts = {"s": {**ZERO, "read": 6, "folded": 5, "dead": 1}}
     results = {"rows": 3, "high": "1", "low": "2", "floats": {}}
@@ -450,13 +569,15 @@ def with_backfill(**changed: Any) -> World:
               "shift": 0, "counts": counts, "restated": {"s": 2}, "results": results, "rule": world.rule}  # fmt: skip
     intent |= changed
     world.bodies.append(("backfill", 3, 1, intent))
-    version, digest = (3 << 20) + (1 << 19) + 1, {**DIGEST, "rows": 4}
+    version, digest = (3 << 20) + (1 << 19) + 1, {**DIGEST, "rows": 5}
     said = {"app": APP + "sink", "version": version, "epoch": 3, "backfill": 1, "intent": sha(intent), "rows": 3,
-            "deleted": 2, "digest": digest, "results": results}  # fmt: skip
-    file = File("backfill.parquet", 100, 4)
-    world.sink().append(LogEntry(4, ((said["app"], version),), said, "STREAMING UPDATE", (file,), (), changes=True))
+            "inserted": 3, "updated": 0, "deleted": 2, "copied": 2, "digest": digest, "results": results}  # fmt: skip
+    file, went = File("backfill.parquet", 100, 5), tuple(world.sink()[at].added[0] for at in (1, 2))
+    world.sink().append(LogEntry(4, ((said["app"], version),), said, "STREAMING UPDATE", (file,), went, changes=True))
     for files in (world.live, world.there):
         files[SINK][file.path] = file.size
+    for one in went:
+        del world.live[SINK][one.path]
     written = {"version": version, "commit": 4, "rows": 3, "digest": digest, "results": results}
     body = {"format": 4, "number": 1, "intent": sha(intent), "tables": {f"sink/{SINK}": written},
             "removed": {f"sink/{SINK}": 2}}  # fmt: skip
@@ -532,7 +653,7 @@ OF_BACKFILLS: list[tuple[Callable[[World], None], dict[str, Any], str]] = [
     (ledger_without_it, {}, "a commit of backfill 1 that the ledger does not name"),
     (log_without_it, {}, "the ledger names commit 4, the log ends at 3"),
     (twice, {}, "a commit of backfill 1 once more: the ledger names commit 4"),
-    (fewer_rows, {}, "its files have another number of rows than the ledger says"),
+    (fewer_rows, {}, "its files have 3 rows, the digest of what was written is of 5"),
     (others_went, {}, "the ledger says that 2 rows went, the commit 3"),
     (other_results, {}, "its results are not those of the intent of backfill 1"),
     (no_sink, {}, "backfill 1 names none of it"),

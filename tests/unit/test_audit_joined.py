@@ -11,33 +11,57 @@ import pytest
 from test_audit_replaced import of_table, rows, said
 
 from floodmark.audit.chain import Epoch, Generation, Story
-from floodmark.audit.content import recompute
-from floodmark.audit.effects import Effects, Named
+from floodmark.audit.effects import Effects
 from floodmark.audit.facts import File, LogEntry, TableLog
+from floodmark.audit.joined import total
+from floodmark.audit.named import Named
+from floodmark.audit.recomputing import recompute
 
 FIRST, SECOND, THIRD = [(1, 1, 0.1), (2, 2, None)], [(3, 3, 0.3)], [(4, 4, 2.5)]
 
 
 def entry(version: int, added: str, removed: tuple[str, ...] = (), changes: bool = True) -> LogEntry:
     return LogEntry(version, added=(File(f"{added}.parquet", 1, None),), changes=changes,
-                    removed=tuple(f"{one}.parquet" for one in removed))  # fmt: skip
+                    removed=tuple(File(f"{one}.parquet", 1, None) for one in removed))  # fmt: skip
 
 
 JOINED = (entry(1, "a"), entry(2, "b"), entry(3, "ab", ("a", "b"), changes=False))
 
 
 def findings(
-    place: Path, entries: tuple[LogEntry, ...], files: dict[str, list[tuple[object, ...]]], named: dict[int, object]
+    place: Path,
+    entries: tuple[LogEntry, ...],
+    files: dict[str, list[tuple[object, ...]]],
+    named: dict[int, object],
+    merged: int = 0,
+    live: str = "",
 ) -> tuple[list[tuple[str, str]], int]:
-    """Of a sink with these log entries and files, and commits that the ledger names with these rows."""
+    """Of a sink with these log entries and files, and commits that the ledger names with these rows.
+
+    `merged`: the one that is a merge by key; `live`: the file that readers see.
+    """
     for name, content in files.items():
         pq.write_table(rows(content), place / f"{name}.parquet")
     there = {file.name: file.stat().st_size for file in place.iterdir()}
-    log = TableLog(str(place), "id", entries, {}, there)
+    seen = {f"{live}.parquet": there[f"{live}.parquet"]} if live else {}
+    log = TableLog(str(place), "id", entries, seen, there)
     effects = Effects(Story([]), "ledger", "/rule", {str(place): log})
     table = f"sink/{place}"
     ones = [
-        Named(table, 1, commit, "app", "hash", {"version": 1, "commit": commit, "rows": 0, "digest": said(content)})  # type: ignore[arg-type]
+        Named(
+            table,
+            1,
+            commit,
+            "app",
+            "hash",
+            {
+                "version": 1,
+                "commit": commit,
+                "rows": 0,
+                "digest": said(content),
+                **({"results": said(content)} if commit == merged else {}),
+            },
+        )  # type: ignore[arg-type]
         for commit, content in named.items()
     ]
     found = [(one.verdict, one.what) for one in recompute(effects, ones)]
@@ -77,6 +101,34 @@ def test_what_others_have_a_part_in_is_unknown_and_said_once(
     found, recomputed = findings(tmp_path, entries, files, {1: FIRST, 2: SECOND})
     assert [verdict for verdict, _ in found] == ["unknown"] and recomputed == 0
     assert "2 commits up to epoch 2 cannot be recomputed" in found[0][1]
+
+
+MERGED = (entry(1, "a"), entry(2, "b", ("a",)), entry(3, "c"), entry(4, "bc", ("b", "c"), changes=False))
+
+
+@pytest.mark.parametrize(
+    ("held", "without", "verdicts"),
+    [
+        (SECOND + THIRD, "", []),
+        (SECOND, "", ["broken"]),
+        ([(3, 3, 0.3 + 1e-15), *THIRD], "", ["broken"]),
+        (SECOND + THIRD, "b", ["unknown"]),
+    ],
+)
+def test_what_was_joined_after_a_merge_is_held_against_the_files_before_as_long_as_they_are_there(
+    tmp_path: Path, held: list[tuple[object, ...]], without: str, verdicts: list[str]
+) -> None:
+    files = {"a": FIRST, "b": SECOND, "c": THIRD, "bc": held}
+    files.pop(without, None)
+    found, _ = findings(tmp_path, MERGED, files, {1: FIRST, 2: SECOND, 3: THIRD}, merged=2, live="bc")  # type: ignore[arg-type]
+    assert [verdict for verdict, _ in found] == verdicts, found
+
+
+def test_a_column_that_came_between_is_null_in_what_came_before() -> None:
+    more = {"rows": 1, "high": "1", "low": "1", "floats": {"v": {"nulls": 0, "nans": 0, "sum": "0.5", "size": "0.5"}}}
+    less = {"rows": 2, "high": "2", "low": "3", "floats": {}}
+    assert total([less, more]) == {"rows": 3, "high": 3, "low": 4,
+                                   "floats": {"v": {"nulls": 2, "nans": 0, "sum": 0.5, "size": 0.5}}}  # fmt: skip
 
 
 DEAD = pa.schema([("_epoch", pa.int64()), ("_stream", pa.string()), ("_reason", pa.string())])

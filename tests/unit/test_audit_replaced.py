@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from floodmark.audit.chain import Backfill, Story
-from floodmark.audit.content import recompute
-from floodmark.audit.effects import Effects, Named
+from floodmark.audit.effects import Effects
 from floodmark.audit.facts import File, LogEntry, TableLog
+from floodmark.audit.named import Named
+from floodmark.audit.recomputing import recompute
 from floodmark.audit.rowhash import digest
 
 SCHEMA = pa.schema([("stop", pa.timestamp("us", tz="UTC")), ("c", pa.int64()), ("v", pa.float64())])
@@ -46,7 +47,7 @@ def findings(
         (place / "went.parquet").unlink()
     there = {file.name: file.stat().st_size for file in place.iterdir()}
     file = File("added.parquet", there["added.parquet"], len(added))
-    log = TableLog(str(place), "id", (LogEntry(1, added=(file,), removed=("went.parquet",)),), {}, there)
+    log = TableLog(str(place), "id", (LogEntry(1, added=(file,), removed=(File("went.parquet", 1, None),)),), {}, there)
     intent = {"column": "stop", "begin": 0, "end": 60, "shift": 60}
     written = {"version": 1, "commit": 1, "rows": len(results), "digest": said(added), "results": said(results)}
     table = f"sink/{place}"

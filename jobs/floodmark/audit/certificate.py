@@ -9,9 +9,10 @@ from typing import Any
 
 from floodmark.audit import reading
 from floodmark.audit.balance import balanced, refilled, set_apart
-from floodmark.audit.chain import Generation, Story, chained
-from floodmark.audit.effects import Effects, Tally, address_of, ids_of, named_in
+from floodmark.audit.chain import Generation, Story, chained, counted_rows
+from floodmark.audit.effects import Effects, Tally
 from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
+from floodmark.audit.named import address_of, ids_of, named_in
 
 PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 
@@ -73,23 +74,35 @@ def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
         what = f"the ledger at {root}/ledger cannot be read ({fault})"
         return Certificate(rule, deep, "", 0, "", [Finding("broken", what)])
     if found is None:
-        return None
-    ledger, rows = found
-    story = Story(rows)
-    head = rows[-1].hash if rows else ""
-    findings = [*chained(rows), *story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
-    findings += [one for generation in story.generations for one in (*set_apart(generation), *refilled(generation))]
-    certificate = Certificate(rule, deep, ledger, len(rows), head, findings, story.generations)
-    certificate.findings += _nothing(rows)
+        left = [name for name in ("late", "dead", "state") if (home / rule / name).exists()]
+        what = f"there is no ledger at {root}/ledger, though the rule has written: {', '.join(left)}"
+        return Certificate(rule, deep, "", 0, "", [Finding("broken", what)]) if left else None
+    head = found.rows[-1].hash if found.rows else ""
+    certificate = Certificate(rule, deep, found.id, len(found.rows), head, [])
+    certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]
+    try:
+        _follow(certificate, found, root)
+    except Exception as fault:  # whatever forged rows or metadata lead to: it is never the end of an audit
+        what = f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})"
+        certificate.findings.append(Finding("broken", what))
+    return certificate
+
+
+def _follow(certificate: Certificate, found: reading.LedgerRead, root: str) -> None:
+    """What the rows tell, held against the tables."""
+    story = Story(found.rows)
+    certificate.findings += [*story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
+    for generation in story.generations:
+        certificate.findings += [*set_apart(generation), *refilled(generation)]
+    certificate.generations = story.generations
     logs, unread = _logs(story, root)
     certificate.findings += unread
-    effects = Effects(story, ledger, root, logs)
-    effects.check()
+    effects = Effects(story, found.id, root, logs)
     certificate.tables = effects.tallies
+    effects.check()
     certificate.findings += effects.findings
-    if deep:
-        certificate.findings += _recomputed(effects, story, ledger)
-    return certificate
+    if certificate.deep:
+        certificate.findings += _recomputed(effects, story, found.id)
 
 
 def _nothing(rows: list[Row]) -> Iterator[Finding]:
@@ -115,7 +128,7 @@ def _logs(story: Story, root: str) -> tuple[dict[str, TableLog], list[Finding]]:
 
 
 def _recomputed(effects: Effects, story: Story, ledger: str) -> Iterator[Finding]:
-    """Of the newest generation: what older ones wrote is in no table any more, or was proven in its time."""
-    from floodmark.audit.content import recompute
+    """Of all generations: with `--keep-output` a sink holds what older ones wrote."""
+    from floodmark.audit.recomputing import recompute
 
-    yield from recompute(effects, [one for last in story.generations[-1:] for one in named_in(last, ledger)])
+    yield from recompute(effects, [one for generation in story.generations for one in named_in(generation, ledger)])

@@ -86,6 +86,14 @@ def chained(rows: Sequence[Row]) -> Iterator[Finding]:
         seq, before = row.seq, row.hash
 
 
+def counted_rows(rows: Sequence[Row], counted: int) -> Iterator[Finding]:
+    """The ledger's log counts its rows, too: who takes the newest ones away leaves a chain without a fault."""
+    last = rows[-1].seq if rows else 0
+    if last != counted:
+        what = f"the ledger's log tells of {counted} rows, found {last}: rows or entries of its log were taken away"
+        yield Finding("broken", what, row=last or None)
+
+
 def hash_of(row: Row) -> str:
     """SHA-256 of the other fields as JSON with sorted keys."""
     fields = {name: value for name, value in row.__dict__.items() if name != "hash"}
@@ -111,16 +119,19 @@ def _broken(row: Row, what: str) -> Finding:
 class Story:
     """What the rows tell, in their order. `findings`: where one does not follow from those before it.
 
-    `dropped`: tables, by id, that went by the word of a row, with that row.
+    `dropped`: tables, by id, that went by the word of a row, with that row. `beyond`: it ends before a row of a format
+    that is not known here; what that row and those after it tell is not known either.
     """
 
     def __init__(self, rows: Sequence[Row]):
         self.generations: list[Generation] = []
         self.findings: list[Finding] = []
         self.dropped: dict[str, Row] = {}  # id of a table → the row that says that it was to go
+        self.beyond = False
         self._retired = self._dropping = False
         for row in rows:
-            self._take(row)
+            if not self.beyond:
+                self._take(row)
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -131,13 +142,16 @@ class Story:
             body = json.loads(row.body)
         except ValueError:
             return self._fault(row, "the row's body is no JSON")
+        if not isinstance(body, dict) or type(body.get("format", 0)) is not int:
+            return self._fault(row, "the row's body is not an object with the number of a format")
         if body.get("format", 0) > NEWEST_FORMAT:
             what = f"the row has format {body['format']}, unknown to this version: audit with a newer Floodmark"
             self.findings.append(Finding("unknown", what, row.generation, row.epoch, row=row.seq))
+            self.beyond = True
             return None
         try:
             self._follow(row, body)
-        except (KeyError, TypeError, ValueError) as fault:
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:
             self._fault(row, f"the row cannot be read ({type(fault).__name__}: {fault})")
         return None
 
@@ -226,6 +240,8 @@ class Story:
             return
         if row.kind == "commit":
             _check_tables(body)
+            _check_counts(body)
+        _ = int(body["lost"]) if row.kind == "lost" else None
         epoch.result, epoch.end = {"commit": "committed", "lost": "lost"}[row.kind], body
         if body["intent"] != epoch.intent_hash:
             self._fault(row, "the row names another intent than the epoch's")
@@ -257,6 +273,7 @@ class Story:
         backfill.result, backfill.end = "committed", body
 
     def _seal(self, row: Row, body: Mapping[str, Any]) -> None:
+        _ = int(body["successor"]), str(body["token"])
         self._now.seal = body
 
     def _live(self, row: Row, body: Mapping[str, Any]) -> None:
@@ -278,8 +295,9 @@ class Story:
 
 
 def _check_tables(body: Mapping[str, Any]) -> None:
-    """Raise KeyError, TypeError or ValueError where what is looked for later is not there."""
-    _ = body["output_rows"], body["table_ids"]
+    """Raise AttributeError, KeyError, TypeError or ValueError where what is looked for later is not there."""
+    _ = int(body["output_rows"]), dict(body["table_ids"]), [int(rows) for rows in body.get("rejected", {}).values()]
+    _check_entry(body)
     _check_expected([body])
     _check_written(body)
 
@@ -292,13 +310,20 @@ def _check_written(body: Mapping[str, Any]) -> None:
 def _check_rule(body: Mapping[str, Any]) -> None:
     """The same of an intent."""
     rule = json.loads(body["rule"])
-    _ = rule["qos"], rule["streams"], [(sink["kind"], sink["address"], sink["qos"]) for sink in rule["sinks"]]
+    _ = rule["qos"], dict(rule["streams"]), [(sink["kind"], sink["address"], sink["qos"]) for sink in rule["sinks"]]
+    _check_entry(body)
     _check_counts(body)
+
+
+def _check_entry(body: Mapping[str, Any]) -> None:
+    """The same of what begins, announces or ends an epoch: where the sources stand, and the watermark."""
+    _ = body["entry"].split("\n"), body["maxima"]
+    _ = None if body["watermark"] is None else int(body["watermark"])
 
 
 def _check_counts(body: Mapping[str, Any]) -> None:
     counts = body["counts"].values()
-    _ = [one[part] for one in counts for part in ("read", "filtered", "dead", "late", "folded")]
+    _ = [int(one[part]) for one in counts for part in ("read", "filtered", "dead", "late", "folded")]
     _check_expected(counts)
 
 

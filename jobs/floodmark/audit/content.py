@@ -1,9 +1,9 @@
-"""The rows themselves: digests recomputed from the files that each commit added, and compared with the ledger's."""
+"""The rows themselves: digests recomputed from files, and compared with the ledger's."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -12,120 +12,61 @@ import pyarrow.parquet as pq
 from pyarrow.fs import PyFileSystem
 
 from floodmark.audit.chain import Backfill, Epoch
-from floodmark.audit.effects import Effects, Named
 from floodmark.audit.expected import misfiled
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
-from floodmark.audit.joined import Group, groups, total
+from floodmark.audit.joined import total
+from floodmark.audit.named import Named
 from floodmark.audit.partitions import constant
 from floodmark.audit.reading import store_of
 from floodmark.audit.rowhash import RowDigest, Sums, digest
 
 CLOSE = 1e-9
 Epochs = Mapping[tuple[int, int], Epoch]  # by generation and number
+HARMED = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError)  # what files and logs lead to
 FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
 
 
-def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
-    """What the files hold, against what the ledger says, for every commit that has a digest.
-
-    State is rewritten as it ages, so files of it that are gone are no finding; the tally says how many were there.
-    """
-    stores: dict[str, PyFileSystem] = {}
-    replaced: dict[str, list[Named]] = {}
-    epochs = {(epoch.generation, epoch.number): epoch for epoch in effects.story.epochs}
-    for one in named:
-        log = effects.log(one.table, one.generation)
-        entry = log.at(one.commit)
-        if entry is None or not entry.brought or effects.is_dropped(one):
-            continue
-        gone = [file.path for file in entry.brought if file.path not in log.there]
-        if gone and (one.table.startswith("state/") or any(path in log.live for path in gone)):
-            continue  # what is gone of the newest version has been told of
-        if gone and one.written.get("digest") is not None:
-            replaced.setdefault(one.table, []).append(one)
-            continue
-        store = stores.setdefault(log.address, store_of(log.address))
-        found = list(_commit(one, log, entry, gone, store, epochs.get((one.generation, one.epoch))))
-        effects.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
-        yield from found
-    for table, gone_ones in replaced.items():
-        mine = [one for one in named if one.table == table and not effects.is_dropped(one)]
-        yield from _replaced_files(effects, gone_ones, mine, epochs)
-
-
-def _replaced_files(effects: Effects, gone: list[Named], named: list[Named], epochs: Epochs) -> Iterator[Finding]:
-    """Of one table, the commits whose files are gone: what they were joined into, against the sum of their digests."""
-    log = effects.log(gone[0].table, gone[0].generation)
-    appends = {one.commit: one for one in named if one.written.get("results") is None and one.written.get("digest")}
-    found, seen, lost = groups(log, appends), set[int](), list[Named]()
-    for one in gone:
-        group = found.get(one.commit)
-        if group is None or not _tells(group, log):
-            lost.append(one)
-            continue
-        effects.tally(one.table).recomputed += 1
-        if not seen & group.commits:
-            seen |= group.commits
-            yield from _joined(group, [appends[version] for version in sorted(group.commits)], log, epochs)
-    if lost:
-        last = max(lost, key=lambda one: one.commit)
-        whose = f"{len(lost)} commits up to" if len(lost) > 1 else "the commit of"
-        what = f"the rows of {whose} epoch {last.epoch} cannot be recomputed: files of theirs were replaced by later "
-        yield _unknown(last, f"{what}ones, and removed")
-
-
-def _tells(group: Group, log: TableLog) -> bool:
-    """Whether the rows of a group's files, which are there and can be read plainly, are those of its commits."""
-    added = (file for entry in log.entries for file in entry.added if file.path in group.files)
-    return not group.mixed and log.plain and group.files <= log.there.keys() and all(file.plain for file in added)
-
-
-def _joined(group: Group, named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
-    known = total(one.written["digest"] for one in named)
-    store = store_of(log.address)
+def as_far_as_read(named: Named, found: Iterator[Finding]) -> Iterator[Finding]:
+    """What is found, up to where a file cannot be read; `named`: whose."""
     try:
-        rows = pa.concat_tables([rows_of(store, path) for path in sorted(group.files)], promote_options="default")
-        found = digest(rows, computed=bool(known["floats"]))
-    except (OSError, pa.ArrowInvalid) as fault:
-        yield named[-1].finding(f"a file cannot be read: {fault}")
+        yield from found
     except NotImplementedError as fault:
-        yield _unknown(named[-1], str(fault))
-    else:
-        differing = "; ".join(differences(known, found))
-        if differing:
-            what = f"the files that {len(named)} commits were joined into hold other rows than the ledger says"
-            yield named[-1].finding(f"{what} ({differing})")
-            return
-        for one in named if named[0].table == "dead" else ():
-            of, mine = epochs.get((one.generation, one.epoch)), rows.filter(pc.equal(rows["_epoch"], one.epoch))
-            yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
+        yield unknown(named, str(fault))
+    except HARMED as fault:
+        yield named.finding(f"a file cannot be read: {fault}")
 
 
-def _commit(
-    named: Named, log: TableLog, entry: LogEntry, gone: list[str], store: PyFileSystem, of: Epoch | None
-) -> Iterator[Finding]:
-    """`of`: the epoch whose commit it is."""
+def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
+    """What these files, into which those of the commits were joined, hold else than the commits have brought."""
+    known = total([one.written["digest"] for one in named])
+    store = store_of(log.address)
+    rows = _together([_of_table(store, file, log) for file in files])
+    differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+    if differing:
+        what = f"the files that {len(named)} commits were joined into hold other rows than the ledger says"
+        yield named[-1].finding(f"{what} ({differing})")
+        return
+    for one in named if named[0].table == "dead" else ():
+        of, mine = epochs.get((one.generation, one.epoch)), rows.filter(pc.equal(rows["_epoch"], one.epoch))
+        yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
+
+
+def check_commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], epochs: Epochs) -> Iterator[Finding]:
+    """What the files that a commit brought hold else than the ledger says. `gone`: those that are not there."""
+    store, of = store_of(log.address), epochs.get((named.generation, named.epoch))
     known = named.written.get("digest")
     why = _why_not(known, gone, log, entry)
-    if why is not None:
-        yield _unknown(named, why)
+    if known is None or why is not None:
+        yield unknown(named, str(why))
         return
-    try:
-        rows = _together([_of_table(store, file, log) for file in entry.brought])
-        found = digest(rows, computed=bool(known and known["floats"]))
-    except (OSError, pa.ArrowInvalid) as fault:
-        yield named.finding(f"a file cannot be read: {fault}")
-    except NotImplementedError as fault:
-        yield _unknown(named, str(fault))
-    else:
-        assert known is not None
-        differing = "; ".join(differences(known, found))
-        if differing:
-            yield named.finding(f"its files hold other rows than the ledger says ({differing})")
-        elif named.backfill is not None:
-            yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
-        elif of is not None and named.table == "dead":
-            yield from (named.finding(what) for what in misfiled(of.rule, of.intent["counts"], rows))
+    rows = _together([_of_table(store, file, log) for file in entry.brought])
+    differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+    if differing:
+        yield named.finding(f"its files hold other rows than the ledger says ({differing})")
+    elif named.backfill is not None:
+        yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
+    elif of is not None and named.table == "dead":
+        yield from (named.finding(what) for what in misfiled(of.rule, of.intent["counts"], rows))
 
 
 def _replaced(
@@ -140,10 +81,10 @@ def _replaced(
     differing = "; ".join(differences(results, digest(_inside(rows, backfill, True), computed=bool(results["floats"]))))
     if differing:
         yield f"its files hold other rows of the interval than its results ({differing})"
-    if any(path not in log.there for path in entry.removed):
+    if any(file.path not in log.there for file in entry.removed):
         return
     known = {file.path: file for one in log.entries for file in one.added}
-    files = [known.get(path, File(path, 0, None)) for path in entry.removed]
+    files = [known.get(file.path, file) for file in entry.removed]
     if any(file.path not in known for file in files) and any(file.partition for file in entry.brought):
         return
     before = _together([rows.slice(0, 0), *(_of_table(store, file, log) for file in files)])
@@ -168,6 +109,17 @@ def rows_of(store: PyFileSystem, path: str) -> pa.Table:
     return rows.drop_columns([name for name in FEED if name in rows.column_names])
 
 
+def check_same(before: Iterable[File], after: Iterable[File], named: Named, log: TableLog) -> Iterator[Finding]:
+    """What a commit that says that it changes no rows has changed. `named`: one whose rows they are."""
+    store = store_of(log.address)
+    one, other = (_together([_of_table(store, file, log) for file in files]) for files in (before, after))
+    if digest(one, computed=False) != digest(other, computed=False):
+        what = (
+            f"the files that its own were joined into hold other rows ({one.num_rows} before, {other.num_rows} after)"
+        )
+        yield named.finding(what)
+
+
 def _together(parts: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts, promote_options="default")
 
@@ -188,12 +140,12 @@ def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, en
         return "the ledger has no digest of its rows: it was written before there were any"
     if gone:
         return f"its rows cannot be recomputed: {gone[0]} was replaced by a later commit, and removed"
-    if not log.plain or not all(file.plain for file in entry.brought):
+    if not log.plain or not all(file.vector is None for file in entry.brought):
         return "its rows cannot be recomputed: the table has renamed columns or deletion vectors"
     return None
 
 
-def _unknown(named: Named, what: str) -> Finding:
+def unknown(named: Named, what: str) -> Finding:
     return Finding("unknown", what, named.generation, named.epoch, named.table, named.commit)
 
 

@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlparse
+from typing import Any, Literal
 
 from floodmark.audit.chain import Backfill, Epoch, Generation, Story
-from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.facts import Finding, LogEntry, TableLog
+from floodmark.audit.logs import absent, ascending, holes, owned_since
+from floodmark.audit.moves import Move, Replay, hidden, replay, unbalanced
+from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in, place_of
 
-ATTEMPTS = 1 << 20  # app versions of one epoch
-BACKFILLS = 1 << 19  # of these, from here on, are those of the backfills that stand after it
-SEAL = (1 << 63) - 1
 OWN = ("late", "dead")
-
-
-@dataclass(frozen=True)
-class Named:
-    """A commit that the ledger names. `written`: what it says of it; `intent`: the hash that the commit must carry.
-
-    `backfill`: whose commit it is, if a backfill's; `epoch` is then the one after which it stands.
-    """
-
-    table: str
-    generation: int
-    epoch: int
-    app: str
-    intent: str
-    written: Mapping[str, Any]
-    backfill: Backfill | None = None
-
-    @property
-    def version(self) -> int:
-        return int(self.written["version"])
-
-    @property
-    def commit(self) -> int:
-        return int(self.written["commit"])
-
-    def finding(self, what: str) -> Finding:
-        return Finding("broken", what, self.generation, self.epoch, self.table, self.commit)
 
 
 @dataclass
@@ -71,6 +42,9 @@ class Effects:
     _begins: dict[str, int] = field(default_factory=dict)
     _missing: dict[str, Named] = field(default_factory=dict)
     _gone: dict[str, Named] = field(default_factory=dict)
+    _replaced: dict[tuple[str, int], Named] = field(default_factory=dict)
+    _untold: dict[str, set[int]] = field(default_factory=dict)
+    _replays: dict[str, Replay] = field(default_factory=dict)
 
     def check(self) -> None:
         for generation in self.story.generations:
@@ -83,6 +57,7 @@ class Effects:
         self._tell_once()
         for address, names in self._names().items():
             self._check_log(address, names)
+        self._tell_untold()
 
     def tally(self, table: str) -> Tally:
         return self.tallies.setdefault(table, Tally())
@@ -90,6 +65,25 @@ class Effects:
     def log(self, table: str, generation: int) -> TableLog:
         address = address_of(table, generation, self.root)
         return self.logs.get(address) or TableLog(address, None)
+
+    def replayed(self, log: TableLog) -> Replay:
+        if log.address not in self._replays:
+            self._replays[log.address] = replay(log)
+        return self._replays[log.address]
+
+    def is_gone(self, named: Named) -> bool:
+        """Whether what is at a commit's address by now is another table, or none."""
+        return self.is_dropped(named) or self._is_replaced(named)
+
+    def _is_replaced(self, named: Named) -> bool:
+        """Whether the generation is sealed, and its table is no more: it may go then, or make way for another."""
+        if named.generation not in self._sealed:
+            return False
+        return self.log(named.table, named.generation).id != self._ids[named.generation].get(named.table)
+
+    @cached_property
+    def _sealed(self) -> set[int]:
+        return {generation.number for generation in self.story.generations if generation.seal is not None}
 
     def is_dropped(self, named: Named) -> bool:
         """Whether the table went by the ledger's own word; another one may lie at its address by now."""
@@ -113,6 +107,9 @@ class Effects:
         if self.is_dropped(named):
             self._gone.setdefault(named.table, named)
             return
+        if self._is_replaced(named):
+            self._replaced.setdefault((named.table, named.generation), named)
+            return
         entry = log.at(named.commit)
         if log.id is None:
             self._missing.setdefault(log.address, named)
@@ -126,7 +123,15 @@ class Effects:
             self.findings.append(named.finding(what))
         else:
             tally.seen += 1
-            self.findings += _carried(named, entry)
+            self._check_carried(named, entry, self.replayed(log).moves[entry.version])
+
+    def _check_carried(self, named: Named, entry: LogEntry, move: Move) -> None:
+        self.findings += _carried(named, entry)
+        rows = move.came if named.written.get("results") is None else entry.said.get("rows")
+        if rows is None:
+            self._untold.setdefault(named.table, set()).add(entry.version)
+        elif rows != named.written["rows"]:
+            self.findings.append(named.finding(f"the ledger has {named.written['rows']} rows, the commit {rows}"))
 
     def _tell_once(self) -> None:
         """What would be said of many commits is said once for their table."""
@@ -134,30 +139,61 @@ class Effects:
             what = f"there is no table at {address}"
             if address not in self.logs:
                 what = f"the ledger names commits of the table at {address}, and never said which table that is"
-            self.findings.append(named.finding(what))
+            found = named.finding(what)
+            self.findings.append(replace(found, verdict=self._verdict) if address in self.logs else found)
         for table, named in self._gone.items():
             row = self.story.dropped[self._ids[named.generation][table]]
             what = f"the table was dropped {row.at} by {row.run}: what it held cannot be looked at any more"
             self.findings.append(Finding("unknown", what, named.generation, table=table, row=row.seq))
+        for (table, generation), named in self._replaced.items():
+            what = (
+                f"the table that generation {generation} wrote, with id {self._ids[generation].get(table)}, is gone: "
+            )
+            what += "what that generation has written cannot be looked at any more"
+            self.findings.append(Finding("unknown", what, generation, table=named.table))
         for table, first in self._begins.items():
             what = f"{self.tally(table).pruned} of its commits cannot be looked up: the log begins at version {first}"
             self.findings.append(Finding("unknown", what, table=table, commit=first))
 
+    def _tell_untold(self) -> None:
+        for table, versions in self._untold.items():
+            what = (
+                f"how many rows come or go with {len(versions)} commits up to version {max(versions)} cannot be told: "
+            )
+            what += "the log lacks statistics of their files"
+            self.findings.append(Finding("unknown", what, table=table, commit=min(versions)))
+
     def _check_log(self, address: str, table: str) -> None:
-        log = self.logs[address]
-        expected = {id_ for g in self.story.generations for name, id_ in ids_of(g).items()
-                    if address_of(name, g.number, self.root) == address} - self.story.dropped.keys()  # fmt: skip
-        if not expected:
+        log, expected = self.logs[address], self._expected(address)
+        if expected is None:
             return
-        if log.id is not None and {log.id} != expected:
-            what = f"the table has id {log.id}, the ledger has written to {', '.join(sorted(expected))}"
+        generation, id_ = expected
+        if log.id != id_ and generation.seal is not None:
+            return
+        if log.id is None:
+            if address not in self._missing:
+                self.findings.append(Finding(self._verdict, f"there is no table at {address}", table=table))
+            return
+        if log.id != id_:
+            what = f"the table has id {log.id}, the ledger has written to {id_}"
             self.findings.append(Finding("broken", what, table=table))
-        self.findings += _ascending(log, table)
-        self.findings += _holes(log, table)
-        self.findings += _absent(log, table)
-        known = self._known(address)
-        for entry in _owned(log, self.ledger):
-            self._check_unnamed(table, entry, known)
+        self.findings += ascending(log, table, f"floodmark/{self.ledger}/")
+        self.findings += holes(log, table)
+        self.findings += absent(log, table)
+        known, replayed = self._known(address), self.replayed(log)
+        since = owned_since(log, self.ledger, adopted_from(self.story.generations, table))
+        for entry in (entry for entry in log.entries if entry.version >= since.possibly):
+            self._check_unnamed(table, entry, known, entry.version >= since.surely)
+            self._check_moved(table, entry, replayed.moves[entry.version], entry.version == log.first)
+        self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
+
+    def _expected(self, address: str) -> tuple[Generation, str] | None:
+        """The newest generation that has written to an address, and the table's id, but for those that were dropped."""
+        found = [(generation, id_) for generation in self.story.generations
+                 for table, id_ in self._ids[generation.number].items()
+                 if address_of(table, generation.number, self.root) == address]  # fmt: skip
+        left = [(generation, id_) for generation, id_ in found if id_ not in self.story.dropped]
+        return left[-1] if left else None
 
     def _known(self, address: str) -> dict[tuple[str, int], int]:
         """(app, version) → commit, as the ledger names them."""
@@ -165,23 +201,38 @@ class Effects:
             (named.app, named.version): named.commit
             for generation in self.story.generations
             for named in named_in(generation, self.ledger)
-            if address_of(named.table, named.generation, self.root) == address and not self.is_dropped(named)
+            if address_of(named.table, named.generation, self.root) == address and not self.is_gone(named)
         }
 
-    def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int]) -> None:
-        ours = [(app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.ledger}/")]
+    def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int], surely: bool) -> None:
+        """`surely`: the table was this ledger's by then."""
+        ours = self._ours(entry)
         for app, version in ours:
             if known.get((app, version)) != entry.version:
                 self._check_extra(table, entry, app, version, known.get((app, version)))
         if not ours and entry.changes:
-            self._check_foreign(table, entry)
+            self._check_foreign(table, entry, surely)
+
+    def _ours(self, entry: LogEntry) -> list[tuple[str, int]]:
+        """App and version of what the ledger's own generations recorded with a commit."""
+        return [(app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.ledger}/")]
+
+    def _check_moved(self, table: str, entry: LogEntry, move: Move, first: bool) -> None:
+        """`first`: of what is left of the log; what a commit of others' takes there came with one that is pruned."""
+        ours = self._ours(entry)
+        epoch = None if not ours or ours[0][1] == SEAL else ours[0][1] // ATTEMPTS
+        for verdict, what in unbalanced(entry, move, ours[0][1] if ours else None):
+            if verdict == "broken":
+                self.findings.append(Finding("broken", what, epoch=epoch, table=table, commit=entry.version))
+            elif ours or not first:
+                self._untold.setdefault(table, set()).add(entry.version)
 
     def _check_extra(self, table: str, entry: LogEntry, app: str, version: int, twin: int | None) -> None:
         """A commit of ours that the ledger does not name: only some are no fault."""
         generation = next((g for g in self.story.generations if app.split("/")[2] == f"g{g.number}-{g.token}"), None)
         why = "of a generation that the ledger does not know" if generation is None else ""
         if generation is not None:
-            excused = _excused(generation, version, table, self.tally(table))
+            excused = _excused(generation, version, table, entry.said.get("intent"), self.tally(table))
             why = "" if excused else f"of {_whose(version)} that the ledger does not name"
         elif self._successor(app):
             return
@@ -190,14 +241,20 @@ class Effects:
         if why:
             number = generation.number if generation else None
             epoch = None if version == SEAL else version // ATTEMPTS
-            self.findings.append(Finding("broken", f"a commit {why}", number, epoch, table, entry.version))
+            verdict = self._verdict if twin is None and _is_beyond(generation, version) else "broken"
+            self.findings.append(Finding(verdict, f"a commit {why}", number, epoch, table, entry.version))
+
+    @property
+    def _verdict(self) -> Literal["broken", "unknown"]:
+        """On what the rest of the ledger may tell of, where it is not known here."""
+        return "unknown" if self.story.beyond else "broken"
 
     def _successor(self, app: str) -> bool:
         """Whether the app is that of a generation that has been announced and has not begun."""
         seal = self.story.generations[-1].seal
         return seal is not None and app.split("/")[2] == f"g{seal['successor']}-{seal['token']}"
 
-    def _check_foreign(self, table: str, entry: LogEntry) -> None:
+    def _check_foreign(self, table: str, entry: LogEntry, surely: bool) -> None:
         if table.startswith("state/") and "holds_from" in entry.said:
             self.tally(table).rewrites += 1
             return
@@ -206,57 +263,22 @@ class Effects:
         if table.startswith("state/") and older:
             what += ", or a rewrite of state by an older version, which did not say so"
             self.findings.append(Finding("unknown", what, table=table, commit=entry.version))
+        elif not surely:
+            what += "; whether the table was this rule's by then cannot be told, for the log begins later"
+            self.findings.append(Finding("unknown", what, table=table, commit=entry.version))
         else:
             self.findings.append(Finding("broken", what, table=table, commit=entry.version))
 
 
-def named_in(generation: Generation, ledger: str) -> Iterator[Named]:
-    """Every commit that the rows of a generation name."""
-    bodies = [(0, "empty", generation.begun)]
-    bodies += [
-        (epoch.number, epoch.intent_hash, epoch.end) for epoch in generation.epochs if epoch.result == "committed"
-    ]
-    for epoch, intent, body in bodies:
-        for table, written in body["tables"].items():
-            yield Named(table, generation.number, epoch, app_of(generation, ledger, table), intent, written)
-    for backfill in generation.backfills:
-        for table, written in backfill.end.get("tables", {}).items():
-            app = app_of(generation, ledger, table)
-            yield Named(table, generation.number, backfill.epoch, app, backfill.intent_hash, written, backfill)
+def _is_beyond(generation: Generation | None, version: int) -> bool:
+    """Whether a commit comes after all that is known of its generation, or is of one that is not known."""
+    return generation is None or version // ATTEMPTS >= len(generation.epochs)
 
 
 def _whose(version: int) -> str:
     """Of an app's version: the epoch or the backfill."""
     number = version % ATTEMPTS - BACKFILLS
     return f"backfill {number}" if number > 0 and version != SEAL else f"epoch {version // ATTEMPTS}"
-
-
-def app_of(generation: Generation, ledger: str, table: str) -> str:
-    return f"floodmark/{ledger}/g{generation.number}-{generation.token}/{table.partition('/')[0]}"
-
-
-def ids_of(generation: Generation) -> dict[str, str]:
-    """Table → its id, of all that the generation has made or taken."""
-    found = dict(generation.begun["table_ids"])
-    for epoch in generation.epochs:
-        found |= epoch.end.get("table_ids", {})
-    return found
-
-
-def address_of(table: str, generation: int, root: str) -> str:
-    """Where a table lies. State has a folder for each generation; a sink's name is its address."""
-    kind, _, rest = table.partition("/")
-    if kind == "sink":
-        return rest
-    return f"{root}/state/g{generation}/{rest}" if kind == "state" else f"{root}/{kind}"
-
-
-def place_of(address: str) -> str:
-    """A sink's address as the ledger spells it."""
-    parsed = urlparse(address)
-    if parsed.scheme and parsed.scheme != "file" and "://" in address:
-        return f"{parsed.scheme}://{parsed.netloc}/" + "/".join(p for p in parsed.path.split("/") if p not in ("", "."))
-    return str(Path(unquote(parsed.path) if parsed.scheme == "file" else address).resolve())
 
 
 def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
@@ -273,10 +295,6 @@ def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
     for name in ("digest", "results"):
         if entry.said.get(name) != named.written.get(name):
             yield named.finding(f"`{name}` in the commit's metadata is not the ledger's")
-    rows = _rows(entry.added) if named.written.get("results") is None else entry.said.get("rows")
-    if rows != named.written["rows"]:
-        shown = "an unknown number of" if rows is None else rows
-        yield named.finding(f"the ledger has {named.written['rows']} rows, the commit {shown}")
 
 
 def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iterator[Finding]:
@@ -289,13 +307,6 @@ def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iter
     if entry.said.get("deleted") != backfill.end["removed"][named.table]:
         yield named.finding(f"the ledger says that {backfill.end['removed'][named.table]} rows went, the commit "
                             f"{entry.said.get('deleted')}")  # fmt: skip
-    if (named.written.get("digest") or {}).get("rows") != _rows(entry.added):
-        yield named.finding("its files have another number of rows than the ledger says")
-
-
-def _rows(files: tuple[File, ...]) -> int | None:
-    counts = [file.rows for file in files]
-    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _complete(epoch: Epoch) -> Iterator[Finding]:
@@ -341,56 +352,20 @@ def _results_for(backfill: Backfill, table: str) -> Mapping[str, Any]:
     return found
 
 
-def _ascending(log: TableLog, table: str) -> Iterator[Finding]:
-    """Under each app id the versions grow from commit to commit."""
-    newest: dict[str, int] = {}
-    for entry in log.entries:
-        for app, version in entry.transactions:
-            if app in newest and version < newest[app]:
-                what = f"{app} goes back from version {newest[app]} to {version}"
-                yield Finding("broken", what, table=table, commit=entry.version)
-            newest[app] = max(version, newest.get(app, version))
-
-
-def _holes(log: TableLog, table: str) -> Iterator[Finding]:
-    for one, other in zip(log.entries, log.entries[1:], strict=False):
-        if other.version != one.version + 1:
-            what = f"the log has no entry between {one.version} and {other.version}"
-            yield Finding("broken", what, table=table, commit=one.version + 1)
-
-
-def _absent(log: TableLog, table: str) -> Iterator[Finding]:
-    """Files of the newest version that are not in the table's folder, or have another size."""
-    added = {file.path: (file, entry) for entry in log.entries for file in entry.added}
-    for path, size in log.live.items():
-        file, by = added.get(path, (None, None))
-        vector = file.vector if file else None
-        whats = [] if vector is None or vector in log.there else [f"the deletion vector {vector} of {path} is gone"]
-        found = log.there.get(path)
-        if found != size:
-            whats.append(f"the file {path} {'is gone' if found is None else f'has {found} bytes, the log says {size}'}")
-        epoch = by.said.get("epoch") if by else None
-        for what in whats:
-            yield Finding("broken", what, epoch=epoch, table=table, commit=by.version if by else None)
-
-
-def _owned(log: TableLog, ledger: str) -> Iterator[LogEntry]:
-    """The entries from that on which made the table this ledger's; all, where that one is pruned."""
-    since = next((entry.version for entry in log.entries if entry.owner == ledger), log.first)
-    return (entry for entry in log.entries if entry.version >= since)
-
-
-def _excused(generation: Generation, version: int, table: str, tally: Tally) -> bool:
-    """Whether a commit of this generation may stand there unnamed."""
+def _excused(generation: Generation, version: int, table: str, intent: Any, tally: Tally) -> bool:
+    """Whether a commit of this generation, which carries the hash of this intent, may stand there unnamed."""
     if version == SEAL:
         return generation.seal is not None
     if version % ATTEMPTS > BACKFILLS:
         open_one = next((one for one in generation.backfills if one.result == "open"), None)
-        mine = open_one is not None and version == open_one.epoch * ATTEMPTS + BACKFILLS + open_one.number
+        mine = open_one is not None and (version, intent) == (
+            open_one.epoch * ATTEMPTS + BACKFILLS + open_one.number,
+            open_one.intent_hash,
+        )
         tally.pending += mine
         return mine
     epoch = next((one for one in generation.epochs if one.number == version // ATTEMPTS), None)
-    if epoch is None:
+    if epoch is None or intent != epoch.intent_hash:
         return False
     if epoch.result == "open":
         tally.pending += 1

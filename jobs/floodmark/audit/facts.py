@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -51,25 +51,54 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Vector:
+    """A deletion vector, which leaves out so many rows of its file. `id`: what tells it from others.
+
+    `file`: where it lies, None where the log itself has it; `end`: how many bytes that file has at least.
+    """
+
+    id: str
+    rows: int
+    file: str | None = None
+    end: int = 0
+
+
+@dataclass(frozen=True)
 class File:
-    """A file that a commit added. `rows`: by its statistics, None where they do not tell; `plain`: without a deletion
-    vector, so that its rows are the table's; `vector`: its deletion vector's file. `partition`: column → value as text
-    (None: null), of columns that have one value in all its rows."""
+    """A file that a commit added or removed. `rows`: all that it has by its statistics, None where they do not tell.
+
+    `partition`: column → value as text (None: null), of columns that have one value in all its rows.
+    """
 
     path: str
     size: int
     rows: int | None
-    plain: bool = True
-    vector: str | None = None
+    vector: Vector | None = None
     partition: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What Delta tells files by: one path comes and goes with each of its deletion vectors."""
+        return self.path, self.vector.id if self.vector else ""
+
+    @property
+    def held(self) -> int | None:
+        """Its rows that are the table's."""
+        return self.rows if self.rows is None or self.vector is None else self.rows - self.vector.rows
+
+
+def held(files: Iterable[File]) -> int | None:
+    """Rows of the table in all of these files; None where that cannot be told of one of them."""
+    counts = [file.held for file in files]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 @dataclass(frozen=True)
 class LogEntry:
     """One commit of a table, as its log has it. `said`: the JSON object in its metadata, if that is one.
 
-    `removed`: paths of the files that went; `changes`: whether it adds or removes rows; `owner`: the ledger whose table
-    this is from here on.
+    `removed`: the files that went, as far as it tells; `changes`: whether it says that it adds or removes rows;
+    `owner`: the ledger whose table this is from here on.
     """
 
     version: int
@@ -77,14 +106,24 @@ class LogEntry:
     said: Mapping[str, Any] = field(default_factory=dict)
     operation: str = ""
     added: tuple[File, ...] = ()
-    removed: tuple[str, ...] = ()
+    removed: tuple[File, ...] = ()
     changes: bool = False
     owner: str | None = None
 
     @property
     def brought(self) -> tuple[File, ...]:
         """The files that came with rows. One that also went only lost some: they are marked in its deletion vector."""
-        return tuple(file for file in self.added if file.path not in self.removed)
+        gone = {file.path for file in self.removed}
+        return tuple(file for file in self.added if file.path not in gone)
+
+
+@dataclass(frozen=True)
+class Base:
+    """Where what is left of a log begins: the files of that version, by key, and the ledger whose table it was."""
+
+    version: int = -1
+    files: Mapping[tuple[str, str], File] = field(default_factory=dict)
+    owner: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +131,8 @@ class TableLog:
     """All that is left of a table's log, oldest first. `id`: the table's; None where there is no table.
 
     `live`: size of each file of the newest version, by path; `there`: of those in the table's folder. `plain`: a file's
-    columns are the table's, under their own names. `types`: of its columns, as Delta names them.
+    columns are the table's, under their own names. `types`: of its columns, as Delta names them. `checkpoint`: the
+    oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it.
     """
 
     address: str
@@ -102,14 +142,21 @@ class TableLog:
     there: Mapping[str, int] = field(default_factory=dict)
     plain: bool = True
     types: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: Base | None = None
+    version: int = -1
+
+    @property
+    def base(self) -> Base | None:
+        """What the entries go on from; None where that cannot be told."""
+        return Base() if self.entries and self.first == 0 else self.checkpoint
 
     @property
     def first(self) -> int:
-        return self.entries[0].version if self.entries else 0
+        return self.entries[0].version if self.entries else self.version + 1
 
     @property
     def last(self) -> int:
-        return self.entries[-1].version if self.entries else -1
+        return self.entries[-1].version if self.entries else self.version
 
     def at(self, version: int) -> LogEntry | None:
         return self._by_version.get(version)

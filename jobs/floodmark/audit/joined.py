@@ -6,7 +6,7 @@ holds now are those of its commits, and so is its digest; unless some of its row
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,35 +30,57 @@ class Group:
         self.mixed |= other.mixed
 
 
-def groups(log: TableLog, named: Iterable[int]) -> dict[int, Group]:
-    """By commit, out of `named`: those that the ledger names, each of which only added rows."""
-    known, of_file, of_commit = set(named), dict[str, Group](), dict[int, Group]()
+@dataclass
+class Groups:
+    """By commit, and by file, of all files that there ever were, as it was when the file was there last."""
+
+    of_commit: dict[int, Group] = field(default_factory=dict)
+    of_file: dict[str, Group] = field(default_factory=dict)
+
+    def commits(self, path: str) -> set[int]:
+        """Those that may have brought rows of a file."""
+        return self.of_file[path].commits if path in self.of_file else set()
+
+
+def groups(log: TableLog, named: Iterable[int]) -> Groups:
+    """`named`: the commits that the ledger names, each of which only added rows; by commit these alone are told of."""
+    known, of_file, of_commit, ever = set(named), dict[str, Group](), dict[int, Group](), dict[str, Group]()
     for entry in log.entries:
-        brought = {file.path for file in entry.added}
+        brought, gone = ({file.path for file in files} for files in (entry.added, entry.removed))
         if entry.changes:
             group = Group({entry.version}, brought, mixed=entry.version not in known)
             of_commit[entry.version] = group
-            for path in entry.removed:
+            for path in gone:
                 of_file.setdefault(path, Group()).mixed = True
-        elif entry.removed:
+        elif gone:
             group = Group(files=brought)
-            for path in entry.removed:  # one that came before the log begins brings rows that nobody can name
+            for path in gone:  # one that came before the log begins brings rows that nobody can name
                 group.take(of_file.pop(path, Group(mixed=True)))
-            group.files -= set(entry.removed)
+            group.files -= gone
         else:
             continue
         for path in group.files:
             of_file[path] = group
+            ever[path] = group
         of_commit |= dict.fromkeys(group.commits, group)
-    return {version: group for version, group in of_commit.items() if version in known}
+    return Groups({version: group for version, group in of_commit.items() if version in known}, ever)
 
 
-def total(digests: Iterable[Digest]) -> dict[str, Any]:
+def total(digests: Sequence[Digest]) -> dict[str, Any]:
     """The digest of all rows together."""
     found: dict[str, Any] = {"rows": 0, "high": 0, "low": 0, "floats": {}}
     for one in digests:
         found |= {name: found[name] + int(one[name]) for name in _SUMMED}
-        for path, sums in one["floats"].items():
-            known = found["floats"].get(path, {"nulls": 0, "nans": 0, "sum": 0.0, "size": 0.0})
-            found["floats"][path] = {name: known[name] + type(known[name])(sums[name]) for name in known}
+    for path in {path for one in digests for path in one["floats"]}:
+        found["floats"][path] = _summed([one["floats"].get(path) or _lacking(one) for one in digests])
     return found
+
+
+def _lacking(one: Digest) -> dict[str, Any]:
+    """Of a column that the table had not yet: null in all of the rows."""
+    return {"nulls": one["rows"], "nans": 0, "sum": 0.0, "size": 0.0}
+
+
+def _summed(columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    counts = {name: sum(int(one[name]) for one in columns) for name in ("nulls", "nans")}
+    return {**counts, **{name: sum(float(one[name]) for one in columns) for name in ("sum", "size")}}

@@ -8,19 +8,33 @@ import re
 import string
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 from uuid import UUID
 
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
-from floodmark.audit.facts import File, LogEntry, Row, TableLog
+from floodmark.audit.facts import Base, File, LogEntry, Row, TableLog, Vector
 
+FRAME = 8  # bytes around a deletion vector in its file: four of its size, four of its checksum
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 ENTRY = re.compile(r"_delta_log/(\d{20})\.json$")
+CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet$")
+
+
+LEDGER_APP = "floodmark.ledger"  # under which every row of a ledger records its number
+
+
+class LedgerRead(NamedTuple):
+    """A ledger's id and its rows, by number; how many rows its log tells of."""
+
+    id: str
+    rows: list[Row]
+    counted: int
 
 
 class Unreadable(Exception):
@@ -39,13 +53,13 @@ def reading() -> Iterator[None]:
         raise Unreadable(f"{type(fault).__name__}: {said}") from fault
 
 
-def read_ledger(address: str) -> tuple[str, list[Row]] | None:
-    """The ledger's id and its rows, by number; None where there is none. Raises Unreadable."""
+def read_ledger(address: str) -> LedgerRead | None:
+    """None where there is none. Raises Unreadable."""
     with reading():
         return _read_ledger(address)
 
 
-def _read_ledger(address: str) -> tuple[str, list[Row]] | None:
+def _read_ledger(address: str) -> LedgerRead | None:
     try:
         table = DeltaTable(address)
     except TableNotFoundError:
@@ -53,7 +67,8 @@ def _read_ledger(address: str) -> tuple[str, list[Row]] | None:
     found = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY seq").read_all()
     columns = {name: values_of(found[name]) for name in found.column_names}
     rows = zip(*(columns[name] for name in Row.__dataclass_fields__), strict=True)
-    return str(table.metadata().id), [Row(*row) for row in rows]
+    counted = table.transaction_version(LEDGER_APP) or 0
+    return LedgerRead(str(table.metadata().id), [Row(*row) for row in rows], counted)
 
 
 def read_table(address: str) -> TableLog:
@@ -72,6 +87,7 @@ def _read_table(address: str) -> TableLog:
     paths, sizes = (values_of(actions[name]) for name in ("path", "size_bytes"))
     metadata = table.metadata()
     entries = sorted(_entries(store), key=lambda entry: entry.version)
+    first = entries[0].version if entries else table.version() + 1
     return TableLog(
         address=address,
         id=str(metadata.id),
@@ -80,6 +96,8 @@ def _read_table(address: str) -> TableLog:
         there=_folder(store),
         plain=metadata.configuration.get("delta.columnMapping.mode", "none") == "none",
         types={column["name"]: column["type"] for column in json.loads(table.schema().to_json())["fields"]},
+        checkpoint=_checkpoint(store, first) if first > 0 else None,
+        version=table.version(),
     )
 
 
@@ -107,6 +125,30 @@ def _entries(store: PyFileSystem) -> Iterator[LogEntry]:
                 yield _entry(int(found[1]), bytes(file.read()).decode())
 
 
+def _checkpoint(store: PyFileSystem, first: int) -> Base | None:
+    """What the checkpoint just before the first entry left, or else that of the first entry itself, says."""
+    found: dict[int, list[str]] = {}
+    for info in store.get_file_info(FileSelector("_delta_log", recursive=False)):
+        named = CHECKPOINT.search(info.path)
+        if named:
+            found.setdefault(int(named[1]), []).append(info.path)
+    version = next((one for one in (first - 1, first) if one in found), None)
+    return None if version is None else _base(store, version, found[version])
+
+
+def _base(store: PyFileSystem, version: int, parts: list[str]) -> Base | None:
+    files, owner = dict[tuple[str, str], File](), None
+    for path in parts:
+        with store.open_input_file(path) as file:
+            content = pq.ParquetFile(file).read(["add", "metaData", "sidecar"])
+        if "sidecar" in content.column_names and content["sidecar"].null_count < content.num_rows:
+            return None  # the files are told of elsewhere
+        files |= {one.key: one for one in (_file(add) for add in values_of(content["add"]) if add)}
+        for found in filter(None, values_of(content["metaData"])):
+            owner = dict(found["configuration"]).get("floodmark.owner")
+    return Base(version, files, owner)
+
+
 def _entry(version: int, text: str) -> LogEntry:
     actions = [json.loads(line) for line in text.splitlines() if line]
     info = _first(actions, "commitInfo")
@@ -117,7 +159,7 @@ def _entry(version: int, text: str) -> LogEntry:
         said=_said(info.get("userMetadata")),
         operation=str(info.get("operation", "")),
         added=tuple(map(_file, adds)),
-        removed=tuple(unquote(remove["path"]) for remove in removes),
+        removed=tuple(map(_file, removes)),
         changes=any(action.get("dataChange", True) for action in (*adds, *removes)),
         owner=_first(actions, "metaData").get("configuration", {}).get("floodmark.owner"),
     )
@@ -136,15 +178,22 @@ def _said(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _file(add: dict[str, Any]) -> File:
-    rows = json.loads(add.get("stats") or "{}").get("numRecords")
-    vector = add.get("deletionVector")
-    return File(unquote(add["path"]), add["size"], rows, not vector, _vector(vector), add.get("partitionValues") or {})
+def _file(said: dict[str, Any]) -> File:
+    """Of what a log says of a file that comes or goes."""
+    rows = json.loads(said.get("stats") or "{}").get("numRecords")
+    vector, partition = said.get("deletionVector"), dict(said.get("partitionValues") or {})
+    return File(unquote(said["path"]), said.get("size") or 0, rows, _vector(vector) if vector else None, partition)
 
 
-def _vector(descriptor: dict[str, Any] | None) -> str | None:
-    """Its file: named by a UUID, spelled by 20 characters of Z85, which are five for every four bytes."""
-    if not descriptor or descriptor["storageType"] != "u":
+def _vector(said: dict[str, Any]) -> Vector:
+    start = said.get("offset") or 0
+    id_ = f"{said['storageType']}{said['pathOrInlineDv']}@{start}"
+    return Vector(id_, said["cardinality"], _vector_file(said), start + said["sizeInBytes"] + FRAME)
+
+
+def _vector_file(descriptor: dict[str, Any]) -> str | None:
+    """It is named by a UUID, spelled by 20 characters of Z85, which are five for every four bytes."""
+    if descriptor["storageType"] != "u":
         return None
     folder, name = descriptor["pathOrInlineDv"][:-20], descriptor["pathOrInlineDv"][-20:]
     groups = (functools.reduce(lambda sum_, c: sum_ * 85 + Z85.index(c), name[i : i + 5], 0) for i in range(0, 20, 5))

@@ -1,0 +1,178 @@
+"""The certificate of a real home, and what is planted in its ledger, its logs and its files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.audited import Made, rows_of_epoch
+
+from floodmark.audit.certificate import audit
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path, 3)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_home_is_proven(made: Made, deep: bool) -> None:
+    assert made.verdicts(deep) == []
+
+
+def test_a_ledger_without_its_newest_row_is_broken(made: Made) -> None:
+    DeltaTable(str(made.home / "ledger")).delete("seq = 7")
+    assert made.verdicts()[0] == (
+        "broken", "the ledger's log tells of 7 rows, found 6: rows or entries of its log were taken away"
+    )  # fmt: skip
+
+
+def test_a_ledger_put_back_to_an_older_version_is_broken(made: Made) -> None:
+    made.put("life", 3, {"format": 5, "what": "retired"})
+    made.save()
+    assert made.verdicts() == []
+    ledger = DeltaTable(str(made.home / "ledger"))
+    ledger.restore(ledger.version() - 1)
+    assert [verdict for verdict, what in made.verdicts() if "tells of 8 rows, found 7" in what] == ["broken"]
+
+
+def test_a_commit_of_files_with_different_types_is_broken(made: Made) -> None:
+    """Of two files of one commit the second has text where the table has numbers."""
+    actions = [json.loads(line) for line in made.log(f"sink/{made.sink}", 2).read_text().splitlines()]
+    add: dict[str, Any] = actions.pop()["add"]
+    for name, rows in (("2", rows_of_epoch(2).slice(0, 1)), ("2b", pa.table({"id": ["x"]}))):
+        file = made.sink / f"{name}.parquet"
+        pq.write_table(rows, file)
+        more = {"path": file.name, "size": file.stat().st_size, "stats": '{"numRecords":1}'}
+        actions.append({"add": {**add, **more}})
+    made.log(f"sink/{made.sink}", 2).write_text("\n".join(map(json.dumps, actions)))
+    assert made.verdicts() == []
+    ((verdict, what),) = made.verdicts(deep=True)
+    assert verdict == "broken" and what.startswith("a file cannot be read: Unable to merge")
+
+
+def test_what_the_story_does_not_expect_is_broken_and_no_error(made: Made) -> None:
+    """The metadata of a merge that lacks what it says of itself."""
+    log = made.log(f"sink/{made.sink}", 2)
+    log.write_text(log.read_text().replace('\\"epoch\\"', '\\"inserted\\": null, \\"epoch\\"'))
+    assert ("broken", "ledger and logs cannot be followed (KeyError: 'updated')") in made.verdicts()
+
+
+def edit(place: Path, *, drop: bool = False) -> None:
+    """Another row, or one less, in the only file of the newest version, whose size in the log is made to fit."""
+    table = DeltaTable(str(place))
+    (path,) = table.file_uris()
+    file, log = Path(path), place / "_delta_log" / f"{table.version():020}.json"
+    size, rows = file.stat().st_size, pq.ParquetFile(file).read()
+    kept = rows.slice(1)
+    pq.write_table(kept if drop else pa.concat_tables([kept, pa.table({"id": [999]}, rows.schema)]), file)
+    log.write_text(log.read_text().replace(f'"size":{size}', f'"size":{file.stat().st_size}'))
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("name", ["sink", "late", "state/s"])
+def test_files_that_were_joined_are_read_though_those_before_still_lie_there(made: Made, name: str, drop: bool) -> None:
+    place = made.places.get(name, made.sink)
+    DeltaTable(str(place)).optimize.compact()
+    assert made.verdicts(deep=True) == []
+    edit(place, drop=drop)
+    ((verdict, what),) = made.verdicts(deep=True)
+    assert verdict == "broken" and "the files that 3 commits were joined into hold other rows" in what
+
+
+def test_state_that_was_joined_and_vacuumed_is_read_as_well(made: Made) -> None:
+    place = made.places["state/s"]
+    DeltaTable(str(place)).optimize.compact()
+    for number in range(1, 4):
+        (place / f"{number}.parquet").unlink()
+    assert made.verdicts(deep=True) == []
+    edit(place, drop=True)
+    assert [verdict for verdict, _ in made.verdicts(deep=True)] == ["broken"]
+
+
+def reset(made: Made) -> None:
+    """Generation 2 begins, and keeps the output."""
+    made.put("seal", 3, {"format": 2, "successor": 2, "token": "second"})
+    made.places["state/s"] = made.home / "state" / "g2" / "s"
+    made.ids["state/s"] = made.owned(made.places["state/s"])
+    made.begin(2, "second")
+    made.save()
+
+
+def test_what_an_older_generation_left_in_a_sink_is_read(made: Made) -> None:
+    reset(made)
+    assert made.verdicts(deep=True) == []
+    file = made.sink / "2.parquet"
+    size = file.stat().st_size
+    pq.write_table(pa.table({"id": pa.array([20, 999], pa.int64())}), file)
+    log = made.log(f"sink/{made.sink}", 2)
+    log.write_text(log.read_text().replace(f'"size": {size}', f'"size": {file.stat().st_size}'))
+    assert made.verdicts() == []
+    ((verdict, what),) = made.verdicts(deep=True)
+    assert verdict == "broken" and what.startswith("its files hold other rows than the ledger says")
+
+
+@pytest.mark.parametrize("what", ["dead", "dead/_delta_log"])
+def test_a_table_that_has_no_rows_yet_is_missed_too(made: Made, what: str) -> None:
+    shutil.rmtree(made.home / what)
+    assert made.verdicts() == [("broken", f"there is no table at {made.home / 'dead'}")]
+
+
+def test_a_table_that_made_way_for_another_by_a_reset_is_unknown(made: Made) -> None:
+    """The way out where a log is harmed: its folder is removed, and the next generation makes it anew."""
+    for name in ("late", "dead"):
+        shutil.rmtree(made.places[name])
+        made.ids[name] = made.owned(made.places[name])
+    before = DeltaTable(str(made.places["late"])).metadata().id
+    reset(made)
+    for deep in (False, True):
+        ((verdict, what),) = made.verdicts(deep)
+        assert verdict == "unknown" and what.startswith("the table that generation 1 wrote, with id ")
+        assert str(before) not in what
+    shutil.rmtree(made.places["late"])
+    assert ("broken", f"there is no table at {made.places['late']}") in made.verdicts()
+
+
+def test_a_log_that_a_checkpoint_alone_tells_of_is_unknown(made: Made) -> None:
+    DeltaTable(str(made.sink)).create_checkpoint()
+    for version in range(4):
+        made.log(f"sink/{made.sink}", version).unlink()
+    ((verdict, what),) = made.verdicts()
+    assert (verdict, what) == ("unknown", "3 of its commits cannot be looked up: the log begins at version 4")
+
+
+def test_a_ledger_that_is_gone_is_broken_as_long_as_the_rules_tables_are_there(made: Made) -> None:
+    shutil.rmtree(made.home / "ledger" / "_delta_log")
+    ((verdict, what),) = made.verdicts()
+    assert verdict == "broken" and what.endswith("though the rule has written: late, dead, state")
+    shutil.rmtree(made.home)
+    assert audit("r", made.home.parent, deep=False) is None
+
+
+def foreign(made: Made) -> None:
+    """Somebody's rows, then properties, whose commit names the owner once more."""
+    write_deltalake(str(made.sink), rows_of_epoch(9), mode="append")
+    DeltaTable(str(made.sink)).alter.set_table_properties({"delta.appendOnly": "false"})
+
+
+FOREIGN = "a commit (WRITE) that changes rows and is not this rule's"
+
+
+@pytest.mark.parametrize("checkpoint", [None, 0, 1])
+def test_a_foreign_commit_is_found_though_the_log_does_not_tell_any_more_since_when_the_table_is_ours(
+    made: Made, checkpoint: int | None
+) -> None:
+    """`checkpoint`: with which the log begins, if any; its entry stays or not."""
+    if checkpoint is not None:
+        DeltaTable(str(made.sink), version=checkpoint).create_checkpoint()
+    foreign(made)
+    DeltaTable(str(made.sink)).create_checkpoint()
+    assert FOREIGN in [what for verdict, what in made.verdicts() if verdict == "broken"]
+    made.log(f"sink/{made.sink}", 0).unlink()
+    assert FOREIGN in [what for verdict, what in made.verdicts() if verdict == "broken"]

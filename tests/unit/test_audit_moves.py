@@ -1,0 +1,245 @@
+"""Files that come and go: rows that a commit takes, brings twice or hides, each planted by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from test_audit import APP, DIGEST, SINK, TABLES, World, sha
+
+from floodmark.audit.facts import Base, File, LogEntry, TableLog, Vector, worst
+from floodmark.audit.moves import Move, replay
+from floodmark.audit.named import SEAL
+
+RESULTS = {**DIGEST, "rows": 2}
+SOME = Vector("some", 1, "deletion_vector_some.bin", 40)
+
+
+def put(world: World, entry: LogEntry) -> None:
+    """The entry at the end of the sink's log, with its files in the folder."""
+    world.sink().append(entry)
+    for file in entry.removed:
+        world.live[SINK].pop(file.path, None)
+    for file in entry.added:
+        for files in (world.live, world.there):
+            files[SINK][file.path] = file.size
+
+
+def change(world: World, at: int, **values: Any) -> None:
+    world.sink()[at] = replace(world.sink()[at], **values)
+
+
+def merged(vector: Vector | None = None) -> World:
+    """Epoch 4 inserts a row and updates one of epoch 3's, whose file is written anew or (`vector`) marked."""
+    world = World()
+    intent = world.intend(4)
+    before = world.sink()[3].added[0]
+    files = (File("4.parquet", 100, 2), replace(before, vector=vector)) if vector else (File("4.parquet", 100, 3),)
+    digest = {**DIGEST, "rows": 2 if vector else 3}
+    effect = {"inserted": 1, "updated": 1, "deleted": 0, "copied": 1}
+    said = {"intent": sha(intent), "digest": digest, "results": RESULTS, "rows": 2, "epoch": 4, **effect}
+    put(world, LogEntry(4, ((APP + "sink", 4 << 20),), said, "WRITE", files, (before,), changes=True))
+    if vector and vector.file:
+        world.there[SINK][vector.file] = vector.end
+    written = {"version": 4 << 20, "commit": 4, "rows": 2, "digest": digest, "results": RESULTS}
+    rest = {name: world.write(name, 4, intent, rows) for name, rows in (("late", 1), ("state/s", 4))}
+    kept = {name: intent[name] for name in ("format", "entry", "watermark", "maxima", "counts")}
+    tables = {f"sink/{SINK}": written, **rest}
+    world.bodies.append(
+        ("commit", 4, 1, {**kept, "intent": sha(intent), "tables": tables, "table_ids": {}, "output_rows": 2})
+    )
+    return world
+
+
+def joined(world: World) -> World:
+    """The files of all three epochs made one."""
+    files = tuple(entry.added[0] for entry in world.sink()[1:])
+    put(world, LogEntry(4, operation="OPTIMIZE", added=(File("all.parquet", 100, 6),), removed=files))
+    return world
+
+
+def retagged() -> World:
+    """A file that is there is added again, with other statistics or tags."""
+    world = World()
+    put(world, LogEntry(4, operation="ROW TRACKING BACKFILL", added=world.sink()[2].added))
+    return world
+
+
+def purged() -> World:
+    """What a deletion vector leaves out is left out by a new file."""
+    world = merged(SOME)
+    marked = world.sink()[4].added[1]
+    put(world, LogEntry(5, operation="REORG", added=(File("purged.parquet", 90, 1),), removed=(marked,)))
+    return world
+
+
+@pytest.mark.parametrize(
+    "world", [merged(), merged(SOME), joined(World()), joined(World(qos=1)), retagged(), purged()], ids=range(6)
+)
+def test_rows_that_move_as_they_should_are_proven(world: World) -> None:
+    assert world.findings() == []
+
+
+def also_removes(world: World) -> None:
+    change(world, 2, removed=world.sink()[1].added)
+    del world.live[SINK]["1.parquet"]
+
+
+def copy_without_change(world: World) -> None:
+    put(world, LogEntry(4, operation="OPTIMIZE", added=(File("copy.parquet", 100, 2),)))
+
+
+def gone_without_change(world: World) -> None:
+    put(world, LogEntry(4, operation="OPTIMIZE", removed=world.sink()[2].added))
+
+
+def short_join(world: World) -> None:
+    joined(world)
+    change(world, 4, added=(File("all.parquet", 100, 5),))
+
+
+def file_of_another_epoch(world: World) -> None:
+    """Epoch 2's rows are said to be in epoch 1's file, which is there already."""
+    change(world, 2, added=world.sink()[1].added)
+    del world.live[SINK]["2.parquet"]
+
+
+def hidden_rows(world: World) -> None:
+    change(world, 2, added=(replace(world.sink()[2].added[0], vector=Vector("inline", 1)),))
+
+
+def seal_that_adds(world: World) -> None:
+    world.bodies.append(("seal", 3, 1, {"format": 2, "successor": 2, "token": "t2"}))
+    put(world, LogEntry(4, ((APP + "sink", SEAL),), added=(File("more.parquet", 100, 2),), changes=True))
+
+
+def seal_that_removes(world: World) -> None:
+    world.bodies.append(("seal", 3, 1, {"format": 2, "successor": 2, "token": "t2"}))
+    put(world, LogEntry(4, ((APP + "sink", SEAL),), removed=world.sink()[1].added, changes=True))
+
+
+def open_that_removes(world: World) -> None:
+    world.write(f"sink/{SINK}", 4, world.intend(4), 2)
+    change(world, 4, removed=world.sink()[1].added)
+    del world.live[SINK]["1.parquet"]
+
+
+def checkpoint_without_it(world: World) -> None:
+    del world.live[SINK]["2.parquet"]
+
+
+def emptied_with_rows(world: World) -> None:
+    """A generation that was announced has emptied the sink, and put something there."""
+    world.bodies.append(("seal", 3, 1, {"format": 2, "successor": 2, "token": "t2"}))
+    app = APP.replace("g1-token", "g2-t2")
+    went = tuple(entry.added[0] for entry in world.sink()[1:])
+    put(world, LogEntry(4, ((app + "sink", 0),), added=(File("more.parquet", 9, 2),), removed=went, changes=True))
+
+
+FAULTS: list[tuple[Callable[[World], None], int, str]] = [
+    (also_removes, 2, "an append that removes 1 files, with 2 rows"),
+    (copy_without_change, 4, "changes no rows adds files with 2 rows and removes 0"),
+    (gone_without_change, 4, "changes no rows adds files with 0 rows and removes 2"),
+    (short_join, 4, "changes no rows adds files with 5 rows and removes 6"),
+    (file_of_another_epoch, 2, "the ledger has 2 rows, the commit 0"),
+    (hidden_rows, 2, "its files have 1 rows, the digest of what was written is of 2"),
+    (seal_that_adds, 4, "a seal that adds 1 files and removes 0"),
+    (seal_that_removes, 4, "a seal that adds 0 files and removes 1"),
+    (open_that_removes, 4, "an append that removes 1 files"),
+    (emptied_with_rows, 4, "a commit that empties the table adds files with 2 rows"),
+]
+
+
+@pytest.mark.parametrize(("plant", "commit", "what"), FAULTS, ids=[plant.__name__ for plant, *_ in FAULTS])
+def test_rows_that_move_otherwise_are_broken(plant: Callable[[World], None], commit: int, what: str) -> None:
+    world = World()
+    plant(world)
+    found = world.findings()
+    assert [one.commit for one in found if what in one.what and one.verdict == "broken"] == [commit], found
+
+
+def row_back(world: World) -> None:
+    """The file that the update has written anew stays."""
+    change(world, 4, removed=())
+
+
+def rows_gone(world: World) -> None:
+    change(world, 4, added=())
+
+
+def mark_gone(world: World) -> None:
+    change(world, 4, added=(world.sink()[4].added[0], world.sink()[3].added[0]))
+
+
+def one_more(world: World) -> None:
+    change(world, 4, added=(*world.sink()[4].added, File("more.parquet", 100, 2)))
+
+
+@pytest.mark.parametrize(
+    ("world", "plant", "adds"),
+    [
+        (merged(), row_back, "adds files with 3 rows and removes 0, expected 3 and 2"),
+        (merged(), rows_gone, "adds files with 0 rows and removes 2, expected 3 and 2"),
+        (merged(SOME), mark_gone, "adds files with 4 rows and removes 2, expected 3 and 2"),
+        (merged(), one_more, "adds files with 5 rows and removes 2, expected 3 and 2"),
+    ],
+)
+def test_a_merge_that_moves_other_rows_than_it_says_is_broken(
+    world: World, plant: Callable[[World], None], adds: str
+) -> None:
+    plant(world)
+    assert [one.commit for one in world.findings() if adds in one.what] == [4]
+
+
+def test_readers_who_see_other_files_than_the_entries_leave_are_broken() -> None:
+    world = World()
+    checkpoint_without_it(world)
+    assert [(one.verdict, one.what) for one in world.findings()] == [
+        ("broken", "by its entries the log has the file 2.parquet, readers see it not")
+    ]
+
+
+def test_rows_without_statistics_are_unknown_and_said_once() -> None:
+    world = World()
+    for at in (1, 3):
+        change(world, at, added=(replace(world.sink()[at].added[0], rows=None),))
+    put(joined(world), LogEntry(5, operation="OPTIMIZE"))
+    (found,) = world.findings()
+    assert (found.verdict, found.table, found.commit) == ("unknown", f"sink/{SINK}", 1)
+    assert "with 3 commits up to version 4 cannot be told" in found.what
+
+
+def test_a_log_that_begins_with_a_checkpoint_is_followed_from_there() -> None:
+    one, two = File("1.parquet", 100, 2), File("2.parquet", 100, 3)
+    went = replace(one, rows=None)  # as most writers tell of files that go
+    entries = (LogEntry(7, added=(two,)), LogEntry(8, added=(File("12.parquet", 100, 5),), removed=(went, two)))
+    log = TableLog("t", "id", entries, checkpoint=Base(6, {one.key: one}))
+    found = replay(log)
+    assert found.moves == {7: Move(3, 0), 8: Move(5, 5)}
+    assert found.files is not None and [path for path, _ in found.files] == ["12.parquet"]
+    unfounded = replay(replace(log, checkpoint=None))
+    assert (unfounded.moves[8], unfounded.files) == (Move(5, None), None)
+
+
+def test_a_vector_that_is_gone_is_broken() -> None:
+    world = merged(SOME)
+    del world.there[SINK]["deletion_vector_some.bin"]
+    found = world.findings()
+    assert worst(found) == "broken" and "deletion_vector_some.bin of 3.parquet is gone" in found[0].what
+
+
+def test_a_vector_that_is_cut_off_is_broken() -> None:
+    world = merged(SOME)
+    world.there[SINK]["deletion_vector_some.bin"] = 39
+    (found,) = world.findings()
+    assert found.what.endswith("of 3.parquet has 39 bytes, the log tells of 40 or more")
+
+
+def test_late_and_state_are_held_to_the_same() -> None:
+    for table in ("late", "state/s"):
+        world = World()
+        log = world.logs[TABLES[table]]
+        log[3] = replace(log[3], removed=log[1].added)
+        assert any(one.table == table and "an append that removes" in one.what for one in world.findings())
