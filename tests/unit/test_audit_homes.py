@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from support.audited import Made, rows_of_epoch
 
 from floodmark.audit.certificate import audit
+from floodmark.audit.reading import read_table
 
 
 @pytest.fixture
@@ -176,3 +177,8 @@ def test_a_foreign_commit_is_found_though_the_log_does_not_tell_any_more_since_w
     assert FOREIGN in [what for verdict, what in made.verdicts() if verdict == "broken"]
     made.log(f"sink/{made.sink}", 0).unlink()
     assert FOREIGN in [what for verdict, what in made.verdicts() if verdict == "broken"]
+
+
+def test_a_value_may_hold_what_some_take_for_ends_of_lines(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"k": ["a\u2028b\u2029c\u0085d"]}))
+    assert len(read_table(str(tmp_path)).entries) == 1

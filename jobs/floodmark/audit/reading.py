@@ -122,7 +122,7 @@ def _entries(store: PyFileSystem) -> Iterator[LogEntry]:
         found = ENTRY.search(info.path)
         if found:
             with store.open_input_file(info.path) as file:
-                yield _entry(int(found[1]), bytes(file.read()).decode())
+                yield _entry(int(found[1]), bytes(file.read()))
 
 
 def _checkpoint(store: PyFileSystem, first: int) -> Base | None:
@@ -149,8 +149,9 @@ def _base(store: PyFileSystem, version: int, parts: list[str]) -> Base | None:
     return Base(version, files, owner)
 
 
-def _entry(version: int, text: str) -> LogEntry:
-    actions = [json.loads(line) for line in text.splitlines() if line]
+def _entry(version: int, data: bytes) -> LogEntry:
+    """Bytes are split, not text, in which Python takes some characters for ends of lines that JSON may hold."""
+    actions = [json.loads(line) for line in data.splitlines() if line]
     info = _first(actions, "commitInfo")
     adds, removes = ([action[kind] for action in actions if kind in action] for kind in ("add", "remove"))
     return LogEntry(
