@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from support.flow import START, STATELESS, Flow, event, rows_of
+from support.flow import RUNNING, START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from typer.testing import CliRunner, Result
 
@@ -171,3 +171,22 @@ def test_the_whole_matrix(place: Path, name: str) -> None:
     assert not facts["restricted"]
     if name != "a_class":  # its replays with late rows have no answer in batch
         assert (facts["verdict"], proof.told.exit_code) == ("proven", 0)
+
+
+@pytest.mark.prove
+def test_a_total_that_takes_its_row_away_is_no_fault(place: Path) -> None:
+    flow = Flow(place, sql=RUNNING, sinks=1)
+    sink = {"delta": flow.sink(0), "key": ["k"], "delete": "k = 'A'"}
+    flow.settings |= {"unbounded": True, "sinks": [sink]}
+    copies = proved(flow, "--fault", "replayed").facts["copies"]
+    assert {one["verdict"] for one in copies} == {"proven"}, copies
+
+
+@pytest.mark.prove
+def test_a_sink_that_holds_nothing_proves_nothing(place: Path) -> None:
+    flow = Flow(place)
+    flow.settings["sinks"] = [{"delta": flow.sink(0)}, {"delta": flow.sink(1), "where": "k = 'nobody'"}]
+    facts = proved(flow, "--only", "sink0.after", "--fault", "killed").facts
+    [undisturbed] = [one for one in facts["copies"] if one["fault"] == "undisturbed"]
+    assert facts["verdict"] == "unknown"
+    assert [one["what"] for one in undisturbed["checks"] if one["verdict"] == "unknown"] == ["sink 1"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
 from support.joins import TwoStreams
 from support.running import crash, run
+
+from floodmark.errors import WrongColumn
 
 
 def test_a_value_that_holds_what_some_take_for_ends_of_lines(spark: SparkSession, place: Path) -> None:
@@ -43,3 +46,14 @@ def test_columns_of_two_streams_that_differ_in_case_only(spark: SparkSession, pl
     run(spark, flow)
     assert sorted(row["k"] for row in rows_of(flow.sink())) == ["a", "b"]
     assert sorted(row["k"] for row in rows_of(flow.place.dead)) == ["a", "c"]
+
+
+def test_columns_that_late_and_dead_rows_have_of_their_own_are_refused(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sinks=1, sql="SELECT * FROM events")
+    arrived = pa.Table.from_pylist([event(0)], schema=SCHEMA)
+    write_deltalake(flow.source, arrived.append_column("_Source", pa.array(["a file"])))
+    with pytest.raises(WrongColumn, match=r"stream events: expected to read none of .* found _Source"):
+        run(spark, flow)
+    flow.sql = STATELESS
+    run(spark, flow)
+    assert len(rows_of(flow.sink())) == 1

@@ -26,6 +26,7 @@ def test_a_replay_reads_what_was_set_apart_so_far(head: Head) -> None:
     found = replay_of(head, "events", "n > 1", ["N=n + 1", "k = upper(k)"], COLUMNS)
     assert found == Replay(upto=3, stream="events", where="n > 1", corrected={"n": "n + 1", "k": "upper(k)"})
     assert replay_of(head, None, None, [], COLUMNS) == Replay(upto=3)
+    assert replay_of(head, None, None, ["_id=1"], [*COLUMNS, "_id"]).corrected == {"_id": "1"}, "it is the stream's"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from support.flow import RUNNING, STATELESS, Flow, event
@@ -37,7 +39,7 @@ from floodmark.proving.cases import (
     undisturbed,
     waves,
 )
-from floodmark.proving.compared import Difference, as_rows, difference
+from floodmark.proving.compared import Difference, as_rows, difference, rows_of
 from floodmark.proving.judging import Judged, Matrix
 from floodmark.proving.page import page
 from floodmark.proving.played import Played
@@ -167,6 +169,9 @@ def test_what_hangs_on_the_time_of_day_is_known(tmp_path: Path) -> None:
     assert not_in_batch(rule(Flow(tmp_path))) is None
     process = rule(Flow(tmp_path, "cls", process="totals:Totals"))
     assert "class" in str(not_in_batch(process))
+    seen = {"event_time": {"name": "seen", "expr": "current_timestamp()"}}
+    assert not clocked(process)
+    assert clocked(rule(Flow(tmp_path, "seen", stream=seen, process="totals:Totals")))
 
 
 def test_sinks_whose_rows_replace_each_other_have_no_answer_in_batch(tmp_path: Path) -> None:
@@ -211,6 +216,23 @@ def test_values_that_mean_the_same_are_equal() -> None:
         ]
     )
     assert not difference(one, other)
+
+
+def test_decimals_differ_by_their_last_digit() -> None:
+    whole = Decimal("12345678901234567890123456789012345678")
+    for one, other in ((whole, whole + 1), (Decimal("99999999999999999999.0000000001"), Decimal("1E20"))):
+        assert difference(as_rows([{"d": one}]), as_rows([{"d": other}]))
+        assert difference(as_rows([{"d": [one]}]), as_rows([{"d": [other]}]))
+
+
+def test_times_beyond_pythons_calendar_are_compared_as_numbers(tmp_path: Path) -> None:
+    ever = (10**9, 253_402_300_800_000_000)  # the other is the first moment of the year 10000
+    kind = pa.timestamp("us", tz="UTC")
+    times = [pa.array(list(ever), kind), pa.array([[at] for at in ever], pa.list_(kind))]
+    write_deltalake(str(tmp_path), pa.table({"id": [0, 1], "at": times[0], "all": times[1]}))
+    found = rows_of(str(tmp_path))
+    assert found is not None
+    assert sorted((row["id"], row["at"], row["all"]) for row in found) == [(i, at, [at]) for i, at in enumerate(ever)]
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(allow_nan=False, allow_infinity=False)), max_size=30))

@@ -10,7 +10,7 @@ import pytest
 from support.flow import Flow
 
 from floodmark.core.rules import Rule
-from floodmark.errors import RunFailed
+from floodmark.errors import Refused, RunFailed
 from floodmark.proving import applications
 from floodmark.proving.cases import Ground
 from floodmark.proving.orders import Orders
@@ -84,6 +84,11 @@ def test_a_copy_that_does_not_come_to_its_point_is_seen(
     monkeypatch.setenv("PUPPET_SKIPS", "Killed_sink0_after")
     found, _ = play(tmp_path, Wish(8, ("sink0.after", "sink0.before"), ("killed",)))
     assert found.fired == {"Killed_sink0_after": 0, "Killed_sink0_before": 1}
+
+
+def test_a_matrix_without_a_case_is_refused(tmp_path: Path, puppets: list[int]) -> None:
+    with pytest.raises(Refused, match=r"found none: compact\.before: state is rewritten after many epochs"):
+        play(tmp_path, Wish(8, ("compact.before",), ("killed",)))
 
 
 def test_an_application_that_dies_ends_the_play(

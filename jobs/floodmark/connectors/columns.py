@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from floodmark.errors import SqlRefused, WrongColumn
 
 if TYPE_CHECKING:
-    from floodmark.core.rules import Process, Rule, Stream
+    from floodmark.core.rules import EventTime, Process, Rule, Stream
 
 # Types that two keys can be compared by without a doubt.
 KEY_TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "binary", "date", "timestamp",
@@ -112,6 +112,15 @@ def is_key_type(kind: str) -> bool:
     return kind.partition("(")[0] in KEY_TYPES
 
 
+def _check_made_time(name: str, time: EventTime, found: Mapping[str, str]) -> None:
+    """Raise WrongColumn where a column of the table has the name of the time that is made of it."""
+    if time.name.lower() in map(str.lower, found):
+        raise WrongColumn(
+            f"stream {name}: event_time: expected a name that no column of the table has, found {time.name!r}: dead "
+            f"rows keep the column as it came; name the time {time.name}_time, say, and use that in the SQL"
+        )
+
+
 def _check_key(process: Process, name: str, stream: Stream, found: Mapping[str, str]) -> None:
     """Raise WrongColumn where a key column is missing, or of a type that cannot be compared."""
     types = {column.lower(): _DELTA_NAMES.get(kind, kind) for column, kind in found.items()}
@@ -130,8 +139,10 @@ def _check_key(process: Process, name: str, stream: Stream, found: Mapping[str, 
 def _check_event_time(name: str, stream: Stream, found: Mapping[str, str]) -> None:
     """Raise WrongColumn where the event time is missing or no time, with the `expr` to write."""
     time = stream.event_time
-    if time is None or time.expr is not None:
+    if time is None:
         return
+    if time.expr is not None:
+        return _check_made_time(name, time, found)
     types = {column.lower(): kind for column, kind in found.items()}
     kind = types.get(time.name.lower())
     if kind is None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from floodmark.core.records import Head, Replay
 from floodmark.core.sql import SqlAt, analyse_expression
+from floodmark.core.takings import APART
 from floodmark.errors import Refused
 
 
@@ -31,7 +32,7 @@ def replay_of(
 
 def _correction(text: str, columns: Collection[str]) -> tuple[str, str]:
     name, equals, sql = text.partition("=")
-    known = {column.lower(): column for column in columns if not column.startswith("_")}
+    known = {column.lower(): column for column in columns if column not in APART}
     if not equals or not sql.strip():
         raise Refused(f"--set: expected COLUMN=SQL, such as n=try_cast(k AS BIGINT), found {text!r}")
     found = known.get(name.strip().lower())

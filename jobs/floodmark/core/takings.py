@@ -10,6 +10,7 @@ from floodmark.core.upserts import Upsert, column_of, upsert_of
 from floodmark.errors import WrongColumn
 
 GENERATION, EPOCH = STAMPS = ("_generation", "_epoch")
+APART = ("_epoch", "_stream", "_reason", "_source")  # what late and dead rows have beside the columns of their stream
 GONE = "_floodmark_gone"  # whether a result takes its key's row away, beside the columns of the table
 
 

@@ -7,11 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 Row = tuple[Any, ...]
 CLOSE = 1e-9
+DIGITS = Context(prec=38)  # as many as a decimal of Delta has; Python's default would round to 28
 SHOWN = 3
 _HOLE = "\0float"  # stands where a number of floating point is compared by itself
 
@@ -49,9 +50,29 @@ def rows_of(address: str) -> list[dict[str, Any]] | None:
         table = DeltaTable(address)
     except TableNotFoundError:
         return None
-    found = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
-    rows: list[dict[str, Any]] = pa.table(found).to_pylist()
+    found = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+    try:
+        rows: list[dict[str, Any]] = found.to_pylist()
+    except OverflowError:  # a time beyond Python's calendar
+        rows = found.cast(pa.schema([one.with_type(_numbered(one.type)) for one in found.schema])).to_pylist()
     return rows
+
+
+def _numbered(kind: Any) -> Any:
+    """An Arrow type in which times and dates are numbers since 1970."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(_numbered(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_numbered(kind.key_type), _numbered(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_numbered(one.type)) for one in kind])
+    return kind
 
 
 def as_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
@@ -105,7 +126,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     if isinstance(value, Decimal):
-        return value.normalize()
+        return value.normalize(DIGITS)
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
     return value

@@ -13,6 +13,7 @@ from floodmark.connectors.lookups import pinned_now
 from floodmark.core.entry import DeltaOffset
 from floodmark.core.records import Head, head_at
 from floodmark.core.rules import Expectation, Rule, Sink, Stream
+from floodmark.core.takings import APART
 from floodmark.core.zones import zoned
 from floodmark.ledger.damage import actions_of
 from floodmark.ledger.home import Home
@@ -23,8 +24,6 @@ from floodmark.spark.batch import instant
 from floodmark.spark.rowchecks import tried
 from floodmark.spark.session import rule_session
 
-APART = ("_epoch", "_stream", "_reason", "_source")
-
 
 def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
     """Leave the answer for each sink as a Delta table of the case."""
@@ -33,7 +32,8 @@ def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
     results = _Batch(root, rule, scratch, ledger, ledger.head).results()
     answers: dict[tuple[object, ...], str] = {}
     for place, sink in enumerate(rule.sinks):
-        known = answers.setdefault((sink.where, sink.columns, sink.partition_by), scratch.expected(rule.rule, place))
+        asked = (sink.where, sink.delete, sink.columns, sink.partition_by)
+        known = answers.setdefault(asked, scratch.expected(rule.rule, place))
         if known == scratch.expected(rule.rule, place):
             for_sink(results, sink).coalesce(1).write.format("delta").mode("overwrite").save(known)
         else:
@@ -43,6 +43,7 @@ def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
 def for_sink(results: DataFrame, sink: Sink) -> DataFrame:
     """What of the results a sink is to hold, but for the numbers of epochs."""
     rows = results.where(F.expr(f"({sink.where}\n)")) if sink.where else results
+    rows = rows.where(F.expr(f"NOT coalesce(({sink.delete}\n), false)")) if sink.delete else rows
     rows = rows.select(*(F.col(f"`{name}`") for name in sink.columns)) if sink.columns else rows
     laid = {name.lower() for name in sink.partition_by}
     texts = [name for name, kind in rows.dtypes if name.lower() in laid and kind == "string"]

@@ -87,8 +87,14 @@ class _Judge:
 
     def undisturbed(self) -> Judged:
         left = self._reference
-        checks = [*self._common(left), *self._by_batch(left)]
+        checks = [*self._common(left), *self._by_batch(left), *self._empty(left)]
         return self._judged(left, "", "undisturbed", checks)
+
+    def _empty(self, left: Left) -> Iterator[Check]:
+        """Sinks that got nothing: that nothing equals nothing is no proof."""
+        for i, name, _ in self._sinks:
+            if not left.sink(i):
+                yield verdicts.not_compared(name, "it holds no row of the sample; take more with --rows")
 
     def replay(self, replay: Replay) -> Judged:
         left = Left(self._played, replay.name)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from floodmark.core.rules import Rule
 from floodmark.proving.cases import FAULTS, KINDS, Fault, counted, planned, points
 from floodmark.proving.judging import Judged, Matrix
-from floodmark.proving.scratch import left_out, not_in_batch
+from floodmark.proving.scratch import left_out, not_in_batch, replaces
 from floodmark.proving.verdicts import EXIT_CODES
 
 MEANING = {
@@ -52,8 +53,20 @@ def facts(matrix: Matrix) -> dict[str, Any]:
 def not_tested(matrix: Matrix) -> list[str]:
     """What the verdict says nothing of."""
     rule = matrix.played.rule
+    return [*NOT_TESTED, *left_out(rule), *_without_batch(rule)]
+
+
+def _without_batch(rule: Rule) -> Iterator[str]:
+    """What is not held against plain batch, though all the rest of it is compared."""
     why = not_in_batch(rule)
-    return [*NOT_TESTED, *left_out(rule), *([f"the results beside plain batch: {why}"] if why else [])]
+    if why:
+        yield f"the results beside plain batch: {why}"
+        return
+    for i, sink in enumerate(rule.sinks):
+        if replaces(rule, sink):
+            yield f"sink {i} beside plain batch: rows of one key replace each other"
+    if rule.late == "drop":
+        yield "runs with late rows beside plain batch: with `late: drop` these rows are not kept"
 
 
 def _copy(one: Judged) -> dict[str, Any]:

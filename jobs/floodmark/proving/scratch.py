@@ -128,10 +128,11 @@ def _sink(sink: Sink, address: str) -> Sink:
 
 def clocked(rule: Rule) -> bool:
     """Whether a result may hold the time of day at which its epoch was folded: two runs differ in it, and may."""
-    if rule.process is not None:
-        return rule.process.clock_timers or bool(CLOCK_OF_A_CLASS.search(rule.process.source))
     times = [stream.event_time.expr for stream in rule.streams.values() if stream.event_time and stream.event_time.expr]
-    return any(at_clock(text, 0) != text for text in (rule.sql, *times))
+    if any(at_clock(text, 0) != text for text in (rule.sql, *times)):
+        return True
+    process = rule.process
+    return process is not None and (process.clock_timers or bool(CLOCK_OF_A_CLASS.search(process.source)))
 
 
 def left_out(rule: Rule) -> list[str]:

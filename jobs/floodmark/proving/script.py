@@ -16,7 +16,7 @@ from floodmark.audit.chain import Story
 from floodmark.audit.reading import read_ledger
 from floodmark.connectors.lookups import pinned_now
 from floodmark.core.rules import Rule
-from floodmark.errors import FloodmarkError, RunFailed
+from floodmark.errors import FloodmarkError, Refused, RunFailed
 from floodmark.proving.applications import Applications
 from floodmark.proving.cases import (
     REFERENCE,
@@ -55,6 +55,7 @@ class Play:
         lookups = pinned_now(self._rule)
         found = self._undisturbed()
         found.cases, found.skipped = planned(found.ground, self._wish.only, self._wish.kinds)
+        _refuse_nothing(found, self._wish)
         for case in found.cases:
             self._scratch.write_rule(copy_of(self._rule, case.name, self._scratch, found.files))
         if found.cases:
@@ -142,6 +143,13 @@ class Play:
                 f"rule {self._rule.rule}: expected lookup tables that stay as they are while this runs, found "
                 f"{', '.join(changed)} changed: run it again when nobody writes there"
             )
+
+
+def _refuse_nothing(found: Played, wish: Wish) -> None:
+    """Of a matrix without a case "each fault fired" would be true, and say nothing."""
+    if not found.cases and set(wish.kinds) - {REPLAYS}:
+        why = "; ".join(dict.fromkeys(f"{one.point}: {one.why}" for one in found.skipped))
+        raise Refused(f"expected faults that can be tried on this rule and sample, found none: {why}")
 
 
 def raise_(told: dict[str, Any], rule: str) -> None:

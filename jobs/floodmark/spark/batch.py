@@ -25,6 +25,7 @@ from floodmark.core.digests import Digest
 from floodmark.core.records import Counts
 from floodmark.core.rules import EventTime, Rule, Stream
 from floodmark.core.sql.clock import at_clock
+from floodmark.core.takings import APART
 from floodmark.errors import InputFault, Refused, WrongColumn
 from floodmark.spark import expecting, rowchecks
 from floodmark.spark.constants import aside
@@ -79,6 +80,7 @@ def shape_of(spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]]) -
         check_columns(rule, name, columns)
         wanted = frozen.get(name) or needed(rule, name, columns)
         _refuse_unknown(name, wanted, columns)
+        _refuse_apart(name, wanted)
         table = source.read_batch(spark).select(*wanted)
         timed = _with_event_time(table, rule.streams[name], name)
         found[name], checks[name] = timed.schema, rowchecks.checks_of(rule, name, table, timed)
@@ -95,6 +97,16 @@ def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) ->
     lacking = [column for column in wanted if column not in columns]
     if lacking:
         raise WrongColumn(f"stream {name}: expected columns {', '.join(lacking)}, found {', '.join(columns)}")
+
+
+def _refuse_apart(name: str, wanted: list[str]) -> None:
+    taken = [column for column in wanted if column.lower() in APART]
+    if taken:
+        raise WrongColumn(
+            f"stream {name}: expected to read none of the columns {', '.join(APART)}, which the tables of late and "
+            f"dead rows have of their own; found {', '.join(taken)}: name the columns that the SQL needs, or rename "
+            "these in the table"
+        )
 
 
 def _with_event_time(frame: DataFrame, stream: Stream, name: str) -> DataFrame:
