@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -343,11 +344,14 @@ def test_an_orphaned_jvm_and_a_run_that_died_are_told(flow: Flow) -> None:
     gone.wait()
     lock = flow.place.lock
     lock.parent.mkdir()
-    owner = {"run": "r1", "host": "here", "driver_pid": gone.pid, "jvm_pid": 4711, "since": "2001-01-01"}
+    owner = {"run": "r1", "host": socket.gethostname(), "driver_pid": gone.pid, "jvm_pid": 4711, "since": "2001-01-01"}
     lock.with_name("lock.owner").write_text(json.dumps(owner))
     with locked(lock):
         found = doctor(flow)["lock of counted"]
         assert found.verdict == "warning" and "`kill 4711` ends it" in found.found
+        lock.with_name("lock.owner").write_text(json.dumps({**owner, "host": "another"}))
+        elsewhere = doctor(flow)["lock of counted"]
+        assert "on another" in elsewhere.found and "kill" not in elsewhere.found
     assert doctor(flow)["lock of counted"].found.startswith("free: its last run died")
 
 
