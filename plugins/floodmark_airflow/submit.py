@@ -118,7 +118,7 @@ def spark_options(spark: SparkSettings, backlog: int | None = None) -> dict[str,
 
 def environment() -> dict[str, str]:
     """What the job's processes need beyond what they inherit from Airflow's."""
-    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     return {
         "FLOODMARK_RULES": str(settings.rules_folder()),
         "FLOODMARK_HOME": str(settings.home_folder()),
