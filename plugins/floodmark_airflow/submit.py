@@ -122,7 +122,8 @@ def environment() -> dict[str, str]:
     return {
         "FLOODMARK_RULES": str(settings.rules_folder()),
         "FLOODMARK_HOME": str(settings.home_folder()),
-        "PYTHONPATH": str(settings.JOBS),
+        # What Airflow's processes can import the job can, too: classes of rules, modules that settings name.
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(settings.JOBS), os.environ.get("PYTHONPATH")))),
         "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", python),
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON") or python,
     }

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,6 +105,17 @@ def test_a_run_that_ends_well_and_reached_the_end_is_green(rule: Rule, place: Pa
         *("--run-id", "manual__1.try1"),
     ]
     assert "FLOODMARK_MASTER=local[*]\n" in (fake_path / "env").read_text()
+
+
+def test_the_job_can_import_what_airflows_processes_can(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_submit(fake_path, f'echo "$PYTHONPATH $PYSPARK_PYTHON" >{fake_path}/env; exit 1')
+    monkeypatch.setenv("PYTHONPATH", "/of/airflow")
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    with pytest.raises(AirflowException):
+        execute(rule)
+    assert (fake_path / "env").read_text() == f"{CHECKOUT / 'jobs'}:/of/airflow {sys.executable}\n"
 
 
 def test_neither_arguments_nor_what_airflow_renders_and_stores_has_a_secret(
