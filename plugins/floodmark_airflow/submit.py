@@ -80,7 +80,11 @@ class SubmitOperator(SparkSubmitOperator):
         """Run it to its end; `words`: what stands first in its command line; `backlog`: bytes of input that wait."""
         self.application_args = [*words, *(self.application_args or [])]
         self.conf = spark_options(self.spark, backlog)["conf"]
-        super().execute(context)
+        try:
+            super().execute(context)
+        except BaseException:  # a time-out above all: whoever reads the ledger next would read while the run writes
+            self.on_kill()
+            raise
 
     def on_kill(self) -> None:
         if self._hook is not None:  # asking for one here would look up the connection while being killed

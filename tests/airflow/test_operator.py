@@ -16,7 +16,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
@@ -31,6 +31,7 @@ from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dag_factory import build
 from floodmark_airflow.operators import RuleRunOperator
 from floodmark_airflow.processes import kill_tree
+from floodmark_airflow.steps import Steps
 from floodmark_airflow.submit import RuleSubmitHook
 
 CHECKOUT = Path(__file__).parents[2]
@@ -275,6 +276,25 @@ def test_a_kill_ends_the_whole_tree_even_those_that_left_the_group(rule: Rule, f
     assert not thread.is_alive()
     assert faults
     assert all(gone(pid) for pid in started)
+
+
+def test_after_a_time_out_the_ledger_is_read_once_the_run_is_dead(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, dead = fake_path / "pid", list[bool]()
+
+    def time_out(*_: object) -> None:
+        raise AirflowTaskTimeout("too long")
+
+    spark_submit(fake_path, f"echo $$ >{pid}; kill -USR1 $PPID; exec sleep 30")
+    monkeypatch.setattr(Steps, "tell", lambda self: dead.append(gone(int(pid.read_text()))))
+    before = signal.signal(signal.SIGUSR1, time_out)
+    try:
+        with pytest.raises(AirflowTaskTimeout):
+            execute(rule)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert dead == [True]
 
 
 def test_a_kill_before_the_submit_is_quiet(rule: Rule) -> None:
