@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,14 @@ import psutil
 import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
@@ -237,6 +245,31 @@ def test_a_broken_rule_fails_with_the_reason(rules: Path) -> None:
 
 def test_the_spark_connection_is_local() -> None:
     assert RuleSubmitHook(env_vars={})._connection["master"] == "local[*]"
+
+
+def test_a_connection_that_runs_the_driver_elsewhere_fails_for_good(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_submit(fake_path, "exit 1")
+    cluster = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(cluster))
+    with pytest.raises(AirflowFailException, match="spark_default: expected deploy-mode client, or none, found 'clus"):
+        execute(rule)
+    assert not was_started(fake_path)
+
+
+def test_a_missing_connection_is_not_taken_for_yarn(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(conn_id: str) -> None:
+        raise AirflowNotFoundException(f"the conn_id {conn_id} is not defined")
+
+    spark_submit(fake_path, "exit 1")
+    monkeypatch.setattr(BaseHook, "get_connection", missing)
+    with pytest.raises(AirflowException, match="no connection spark_default") as fault:
+        execute(rule)
+    assert type(fault.value) is AirflowException, "somebody may add it"
+    assert not was_started(fake_path)
 
 
 def wait_for(file: Path, lines: int) -> list[int]:
