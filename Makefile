@@ -8,6 +8,8 @@ PY := .venv/bin/python
 # that the user has for other work would bring another Spark; only set-up sees it, for its mirror settings.
 user_spark_home := $(SPARK_HOME)
 unexport SPARK_HOME
+# What the user has on the Python's path is for the Airflow of `make up` alone: modules that settings name lie there.
+user_pythonpath := $(PYTHONPATH)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/jobs:$(CURDIR)/plugins
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
@@ -27,7 +29,7 @@ demo: setup ## real flights, the real scheduler, a killed run and its recovery; 
 	$(PY) scripts/demo.py
 
 up: setup ## the demo's Airflow, started to stay; prints the address of its UI and the login
-	$(PY) scripts/up.py
+	PYTHONPATH="$(PYTHONPATH)$(if $(user_pythonpath),:$(user_pythonpath))" $(PY) scripts/up.py
 
 # Two files of tests side by side, the long ones first; a file's tests share what they set up, such as a Spark session.
 test: check ## all checks and all tests: what CI runs

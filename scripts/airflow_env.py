@@ -32,7 +32,7 @@ def environment(folder: Path, rules: Path, home: Path, lake: Path, ports: Ports,
     return {
         **kept,
         "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
-        "PYTHONPATH": f"{CHECKOUT / 'jobs'}{os.pathsep}{CHECKOUT / 'plugins'}",
+        "PYTHONPATH": _python_path(),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
         "TZ": "UTC",
@@ -42,6 +42,14 @@ def environment(folder: Path, rules: Path, home: Path, lake: Path, ports: Ports,
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
         **_airflow(folder, ports, secret),
     }
+
+
+def _python_path() -> str:
+    """Ours first; what the shell names follows, for modules that settings name. Another Spark's Python does not."""
+    ours = [str(CHECKOUT / "jobs"), str(CHECKOUT / "plugins")]
+    named = [Path(place).absolute() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    others = [str(place) for place in named if not ((place / "pyspark").exists() or place.name.startswith("py4j-"))]
+    return os.pathsep.join(dict.fromkeys([*ours, *others]))
 
 
 def _airflow(folder: Path, ports: Ports, secret: str) -> dict[str, str]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from floodmark.core.rules import Rule
 
 Failures = dict[str, Failure]
+FIRST, LAST = 200, 500  # characters of the lines that are told of an application which ended without a word
 
 
 class GroupRunOperator(SubmitOperator):
@@ -129,4 +130,13 @@ def _failures(every: Sequence[Steps], step: Callable[[Steps], object]) -> Failur
 def _ended(due: Sequence[Steps], fault: Exception) -> Failures:
     """How an application ended, for the rules of which it could say nothing."""
     kind = Refused if isinstance(fault, AirflowFailException) else RunFailed
-    return {one.rule.rule: Failure.of(one.rule.rule, kind(str(fault))) for one in due}
+    said = _shortened(str(fault))
+    return {one.rule.rule: Failure.of(one.rule.rule, kind(said)) for one in due}
+
+
+def _shortened(text: str) -> str:
+    """Its first and its last line: each rule of the group gets it, and all that goes into Airflow's database."""
+    first, *others = [line for line in text.splitlines() if line.strip()] or [""]
+    if not others:
+        return first[-LAST:]
+    return f"{first[-FIRST:]} … {others[-1][-LAST:]} (the log of the task {RUN} has all)"

@@ -28,6 +28,7 @@ class Retire(Operation):
     name: ClassVar = "retire"
     command: ClassVar = ("retire",)
     about: ClassVar = "end the running of the rule; all its data stays"
+    writes: ClassVar = False
     as_is: bool = False
 
     @classmethod
@@ -62,6 +63,7 @@ class Return(Operation):
     name: ClassVar = "bring back"
     command: ClassVar = ("retire",)
     about: ClassVar = "run a retired rule again, where it stood"
+    writes: ClassVar = False
 
     @classmethod
     def params(cls) -> dict[str, Param]:
@@ -93,6 +95,7 @@ class Rename(Operation):
     name: ClassVar = "rename"
     command: ClassVar = ("rename",)
     about: ClassVar = "give the rule's home another name; the rule file is renamed by hand"
+    writes: ClassVar = False
     to: str
 
     @classmethod
@@ -132,6 +135,7 @@ class Drop(Operation):
     name: ClassVar = "drop"
     command: ClassVar = ("drop",)
     about: ClassVar = "remove what a retired rule owns, for good"
+    writes: ClassVar = False
     what: str
     leave_others: bool = False
 
@@ -188,6 +192,7 @@ class Adopt(Operation):
     name: ClassVar = "adopt"
     command: ClassVar = ("adopt",)
     about: ClassVar = "take over a table that holds rows already as a sink"
+    writes: ClassVar = False
     table: str
 
     @classmethod

@@ -29,12 +29,14 @@ Params = Mapping[str, Any]  # the values of the form
 class Operation(ABC):
     """`name`: in the form; `command`: words of the command line; `about`: a line for who chooses.
 
-    `dry_run`: it is only to be said what would change.
+    `writes`: whether it changes rows of the sinks, which their readers are woken for. `dry_run`: it is only to be said
+    what would change.
     """
 
     name: ClassVar[str]
     command: ClassVar[tuple[str, ...]]
     about: ClassVar[str]
+    writes: ClassVar[bool] = True
     dry_run: bool = False
 
     @classmethod

@@ -61,6 +61,8 @@ class RuleRunOperator(SubmitOperator):
 
     def _operate(self, operation: Operation, context: Context) -> None:
         """One that an earlier try of this very run has done is not done again, unless the task was cleared since."""
+        if not operation.writes:
+            self.outlets = []  # Airflow updates those that stand here, and wakes who waits for them
         tries = Tries.since_clear(context, self.retries or 0)
         with _translated():
             done = operation.done(self.rule, tries) if context["ti"].try_number > tries.first else None

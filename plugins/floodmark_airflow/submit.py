@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from floodmark.core import sparkconf
 from floodmark.errors import Final, Refused
@@ -80,7 +81,12 @@ class SubmitOperator(SparkSubmitOperator):
         """Run it to its end; `words`: what stands first in its command line; `backlog`: bytes of input that wait."""
         self.application_args = [*words, *(self.application_args or [])]
         self.conf = spark_options(self.spark, backlog)["conf"]
-        super().execute(context)
+        check_connection()
+        try:
+            super().execute(context)
+        except BaseException:  # a time-out above all: whoever reads the ledger next would read while the run writes
+            self.on_kill()
+            raise
 
     def on_kill(self) -> None:
         if self._hook is not None:  # asking for one here would look up the connection while being killed
@@ -95,6 +101,19 @@ class SubmitOperator(SparkSubmitOperator):
             driver_memory=self._driver_memory,
             name=self.name,
             application_args=self.application_args,
+        )
+
+
+def check_connection() -> None:
+    """Raise where the provider's hook would start Spark in a way that Floodmark cannot follow."""
+    try:
+        mode = BaseHook.get_connection(CONNECTION).extra_dejson.get("deploy-mode")
+    except AirflowNotFoundException as fault:
+        raise AirflowException(f"no connection {CONNECTION}: Airflow would silently take yarn; add it") from fault
+    if mode not in (None, "", "client"):
+        raise AirflowFailException(
+            f"connection {CONNECTION}: expected deploy-mode client, or none, found {mode!r}: the task would not learn "
+            "how the run ends"
         )
 
 
@@ -118,11 +137,12 @@ def spark_options(spark: SparkSettings, backlog: int | None = None) -> dict[str,
 
 def environment() -> dict[str, str]:
     """What the job's processes need beyond what they inherit from Airflow's."""
-    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     return {
         "FLOODMARK_RULES": str(settings.rules_folder()),
         "FLOODMARK_HOME": str(settings.home_folder()),
-        "PYTHONPATH": str(settings.JOBS),
+        # What Airflow's processes can import the job can, too: classes of rules, modules that settings name.
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(settings.JOBS), os.environ.get("PYTHONPATH")))),
         "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", python),
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON") or python,
     }

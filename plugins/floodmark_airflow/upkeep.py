@@ -67,7 +67,7 @@ class MaintainOperator(BaseOperator):
             raise AirflowSkipException(f"not due: maintained {reader.head.maintained}")
         rules, _ = load_rules(settings.rules_folder(), os.environ)
         upkeep = upkeep_of(name, reader.head, list(rules.values()), root)
-        for table, why in upkeep.due(reader, home)[1].items():
+        for table, why in upkeep.look(reader, home)[1].items():
             self.log.info("rule %s: left as it is: %s: %s", name, table, why)
         with held(home.lock, run):
             upkeep.maintain(Ledger.open(home.ledger, run), home, lambda said: self.log.info("rule %s: %s", name, said))

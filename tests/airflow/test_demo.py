@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import airflow_env
 import demo
 import psutil
 import pytest
@@ -57,3 +59,14 @@ def test_the_demos_rule_is_the_example_run_every_minute(place: Path) -> None:
     example, _ = load_rules(demo.CHECKOUT / "rules", {"LAKE": str(place)})
     assert rule.sql == example[demo.RULE].sql
     assert rule.streams == example[demo.RULE].streams
+
+
+def test_the_embedded_airflow_finds_the_users_modules_and_no_other_spark(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "spark" / "pyspark").mkdir(parents=True)
+    ours = [str(airflow_env.CHECKOUT / name) for name in ("jobs", "plugins")]
+    named = [ours[0], str(place / "spark"), "/x/py4j-0.10.9-src.zip", "", "/mine"]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(named))
+    found = airflow_env.environment(place, place, place, place, airflow_env.Ports(), "secret")
+    assert found["PYTHONPATH"].split(os.pathsep) == [*ours, "/mine"]

@@ -200,6 +200,18 @@ def test_an_application_that_is_killed_leaves_what_is_committed_and_the_rest_to_
     assert sorted(found) == ["b", "c"] and "the last words" in found["b"]
 
 
+def test_of_an_application_that_says_much_before_it_dies_each_rule_gets_two_lines(
+    group: list[Rule], fake_path: Path
+) -> None:
+    much = 'echo \'Exception in thread "main"\'; for i in $(seq 400); do echo "at line $i of many"; done'
+    spark_submit(fake_path, f"{much}; echo the last words; exit 1")
+    found = Round(group, tries=2).work()
+    assert sorted(found) == list(NAMES)
+    for why in found.values():
+        assert "Error code is: 1" in why and "the last words" in why and "the log of the task run has all" in why
+        assert len(why) < 800
+
+
 def test_an_application_that_is_refused_as_a_whole_is_not_retried(group: list[Rule], fake_path: Path) -> None:
     spark_submit(fake_path, "echo no such folder; exit 2")
     round_ = Round(group)

@@ -50,9 +50,9 @@ def test_a_retired_rule_is_skipped_by_its_dag_until_it_is_back(flow: Flow, fake_
     rule = flow.rule()
     with pytest.raises(AirflowSkipException, match="dry run"):
         execute(rule, operation="retire", dry_run=True)
-    execute(rule, operation="retire", confirm="one")
+    assert execute(rule, operation="retire", confirm="one").outlets == [], "no row was written: nobody is woken"
     assert submitted(fake_path)[:3] == ["retire", "one", "--yes"]
-    execute(rule, 2, operation="retire", confirm="one")
+    assert execute(rule, 2, operation="retire", confirm="one").outlets == []
     with pytest.raises(AirflowSkipException, match="was retired"):
         run_of(rule)
     with pytest.raises(AirflowSkipException, match="retired already"):

@@ -19,6 +19,7 @@ from floodmark.core.records import Commit, Intent, Replay, Seal
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow.operators import RuleRunOperator
 
 BEGIN = Entry(0, ("-",)).text()
 
@@ -40,8 +41,8 @@ def dead_rows(place: Path) -> None:
     write_deltalake(Home(place / "home", "one").dead, rows)
 
 
-def execute(rule: Rule, tries: int = 1, given: dict[str, Any] | None = None, **params: Any) -> None:
-    """`given`: what else Airflow says of the try."""
+def execute(rule: Rule, tries: int = 1, given: dict[str, Any] | None = None, **params: Any) -> RuleRunOperator:
+    """`given`: what else Airflow says of the try. The task that it was."""
     task = task_of(rule)
     given = {
         "run_id": "m1",
@@ -52,6 +53,7 @@ def execute(rule: Rule, tries: int = 1, given: dict[str, Any] | None = None, **p
     }
     task.render_template_fields(given)
     task.execute(given)
+    return task
 
 
 def submitted(path: Path) -> list[str]:
@@ -111,7 +113,7 @@ def test_a_reset_is_believed_by_its_new_generation(rule: Rule, place: Path, fake
     assert submitted(fake_path)[:3] == ["reset", "one", "--yes"]
     assert submitted(fake_path)[-2:] == ["--run-id", "m1.try1"]
     begun_anew(place, "m1.try1")
-    execute(rule, operation="reset", confirm="one")
+    assert execute(rule, operation="reset", confirm="one").outlets, "who reads its sinks is woken"
 
 
 def test_what_an_earlier_try_has_done_is_not_done_again(rule: Rule, place: Path, fake_path: Path) -> None:

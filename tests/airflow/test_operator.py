@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,14 @@ import psutil
 import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
@@ -30,6 +39,7 @@ from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dag_factory import build
 from floodmark_airflow.operators import RuleRunOperator
 from floodmark_airflow.processes import kill_tree
+from floodmark_airflow.steps import Steps
 from floodmark_airflow.submit import RuleSubmitHook
 
 CHECKOUT = Path(__file__).parents[2]
@@ -104,6 +114,17 @@ def test_a_run_that_ends_well_and_reached_the_end_is_green(rule: Rule, place: Pa
         *("--run-id", "manual__1.try1"),
     ]
     assert "FLOODMARK_MASTER=local[*]\n" in (fake_path / "env").read_text()
+
+
+def test_the_job_can_import_what_airflows_processes_can(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_submit(fake_path, f'echo "$PYTHONPATH $PYSPARK_PYTHON" >{fake_path}/env; exit 1')
+    monkeypatch.setenv("PYTHONPATH", "/of/airflow")
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    with pytest.raises(AirflowException):
+        execute(rule)
+    assert (fake_path / "env").read_text() == f"{CHECKOUT / 'jobs'}:/of/airflow {sys.executable}\n"
 
 
 def test_neither_arguments_nor_what_airflow_renders_and_stores_has_a_secret(
@@ -226,6 +247,31 @@ def test_the_spark_connection_is_local() -> None:
     assert RuleSubmitHook(env_vars={})._connection["master"] == "local[*]"
 
 
+def test_a_connection_that_runs_the_driver_elsewhere_fails_for_good(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_submit(fake_path, "exit 1")
+    cluster = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(cluster))
+    with pytest.raises(AirflowFailException, match="spark_default: expected deploy-mode client, or none, found 'clus"):
+        execute(rule)
+    assert not was_started(fake_path)
+
+
+def test_a_missing_connection_is_not_taken_for_yarn(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(conn_id: str) -> None:
+        raise AirflowNotFoundException(f"the conn_id {conn_id} is not defined")
+
+    spark_submit(fake_path, "exit 1")
+    monkeypatch.setattr(BaseHook, "get_connection", missing)
+    with pytest.raises(AirflowException, match="no connection spark_default") as fault:
+        execute(rule)
+    assert type(fault.value) is AirflowException, "somebody may add it"
+    assert not was_started(fake_path)
+
+
 def wait_for(file: Path, lines: int) -> list[int]:
     for _ in range(500):
         if file.exists() and len(found := file.read_text().split()) == lines:
@@ -263,6 +309,25 @@ def test_a_kill_ends_the_whole_tree_even_those_that_left_the_group(rule: Rule, f
     assert not thread.is_alive()
     assert faults
     assert all(gone(pid) for pid in started)
+
+
+def test_after_a_time_out_the_ledger_is_read_once_the_run_is_dead(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, dead = fake_path / "pid", list[bool]()
+
+    def time_out(*_: object) -> None:
+        raise AirflowTaskTimeout("too long")
+
+    spark_submit(fake_path, f"echo $$ >{pid}; kill -USR1 $PPID; exec sleep 30")
+    monkeypatch.setattr(Steps, "tell", lambda self: dead.append(gone(int(pid.read_text()))))
+    before = signal.signal(signal.SIGUSR1, time_out)
+    try:
+        with pytest.raises(AirflowTaskTimeout):
+            execute(rule)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert dead == [True]
 
 
 def test_a_kill_before_the_submit_is_quiet(rule: Rule) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from test_chains import ENV, source, write
 
-from floodmark.cli.drain import _due
+from floodmark.cli.drain import _Application, _Due, _due
 from floodmark.connectors.news import News
 from floodmark.core.rules import Rule, load_rules
 
@@ -42,3 +45,40 @@ def test_with_nothing_new_nobody_waits(tmp_path: Path) -> None:
 def test_a_rule_that_cannot_be_looked_at_holds_nobody_up(tmp_path: Path) -> None:
     due = _due(rules_of(tmp_path), lambda rule: None if rule.rule == "first" else News("new data", 1, {}, 0))
     assert [(one.rule.rule, len(one.after)) for one in due] == [("other", 0), ("b", 0), ("a", 1)]
+
+
+class Threads(_Application):
+    """Without Spark: the rule `slow` takes until all of `before` have ended."""
+
+    def __init__(self, before: set[str]):
+        self._before, self._done, self.ended = before, threading.Event(), list[str]()
+        self._mutex, self._at_work, self.most = threading.Lock(), 0, 0
+
+    def _has_news(self, rule: Rule) -> bool:
+        return True
+
+    def _one(self, session: Any, rule: Rule, check: Any) -> None:
+        with self._mutex:
+            self._at_work += 1
+            self.most = max(self.most, self._at_work)
+        if rule.rule == "slow":
+            self._done.wait(10)
+        with self._mutex:
+            self._at_work -= 1
+            self.ended.append(rule.rule)
+            if self._before <= set(self.ended):
+                self._done.set()
+
+
+def test_who_waits_for_another_rule_keeps_no_thread_from_the_rest() -> None:
+    slow, quick = (_Due(named(name), "") for name in ("slow", "quick"))
+    waiting = [_Due(named(f"after_slow{number}"), "", after=[slow]) for number in range(3)]
+    others = [_Due(named(f"after_quick{number}"), "", after=[quick]) for number in range(3)]
+    threads = Threads({one.rule.rule for one in (quick, *others)})
+    threads._in_threads(SimpleNamespace(), [slow, quick, *waiting, *others], 2, lambda: None)  # type: ignore[arg-type]
+    assert threads.ended[:5] == ["quick", "after_quick0", "after_quick1", "after_quick2", "slow"]
+    assert len(threads.ended) == 8 and threads.most == 2
+
+
+def named(name: str) -> Rule:
+    return SimpleNamespace(rule=name)  # type: ignore[return-value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -292,6 +293,10 @@ def test_a_worker_python_without_pyspark_and_one_that_is_not_there(flow: Flow) -
     assert doctor(flow, 2, PYSPARK_PYTHON="/nowhere/python")["PYSPARK_PYTHON"].verdict == "failed"
 
 
+def test_an_empty_worker_python_is_none(flow: Flow) -> None:
+    assert doctor(flow, PYSPARK_PYTHON="")["PYSPARK_PYTHON"].found.startswith("not set")
+
+
 def test_another_spark_home_is_found(flow: Flow) -> None:
     (flow.root / "spark" / "jars").mkdir(parents=True)
     (flow.root / "spark" / "jars" / "spark-core_2.13-3.5.1.jar").touch()
@@ -301,6 +306,22 @@ def test_another_spark_home_is_found(flow: Flow) -> None:
 def test_a_bad_rule_file_is_found(flow: Flow) -> None:
     (flow.root / "rules" / "bad.yaml").write_text("rule: bad\n")
     assert doctor(flow, 2)["rule file bad.yaml"].verdict == "failed"
+
+
+def test_rules_that_may_not_be_read_hide_nothing_else(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(folder: Path, env: object) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(examined, "load_rules", refused)
+    found = doctor(flow, 2)
+    assert "Permission denied" in found["rules"].found
+    assert found["home"].verdict == "ok"
+
+
+def test_a_home_that_is_a_link_to_nowhere_is_found(flow: Flow) -> None:
+    link = flow.root / "link"
+    link.symlink_to(flow.root / "nowhere")
+    assert doctor(flow, 2, FLOODMARK_HOME=str(link))["home"].verdict == "failed"
 
 
 def test_a_temporary_home_is_found(flow: Flow) -> None:
@@ -343,11 +364,14 @@ def test_an_orphaned_jvm_and_a_run_that_died_are_told(flow: Flow) -> None:
     gone.wait()
     lock = flow.place.lock
     lock.parent.mkdir()
-    owner = {"run": "r1", "host": "here", "driver_pid": gone.pid, "jvm_pid": 4711, "since": "2001-01-01"}
+    owner = {"run": "r1", "host": socket.gethostname(), "driver_pid": gone.pid, "jvm_pid": 4711, "since": "2001-01-01"}
     lock.with_name("lock.owner").write_text(json.dumps(owner))
     with locked(lock):
         found = doctor(flow)["lock of counted"]
         assert found.verdict == "warning" and "`kill 4711` ends it" in found.found
+        lock.with_name("lock.owner").write_text(json.dumps({**owner, "host": "another"}))
+        elsewhere = doctor(flow)["lock of counted"]
+        assert "on another" in elsewhere.found and "kill" not in elsewhere.found
     assert doctor(flow)["lock of counted"].found.startswith("free: its last run died")
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from floodmark.cli import options
 from floodmark.cli.app import app
+from floodmark.cli.environment import in_environment
 from floodmark.core.environments import environment, home_of, names, read_environment
 from floodmark.core.rules import load_rule, load_rules
 from floodmark.errors import RuleInvalid
@@ -224,3 +227,18 @@ def test_a_command_works_in_the_home_of_its_environment(rules: Path) -> None:
     assert f"{here}/mine" == home("--env", "dev", "--home", str(here / "mine"))
     assert home(LAKE="lake") == f"{here}/home"
     assert "FLOODMARK_ENV" not in os.environ
+
+
+@pytest.mark.parametrize(("port", "master"), [(None, "local[7]"), ("25333", "spark://told:7077")])
+def test_where_spark_runs_already_the_environment_does_not_say_where(
+    rules: Path, port: str | None, master: str
+) -> None:
+    small, seen = typer.Typer(), list[str]()
+
+    def command(rules: options.RulesDir = options.RULES, master: options.Master = "local[*]") -> None:
+        seen.append(master)
+
+    small.command()(in_environment(command))
+    told = {"FLOODMARK_MASTER": "spark://told:7077", "PYSPARK_GATEWAY_PORT": port}
+    assert CliRunner().invoke(small, ["--env", "prod"], env=told).exit_code == 0
+    assert seen == [master]

@@ -13,6 +13,7 @@ from support.byhand import intent
 from support.damaging import damage
 from support.flow import STATELESS, Flow, rows_of
 from support.lives import an_epoch, by_hand, lived, wrote
+from test_doctor import locked
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
@@ -193,6 +194,15 @@ def test_an_unfinished_reset_is_finished_first(flow: Flow) -> None:
         Seal(why="reset", successor=2, token="t", keep_output=False, discarded=None)
     )
     assert "a reset has not finished" in call(flow, "maintain", "counted", "--yes", code=2)
+
+
+def test_a_reset_that_somebody_is_at_is_waited_for(flow: Flow) -> None:
+    Ledger.open(flow.place.ledger, "x").seal(
+        Seal(why="reset", successor=2, token="t", keep_output=False, discarded=None)
+    )
+    flow.place.lock.touch()
+    with locked(flow.place.lock):
+        assert "another run holds" in call(flow, "maintain", "counted", "--yes", code=1)
 
 
 def adopted(flow: Flow) -> str:

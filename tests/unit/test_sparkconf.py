@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,8 @@ def test_without_jars_set_up_is_named(jars: Path) -> None:
 
     with pytest.raises(RunFailed, match="make setup"):
         application_conf("1g", 4, {}, None)
+
+
+def test_an_empty_worker_python_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    assert application_conf("1g", 4, {}, None)["spark.pyspark.python"] == sys.executable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -99,7 +99,7 @@ def drain(
     return Drained(list(outcomes.values()), stopped)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Due:
     """A rule to be run. `after`: those of the run that write what it reads; it is looked at once they have ended."""
 
@@ -108,6 +108,10 @@ class _Due:
     backlog: int = 0
     after: list[_Due] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def ready(self) -> bool:
+        return all(one.ended.is_set() for one in self.after)
 
 
 def _due(rules: Sequence[Rule], look_at: Callable[[Rule], News | None]) -> list[_Due]:
@@ -257,15 +261,20 @@ class _Application:
                 outcome.fault = RunFailed(f"rule {outcome.rule}: {STOPPED}")
 
     def _in_threads(self, session: SparkSession, due: list[_Due], threads: int, check: Callable[[], None]) -> None:
-        """Threads take the rules in their order: so whoever waits for another one waits for one that is at work."""
+        """A thread that is free takes the first rule in their order that waits for none: nobody holds one to wait."""
+        left, futures, running = list(due), list[Future[None]](), set[Future[None]]()
         with ThreadPoolExecutor(max_workers=threads) as pool:
-            for future in [pool.submit(self._in_turn, session, one, check) for one in due]:
-                future.result()
+            while left or running:
+                for one in [one for one in left if one.ready][: threads - len(running)]:
+                    left.remove(one)
+                    futures.append(pool.submit(self._in_turn, session, one, check))
+                    running.add(futures[-1])
+                _, running = wait(running, return_when=FIRST_COMPLETED)
+        for future in futures:
+            future.result()
 
     def _in_turn(self, session: SparkSession, one: _Due, check: Callable[[], None]) -> None:
         try:
-            for before in one.after:
-                before.ended.wait()
             if not one.after or self._has_news(one.rule):
                 self._one(session, one.rule, check)
         finally:

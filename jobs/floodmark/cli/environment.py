@@ -15,6 +15,8 @@ import typer
 
 from floodmark.cli.completing import environments
 
+GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for what it starts
+
 Chosen = Annotated[
     str | None,
     typer.Option(
@@ -67,7 +69,10 @@ def _places(context: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     rules = Path(given.get("rules", RULES))
     found = environment(rules, os.environ)
     assert found is not None
-    places = {"home": home_of(rules, os.environ, HOME), "master": found.variables.get(MASTER, given.get("master"))}
+    master = given.get("master")
+    if GATEWAY not in os.environ:  # else Spark runs already, where spark-submit was told
+        master = found.variables.get(MASTER, master)
+    places = {"home": home_of(rules, os.environ, HOME), "master": master}
     return {name: place for name, place in places.items() if name in given and not _by_hand(context, name)}
 
 

@@ -37,7 +37,8 @@ PATIENCE = 60  # seconds for another program's answer
 
 def everything(rules: Path, home: Path) -> list[Check]:
     """All checks that need no JVM. What one of them meets hides no other."""
-    good, rule_checks = _rules(rules)
+    good: dict[str, Rule] = {}
+    rule_checks = _told("rules", lambda: _rules(rules, good))
     return [
         *rule_checks,
         *(check for look in _looks(rules, home, list(good.values())) for check in _told(*look)),
@@ -107,7 +108,7 @@ def _sha256(file: Path) -> str | None:
 
 
 def _worker_python() -> Check:
-    named, own = os.environ.get("PYSPARK_PYTHON"), platform.python_version()
+    named, own = os.environ.get("PYSPARK_PYTHON") or None, platform.python_version()
     if not named or Path(named).absolute() == Path(sys.executable):
         return machine.worker_python(named, own, own)
     return machine.worker_python(named, _python_version(named), own)
@@ -146,19 +147,21 @@ def _missing_modules(folder: Path) -> list[str]:
 # --- Rules, home, ledgers
 
 
-def _rules(folder: Path) -> tuple[dict[str, Rule], list[Check]]:
+def _rules(folder: Path, good: dict[str, Rule]) -> list[Check]:
+    """`good`: gets the rules that can be used."""
     if not folder.is_dir():
-        return {}, [places.no_rules_folder(str(folder.absolute()))]
-    good, bad = load_rules(folder, os.environ)
+        return [places.no_rules_folder(str(folder.absolute()))]
+    found, bad = load_rules(folder, os.environ)
+    good |= found
     reasons = {str(file): str(fault) for file, fault in bad.items()}
-    return good, places.rule_files(str(folder.absolute()), len(good), reasons)
+    return places.rule_files(str(folder.absolute()), len(good), reasons)
 
 
 def _home(home: Path, qos: int) -> Check:
     """Probed where it is, or, before the first run, in what will hold it. `qos`: the rules' highest."""
     named = bool(os.environ.get("FLOODMARK_HOME")) or home != options.HOME.absolute()
     try:
-        check_home(_existing(home), qos)
+        check_home(home if home.is_symlink() else _existing(home), qos)  # a link to nowhere is no place to make one
     except FloodmarkError as fault:
         return places.home(str(home), home.exists(), named, fault)
     return places.home(str(home), home.exists(), named, None)

@@ -42,7 +42,7 @@ def maintain(
     upkeep = upkeep_of(name, head, asking.good_rules(rules), home.absolute())
     if due and not is_due(head.maintained, upkeep.how, datetime.now(UTC)):
         return _tell(_facts(name, [], {}, done=False), f"{name}: not due, maintained {head.maintained}", as_json)
-    found, left = upkeep.due(reader, place)
+    found, left = upkeep.look(reader, place)
     if not as_json:
         _announce(name, found, left, upkeep)
     if dry_run:

@@ -94,5 +94,5 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         "spark.sql.ui.explainMode": "simple",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON") or sys.executable,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import struct
 from pathlib import Path
 
@@ -44,9 +45,22 @@ def holder_text(lock: Path) -> str:
 
 
 def is_orphan(lock: Path) -> bool:
-    """Whether the driver that the owner's file names is gone; its JVM may still hold the lock."""
+    """Whether the driver that the owner's file names is gone; its JVM may still hold the lock.
+
+    Of another host's, or another container's, nothing is known here: its ids are of processes that we do not see.
+    """
     try:
         owner = json.loads(owner_file(lock).read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return False
-    return not Path(f"/proc/{owner['driver_pid']}").exists()
+    return owner.get("host") == socket.gethostname() and not _lives(owner["driver_pid"])
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True

@@ -37,10 +37,11 @@ from floodmark.core.upkeep import (
     readable,
 )
 from floodmark.crashpoints import reach
-from floodmark.errors import RunFailed
+from floodmark.errors import Busy, Refused, RunFailed
 from floodmark.ledger import tables
 from floodmark.ledger.damage import HINT, listed
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, address_of, not_ours
+from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.ledger.syncing import sync_table
@@ -88,6 +89,15 @@ class Upkeep:
             why = _not_here(one) or not_ours(one, ledger.id, self.others)
             left |= {one.name: why} if why else {}
         return [self._due(one) for one in owned if one.name not in left], left
+
+    def look(self, ledger: LedgerReader, home: Home) -> tuple[list[Due], dict[str, str]]:
+        """`due` for who does not hold the lock: Busy in the middle of a reset or a drop that somebody is at."""
+        try:
+            return self.due(ledger, home)
+        except Refused:
+            if holder_pid(home.lock) is None:
+                raise
+            raise Busy(holder_text(home.lock)) from None
 
     def maintain(self, ledger: Ledger, home: Home, say: Say) -> dict[str, Tended]:
         """Do it. What was done to each table; a row of the ledger says the same."""

@@ -20,7 +20,7 @@ def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> 
 
     `backlog`: bytes of input that wait for them all; None: not known.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     spark = shared(rules)
     builder = SparkSession.builder.master(master).appName("floodmark")
     for key, value in application_conf(spark.driver_memory, spark.shuffle_partitions, spark.conf, backlog).items():
