@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -316,17 +317,15 @@ def test_after_a_time_out_the_ledger_is_read_once_the_run_is_dead(
 ) -> None:
     pid, dead = fake_path / "pid", list[bool]()
 
-    def time_out(*_: object) -> None:
+    def time_out(_: object, said: Iterator[str]) -> None:
+        next(said)
         raise AirflowTaskTimeout("too long")
 
-    spark_submit(fake_path, f"echo $$ >{pid}; kill -USR1 $PPID; exec sleep 30")
+    spark_submit(fake_path, f"echo $$ >{pid}; echo at work; exec sleep 30")
+    monkeypatch.setattr(RuleSubmitHook, "_process_spark_submit_log", time_out)
     monkeypatch.setattr(Steps, "tell", lambda self: dead.append(gone(int(pid.read_text()))))
-    before = signal.signal(signal.SIGUSR1, time_out)
-    try:
-        with pytest.raises(AirflowTaskTimeout):
-            execute(rule)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with pytest.raises(AirflowTaskTimeout):
+        execute(rule)
     assert dead == [True]
 
 
