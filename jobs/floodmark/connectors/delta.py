@@ -224,7 +224,7 @@ class DeltaSink:
         table = tables.open_table(self.address)
         if table is None or tables.is_empty(table) or tables.adopted_at(table) is not None:
             return
-        if table.transaction_version(app) is None:
+        if tables.recorded_in(table, app) is None:
             raise Refused(
                 f"sink {self.address}: expected an empty table, found rows from before the last reset, which did not "
                 f"empty it, for rule {rule} had no such sink then. Begin anew with `floodmark reset {rule}`, or name "

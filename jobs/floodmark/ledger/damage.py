@@ -214,11 +214,15 @@ def torn_newest(address: str) -> Path | None:
 def _torn(entry: Path, app: str | None) -> bool:
     """Whether an entry cannot be read; or one of this app's whose checksum, or whose files, do not fit."""
     data = entry.read_bytes()
-    if not data or _unparsed(entry):
+    if not data:
+        return True
+    try:
+        actions = actions_of(data)
+    except ValueError:
         return True
     if app is not None and app.encode() not in data:
         return False
-    added = [action["add"] for action in actions_of(data) if "add" in action]
+    added = [action["add"] for action in actions if "add" in action]
     return changed(entry) is not None or any(map(partial(_lacks, entry.parent.parent), added))
 
 

@@ -40,7 +40,7 @@ from floodmark.core.storefaults import cannot_take, make_room
 from floodmark.errors import Fenced, LedgerBroken, RunFailed, TableBroken
 from floodmark.ledger.damage import torn_newest
 from floodmark.ledger.syncing import sync_commit, sync_table
-from floodmark.ledger.tables import open_table, query, root_of, table_id, version_of
+from floodmark.ledger.tables import open_table, query, recorded_in, root_of, table_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,7 +126,7 @@ class LedgerReader:
     def _check_newest(self, seq: int) -> None:
         """The log counts the rows, too."""
         with _of_the_ledger(self.address):
-            counted = version_of(self._table, APP) or 0
+            counted = recorded_in(self._table, APP) or 0
         if counted != seq:
             raise LedgerBroken(
                 f"the ledger {self.address}: its log tells of {counted} rows, found {seq}: an entry of the log or a "

@@ -44,7 +44,7 @@ def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTa
 
 def _is_settled(table: DeltaTable, ledger: LedgerReader, head: Head, sink: str) -> bool:
     """Whether the generation's newest write to the table is one that the ledger names; none is under way then."""
-    recorded = table.transaction_version(app_id(ledger.id, head.generation, head.token, "sink"))
+    recorded = tables.recorded_in(table, app_id(ledger.id, head.generation, head.token, "sink"))
     return recorded is not None and recorded == head.written.get(sink) and head.seal is None
 
 

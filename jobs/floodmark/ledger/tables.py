@@ -241,10 +241,10 @@ def _not_after(moment: datetime | None) -> int | None:
 def recorded_version(address: str, app: str) -> int | None:
     """The largest version the table has recorded for an app id; None also where there is no table."""
     table = open_table(address)
-    return None if table is None else version_of(table, app)
+    return None if table is None else recorded_in(table, app)
 
 
-def version_of(table: DeltaTable, app: str) -> int | None:
+def recorded_in(table: DeltaTable, app: str) -> int | None:
     """The largest version the table has recorded for an app id. Raises TableBroken: delta-rs reads the log for it."""
     with reading(root_of(table)):
         return table.transaction_version(app)

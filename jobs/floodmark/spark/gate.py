@@ -19,7 +19,7 @@ def check(head: Head, known: Sequence[Site]) -> None:
             mend(site.address, head.commits.get(site.name, 0))
         _refuse(site, log_faults(site.address))
     there = {site: table for site in known if (table := tables.open_table(site.address)) is not None}
-    recorded = {site.name: tables.version_of(table, site.app) for site, table in there.items()}
+    recorded = {site.name: tables.recorded_in(table, site.app) for site, table in there.items()}
     ids = {site.name: tables.table_id(table) for site, table in there.items()}
     state = [site for site in there if site.role == "state"]
     rewritten = {site.name: tables.rewritten_after(site.address, head.commits.get(site.name, 0)) for site in state}
