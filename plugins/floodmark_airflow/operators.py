@@ -70,8 +70,14 @@ class RuleRunOperator(SubmitOperator):
         self.log.info("rule %s: %s", self.rule.rule, said)
         if done:
             return
+        steps = Steps(self.rule, context, self.log)
+        with _translated():
+            steps.stand()
         self.application = str(settings.OPERATE)
-        self.submit(context, [*operation.command, self.rule.rule, *operation.arguments()])
+        try:
+            self.submit(context, [*operation.command, self.rule.rule, *operation.arguments()])
+        finally:
+            steps.tell()
         if operation.dry_run:
             raise AirflowSkipException("a dry run: the lines above say what would change")
         with _translated():

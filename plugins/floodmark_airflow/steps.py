@@ -27,6 +27,7 @@ class Steps:
     def __init__(self, rule: Rule, context: Context, log: Any):
         self.rule = rule
         self.news: News | None = None
+        self._since: int | None = None  # the ledger's row before this try
         self._context, self._log = context, log
         self._home = settings.home_folder()
 
@@ -43,10 +44,18 @@ class Steps:
         return self._noted(look_after(self.rule, self._home, before))
 
     def _noted(self, news: News) -> News:
-        self.news = news
+        self.news, self._since = news, news.seq
         if self.news.why is not None or self.news.retired is not None:
             self._log.info("rule %s: %s", self.rule.rule, self.news.why or self.news.retired)
         return self.news
+
+    def stand(self) -> None:
+        """Note where the ledger is before an operation, which needs no LOOK. Raises FloodmarkError."""
+        from floodmark.ledger.home import Home
+        from floodmark.ledger.ledger import LedgerReader
+
+        ledger = LedgerReader.load(Home(self._home, self.rule.rule).ledger)
+        self._since = ledger.head.seq if ledger and ledger.head else None
 
     def check(self) -> None:
         """The ledger has reached what LOOK saw, whoever committed it. Raises FloodmarkError where it has not."""
@@ -68,7 +77,7 @@ class Steps:
         return fresh_now(self.rule, self._home, run_name(self._context["run_id"], ""))
 
     def tell(self) -> bool:
-        """Tell others what ended since LOOK; who waits for a sink, what all tries of this run did.
+        """Tell others what ended in this try; who waits for a sink, what all tries of this run did.
 
         True if they have ended any epoch. That it cannot be told is no fault of the run.
         """
@@ -76,15 +85,17 @@ class Steps:
 
         noted = False
         try:
-            head, epochs = telling.done_since(self.rule, self._home, self.news.seq if self.news else None)
-            telling.log_epochs(self._log, self.rule.rule, epochs)
+            head, epochs = telling.done_since(self.rule, self._home, self._since)
+            own = [one for one in epochs if one.run in Tries(self._context["run_id"])]  # others are told of by theirs
+            telling.log_epochs(self._log, self.rule.rule, own)
             if head is None:
                 return False
             before = self.before()
             _, whole = (head, epochs) if before is None else telling.done_since(self.rule, self._home, before)
-            telling.note_events(self._context["outlet_events"], self.rule, head, whole)
             noted = bool(whole)
-            telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), epochs)
+            if noted:
+                telling.note_events(self._context["outlet_events"], self.rule, head, whole)
+            telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), own)
             if self.news is not None and self.news.why is None:  # else the application has said it
                 telling.log_open(self._log, self.rule, head, self._home)
             telling.log_freshness(self._log, self.rule.rule, self._fresh())

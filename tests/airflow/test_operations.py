@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,18 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
 from deltalake import write_deltalake
 from test_dags import parse, write
-from test_operator import arrive, spark_submit, task_of
+from test_operator import arrive, fold_all, spark_submit, task_of
 
-from floodmark.core.entry import Entry
 from floodmark.core.records import Commit, Intent, Replay, Seal
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow.assets import asset
 from floodmark_airflow.operators import RuleRunOperator
-
-BEGIN = Entry(0, ("-",)).text()
 
 
 @pytest.fixture
@@ -29,8 +29,7 @@ def rule(rules: Path, place: Path) -> Rule:
     path = write(rules, "one")
     arrive(place)
     found = load_rule(path, os.environ)
-    first = Commit(entry=BEGIN, watermark=None, maxima={}, heard={}, rule=found.to_json())
-    Ledger.open(Home(place / "home", "one").ledger, "earlier").begin(1, "token", first)
+    fold_all(found, place / "home")
     return found
 
 
@@ -49,6 +48,7 @@ def execute(rule: Rule, tries: int = 1, given: dict[str, Any] | None = None, **p
         "ti": SimpleNamespace(try_number=tries, max_tries=3),
         "dag_run": SimpleNamespace(run_type="manual", clear_number=0),
         "params": params,
+        "outlet_events": OutletEventAccessors(),
         **(given or {}),
     }
     task.render_template_fields(given)
@@ -69,7 +69,7 @@ def begun_anew(place: Path, run: str) -> None:
     assert ledger.head is not None
     new = ledger.head.generation + 1
     ledger.seal(Seal(why="reset", successor=new, token="other", keep_output=False, discarded=None))
-    first = Commit(entry=BEGIN, watermark=None, maxima={}, heard={}, rule=ledger.head.begun_with.rule)
+    first = Commit(entry=ledger.head.entry.text(), watermark=None, maxima={}, rule=ledger.head.begun_with.rule)
     ledger.begin(new, "other", first)
 
 
@@ -79,11 +79,11 @@ def replayed(place: Path, run: str) -> None:
     head = ledger.head
     assert head is not None
     intent = Intent(
-        entry=BEGIN, watermark_before=None, watermark=None, maxima={}, heard={}, counts={}, rule=head.rule.to_json(),
+        entry=head.entry.text(), watermark_before=None, watermark=None, maxima={}, counts={}, rule=head.rule.to_json(),
         rule_hash="h", zone="UTC", ansi=True, replay=Replay(upto=0),
     )  # fmt: skip
     ledger.intend(intent)
-    ledger.commit(Commit(intent=intent.digest, entry=BEGIN, watermark=None, maxima={}, heard={}))
+    ledger.commit(Commit(intent=intent.digest, entry=head.entry.text(), watermark=None, maxima={}))
 
 
 def test_every_rule_has_the_form(rules: Path) -> None:
@@ -114,6 +114,17 @@ def test_a_reset_is_believed_by_its_new_generation(rule: Rule, place: Path, fake
     assert submitted(fake_path)[-2:] == ["--run-id", "m1.try1"]
     begun_anew(place, "m1.try1")
     assert execute(rule, operation="reset", confirm="one").outlets, "who reads its sinks is woken"
+
+
+def test_the_epoch_of_a_replay_is_told_of(rule: Rule, place: Path, fake_path: Path) -> None:
+    dead_rows(place)
+    shutil.copytree(place / "home", place / "later" / "home")
+    replayed(place / "later", "m1.try1")
+    spark_submit(fake_path, f"rm -r {place}/home/one; mv {place}/later/home/one {place}/home/one")
+    events = OutletEventAccessors()
+    execute(rule, given={"outlet_events": events}, operation="replay dead rows")
+    (sink,) = rule.sinks
+    assert events[asset(sink.address)].extra["epochs"] == 1
 
 
 def test_what_an_earlier_try_has_done_is_not_done_again(rule: Rule, place: Path, fake_path: Path) -> None:

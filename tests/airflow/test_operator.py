@@ -59,12 +59,14 @@ def arrive(place: Path) -> None:
     write_deltalake(str(place / "lake" / "events"), pa.table({"n": [1]}), mode="append")
 
 
-def fold_all(rule: Rule, home: Path, run: str = "earlier") -> None:
-    """A ledger that says that all of the input is folded."""
+def fold_all(rule: Rule, home: Path, run: str = "earlier", **facts: Any) -> None:
+    """A ledger that says that all of the input is folded. `facts`: what else its first commit says."""
     ends = [source._at(table := source.table(), table.version() + 1) for source in sources(rule).values()]
     ledger = Ledger.open(Home(home, rule.rule).ledger, run)
     entry = Entry(0, tuple(ends)).text()
-    ledger.begin(1, "token", Commit(entry=entry, watermark=None, maxima={}, rule=rule.to_json()))
+    ledger.begin(
+        1, "token", Commit(**{"entry": entry, "watermark": None, "maxima": {}, "rule": rule.to_json(), **facts})
+    )
 
 
 def task_of(rule: Rule) -> RuleRunOperator:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
 from deltalake import DeltaTable
 from test_dags import write
-from test_operator import arrive, spark_submit, task_of
+from test_operator import arrive, fold_all, spark_submit, task_of
 
 from floodmark.core.digests import Digest
-from floodmark.core.entry import Entry
-from floodmark.core.records import Backfill, Backfilled, Commit
+from floodmark.core.records import Backfill, Backfilled
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
@@ -39,10 +39,7 @@ def rule(rules: Path, place: Path) -> Rule:
     arrive(place)
     found = load_rule(path, os.environ)
     ids = {f"sink/{Path(str(sink.address)).resolve()}": "id" for sink in found.sinks}
-    first = Commit(
-        entry=Entry(0, ("-",)).text(), watermark=START + 24 * HOUR, maxima={}, rule=found.to_json(), table_ids=ids
-    )
-    Ledger.open(Home(place / "home", "hours").ledger, "earlier").begin(1, "token", first)
+    fold_all(found, place / "home", watermark=START + 24 * HOUR, table_ids=ids)
     return found
 
 
@@ -53,6 +50,7 @@ def context(hour: float = 0, kind: str = "backfill", **params: Any) -> Any:
         "ti": SimpleNamespace(try_number=1, max_tries=3),
         "dag_run": run,
         "params": {"operation": "run", **params},
+        "outlet_events": OutletEventAccessors(),
     }
 
 
@@ -165,4 +163,4 @@ def test_a_page_of_epochs_shows_it_beside_the_epoch_after_which_it_stands(rule: 
     found = [(one["epoch"], one["result"], one["replay"]) for one in page.epochs]
     assert found == [(0, "backfilled", None), (0, "begun", False)]
     assert page.epochs[0]["backfill"]["to"] == "2001-01-01T01:00:00Z"
-    assert [one["offsets"] for one in page.epochs] == [[], [("events", "nothing yet")]]
+    assert [one["offsets"] for one in page.epochs] == [[], [("events", "before version 1")]]

@@ -79,10 +79,17 @@ def fold_epoch(rule: Rule, home: Path, run: str, watermark: int | None) -> None:
     ledger.commit(Commit(intent=intent.digest, **common, **done))
 
 
-def run(rule: Rule, place: Path, fake_path: Path, ends: str = "exit 0", watermark: int | None = None) -> dict[str, Any]:
-    """One task whose spark-submit commits epoch 1; its context."""
+def run(
+    rule: Rule,
+    place: Path,
+    fake_path: Path,
+    ends: str = "exit 0",
+    watermark: int | None = None,
+    by: str = "manual__1.try1",
+) -> dict[str, Any]:
+    """One task during whose spark-submit `by` commits epoch 1; its context."""
     fold_all(rule, place / "later")
-    fold_epoch(rule, place / "later", "manual__1.try1", watermark)
+    fold_epoch(rule, place / "later", by, watermark)
     spark_submit(fake_path, f"mv {place}/later/one {place}/home/one; {ends}")
     given: dict[str, Any] = context()
     task = task_of(rule)
@@ -106,6 +113,14 @@ def test_metrics_of_a_run(rule: Rule, place: Path, fake_path: Path, sent: Backen
         ((name.replace("rule.one.", ""), {"rule": "one"}) for name in [*sent.plain, "floodmark.watermark_age_seconds"]),
         key=str,
     )
+
+
+def test_what_another_run_has_committed_meanwhile_is_counted_by_that_one(
+    rule: Rule, place: Path, fake_path: Path, sent: Backend
+) -> None:
+    """A rule of a group that somebody runs by itself, say."""
+    run(rule, place, fake_path, by="round__7.try1")
+    assert sent.plain == {"floodmark.rule.one.lag_commits": [0]}
 
 
 def test_airflows_opentelemetry_takes_them(rule: Rule, place: Path, fake_path: Path, sent: Backend) -> None:
