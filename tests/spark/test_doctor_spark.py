@@ -9,13 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support.cluster import standalone
 
-def doctor(place: Path, **env: str) -> dict[str, Any]:
+
+def doctor(place: Path, *words: str, master: str = "local[1]", **env: str) -> dict[str, Any]:
     """The check of Spark; `place`: a home."""
     command = [sys.executable, "-c", "from floodmark.cli import main; main()", "doctor", "--json", "--spark"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "FLOODMARK"))}
     found = subprocess.run(
-        [*command, "--master", "local[1]", "--home", str(place)], env={**kept, **env}, capture_output=True, text=True
+        [*command, *words, "--master", master, "--home", str(place)],
+        env={**kept, **env},
+        capture_output=True,
+        text=True,
     )
     checks = {check["name"]: check for check in json.loads(found.stdout)["checks"]}
     assert (found.returncode == 0) == all(check["verdict"] != "failed" for check in checks.values())
@@ -35,3 +40,10 @@ def test_jars_that_are_not_there_are_named(place: Path) -> None:
     found = doctor(place, FLOODMARK_JARS=str(place / "none"))
     assert (found["verdict"], found["expected"]) == ("failed", "a Delta table written and read on local[1]")
     assert "delta-spark_4.2_2.13-4.4.0.jar" in found["found"]
+
+
+def test_a_master_without_workers_is_not_waited_for(place: Path) -> None:
+    with standalone(place, dict(os.environ), workers=0) as cluster:
+        found = doctor(place / "home", "--timeout", "3", master=cluster.url)
+    assert found["verdict"] == "failed"
+    assert "not done after 3 s, and called off: are workers registered" in found["found"]

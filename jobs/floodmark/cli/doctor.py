@@ -17,6 +17,9 @@ def doctor(
     spark: Annotated[
         bool, typer.Option("--spark", help="Start Spark, too: write a Delta table into the home and read it.")
     ] = False,
+    timeout: Annotated[
+        int, typer.Option("--timeout", min=1, help="Seconds that Spark, once started, may take for that table.")
+    ] = 120,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,
@@ -36,7 +39,7 @@ def doctor(
 
     found = examined.everything(rules, home.absolute())
     if spark:
-        found += examined.spark(home.absolute(), master)
+        found += examined.spark(home.absolute(), master, timeout)
     if as_json:
         output.document({"exit_code": exit_code(found), "checks": [asdict(check) for check in found]})
     else:

@@ -239,13 +239,13 @@ def _airflow_is_configured() -> bool:
     return named or Path("~/airflow/airflow.cfg").expanduser().exists()
 
 
-def spark(home: Path, master: str) -> list[Check]:
-    """Starts Spark and has it write and read a Delta table in the home."""
+def spark(home: Path, master: str, seconds: int) -> list[Check]:
+    """Starts Spark and has it write and read a Delta table in the home, within so many seconds."""
     from floodmark.spark.trying import written_and_read
 
     place = home / f".doctor-{uuid4().hex}"
     try:
-        return [ok("Spark", written_and_read(master, place))]
+        return [ok("Spark", written_and_read(master, place, seconds))]
     except Exception as fault:  # of Spark, of Java, of the store: what it says is what the user needs
         said = message(fault).strip().partition("\n")[0]
         return [failed("Spark", f"a Delta table written and read on {master}", said, "see the log above")]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from floodmark.errors import RunFailed
 from floodmark.ledger.tables import open_table
@@ -17,14 +21,19 @@ if TYPE_CHECKING:
 ROWS, FILES = 1000, 4
 
 
-def written_and_read(master: str, place: Path) -> str:
-    """What was done, in words. Raises what Spark raises, and RunFailed where rows are missing."""
+def written_and_read(master: str, place: Path, seconds: float) -> str:
+    """What was done, in words.
+
+    Raises what Spark raises, and RunFailed where rows are missing or it takes longer than so many seconds: a master
+    that has no room for an executor would wait for ever.
+    """
     session = root_session(master, [])
     try:
-        rows = session.range(0, ROWS, 1, FILES).mapInPandas(_with_version, "id BIGINT, python STRING")
-        rows.write.format("delta").save(str(place))
-        read = session.read.format("delta").load(str(place))
-        found, pythons = read.count(), sorted(row.python for row in read.select("python").distinct().collect())
+        with _within(session, seconds):
+            rows = session.range(0, ROWS, 1, FILES).mapInPandas(_with_version, "id BIGINT, python STRING")
+            rows.write.format("delta").save(str(place))
+            read = session.read.format("delta").load(str(place))
+            found, pythons = read.count(), sorted(row.python for row in read.select("python").distinct().collect())
         version = session.version
     finally:
         session.stop()
@@ -36,3 +45,28 @@ def written_and_read(master: str, place: Path) -> str:
 def _with_version(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     for frame in frames:
         yield frame.assign(python=platform.python_version())
+
+
+@contextmanager
+def _within(session: SparkSession, seconds: float) -> Iterator[None]:
+    """Cancel Spark's jobs after so many seconds. Raises RunFailed then."""
+    over, called_off = Event(), Event()
+
+    def call_off() -> None:
+        if not over.wait(seconds):
+            called_off.set()
+        while not over.wait(1):  # also what is only begun after the first call
+            session.sparkContext.cancelAllJobs()
+
+    Thread(target=call_off, daemon=True).start()
+    try:
+        yield
+    except Exception as fault:  # whatever a cancelled job shows itself as
+        if called_off.is_set():
+            raise RunFailed(
+                f"not done after {seconds:g} s, and called off: are workers registered, with cores and memory to "
+                "spare? --timeout gives it longer"
+            ) from fault
+        raise
+    finally:
+        over.set()
