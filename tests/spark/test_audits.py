@@ -68,7 +68,7 @@ def sink(flow: Flow, number: int = 0) -> Path:
     return Path(flow.sink(number)).resolve()
 
 
-def test_a_sink_with_deletion_vectors_is_proven_until_one_of_them_is_gone(
+def test_a_sink_with_deletion_vectors_is_proven_until_one_of_them_is_altered_or_gone(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upserts, "FEW_TIMES", 0)
@@ -83,6 +83,12 @@ def test_a_sink_with_deletion_vectors_is_proven_until_one_of_them_is_gone(
     assert certificate(flow).verdict == "proven", certificate(flow).findings
 
     (vector,) = sink(flow).glob("deletion_vector_*.bin")
+    whole = vector.read_bytes()
+    vector.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
+    assert certificate(flow, deep=False).verdict == "proven"
+    (altered,) = (one for one in certificate(flow).findings if one.verdict == "broken")
+    assert f"{vector.name} of" in altered.what and altered.what.endswith("does not fit its checksum or its size")
+
     vector.unlink()
     found = certificate(flow, deep=False)
     assert found.verdict == "broken"

@@ -54,13 +54,15 @@ class Row:
 class Vector:
     """A deletion vector, which leaves out so many rows of its file. `id`: what tells it from others.
 
-    `file`: where it lies, None where the log itself has it; `end`: how many bytes that file has at least.
+    `file`: where it lies, None where the log itself has it; `end`: how many bytes that file has at least; `size`: of
+    its bitmap, in bytes.
     """
 
     id: str
     rows: int
     file: str | None = None
     end: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True)

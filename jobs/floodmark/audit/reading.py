@@ -189,7 +189,8 @@ def _file(said: dict[str, Any]) -> File:
 def _vector(said: dict[str, Any]) -> Vector:
     start = said.get("offset") or 0
     id_ = f"{said['storageType']}{said['pathOrInlineDv']}@{start}"
-    return Vector(id_, said["cardinality"], _vector_file(said), start + said["sizeInBytes"] + FRAME)
+    size = said["sizeInBytes"]
+    return Vector(id_, said["cardinality"], _vector_file(said), start + size + FRAME, size)
 
 
 def _vector_file(descriptor: dict[str, Any]) -> str | None:

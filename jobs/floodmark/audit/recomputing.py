@@ -15,6 +15,8 @@ from floodmark.audit.effects import Effects
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
 from floodmark.audit.joined import Groups, groups
 from floodmark.audit.named import Named
+from floodmark.audit.reading import store_of
+from floodmark.audit.vectors import altered
 
 
 def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
@@ -51,6 +53,7 @@ class _Recomputing:
         self._files = {file.path: file for entry in self.log.entries for file in entry.added}
 
     def check(self) -> Iterator[Finding]:
+        yield from as_far_as_read(self.named[-1], self._check_vectors())
         for one in self.named:
             entry = self.log.at(one.commit)
             if entry is not None and entry.brought:
@@ -59,6 +62,13 @@ class _Recomputing:
             yield _lost(self.lost)
         if not self.named[0].table.startswith("state/"):  # which is rewritten as it ages
             yield from self._check_joinings()
+
+    def _check_vectors(self) -> Iterator[Finding]:
+        """Of the newest version's files; one that is gone or cut off is told of without reading."""
+        files = (self._files[path] for path in self.log.live if path in self._files)
+        there = [one for one in files if one.vector and self.log.there.get(one.vector.file or "", 0) >= one.vector.end]
+        for what in altered(store_of(self.log.address), there):
+            yield self.named[-1].finding(what)
 
     def _check(self, one: Named, entry: LogEntry) -> Iterator[Finding]:
         brought = {file.path for file in entry.brought}
