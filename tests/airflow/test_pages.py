@@ -577,6 +577,21 @@ def test_no_rules_no_folder_and_other_dags(ask: Callable[..., Any], rules: Path)
     assert ask("dags/rule.one").status_code == 404
 
 
+def test_an_environment_that_is_none_is_told_and_to_those_alone_who_may_know(
+    ask: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(place)
+    monkeypatch.setenv("FLOODMARK_ENV", "dev")
+    for path, code in (("", 200), ("dags/dev.rule.counted", 404)):
+        nobody, found = ask(path, None), ask(path)
+        assert (nobody.status_code, found.status_code) == (401, code), path
+        assert "nosniff" in nobody.headers["x-content-type-options"]
+        assert "expected the file of environment dev" in found.text and "environment dev" not in nobody.text
+    (place / "env").mkdir()
+    (place / "env" / "dev.env").write_text("")
+    assert "not run yet" in settled(ask, "dags/dev.rule.counted")
+
+
 def test_rule_files_that_take_long_to_read_hold_nobody_up(
     ask: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from floodmark.core.records import Counts, Lost, Row
 from floodmark.core.tally import COUNTS
 from floodmark.errors import LedgerBroken, Refused
 from floodmark.ledger.ledger import Ledger, LedgerReader
+from floodmark.views import rulefiles
 from floodmark.views.glance import glance
 from floodmark.views.history import End, History, read_history, sums
 from floodmark.views.rulefiles import RuleFiles
@@ -119,6 +120,25 @@ def test_a_rule_is_read_anew_where_one_that_it_names_has_changed(tmp_path: Path)
     assert before.rules["two"] is files.catalog().rules["two"]
     (tmp_path / "one.yaml").write_text(text.replace("lake/one_out", "lake/elsewhere"))
     assert files.catalog().rules["two"].streams["e"].address == "lake/elsewhere"
+
+
+def test_a_rule_of_a_class_is_read_anew_where_its_module_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, read = Flow(tmp_path, process="totals:Totals", sinks=1), []
+    flow.write_rule()
+    real = rulefiles.read_rule
+    monkeypatch.setattr(rulefiles, "read_rule", lambda *given: read.append(given) or real(*given))
+    files = RuleFiles(tmp_path / "rules", os.environ)
+    for _ in range(4):
+        files.catalog()
+    kept = len(read)
+    assert kept <= 2, "once, and once more when it is known which module it hangs on"
+    text = (tmp_path / "rules" / flow.module).read_text()
+    flow.write_class(f"{text}# another\n")
+    process = files.catalog().rules["counted"].process
+    assert process is not None and process.source.endswith("# another\n")
+    assert len(read) == kept + 1
 
 
 def test_rule_files_are_read_anew_where_they_have_changed(tmp_path: Path) -> None:
