@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -47,10 +47,14 @@ NOT_CRON = ("@once", "@continuous")
 
 @dataclass(frozen=True)
 class Catalog:
-    """Every rule file: its DAG where it is sound, else the reason (by file name). Groups have DAGs beside them."""
+    """Every rule file: its DAG where it is sound, else the reason (by file name). Groups have DAGs beside them.
+
+    `taken`: the ids of all sound rules, of those whose DAGs were not to be built, too.
+    """
 
     dags: dict[str, DAG]
     errors: dict[str, str]
+    taken: set[str] = field(default_factory=set)
 
     def add(self, make: Callable[[], DAG], rules: Sequence[Rule]) -> None:
         """The DAG of these rules; whatever is wrong with it, the others stay."""
@@ -59,6 +63,7 @@ class Catalog:
         except Exception as fault:
             for rule in rules:
                 self.dags.pop(dag_id(rule.rule), None)
+                self.taken.discard(dag_id(rule.rule))
                 self.errors[f"{rule.rule}.yaml"] = f"{type(fault).__name__}: {fault}"
         else:
             self.dags[dag.dag_id] = dag
@@ -74,7 +79,8 @@ def load_catalog(wanted: str | None = None) -> Catalog:
         return wanted not in (None, dag_id(rule.rule), rule.group and group_id(rule.group))
 
     rules, errors = load_rules(_existing(rules_folder()), os.environ, needless)
-    found, known = Catalog({}, {file: str(reason) for file, reason in errors.items()}), readers(rules.values())
+    found = Catalog({}, {file: str(reason) for file, reason in errors.items()}, set(map(dag_id, rules)))
+    known = readers(rules.values())
     for rule in rules.values():
         if wanted in (None, dag_id(rule.rule)):
             sinks = [sink.address for sink in rule.sinks if sink.address]
@@ -98,7 +104,7 @@ def all_dags(wanted: str | None = None) -> list[DAG]:
     for file, reason in catalog.errors.items():
         log.error("rule file %s refused: %s", file, reason)
         try:
-            broken = build_broken(file, reason, set(dags))
+            broken = build_broken(file, reason, {*catalog.taken, *dags})
         except Exception:  # the other DAGs go on; what is wrong with this file shows as an import error all the same
             log.exception("rule file %s has no DAG", file)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
 
 from floodmark_airflow.backfills import Backfill, of_airflow
 from floodmark_airflow.lives import Adopt, Drop, Rename, Retire, Return
@@ -58,12 +59,35 @@ def downstream(readers: Sequence[Reader]) -> str:
 def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
     """What a run is to do; None for one that folds what is new. Raises AirflowFailException."""
     params, run = context.get("params") or {}, context.get("dag_run")
+    check_fields(params)
     chosen = OPERATIONS.get(str(params.get("operation")))
     if chosen is not None:
         return chosen.asked(rule, params)
     if run is None or str(getattr(run.run_type, "value", run.run_type)) != "backfill":
         return None
     return of_airflow(rule, run.logical_date, is_dry(context))
+
+
+def check_fields(params: Mapping[str, Any]) -> None:
+    """Raise AirflowFailException where a field was filled in that the chosen operation does not have.
+
+    Who fills in an interval and forgets to choose `backfill` would be told that all went well.
+    """
+    name = str(params.get("operation") or RUN)
+    chosen = OPERATIONS.get(name)
+    fields = {field: one.name for one in OPERATIONS.values() for field in one.params()}
+    own = {*chosen.params(), "confirm"} if chosen else set()
+    for field, of in {**fields, "confirm": "an operation that changes or ends the rule"}.items():
+        if field not in own and _filled(params.get(field)):
+            raise AirflowFailException(
+                f"{field}: expected nothing beside `operation: {name}`, found {params[field]!r}: it is of {of}; choose "
+                "that, or leave the field empty"
+            )
+
+
+def _filled(value: Any) -> bool:
+    """Whether somebody has written something; all fields of operations are empty or false to begin with."""
+    return bool(value.strip() if isinstance(value, str) else value)
 
 
 def is_dry(context: Mapping[str, Any]) -> bool:

@@ -137,6 +137,14 @@ def test_a_task_process_builds_only_its_own_dag(rules: Path) -> None:
     assert [dag.dag_id for dag in all_dags("rule.three")] == ["rule.three"]
 
 
+def test_a_task_process_finds_the_dag_of_a_bad_file_beside_a_good_one_of_its_name(rules: Path) -> None:
+    write(rules, "one")
+    (rules / "one.yml").write_text("rule: [")
+    parsed = [dag.dag_id for dag in all_dags()]
+    assert parsed[0] == "rule.one" and len(parsed) == 2
+    assert [[dag.dag_id for dag in all_dags(wanted)] for wanted in parsed] == [[one] for one in parsed]
+
+
 def test_a_missing_rules_folder_is_an_import_error(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOODMARK_RULES", str(rules / "elsewhere"))
     assert all("expected a folder of rule files" in text for text in parse().import_errors.values())

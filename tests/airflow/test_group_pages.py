@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,31 @@ from floodmark_airflow.pages.runs import of_group
 
 __all__ = ["ask", "known", "web"]  # fixtures
 
-GOOD, BAD = DagFacts(state="success", run=1), DagFacts(state="failed", run=2)
+GOOD, BAD = DagFacts(state="success", run=1, ended=1), DagFacts(state="failed", run=2, ended=2, failed=True)
+TRYING = DagFacts(state="running", run=3, ended=2, failed=True)
 
 
 @pytest.mark.parametrize(
-    ("own", "group", "failed", "state"),
+    ("own", "group", "failed", "state", "failing"),
     [
-        (DagFacts(), GOOD, None, "success"),
-        (DagFacts(), BAD, {"b"}, "failed"),
-        (DagFacts(), BAD, {"c"}, "success"),
-        (DagFacts(), BAD, None, "failed"),
-        (DagFacts(state="success", run=3), BAD, {"b"}, "success"),
-        (DagFacts(state="failed", run=1), DagFacts(state="success", run=2), None, "success"),
+        (DagFacts(), GOOD, None, "success", False),
+        (DagFacts(), BAD, {"b"}, "failed", True),
+        (DagFacts(), BAD, {"c"}, "success", False),
+        (DagFacts(), BAD, None, "failed", True),
+        (DagFacts(state="success", run=3, ended=3), BAD, {"b"}, "success", False),
+        (DagFacts(state="running", run=3), BAD, {"b"}, "running", True),
+        (DagFacts(state="failed", run=1, ended=1, failed=True), replace(GOOD, run=2, ended=2), None, "success", False),
+        (DagFacts(), TRYING, {"b"}, "running", True),
+        (DagFacts(), TRYING, {"c"}, "running", False),
     ],
-    ids=["good", "it failed", "another failed", "all failed", "mended by hand since", "failed by hand before"],
-)
+    ids=["good", "it failed", "another failed", "all failed", "mended by hand since", "being mended by hand",
+         "failed by hand before", "it failed and runs again", "another failed and all run again"],
+)  # fmt: skip
 def test_the_newest_run_counts_whichever_dag_it_is_of(
-    own: DagFacts, group: DagFacts, failed: set[str] | None, state: str
+    own: DagFacts, group: DagFacts, failed: set[str] | None, state: str, failing: bool
 ) -> None:
-    assert of_group("b", own, group, failed).state == state
+    found = of_group("b", own, group, failed)
+    assert (found.state, found.failed) == (state, failing)
 
 
 def test_a_rule_is_paused_when_its_group_is() -> None:

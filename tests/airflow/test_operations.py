@@ -21,6 +21,7 @@ from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.assets import asset
+from floodmark_airflow.forms import OPERATIONS, check_fields, form
 from floodmark_airflow.operators import RuleRunOperator
 
 
@@ -96,6 +97,42 @@ def test_every_rule_has_the_form(rules: Path) -> None:
     }  # fmt: skip
     operations = ["run", "backfill", "replay dead rows", "reset", "adopt", "rename", "retire", "bring back", "drop"]
     assert params.get_param("operation").schema["enum"] == operations
+
+
+FILLED = {
+    "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z", "where": "n = 1", "stream": "events", "set": ["n=1"],
+    "keep_output": True, "table": "lake/t", "rename_to": "two", "as_is": True, "drop": "all", "leave_others": True,
+}  # fmt: skip
+
+
+def test_a_field_of_an_operation_that_was_not_chosen_is_refused() -> None:
+    assert FILLED.keys() == {field for one in OPERATIONS.values() for field in one.params()}
+    for field, value in FILLED.items():
+        of = [name for name, one in OPERATIONS.items() if field in one.params()]
+        for name in of:
+            check_fields({"operation": name, field: value, "confirm": "one"})
+        for name in {"run", *OPERATIONS}.difference(of):
+            with pytest.raises(AirflowFailException, match=f"{field}: expected nothing beside `operation: {name}`"):
+                check_fields({"operation": name, field: value})
+
+
+def test_a_form_as_it_is_to_begin_with_asks_for_any_operation() -> None:
+    empty = {name: param.value for name, param in form().items()}
+    for name in ("run", *OPERATIONS):
+        check_fields({**empty, "operation": name, "dry_run": True})
+        check_fields({**empty, "operation": name, "where": " ", "from": "", "set": None})
+    check_fields({})
+
+
+def test_a_run_with_an_interval_is_no_ordinary_run(rule: Rule, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(
+        AirflowFailException, match=r"from: .* it is of backfill; choose that, or leave the field empty"
+    ):
+        execute(rule, operation="run", **{"from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"})
+    with pytest.raises(AirflowFailException, match="confirm: expected nothing beside `operation: run`, found 'one'"):
+        execute(rule, operation="run", confirm="one")
+    assert not (fake_path / "arguments").exists()
 
 
 @pytest.mark.parametrize("confirm", [None, "", "two", "one "])

@@ -63,9 +63,9 @@ def fold_all(rule: Rule, home: Path, run: str = "earlier", **facts: Any) -> None
     """A ledger that says that all of the input is folded. `facts`: what else its first commit says."""
     ends = [source._at(table := source.table(), table.version() + 1) for source in sources(rule).values()]
     ledger = Ledger.open(Home(home, rule.rule).ledger, run)
-    entry = Entry(0, tuple(ends)).text()
+    entry, maxima = Entry(0, tuple(ends)).text(), dict.fromkeys(rule.streams)
     ledger.begin(
-        1, "token", Commit(**{"entry": entry, "watermark": None, "maxima": {}, "rule": rule.to_json(), **facts})
+        1, "token", Commit(**{"entry": entry, "watermark": None, "maxima": maxima, "rule": rule.to_json(), **facts})
     )
 
 

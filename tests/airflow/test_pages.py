@@ -20,11 +20,12 @@ import pytest
 from deltalake import write_deltalake
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.byhand import begun, commit, folded, intent, set_apart
-from support.flow import OVER, Flow
+from support.byhand import begun, commit, folded, intent, offset, set_apart
+from support.flow import OVER, Flow, event
 
 from floodmark.core.digests import Digest
-from floodmark.core.records import Backfill, Backfilled, Counts, Failed
+from floodmark.core.entry import Entry
+from floodmark.core.records import Backfill, Backfilled, Commit, Counts, Failed
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.naming import broken_dag_id
@@ -368,7 +369,7 @@ def test_the_list_tells_what_the_ledgers_say(ask: Callable[..., Any], place: Pat
     page = text_of(settled(ask))
     assert "1 up to date" in page
     assert "1 not run yet" in page
-    assert "epoch 1 is open; the next run finishes it" in page
+    assert "epoch 1 is open (attempt 1); the next run finishes it" in page
     assert "exactly once" in page
     assert "2001-01-01 00:02:00Z" in page
     assert "bad.yaml" in page and "qos: expected 0" in page
@@ -434,6 +435,59 @@ def test_times_are_told_to_the_second() -> None:
     assert (seconds(1.5), seconds(-1e12)) == ("1970-01-01 00:00:01Z", f"{-(10**18)} microseconds")
     assert stamp("2001-01-01T00:00:00.123456+00:00") == "2001-01-01 00:00:00Z"
     assert stamp("Time of Tests, longer than others") == "Time of Tests, longer than others"
+
+
+def test_dead_and_rejected_rows_are_two_columns_in_every_table(ask: Callable[..., Any], place: Path) -> None:
+    flow = Flow(place)
+    ledger = begun(flow)
+    found = intent(flow, 1, None, START, Counts(read=5, folded=4, dead=1))
+    ledger.intend(found)
+    ledger.commit(commit(found, output=1).model_copy(update={"rejected": {"events": 3}}))
+    rows = [text_of(row) for row in re.findall(r"<tr.*?</tr>", settled(ask, "dags/rule.counted"), re.DOTALL)]
+    assert sum("Late Dead Rejected" in row for row in rows) == 2
+    of_the_chart, of_the_epoch = (next(row for row in rows if text in row) for text in (" 5 1 0 1 3 ", " 5 4 0 1 3 "))
+    assert of_the_chart != of_the_epoch
+
+
+def test_times_of_events_without_a_zone_are_told_without_one(ask: Callable[..., Any], place: Path) -> None:
+    flow = Flow(place)
+    flow.arrive([event(1)])
+    flow.write_rule()
+    entry, columns = Entry(0, (offset(flow, 0),)).text(), {"events": [("at", "timestamp_ntz"), ("k", "string")]}
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    text = flow.rule().to_json()
+    ledger.begin(1, "token", Commit(entry=entry, watermark=None, maxima={"events": None}, columns=columns, rule=text))
+    folded(flow, ledger, 1, START + 150_000_000, START + 120_000_000)
+    page = settled(ask, "dags/rule.counted")
+    assert text_of(page).count("2001-01-01 00:02:00") == 3, "above, of the chart's points, and of the epoch"
+    assert "2001-01-01 00:02:00Z" not in page
+    assert 'data-zone=""' in page
+
+
+def test_a_changed_rule_is_refused_and_its_epochs_keep_their_streams(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None]
+) -> None:
+    flow = ran(place)
+    file = flow.write_rule()
+    file.write_text(file.read_text().replace("events:", "another:").replace("FROM events", "FROM another"))
+    known("counted")
+    assert "1 changed" in text_of(settled(ask))
+    page = settled(ask, "dags/rule.counted")
+    assert "changed streams" in text_of(page) and "floodmark reset counted" in text_of(page)
+    assert [text_of(one).split()[0] for one in re.findall(r"<summary>(.*?)</summary>", page, re.DOTALL)][1:] == [
+        "events",
+        "events",
+    ]
+
+
+def test_the_way_to_a_group_is_that_of_the_environment(
+    ask: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Flow(place, settings={"group": "small"}).write_rule()
+    (place / "env").mkdir()
+    (place / "env" / "dev.env").write_text("")
+    monkeypatch.setenv("FLOODMARK_ENV", "dev")
+    assert 'href="../dags/dev.group.small"' in settled(ask, "dags/dev.rule.counted")
 
 
 def test_the_charts_get_the_ledgers_numbers(ask: Callable[..., Any], place: Path) -> None:
@@ -544,7 +598,9 @@ def test_a_failed_run_shows_though_the_ledger_knows_nothing_of_it(
 
     ran(place)
     known("counted")
-    monkeypatch.setattr(access, "facts_of", lambda dags: {dag: access.DagFacts(state="failed") for dag in dags})
+    monkeypatch.setattr(
+        access, "facts_of", lambda dags: {dag: access.DagFacts(state="failed", failed=True) for dag in dags}
+    )
     assert "1 failed" in text_of(settled(ask))
 
 
@@ -575,6 +631,21 @@ def test_no_rules_no_folder_and_other_dags(ask: Callable[..., Any], rules: Path)
     rules.rmdir()
     assert "expected a folder of rule files" in settled(ask)
     assert ask("dags/rule.one").status_code == 404
+
+
+def test_an_environment_that_is_none_is_told_and_to_those_alone_who_may_know(
+    ask: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(place)
+    monkeypatch.setenv("FLOODMARK_ENV", "dev")
+    for path, code in (("", 200), ("dags/dev.rule.counted", 404)):
+        nobody, found = ask(path, None), ask(path)
+        assert (nobody.status_code, found.status_code) == (401, code), path
+        assert "nosniff" in nobody.headers["x-content-type-options"]
+        assert "expected the file of environment dev" in found.text and "environment dev" not in nobody.text
+    (place / "env").mkdir()
+    (place / "env" / "dev.env").write_text("")
+    assert "not run yet" in settled(ask, "dags/dev.rule.counted")
 
 
 def test_rule_files_that_take_long_to_read_hold_nobody_up(

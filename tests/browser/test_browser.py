@@ -142,11 +142,11 @@ def test_tables_and_sums_tell_the_ledgers_numbers(admin: Person, ran: Flow) -> N
     frame.get_by_text("The same as a table").click()
     beside = cells(frame.get_by_role("table", name="Rows, duration and watermark over time"))
     assert beside == [[one["at"], f"{one['epoch']}", f"{one['read']}", f"{one['written']}", f"{one['late']}",
-                       f"{one['dead']}", f"{one['seconds']:.2f}", f"{one['seconds']:.2f}", one["watermark"]]
+                       f"{one['dead']}", "0", f"{one['seconds']:.2f}", f"{one['seconds']:.2f}", one["watermark"]]
                       for one in found]  # fmt: skip
     epochs = cells(frame.get_by_role("table", name="Epochs of generation 1"))
-    assert [[line[0], *line[3:10]] for line in epochs if line[1].strip() == "committed"] == [
-        [f"{one['epoch']}", f"{one['read']}", f"{one['folded']}", f"{one['late']}", f"{one['dead']}",
+    assert [[line[0], *line[3:11]] for line in epochs if line[1].strip() == "committed"] == [
+        [f"{one['epoch']}", f"{one['read']}", f"{one['folded']}", f"{one['late']}", f"{one['dead']}", "0",
          f"{one['written']}", one["watermark"], one["at"]] for one in reversed(found)]  # fmt: skip
     for name in ("read", "folded", "late", "dead"):
         expect(frame.locator(".facts.small div").filter(has_text=name)).to_have_text(

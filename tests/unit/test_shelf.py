@@ -125,3 +125,12 @@ def test_it_keeps_no_more_than_it_may(source: Source) -> None:
     assert one(shelf, wanted[0]).value == "a"
     assert one(shelf, wanted[2]).value == "c"
     assert [shelf.peek(each).value for each in wanted] == ["a", None, "c"]
+
+
+def test_what_hangs_in_a_store_that_is_away_holds_nothing_else_up(shelf: Shelf, source: Source) -> None:
+    go = threading.Event()
+    hanging = Wanted("away", lambda _: go.wait(LONG), lambda _: [], away=True)
+    assert one(shelf, hanging, 0).missing
+    assert one(shelf, source.wanted()).value == 1
+    go.set()
+    assert one(shelf, hanging).value

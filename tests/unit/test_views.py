@@ -14,14 +14,17 @@ from test_ledger import commit as committed
 from test_ledger import first
 from test_ledger import intent as planned
 
-from floodmark.core.records import Counts, Lost, Row
+from floodmark.core.digests import Digest
+from floodmark.core.records import Backfill, Backfilled, Counts, Lost, Row
 from floodmark.core.tally import COUNTS
 from floodmark.errors import LedgerBroken, Refused
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.views.glance import glance
+from floodmark.views import rulefiles
+from floodmark.views.epochs import told as epochs_told
+from floodmark.views.glance import ROWS, glance
 from floodmark.views.history import End, History, read_history, sums
 from floodmark.views.rulefiles import RuleFiles
-from floodmark.views.standing import standing
+from floodmark.views.standing import opened, standing
 from floodmark_airflow.pages.charts import buckets, points, series
 
 
@@ -104,6 +107,69 @@ def test_a_glance_says_what_status_says(place: Path) -> None:
     assert [one["result"] for one in seen.epochs] == ["begun", "committed"]
 
 
+def restating() -> Backfill:
+    """The intent of a backfill of the rule's first epoch."""
+    return Backfill(number=1, begin=0, end=1, high=1, upto=1, entry="", column="start", shift=0, counts={},
+                    restated={"events": 1}, digests={}, results=Digest(), rule="{}", rule_hash="h")  # fmt: skip
+
+
+def left_open(flow: Flow) -> str | None:
+    head = flow.ledger().head
+    assert head is not None
+    return opened(head)
+
+
+def test_what_is_left_open_is_told_with_what_becomes_of_it(place: Path) -> None:
+    for qos, does in ((2, "finishes it"), (0, "counts it as lost, for its qos is 0")):
+        flow = Flow(place, f"at_{qos}", settings={"qos": qos})
+        ledger = begun(flow)
+        assert left_open(flow) is None
+        ledger.intend(intent(flow, 1, None, 0, Counts(read=1, folded=1)))
+        assert left_open(flow) == f"epoch 1 is open (attempt 1); the next run {does}"
+
+
+def test_a_backfill_is_left_open_like_an_epoch(place: Path) -> None:
+    flow = Flow(place)
+    ledger = begun(flow)
+    folded(flow, ledger, 1, 0, None)
+    ledger.start_backfill(restating())
+    assert left_open(flow) == "backfill 1 is open (attempt 1); the next run finishes it"
+
+
+def test_an_epoch_of_many_attempts_does_not_hide_those_before_it(place: Path) -> None:
+    flow = Flow(place)
+    ledger = begun(flow)
+    folded(flow, ledger, 1, 0, None)
+    found = intent(flow, 2, None, 0, Counts(read=1, folded=1))
+    for _ in range(ROWS):
+        ledger.intend(found)
+    seen = glance(flow.rule(), flow.home)
+    assert [(one["result"], one["attempts"]) for one in seen.epochs] == [("begun", 1), ("committed", 1), ("open", ROWS)]
+    assert seen.newest is not None and seen.newest.epoch == 1
+
+
+def test_a_backfill_whose_intent_is_not_among_the_rows_is_left_out(place: Path) -> None:
+    flow = Flow(place)
+    ledger = begun(flow)
+    folded(flow, ledger, 1, 0, None)
+    span = restating()
+    ledger.start_backfill(span)
+    ledger.end_backfill(Backfilled(number=1, intent=span.digest, tables={}, removed={}))
+    folded(flow, ledger, 2, 0, None)
+    rows = flow.ledger().rows
+    assert [row.kind for row in rows[-4:]] == ["backfill", "backfilled", "intent", "commit"]
+    assert [one["result"] for one in epochs_told(rows[-4:], True, 9)] == ["backfilled", "committed"]
+    assert [one["result"] for one in epochs_told(rows[-3:], True, 9)] == ["committed"]
+
+
+def test_a_glance_says_what_edit_the_next_run_will_refuse(place: Path) -> None:
+    flow = Flow(place)
+    folded(flow, begun(flow), 1, 0, None)
+    assert glance(flow.rule(), flow.home).refused is None
+    flow.stream = {"lateness": "1 minute"}
+    assert "changed streams" in str(glance(flow.rule(), flow.home).refused)
+
+
 def rule_text(name: str, **more: str) -> str:
     lines = {"rule": name, "sql": "SELECT k FROM e", **more}
     head = "".join(f"{key}: {value}\n" for key, value in lines.items())
@@ -119,6 +185,25 @@ def test_a_rule_is_read_anew_where_one_that_it_names_has_changed(tmp_path: Path)
     assert before.rules["two"] is files.catalog().rules["two"]
     (tmp_path / "one.yaml").write_text(text.replace("lake/one_out", "lake/elsewhere"))
     assert files.catalog().rules["two"].streams["e"].address == "lake/elsewhere"
+
+
+def test_a_rule_of_a_class_is_read_anew_where_its_module_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, read = Flow(tmp_path, process="totals:Totals", sinks=1), []
+    flow.write_rule()
+    real = rulefiles.read_rule
+    monkeypatch.setattr(rulefiles, "read_rule", lambda *given: read.append(given) or real(*given))
+    files = RuleFiles(tmp_path / "rules", os.environ)
+    for _ in range(4):
+        files.catalog()
+    kept = len(read)
+    assert kept <= 2, "once, and once more when it is known which module it hangs on"
+    text = (tmp_path / "rules" / flow.module).read_text()
+    flow.write_class(f"{text}# another\n")
+    process = files.catalog().rules["counted"].process
+    assert process is not None and process.source.endswith("# another\n")
+    assert len(read) == kept + 1
 
 
 def test_rule_files_are_read_anew_where_they_have_changed(tmp_path: Path) -> None:

@@ -23,11 +23,15 @@ def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
 
 
 def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
-    """The `last` entries, oldest first: one for each epoch, ended or open, each seal, backfill and turn of life."""
+    """The `last` entries, oldest first: one for each epoch, ended or open, each seal, backfill and turn of life.
+
+    A backfill whose intent is not among the rows is left out, for that says what it is about.
+    """
     found: dict[tuple[int, int, str, int], list[Row]] = {}
     for row in rows:
         found.setdefault(_told_by(row), []).append(row)
-    return [_entry(mine[-1], zone) | _backfill(mine, zone) for mine in list(found.values())[-last:]]
+    whole = [mine for mine in found.values() if mine[0].kind != "backfilled"]
+    return [_entry(mine[-1], zone) | _backfill(mine, zone) for mine in whole[-last:]]
 
 
 def _told_by(row: Row) -> tuple[int, int, str, int]:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.connectors.lag import Lag
+from floodmark.core.changes import check_edit
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.freshness import Late
 from floodmark.core.records import Head, Row
 from floodmark.core.rules import Rule
 from floodmark.core.zones import zoned
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, RuleChanged
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.epochs import told
@@ -20,13 +21,14 @@ from floodmark.views.freshness import newest_late
 from floodmark.views.standing import StateSize, excused, lag_by_stream, newest_end, repeating, state_sizes
 
 EPOCHS = 12  # that are told
-ROWS = 4 * EPOCHS  # of the ledger that are read for it: two for each epoch, and retries
+ROWS = 4 * EPOCHS  # of the ledger that are read for it at first: two for each epoch, and retries
 
 
 @dataclass(frozen=True)
 class Glance:
     """`epochs`: the newest, the oldest first, as `floodmark epochs` tells them. `late`: rows of the newest run, where
-    the rule limits them. `fault`: why nothing can be told.
+    the rule limits them. `refused`: why the rule as it stands now does not fit its generation. `fault`: why nothing can
+    be told.
     """
 
     head: Head | None = None
@@ -38,6 +40,7 @@ class Glance:
     delivery: list[SinkDelivery] = field(default_factory=list)
     late: Late | None = None
     zoned: bool = True
+    refused: str | None = None
     fault: str | None = None
 
     @property
@@ -60,15 +63,36 @@ def _glance(rule: Rule, root: Path) -> Glance:
     head = ledger.head if ledger else None
     if ledger is None or head is None:
         return Glance(delivery=delivery(rule))
-    rows = ledger.newest(ROWS)
+    rows, epochs = _newest(ledger, zoned(rule, head))
     return Glance(
         head=head,
         newest=newest_end(rows),
-        epochs=told(rows, zoned(rule, head), EPOCHS),
+        epochs=epochs,
         lag=lag_by_stream(rule, head),
         state=state_sizes(rule, head, root),
         excused=excused(rule, head),
         delivery=delivery(rule, head.kept_output, repeating(rule, root)),
         late=newest_late(ledger) if rule.freshness and rule.freshness.max_late_percent is not None else None,
         zoned=zoned(rule, head),
+        refused=_refused(rule, head),
     )
+
+
+def _newest(ledger: LedgerReader, zone: bool) -> tuple[list[Row], list[dict[str, Any]]]:
+    """So many rows, and what they tell, that the newest epochs are among them, whatever they took to end."""
+    count = ROWS
+    rows = ledger.newest(count)
+    while len(rows) == count and (len(told(rows, zone, EPOCHS)) < EPOCHS or newest_end(rows) is None):
+        count *= 2
+        rows = ledger.newest(count)
+    return rows, told(rows, zone, EPOCHS)
+
+
+def _refused(rule: Rule, head: Head) -> str | None:
+    """Why the next run will refuse an edit of the rule; one that is rebuilt begins a generation that fits."""
+    try:
+        if not rule.rebuild:
+            check_edit(head.rule, rule)
+    except RuleChanged as fault:
+        return str(fault)
+    return None

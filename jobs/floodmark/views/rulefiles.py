@@ -10,6 +10,7 @@ from pathlib import Path
 from floodmark.core.chains import SUFFIXES
 from floodmark.core.defaults import FILES
 from floodmark.core.environments import file_of
+from floodmark.core.process.reading import file_of_module
 from floodmark.core.rules import Rule, clashing, read_rule, rule_paths
 from floodmark.errors import FloodmarkError, Refused, legible
 
@@ -55,11 +56,13 @@ class RuleFiles:
             self._of_all, self._kept = stamps, {}
 
     def _read(self, path: Path) -> tuple[Stamp, Read]:
-        stamp, kept = _stamp(path), self._kept.get(path)
-        if kept and kept[0] == (*stamp, *_above(path.parent, kept[1])) and not _hangs_on_more(kept[1]):
+        """Stamps are older than what they stand for: a file that changes while it is read is read again."""
+        kept = self._kept.get(path)
+        before = kept[1] if kept else None
+        stamp = (*_stamp(path), *_others(path.parent, before))
+        if kept and kept[0] == stamp and isinstance(before, Rule):  # a fault may lie in any other file
             return kept
-        read = self._load(path, kept[1] if kept else None)
-        return (*stamp, *_above(path.parent, read)), read
+        return stamp, self._load(path, before)
 
     def _load(self, path: Path, before: Read | None) -> Read:
         """A rule that came out as it did before has passed the checks then, which take most of the time."""
@@ -67,15 +70,14 @@ class RuleFiles:
         return before if isinstance(before, Rule) and read == before else read
 
 
-def _hangs_on_more(read: Read) -> bool:
-    """A class lies in another file, and a fault may: both may change by themselves."""
-    return not isinstance(read, Rule) or read.process is not None
-
-
-def _above(folder: Path, read: Read) -> Stamp:
-    """Of the files of rules that it names, whose sinks it reads."""
-    named = [stream.rule for stream in read.streams.values() if stream.rule] if isinstance(read, Rule) else []
-    return tuple(part for name in named for suffix in SUFFIXES for part in _stamp(folder / f"{name}{suffix}"))
+def _others(folder: Path, read: Read | None) -> Stamp:
+    """Of the other files that a rule hangs on: those of rules whose sinks it reads, and its class's module."""
+    if not isinstance(read, Rule):
+        return ()
+    named = [stream.rule for stream in read.streams.values() if stream.rule]
+    files = [folder / f"{name}{suffix}" for name in named for suffix in SUFFIXES]
+    module = file_of_module(read.process.module, folder) if read.process else None
+    return tuple(part for path in (*files, *([module] if module else [])) for part in _stamp(path))
 
 
 def _stamp(path: Path) -> Stamp:

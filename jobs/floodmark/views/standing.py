@@ -17,6 +17,7 @@ from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.expectations import Told, counted_in, told
 from floodmark.core.freshness import Fresh, fresh, late_of
 from floodmark.core.records import Head, Row
+from floodmark.core.recovery import opened_at_qos
 from floodmark.core.retention import Limit
 from floodmark.core.rules import Rule
 from floodmark.core.tally import COUNTS, counts_of
@@ -126,7 +127,7 @@ class Standing:
                 )
                 for name, at in self.excused.items()
             ),
-            ("open", self._open()),
+            ("open", opened(self.head) if self.head else None),
             ("backfilled", self._backfilled()),
             ("held by", self.holder),
             *(("behind", behind(name, lag)) for name, lag in self.lag.items()),
@@ -156,18 +157,6 @@ class Standing:
             return None
         left = "; a drop has not finished" if self.head.dropping else ""
         return f"{self.head.retired}: nothing runs it{left}; `floodmark retire {self.rule} --undo` brings it back"
-
-    def _open(self) -> str | None:
-        if self.head is None:
-            return None
-        if self.head.seal is not None:
-            return f"a {self.head.seal.why} has not finished; the next run goes on with it"
-        if self.head.backfill is not None:
-            number = self.head.backfill.number
-            return f"backfill {number} is open (attempt {self.head.attempt}); the next run finishes it"
-        if self.head.open is None:
-            return None
-        return f"epoch {self.head.epoch + 1} is open (attempt {self.head.attempt}); the next run finishes it"
 
     def _backfilled(self) -> str | None:
         found = _backfills(self.head, self.zoned) if self.head else []
@@ -212,6 +201,18 @@ def repeating(rule: Rule, root: Path) -> list[str]:
     named = {name: stream.rule for name, stream in rule.streams.items() if stream.rule is not None}
     ledgers = {name: LedgerReader.load(Home(root, one).ledger) for name, one in named.items()}
     return [name for name, ledger in ledgers.items() if ledger and ledger.head and ledger.head.kept_output]
+
+
+def opened(head: Head) -> str | None:
+    """What an earlier run has left open, and what becomes of it, in a sentence; None: nothing."""
+    if head.seal is not None:
+        return f"a {head.seal.why} has not finished; the next run goes on with it"
+    if head.backfill is not None:
+        return f"backfill {head.backfill.number} is open (attempt {head.attempt}); the next run finishes it"
+    if head.open is None:
+        return None
+    does = "finishes it" if opened_at_qos(head) else "counts it as lost, for its qos is 0"
+    return f"epoch {head.epoch + 1} is open (attempt {head.attempt}); the next run {does}"
 
 
 def _backfills(head: Head, zone: bool) -> list[dict[str, Any]]:

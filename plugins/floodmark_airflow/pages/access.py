@@ -84,26 +84,36 @@ def with_runs(user: GetUserDep, dag_ids: Collection[str]) -> set[str]:
 class DagFacts:
     """What Airflow says of a DAG: whether it is paused, and how its newest run is doing since when.
 
-    `run`: that run's number; those of later runs, of whichever DAG, are higher.
+    `run`: that run's number; those of later runs, of whichever DAG, are higher. `ended`: the number of the newest run
+    that has ended, which may be an older one; `failed`: whether that failed.
     """
 
     paused: bool = False
     state: str | None = None
     since: datetime | None = None
     run: int = 0
+    ended: int = 0
+    failed: bool = False
 
 
 def facts_of(dag_ids: Collection[str]) -> dict[str, DagFacts]:
     """Of those that Airflow knows. A rule that refuses to run leaves no trace in its ledger, only here."""
     paused = select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids))
     newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
-    runs = select(DagRun.dag_id, DagRun.state, DagRun.start_date, DagRun.end_date, DagRun.id).where(
-        DagRun.id.in_(newest)
-    )
+    ended = newest.where(DagRun.state.in_(("success", "failed")))
+    runs = select(DagRun.dag_id, DagRun.state, DagRun.start_date, DagRun.end_date, DagRun.id)
     with create_session() as session:
-        states = {row.dag_id: (str(row.state), row.end_date or row.start_date, row.id) for row in session.execute(runs)}
+        states = {row.dag_id: row for row in session.execute(runs.where(DagRun.id.in_(newest)))}
+        ends = {row.dag_id: row for row in session.execute(runs.where(DagRun.id.in_(ended)))}
         known = {row.dag_id: bool(row.is_paused) for row in session.execute(paused)}
-    return {dag_id: DagFacts(known[dag_id], *states.get(dag_id, (None, None, 0))) for dag_id in known}
+    return {dag: DagFacts(paused, **_of_runs(states.get(dag), ends.get(dag))) for dag, paused in known.items()}
+
+
+def _of_runs(newest: Any, ended: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if newest is not None:
+        found |= {"state": str(newest.state), "since": newest.end_date or newest.start_date, "run": newest.id}
+    return found if ended is None else {**found, "ended": ended.id, "failed": str(ended.state) == "failed"}
 
 
 def returned(task_id: str, runs: Collection[int]) -> dict[str, Any]:

@@ -60,9 +60,9 @@ def micros(at: int | None, zoned: bool = True) -> str:
     return "-" if text is None else _short(text)
 
 
-def seconds(at: float | None) -> str:
+def seconds(at: float | None, zoned: bool = True) -> str:
     """Seconds since 1970, for people."""
-    return "-" if at is None else micros(round(at * 1_000_000))
+    return "-" if at is None else micros(round(at * 1_000_000), zoned)
 
 
 def stamp(at: datetime | str | None) -> str:

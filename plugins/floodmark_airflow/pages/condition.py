@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from floodmark.core.freshness import Fresh
 from floodmark.views.glance import Glance
+from floodmark.views.standing import opened
 from floodmark_airflow.pages.access import DagFacts
 from floodmark_airflow.pages.shelf import Got
 
@@ -28,6 +29,7 @@ UNTOLD = Condition("not shown", "idle", "your Airflow account may not see this D
 
 
 FAILED = "the newest run failed; its log in Airflow says why"
+AGAIN = "the last run failed, and its log in Airflow says why; another is at work"
 
 
 def condition(got: Got, seen: Glance, dag: DagFacts, holder: str | None, fresh: Fresh | None = None) -> Condition:
@@ -40,7 +42,7 @@ def condition(got: Got, seen: Glance, dag: DagFacts, holder: str | None, fresh: 
     if got.value is None:
         return READING
     stale = fresh.exceeded if fresh else []
-    failed = [FAILED] if dag.state == "failed" else []
+    failed = [FAILED if dag.state == "failed" else AGAIN] if dag.failed else []
     if failed and not (fresh and fresh.fails):
         return Condition("failed", "bad", "; ".join([*failed, *stale]))
     if stale:
@@ -56,10 +58,11 @@ def _of_ledger(seen: Glance) -> Condition:
         return Condition("not run yet", "idle")
     if head.retired is not None:
         return Condition("retired", "idle", f"{head.retired}: nothing runs it")
-    if head.seal is not None:
-        return Condition("unfinished", "warn", f"a {head.seal.why} has not finished; the next run goes on with it")
-    if head.open is not None:
-        return Condition("open", "warn", f"epoch {head.epoch + 1} is open; the next run finishes it")
+    left = opened(head)
+    if left is not None:
+        return Condition("unfinished" if head.seal else "open", "warn", left)
+    if seen.refused is not None:
+        return Condition("changed", "bad", seen.refused)
     faults = [lag for lag in seen.lag.values() if isinstance(lag, str)]
     if faults:
         return Condition("source at fault", "bad", faults[0])

@@ -38,7 +38,7 @@ def epoch_page(rule: Rule, head: Head, ledger: DeltaTable, generation: int, upto
     last = newest if upto is None else min(upto, newest)
     rows = _rows(ledger, generation, last - COUNT + 1, last)
     entries = told(rows, zoned(rule, head), len(rows))
-    found = [{**entry, "replay": is_replay(head, entry), **_more(rule, entry, rows)} for entry in reversed(entries)]
+    found = [{**entry, "replay": is_replay(head, entry), **_more(entry, rows)} for entry in reversed(entries)]
     return EpochPage(
         generation, found, last - COUNT if last >= COUNT else None, last + COUNT if last < newest else None
     )
@@ -49,13 +49,14 @@ def _rows(ledger: DeltaTable, generation: int, first: int, last: int) -> list[Ro
     return [Row(**row) for row in query(ledger, f"SELECT * FROM t WHERE {condition} ORDER BY seq")]  # noqa: S608 - numbers
 
 
-def _more(rule: Rule, entry: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
+def _more(entry: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
     """`offsets` and `prints`: pairs of a name and a text each."""
     if entry["read"] is None or entry["backfill"] is not None:  # a seal, or a turn in the rule's life
         return {"offsets": [], "prints": []}
     row = [row for row in rows if row.epoch == entry["epoch"] and row.kind in ("intent", "commit", "lost")][-1]
     body = json.loads(row.body)
-    lines = zip(rule.streams, Entry.parse(body["entry"]).offsets, strict=False)
+    names = sorted(body["maxima"])  # the streams of then, in the order of their offsets
+    lines = zip(names, Entry.parse(body["entry"]).offsets, strict=False)
     return {"offsets": [(name, _offset(line)) for name, line in lines], "prints": list(_prints(body))}
 
 

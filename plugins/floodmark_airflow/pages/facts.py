@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlparse
 
 from floodmark.audit.certificate import audit
 from floodmark.core.records import Head
-from floodmark.core.rules import Rule
+from floodmark.core.rules import Lookup, Rule, Sink, Stream
 from floodmark.ledger import tables
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
@@ -70,14 +70,23 @@ class Audited:
     findings: int
     at: float
 
+    @property
+    def generation(self) -> int | None:
+        """The newest that was found."""
+        return max((one["generation"] for one in self.facts["generations"]), default=None)
+
 
 class Facts:
     """Of all rules in a folder whose ledgers lie in one home. Used by many threads."""
 
-    def __init__(self, rules: Path, home: Path, env: Mapping[str, str] = os.environ):
-        self.home, self._rules = home, rules
+    home: Path  # known once there is a catalog
+
+    def __init__(self, rules: Path, home: Callable[[], Path], env: Mapping[str, str] = os.environ):
+        """`home`: raises Refused where it cannot be told, as long as that is so."""
+        self._find_home, self._rules = home, rules
         self._files = RuleFiles(rules, env)
         self._reader = ThreadPoolExecutor(1, "floodmark-rules")
+        self._read: Future[Catalog] | None = None
         self._reading: Future[Catalog] | None = None
         self._one_at_a_time = threading.Lock()
         self._glances = Shelf(2000, 2, "glances")
@@ -85,15 +94,21 @@ class Facts:
         self._audits = Shelf(200, 1, "audits")
 
     def catalog(self, until: float) -> Catalog | None:
-        """The rules as their files say now; None while many are read for the first time. Raises Refused."""
+        """The rules as their files say now, or where that takes longer, as they said when they were read last.
+
+        None while they are read for the first time. Raises Refused.
+        """
         with self._one_at_a_time:
             if self._reading is None or self._reading.done():
-                self._reading = self._reader.submit(self._files.catalog)
-            reading = self._reading
-        try:
-            return reading.result(left(until))
-        except TimeoutError:
-            return None
+                self._read, self._reading = self._reading, self._reader.submit(self._catalog)
+            read, reading = self._read, self._reading
+        if wait([reading], left(until)).done:
+            return reading.result()
+        return read.result() if read else None
+
+    def _catalog(self) -> Catalog:
+        self.home = self._find_home()
+        return self._files.catalog()
 
     def glances(self, rules: Iterable[Rule], until: float) -> list[Got]:
         """A Glance for each rule."""
@@ -132,16 +147,17 @@ class Facts:
             return Held(fault=f"cannot be told: {lock}: {fault.strerror}")
 
     def _glance(self, rule: Rule) -> Wanted:
-        sources = [stream.address for stream in rule.streams.values()]
+        sources = addresses(rule.streams.values())
         named = [stream.rule for stream in rule.streams.values() if stream.rule]
         above = [Path(Home(self.home, one).ledger) / "_delta_log" for one in named]
 
         def on(found: Glance | None) -> list[Path]:
-            return [*self._own(rule, found.head if found else None), *above, *filter(None, map(log_of, sources))]
+            head = found.head if found else None
+            own = self._own(rule, head.generation if head else None)
+            return [*own, *above, *filter(None, map(log_of, sources))]
 
         away = not all(map(log_of, sources))
-        given = (rule, int(time.time() / ELSEWHERE) if away else None)
-        return Wanted(("glance", rule.rule), lambda _: glance(rule, self.home), on, given)
+        return Wanted(("glance", rule.rule), lambda _: glance(rule, self.home), on, (rule, now_and_then(away)), away)
 
     def _history(self, rule: Rule) -> Wanted:
         def gather(before: History | None) -> History | None:
@@ -161,9 +177,14 @@ class Facts:
 
     def _plan(self, rule: Rule) -> Wanted:
         seen = self._glance(rule)  # both hang on the ledger and the sources
-        return Wanted(
-            ("plan", rule.rule), lambda _: planned(rule, self._rules, self.home), lambda _: seen.on(None), seen.given
-        )
+        looked_up = addresses(rule.lookups.values()) if rule.rebuild else []  # no other rule runs for their sake
+        away = seen.away or not all(map(log_of, looked_up))
+        given = (rule, now_and_then(away or hangs_on_the_clock(rule)))
+
+        def on(_: object) -> list[Path]:
+            return [*seen.on(None), *filter(None, map(log_of, looked_up))]
+
+        return Wanted(("plan", rule.rule), lambda _: planned(rule, self._rules, self.home), on, given, away)
 
     def _apart(self, rule: Rule, kind: str) -> Wanted:
         def gather(_: object) -> Apart:
@@ -181,18 +202,22 @@ class Facts:
             return Audited({**facts, "findings": facts["findings"][:FINDINGS]}, len(facts["findings"]), time.time())
 
         home = Home(self.home, rule.rule)
-        written = [home.late, home.dead, *(sink.address for sink in rule.sinks if sink.address)]
-        places = [log for log in map(log_of, written) if log]
-        return Wanted(("audit", rule.rule), gather, lambda _: [*self._own(rule, None), *places], rule)
+        written = [home.late, home.dead, *addresses(rule.sinks)]
+        places, away = list(filter(None, map(log_of, written))), not all(map(log_of, written))
+
+        def on(found: Audited | None) -> list[Path]:
+            return [*self._own(rule, found.generation if found else None), *places]
+
+        return Wanted(("audit", rule.rule), gather, on, (rule, now_and_then(away)), away)
 
     def _head(self, rule: Rule) -> Head | None:
         ledger = LedgerReader.load(Home(self.home, rule.rule).ledger)
         return ledger.head if ledger else None
 
-    def _own(self, rule: Rule, head: Head | None) -> list[Path]:
-        """The logs of a rule's ledger and state tables."""
+    def _own(self, rule: Rule, generation: int | None) -> list[Path]:
+        """The logs of a rule's ledger, and of a generation's state tables."""
         home = Home(self.home, rule.rule)
-        state = [home.state(head.generation, name) for name in state_tables(rule)] if head else []
+        state = [home.state(generation, name) for name in state_tables(rule)] if generation is not None else []
         return [Path(address) / "_delta_log" for address in (home.ledger, *state)]
 
 
@@ -209,6 +234,20 @@ def left(until: float) -> float:
 def glance_of(got: Got) -> Glance:
     """What was seen of a rule; nothing where it has not been seen yet."""
     return got.value if isinstance(got.value, Glance) else Glance(fault=got.fault)
+
+
+def now_and_then(hangs: bool) -> int | None:
+    """What changes every ELSEWHERE seconds, for facts that hang on what no folder tells of."""
+    return int(time.time() / ELSEWHERE) if hangs else None
+
+
+def hangs_on_the_clock(rule: Rule) -> bool:
+    """Whether a run may have something to do because so much time has passed."""
+    return rule.close_idle_after_us is not None or any(one.idle_after_us is not None for one in rule.streams.values())
+
+
+def addresses(of: Iterable[Stream | Lookup | Sink]) -> list[str]:
+    return [one.address for one in of if one.address]
 
 
 @lru_cache(maxsize=10_000)

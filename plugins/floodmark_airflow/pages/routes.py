@@ -172,6 +172,7 @@ class Pages:
                 root="../",
                 dag=dag_id,
                 rule=rule,
+                group=rule.group and naming.group_id(rule.group),
                 history=history,
                 waits=waits,
                 plan=plan,

@@ -15,7 +15,7 @@ def facts_of(rules: Mapping[str, Rule]) -> dict[str, DagFacts]:
     """For each rule, by its DAG."""
     groups = {group_id(rule.group) for rule in rules.values() if rule.group}
     known = access.facts_of({*rules, *groups})
-    failed = [known[dag].run for dag in groups & known.keys() if known[dag].state == "failed"]
+    failed = [known[dag].ended for dag in groups & known.keys() if known[dag].failed]
     reasons = access.returned(RUN, failed) if failed else {}
     found = {dag: known.get(dag, DagFacts()) for dag in rules}
     for dag, rule in rules.items():
@@ -28,10 +28,9 @@ def facts_of(rules: Mapping[str, Rule]) -> dict[str, DagFacts]:
 def of_group(rule: str, own: DagFacts, group: DagFacts, failed: Collection[str] | None) -> DagFacts:
     """The newest run of a rule, be it its group's or one by hand; and whether what is scheduled is paused.
 
-    `failed`: the rules that the group's newest run gave as failed; one that gave none failed for all of them.
+    `failed`: the rules that the group's newest ended run gave as failed; one that gave none failed for all of them.
     """
-    if own.run > group.run:
-        return replace(own, paused=group.paused)
-    if group.state == "failed" and failed is not None and rule not in failed:
-        return replace(group, state="success")
-    return group
+    if group.failed and failed is not None and rule not in failed:
+        group = replace(group, failed=False, state="success" if group.state == "failed" else group.state)
+    newest, last = max(own, group, key=lambda one: one.run), max(own, group, key=lambda one: one.ended)
+    return replace(newest, paused=group.paused, ended=last.ended, failed=last.failed)

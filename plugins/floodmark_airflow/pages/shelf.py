@@ -26,12 +26,14 @@ class Wanted:
     """`gather` is given what it gave before, if that is kept. `on`: the tables' logs that it reads; None: elsewhere.
 
     `gather` returns the same as long as neither the folders `on` nor `given` change. `on` is given what was gathered.
+    `away`: it asks a store that may not answer for long; what does not is gathered beside it.
     """
 
     key: Hashable
     gather: Callable[[Any], Any]
     on: Callable[[Any], Iterable[Path]]
     given: Any = None
+    away: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,14 @@ class _Kept:
 
 
 class Shelf:
-    """Keeps the `size` facts that were asked for last; `workers` threads gather."""
+    """Keeps the `size` facts that were asked for last; `workers` threads gather, and as many what is `away`."""
 
     def __init__(self, size: int, workers: int, name: str):
         self._size = size
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._coming: dict[Hashable, Future[None]] = {}
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(workers, f"floodmark-{name}")
+        self._pools = {away: ThreadPoolExecutor(workers, f"floodmark-{name}") for away in (False, True)}
 
     def ask(self, wanted: Iterable[Wanted], seconds: float) -> list[Got]:
         """What is wanted, in its order, waiting so long for what is not there yet or not fresh any more."""
@@ -95,7 +97,7 @@ class Shelf:
             return coming
         with self._lock:
             if wanted.key not in self._coming and self._kept.get(wanted.key) is kept:  # nobody else was quicker
-                self._coming[wanted.key] = self._pool.submit(self._gather, wanted)
+                self._coming[wanted.key] = self._pools[wanted.away].submit(self._gather, wanted)
             return self._coming.get(wanted.key)
 
     def _gather(self, wanted: Wanted) -> None:

@@ -60,4 +60,4 @@ class Web:
         from floodmark_airflow.pages.facts import Facts
         from floodmark_airflow.pages.routes import application
 
-        return application(Facts(settings.rules_folder(), settings.home_folder()))
+        return application(Facts(settings.rules_folder(), settings.home_folder))

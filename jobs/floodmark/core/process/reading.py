@@ -45,13 +45,23 @@ def check_allowed(module: str, env: Mapping[str, str]) -> None:
 
 def text_of_module(module: str, beside: Path) -> str:
     """The text of `module`: in the folder `beside`, else on the Python path. Raises ValueError and OSError."""
-    file = beside.joinpath(*module.split(".")).with_suffix(".py")
+    file = _beside(module, beside)
     if file.exists():
         return read_plain(file, beside)
     found = _on_path(module)
     if found is None:
         raise ValueError(f"expected the module {module} at {file} or on the Python path, found none")
     return read_plain(found)
+
+
+def file_of_module(module: str, beside: Path) -> Path | None:
+    """Where `text_of_module` finds the text; None where that is nowhere."""
+    file = _beside(module, beside)
+    return file if file.exists() else _on_path(module)
+
+
+def _beside(module: str, folder: Path) -> Path:
+    return folder.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def _on_path(module: str) -> Path | None:

@@ -6,7 +6,8 @@
   if (place === null || typeof uPlot === "undefined") return;
   const HEIGHT = 190;
   const utc = (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC");
-  const moment = (at) => (at == null ? "-" : new Date(at * 1e3).toISOString().slice(0, 19).replace("T", " ") + "Z");
+  const moment = (at, zone = "Z") =>
+    at == null ? "-" : new Date(at * 1e3).toISOString().slice(0, 19).replace("T", " ") + zone;
   // Times along an axis of this scale: cut to one part where it spans less than two days, with seconds where its ticks lie
   // close, else to another part.
   const moments = ({ min, max }, tick, values, from, to, dayFrom, dayTo) => {
@@ -36,7 +37,7 @@
       axis: (values) => values.map((value) => brief.format(value)),
     },
     watermark: {
-      lines: [["watermark", "watermark", "--line-1", moment]],
+      lines: [["watermark", "watermark", "--line-1", (at) => moment(at, place.dataset.zone)]],
       axis: (values, chart, tick) => moments(chart.scales.y, tick, values, 5, 16, 0, 10),
       wide: true,
     },
