@@ -17,7 +17,7 @@ from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.pacing import paced
-from floodmark.connectors.preflight import check_there, check_without_jvm
+from floodmark.connectors.preflight import check_replaced, check_there, check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.backfills import Asked, stands
 from floodmark.core.changes import check_edit
@@ -345,9 +345,8 @@ class RuleRun:
         """A generation of one epoch, from the start of the input to its end, which replaces what the sinks hold."""
         head = ledger.head
         assert head is not None
+        check_replaced(self._rule)
         if not self._has_begun:
-            for address in delta_sinks(self._rule):
-                DeltaSink(address).check_replaceable()
             session, plan = analyse(self._root, self._rule, None)
             check_partitions(plan.rule)
             self._check_columns(session, plan)
