@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 from support.flow import HOPPING, OVER, RUNNING, SESSIONS, STATELESS, TWO_WINDOWS, Flow
 
 from floodmark.core.backfills import Asked, asked_for, restated_in, stands, starting_in
+from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head, Restated
+from floodmark.core.records import Commit, Head, Restated, text_of
 from floodmark.core.recovery import Step, backfill_version, before_backfill, before_write
 from floodmark.core.sql.telling import told_in
 from floodmark.core.windows import WindowSpec
@@ -135,6 +137,36 @@ def test_what_cannot_be_backfilled_is_refused_with_the_reason_and_the_ways(
     now = replace(head(rule), **changed)
     with pytest.raises(Refused, match=f"cannot be backfilled: .*{reason}.*floodmark reset counted.*another name"):
         asked_for(rule, now, 0, MINUTE, str)
+
+
+AT = ["k", "at"]
+EDITED: list[tuple[str, str, list[str], bool]] = [
+    ("SELECT at, k FROM events", "SELECT upper(k) AS k, at FROM events WHERE k > ''", [], True),
+    ("SELECT at, k FROM events", "SELECT at, k FROM events", AT, True),
+    ("SELECT k, n FROM events", "SELECT k, n, at FROM events", [], False),
+    ("SELECT at + INTERVAL '2' HOUR AS at, k FROM events", "SELECT at, k FROM events", [], False),
+    ("SELECT date_trunc('HOUR', at) AS at, k FROM events", "SELECT at, k FROM events", [], False),
+    ("SELECT at AS a, at + INTERVAL '1' DAY AS b FROM events", "SELECT at + INTERVAL '1' DAY AS a, at AS b FROM events",
+     [], False),
+    ("SELECT at, k FROM events", "SELECT at, k FROM events", ["k"], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "now", "took", "fits"), EDITED)
+def test_rows_that_an_older_text_wrote_must_lie_where_todays_says(
+    tmp_path: Path, before: str, now: str, took: list[str], fits: bool
+) -> None:
+    """Else those of the interval would stay beside the new ones, or those of another would go."""
+    made = flow(tmp_path, sql=before)
+    made.settings["sinks"] = [{"delta": made.sink(), "columns": took, "schema": "add_columns"}] if took else None
+    made.settings = {key: value for key, value in made.settings.items() if value}
+    older, made.sql = made.rule(), now
+    made.settings = {"sinks": [{"delta": made.sink(), "columns": AT, "schema": "add_columns"}]} if took else {}
+    check_edit(older, made.rule())
+    assert asked(made, 0, MINUTE, texts=(text_of(made.rule()),)).final
+    for texts in [(text_of(older),), (text_of(older), text_of(made.rule()))]:
+        with nullcontext() if fits else pytest.raises(Refused, match=r"epochs before an edit.*floodmark reset"):
+            asked(made, 0, MINUTE, texts=texts)
 
 
 def test_running_totals_and_merged_sinks_are_refused(tmp_path: Path) -> None:

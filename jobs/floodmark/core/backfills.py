@@ -6,7 +6,7 @@ no later epoch writes a result of it, so it may be computed at one time and repl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from floodmark.core.addresses import location
@@ -90,6 +90,7 @@ def _why_not(rule: Rule, head: Head) -> Iterator[str]:
         return
     yield from _of_query(rule)
     yield from _of_sinks(rule, head)
+    yield from _of_older_texts(rule, head)
     if rule.qos == 0:
         yield "at qos 0 epochs may be lost, and a backfill would give back their rows"
     if head.kept_output:
@@ -130,10 +131,27 @@ def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
     for sink in tables:
         if sink.key:
             yield f"sink {sink.address} has a key: a later result may stand in an earlier one's place"
-        elif sink.columns and told is not None and told.column.lower() not in map(str.lower, sink.columns):
+        elif told is not None and not _takes(sink.columns, told):
             yield f"sink {sink.address} leaves out {told.column} (`columns`), by which its results are told"
         elif f"sink/{location(str(sink.address))}" not in head.table_ids:
             yield f"sink {sink.address} is new, and no epoch has written to it yet: run the rule first"
+
+
+def _takes(columns: Sequence[str], told: Told) -> bool:
+    """Whether a sink that takes these columns (none: all) has the one that tells where a result lies."""
+    return not columns or told.column in map(str.lower, columns)
+
+
+def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
+    """Rows in the sinks were written by the SQL of their epochs, which may have told their time otherwise."""
+    told, sinks = told_in(rule.sql, rule.event_times), [str(sink.address) for sink in rule.sinks]
+    if told is None:
+        return
+    for text in head.texts:
+        taken = (columns for address, columns in text.columns if address in sinks)
+        if told_in(text.sql, rule.event_times) != told or not all(_takes(columns, told) for columns in taken):
+            yield f"epochs before an edit have written rows in which {told.column} is not when they lie"
+            return
 
 
 def _ways(rule: Rule) -> str:
