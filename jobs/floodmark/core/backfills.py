@@ -15,7 +15,7 @@ from floodmark.core.rules import Rule
 from floodmark.core.sql.clock import at_clock
 from floodmark.core.sql.telling import Told, told_in
 from floodmark.core.windows import Spec, WindowSpec, live_from
-from floodmark.errors import Refused
+from floodmark.errors import Refused, RunFailed
 
 Shown = Callable[[int], str]  # a time as people read it
 
@@ -199,13 +199,23 @@ def _not_final(rule: Rule, asked: Asked, watermark: int | None, shown: Shown) ->
 def stands(asked: Asked, basis: Head, now: Head) -> bool:
     """Whether what was computed from where `basis` stood may still be put into the sinks, now that `now` stands.
 
-    `asked`: of `basis`. An interval that has become final since may have got rows that were not computed.
+    `asked`: of `basis`. An interval that has become final since may have got rows that were not computed; and once a
+    stream has gained a column, what was computed lacks it.
     """
-    if (basis.generation, basis.token) != (now.generation, now.token):
+    if (basis.generation, basis.token, basis.columns) != (now.generation, now.token, now.columns):
         return False
     since = [span for number, span in now.backfills.items() if number not in basis.backfills]
     overlapped = any(span.begin < asked.end and asked.begin < span.end for span in since)
     return not overlapped and (asked.final or basis.epoch == now.epoch)
+
+
+def check_text(rule: Rule, basis: Head, now: Head) -> None:
+    """Raise RunFailed where an epoch since `basis` was written by another text than the backfill's `rule`."""
+    if now.rule.hash not in (basis.rule.hash, rule.hash):
+        raise RunFailed(
+            f"rule {rule.rule}: its file was edited after this backfill began, and epoch {now.epoch} was written by "
+            "the new text; nothing was replaced. Start the backfill again: it then computes by that text, too"
+        )
 
 
 def restated_in(at: int, epoch: int, backfills: Mapping[int, Restated]) -> str | None:

@@ -19,7 +19,7 @@ from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.pacing import paced
 from floodmark.connectors.preflight import check_replaced, check_there, check_without_jvm
 from floodmark.connectors.registry import sources
-from floodmark.core.backfills import Asked, stands
+from floodmark.core.backfills import Asked, check_text, stands
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
 from floodmark.core.life import check_living, refuse_rebuilt
@@ -147,6 +147,7 @@ class RuleRun:
         """Finish what is open, then drain what is new."""
         check_without_jvm(self._rule, self._home.root)
         _import(self._rule)
+        self._home.path.mkdir(parents=True, exist_ok=True)
         with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
             self._work()
         return self._report
@@ -225,6 +226,7 @@ class RuleRun:
         self, done: Recomputed | None, basis: Head, wanted: Callable[[Head], Asked], say: Callable[[str], None]
     ) -> Put:
         checkpoint.sweep(self._home.checkpoints)
+        self._begun()  # else a ledger would be made anew where the rule was dropped while this waited
         ledger = self._open_ledger()
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
             self._take(step, ledger, go_on=False)
@@ -233,6 +235,7 @@ class RuleRun:
         asked = wanted(head)
         if self._finished is not None and self._is_asked(self._finished, asked):
             return self._finished
+        check_text(self._rule, basis, head)
         session, plan = self._fit_to_go_on(ledger, head)
         if done is None or not stands(wanted(basis), basis, head):
             say("computing the interval with the rule held, for it has gone on")
