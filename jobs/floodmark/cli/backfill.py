@@ -144,7 +144,7 @@ def _facts(rule: Rule, put: Put, done: bool, zone: bool) -> dict[str, Any]:
 
 def _tell(facts: dict[str, Any]) -> None:
     what = f"backfill {facts['backfill']}" if facts["done"] else "a backfill now"
-    restated = f", {facts['restated']} of them late until now" if facts["restated"] else ""
+    restated = f"; {facts['restated']} rows of the interval had been late" if facts["restated"] else ""
     read = f"{facts['folded']} rows of epochs up to {facts['epoch']} folded{restated}"
     output.say(f"{facts['rule']}: {what}, of {facts['from']} to {facts['to']}: {read}")
     for sink, rows in facts["sinks"].items():
