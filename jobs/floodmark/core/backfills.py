@@ -210,7 +210,10 @@ def stands(asked: Asked, basis: Head, now: Head) -> bool:
 
 
 def check_text(rule: Rule, basis: Head, now: Head) -> None:
-    """Raise RunFailed where an epoch since `basis` was written by another text than the backfill's `rule`."""
+    """Raise RunFailed where an epoch was written by another text than the backfill's `rule`, since that was read.
+
+    `basis`: where the rule stood then; `now`: where it stands.
+    """
     if now.rule.hash not in (basis.rule.hash, rule.hash):
         raise RunFailed(
             f"rule {rule.rule}: its file was edited after this backfill began, and epoch {now.epoch} was written by "

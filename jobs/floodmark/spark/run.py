@@ -19,7 +19,7 @@ from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.pacing import paced
 from floodmark.connectors.preflight import check_replaced, check_there, check_without_jvm
 from floodmark.connectors.registry import sources
-from floodmark.core.backfills import Asked, check_text, stands
+from floodmark.core.backfills import Asked, stands
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
 from floodmark.core.life import check_living, refuse_rebuilt
@@ -209,6 +209,7 @@ class RuleRun:
     def backfill(self, wanted: Callable[[Head], Asked], wait: float, say: Callable[[str], None]) -> Put:
         """Compute an interval again beside other runs; then, with the lock, put it into the sinks.
 
+        `wanted`: the interval, given where the rule stands; asked anew once the lock is held, and it may refuse then.
         `wait`: seconds to wait for the run that holds the rule at most; `say`: told of each step.
         """
         check_without_jvm(self._rule, self._home.root)
@@ -235,7 +236,6 @@ class RuleRun:
         asked = wanted(head)
         if self._finished is not None and self._is_asked(self._finished, asked):
             return self._finished
-        check_text(self._rule, basis, head)
         session, plan = self._fit_to_go_on(ledger, head)
         if done is None or not stands(wanted(basis), basis, head):
             say("computing the interval with the rule held, for it has gone on")
