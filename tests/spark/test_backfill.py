@@ -260,6 +260,20 @@ def test_dead_rows_stay_out_and_replayed_ones_come_as_they_were_corrected(spark:
     proven(flow)
 
 
+def test_of_two_rows_alike_to_the_sql_the_one_that_an_expectation_made_dead_stays_out(
+    spark: SparkSession, place: Path
+) -> None:
+    """It asks for a column that the SQL does not read; in whichever order the two came."""
+    flow = Flow(place, sql="SELECT at, k FROM events", sinks=1)
+    flow.stream = {"lateness": None, "expect": {"some": {"check": "n > 0", "on_fail": "dead"}}}
+    flow.arrive([event(0, "a", n=-1), event(0, "a", n=1), event(0, "b", n=1), event(0, "b", n=-1)])
+    run(spark, flow)
+    done = backfill(spark, flow, 0, 60)
+    assert (done.intent.counts["events"].dead, done.intent.counts["events"].folded) == (2, 2)
+    assert sink(flow, names=("at", "k")) == ordered([(at(0), "a"), (at(0), "b")])
+    proven(flow)
+
+
 def test_a_row_that_the_sql_cannot_compute_stops_it_and_nothing_is_written(spark: SparkSession, place: Path) -> None:
     flow = late_then(spark, Flow(place, sql="SELECT at, k, v, n FROM events", sinks=1, settings={"on_error": "dead"}))
     rows = len(flow.ledger().rows)

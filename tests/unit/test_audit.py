@@ -596,6 +596,17 @@ def test_a_backfill_is_proven_open_or_done_and_epochs_go_on_after_it() -> None:
     assert opened.findings() == []
 
 
+def test_late_rows_that_an_expectation_drops_today_are_restated_all_the_same() -> None:
+    """The ledger counts the late rows of the interval; those that are dropped are among them, and not folded."""
+    dropping, failed = with_backfill(), {"few": {"failed": 5, "taken": 5}}
+    rule = json.loads(dropping.rule)
+    rule["streams"]["s"]["expect"] = {"few": {"check": "n < 9", "on_fail": "drop"}}
+    counts = {"s": {**ZERO, "read": 6, "dropped": 5, "dead": 1, "expected": failed}}
+    assert with_backfill(rule=json.dumps(rule), counts=counts).findings() == []
+    more = with_backfill(rule=json.dumps(rule), counts=counts, restated={"s": 6}).findings()
+    assert any("6 late rows were restated, more than" in finding.what for finding in more)
+
+
 def test_a_backfill_is_held_to_what_each_sink_takes_of_its_results() -> None:
     took = {f"sink/{SINK}": {"rows": 3, "high": "1", "low": "2", "floats": {}}}
     all_of_it = {"rows": 7, "high": "5", "low": "6", "floats": {}}

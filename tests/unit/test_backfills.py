@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 from support.flow import HOPPING, OVER, RUNNING, SESSIONS, STATELESS, TWO_WINDOWS, Flow
 
-from floodmark.core.backfills import Asked, asked_for, restated_in, stands, starting_in
+from floodmark.core.backfills import Asked, asked_for, check_text, restated_in, stands, starting_in
+from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head, Restated
+from floodmark.core.records import Commit, Head, Restated, text_of
 from floodmark.core.recovery import Step, backfill_version, before_backfill, before_write
 from floodmark.core.sql.telling import told_in
 from floodmark.core.windows import WindowSpec
-from floodmark.errors import LedgerBroken, Refused, Sealed
+from floodmark.errors import LedgerBroken, Refused, RunFailed, Sealed
+from floodmark.spark import lock
 
 MINUTE = 60_000_000
 LOOKED_UP = """
@@ -137,6 +140,36 @@ def test_what_cannot_be_backfilled_is_refused_with_the_reason_and_the_ways(
         asked_for(rule, now, 0, MINUTE, str)
 
 
+AT = ["k", "at"]
+EDITED: list[tuple[str, str, list[str], bool]] = [
+    ("SELECT at, k FROM events", "SELECT upper(k) AS k, at FROM events WHERE k > ''", [], True),
+    ("SELECT at, k FROM events", "SELECT at, k FROM events", AT, True),
+    ("SELECT k, n FROM events", "SELECT k, n, at FROM events", [], False),
+    ("SELECT at + INTERVAL '2' HOUR AS at, k FROM events", "SELECT at, k FROM events", [], False),
+    ("SELECT date_trunc('HOUR', at) AS at, k FROM events", "SELECT at, k FROM events", [], False),
+    ("SELECT at AS a, at + INTERVAL '1' DAY AS b FROM events", "SELECT at + INTERVAL '1' DAY AS a, at AS b FROM events",
+     [], False),
+    ("SELECT at, k FROM events", "SELECT at, k FROM events", ["k"], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "now", "took", "fits"), EDITED)
+def test_rows_that_an_older_text_wrote_must_lie_where_todays_says(
+    tmp_path: Path, before: str, now: str, took: list[str], fits: bool
+) -> None:
+    """Else those of the interval would stay beside the new ones, or those of another would go."""
+    made = flow(tmp_path, sql=before)
+    made.settings["sinks"] = [{"delta": made.sink(), "columns": took, "schema": "add_columns"}] if took else None
+    made.settings = {key: value for key, value in made.settings.items() if value}
+    older, made.sql = made.rule(), now
+    made.settings = {"sinks": [{"delta": made.sink(), "columns": AT, "schema": "add_columns"}]} if took else {}
+    check_edit(older, made.rule())
+    assert asked(made, 0, MINUTE, texts=(text_of(made.rule()),)).final
+    for texts in [(text_of(older),), (text_of(older), text_of(made.rule()))]:
+        with nullcontext() if fits else pytest.raises(Refused, match=r"epochs before an edit.*floodmark reset"):
+            asked(made, 0, MINUTE, texts=texts)
+
+
 def test_running_totals_and_merged_sinks_are_refused(tmp_path: Path) -> None:
     totals = flow(tmp_path, sql=RUNNING, settings={"unbounded": True})
     totals.settings["sinks"] = [{"delta": totals.sink(), "key": ["k"]}]
@@ -154,6 +187,7 @@ STANDS = [
     ({"epoch": 4}, False, False),
     ({"generation": 2}, True, False),
     ({"token": "other"}, True, False),
+    ({"columns": {"events": [("at", "timestamp"), ("gained", "double")]}}, True, False),
     ({"backfills": {1: SPAN}}, True, False),
     ({"backfills": {1: SPAN.model_copy(update={"begin": MINUTE, "end": 2 * MINUTE})}}, True, True),
     ({"backfills": {1: SPAN.model_copy(update={"begin": -5, "end": 0})}}, False, True),
@@ -177,6 +211,26 @@ def test_rows_that_came_before_an_interval_was_final_are_not_left_out(tmp_path: 
     [before, since] = [asked_for(rule, one, 0, MINUTE, str) for one in (basis, now)]
     assert (before.final, since.final) == (False, True)
     assert not stands(before, basis, now)
+
+
+def test_a_backfill_does_not_put_an_older_text_in_the_place_of_todays(tmp_path: Path) -> None:
+    """It waits for a run that holds the rule, and that may commit epochs by a text that was edited meanwhile."""
+    [old, mended, newest] = [flow(tmp_path, sql=f"SELECT at, n + {i} AS n FROM events").rule() for i in range(3)]
+    check_text(old, head(old), head(old))
+    check_text(mended, head(old), head(old))
+    check_text(mended, head(old), head(mended, epoch=4))
+    for rule, basis, now in ((old, old, mended), (mended, old, newest)):
+        with pytest.raises(RunFailed, match=r"epoch 4 was written by the new text.*again"):
+            check_text(rule, head(basis), head(now, epoch=4))
+
+
+def test_a_home_that_is_gone_is_not_made_anew_to_be_locked(tmp_path: Path) -> None:
+    """A backfill that waited for the rule's lock, while the rule was renamed or dropped."""
+    there: Any = None  # no JVM is asked
+    gone = tmp_path / "renamed" / "lock"
+    with pytest.raises(Refused, match="renamed or dropped"), lock.waited_for(there, gone, "me", 60, print):
+        raise AssertionError
+    assert not gone.parent.exists()
 
 
 def test_backfills_that_were_known_already_do_not_count(tmp_path: Path) -> None:

@@ -457,3 +457,23 @@ def test_an_unexpected_error_is_told_in_one_line(flow: Flow, monkeypatch: pytest
     flow.write_rule()
     monkeypatch.setattr("floodmark.cli.selection.load", broken)
     assert call(flow, "list", code=1).strip() == "error: ZeroDivisionError: by nothing"
+
+
+def test_a_backfill_ends_where_a_run_has_gone_on_by_an_edited_text_while_it_waited(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = begun(flow)
+    folded(flow, ledger, 1, START, None)
+
+    def waited(wanted: Any, wait: float, say: Any) -> None:
+        assert ledger.head is not None
+        wanted(ledger.head)
+        flow.sql = TUMBLING.replace("max(n)", "min(n)")
+        folded(flow, ledger, 2, START, None)
+        wanted(ledger.head)
+
+    monkeypatch.setattr("floodmark.core.backfills.asked_for", lambda *_: None)
+    monkeypatch.setattr("floodmark.cli.backfill.with_spark", lambda rule, master, work: work(None))
+    monkeypatch.setattr("floodmark.cli.backfill._job", lambda *_: SimpleNamespace(backfill=waited))
+    times = ["--from", "2001-01-01T00:00Z", "--to", "2001-01-01T00:01Z"]
+    assert "Start the backfill again" in call(flow, "backfill", "counted", *times, code=1)

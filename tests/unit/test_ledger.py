@@ -29,6 +29,7 @@ from floodmark.core.records import (
     read_head,
     recalled,
     remembered,
+    text_of,
 )
 from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, backfill_version, check_tables
 from floodmark.core.rules import Rule, Sink, Stream
@@ -99,6 +100,18 @@ def test_the_head_knows_the_epochs_that_read_dead_rows_and_no_other_intent_hashe
     found = read_head(ledger.rows)
     assert found is not None
     assert found.replays == {2: Replay(upto=1, where="n > 0"), 3: Replay(upto=2, where="n > 0")}
+
+
+def test_the_head_knows_each_text_by_which_a_committed_epoch_was_written(ledger: Ledger) -> None:
+    edited = RULE.model_copy(update={"sql": "SELECT at FROM s"})
+    lone = intent(4).model_copy(update={"rule": RULE.model_copy(update={"sql": "SELECT 1"}).to_json()})
+    for place, rule in enumerate((RULE, edited, RULE.model_copy(update={"hash": "other"})), 1):
+        planned = intent(place).model_copy(update={"rule": rule.to_json()})
+        ledger.intend(planned)
+        ledger.commit(commit(planned))
+    assert ledger.intend(lone).texts == (text_of(RULE), text_of(edited))
+    assert ledger.head is not None
+    assert ledger.head == recalled(remembered(ledger.head)) == read_head(ledger.rows)
 
 
 def backfill(number: int = 1, begin: int = 0) -> Backfill:

@@ -6,8 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from support.aged import age
 from support.byhand import begun, commit, intent
 from support.flow import RUNNING, Flow, event
@@ -15,11 +16,12 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.news import check_reached, look
+from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.retention import limits
 from floodmark.core.changes import check_edit
 from floodmark.core.records import Counts, Pinned
 from floodmark.core.statewords import kept
-from floodmark.errors import RuleChanged, RuleInvalid, RunFailed
+from floodmark.errors import NotOwned, RuleChanged, RuleInvalid, RunFailed
 from floodmark.ledger import tables
 from floodmark.views.kept import state_tables
 from floodmark.views.standing import lag_by_stream
@@ -119,6 +121,26 @@ def test_what_hangs_on_earlier_epochs_is_refused(flow: Flow) -> None:
     ):
         found = CliRunner().invoke(app, words, env={**os.environ, **places})
         assert found.exit_code == 2 and said in found.output.replace("\n", " "), found.output
+
+
+def test_an_adopted_sink_is_refused_before_its_first_run_and_not_adopted_at_all(place: Path) -> None:
+    """The first run, and one after a killed reset, find a generation that has begun: they replace all rows, too."""
+    theirs = Flow(place, sinks=1)
+    theirs.arrive([event(1)])
+    write_deltalake(theirs.sink(), pa.table({"c": [1]}))
+    places = {"FLOODMARK_RULES": str(theirs.write_rule().parent), "FLOODMARK_HOME": str(theirs.home)}
+    words = ["adopt", "counted", theirs.sink(), "--yes"]
+    theirs.settings = dict(REBUILT)
+    theirs.write_rule()
+    refused = CliRunner().invoke(app, words, env={**os.environ, **places})
+    assert refused.exit_code == 2 and "replaces all of its rows" in refused.output.replace("\n", " "), refused.output
+    theirs.settings = {}
+    theirs.write_rule()
+    assert CliRunner().invoke(app, words, env={**os.environ, **places}).exit_code == 0
+    check_without_jvm(theirs.rule(), theirs.home)
+    theirs.settings = dict(REBUILT)
+    with pytest.raises(NotOwned, match="adopted with rows that are not the rule's"):
+        check_without_jvm(theirs.rule(), theirs.home)
 
 
 def test_it_keeps_nothing_and_says_so(flow: Flow) -> None:

@@ -47,6 +47,11 @@ def test_the_archive_is_named_where_there_is_one() -> None:
     assert "-Xshare:auto" in options(None), "one that does not fit must not stop the JVM"
 
 
+def test_a_broken_or_missing_file_is_an_error_whatever_a_cluster_says() -> None:
+    found = application_conf("1g", 4, {}, None)
+    assert {found[f"spark.sql.files.{name}"] for name in ("ignoreCorruptFiles", "ignoreMissingFiles")} == {"false"}
+
+
 def test_fast_start_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOODMARK_FAST_START", "0")
     assert options(0) == []

@@ -57,8 +57,9 @@ def _refilled(backfill: Backfill, ended: Mapping[str, Any], late: Mapping[str, i
     yield from misled(backfill.rule, body["counts"], dead=False)
     yield from misled_results(backfill.rule, body.get("expected", {}))
     for name, rows in body["restated"].items():
-        if rows > min(late[name], body["counts"][name]["folded"]):
-            yield f"stream {name}: {rows} late rows were restated, more than were late or folded"
+        counts = body["counts"][name]
+        if rows > min(late[name], counts["folded"] + counts.get("dropped", 0)):
+            yield f"stream {name}: {rows} late rows were restated, more than were late, or folded and dropped"
 
 
 def _lines(body: Mapping[str, Any]) -> list[str]:

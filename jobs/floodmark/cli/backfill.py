@@ -65,7 +65,7 @@ def backfill(
     Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run`
     """
     from floodmark.cli.rows import begun
-    from floodmark.core.backfills import asked_for, starting_in
+    from floodmark.core.backfills import asked_for, check_text, starting_in
     from floodmark.core.life import check_living
     from floodmark.core.zones import micros_of, zoned
 
@@ -79,6 +79,7 @@ def backfill(
             return _nothing(name, as_json)
 
     def wanted(now: Head) -> Asked:
+        check_text(rule, head, now)
         return asked_for(rule, now, low, high, lambda at: str(iso(at, zone)))
 
     wanted(head)
@@ -144,7 +145,7 @@ def _facts(rule: Rule, put: Put, done: bool, zone: bool) -> dict[str, Any]:
 
 def _tell(facts: dict[str, Any]) -> None:
     what = f"backfill {facts['backfill']}" if facts["done"] else "a backfill now"
-    restated = f", {facts['restated']} of them late until now" if facts["restated"] else ""
+    restated = f"; {facts['restated']} rows of the interval had been late" if facts["restated"] else ""
     read = f"{facts['folded']} rows of epochs up to {facts['epoch']} folded{restated}"
     output.say(f"{facts['rule']}: {what}, of {facts['from']} to {facts['to']}: {read}")
     for sink, rows in facts["sinks"].items():

@@ -71,8 +71,7 @@ def _told(name: str, look: Callable[[], list[Check]]) -> list[Check]:
 
 
 def _java() -> Check:
-    home = os.environ.get("JAVA_HOME")
-    place = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    place = sparkconf.java_place()
     return machine.java(place, _said(place, "-version") if place else "")
 
 

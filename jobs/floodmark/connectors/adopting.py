@@ -14,7 +14,8 @@ from floodmark.ledger import tables
 
 
 def sink_at(rule: Rule, address: str) -> Sink:
-    """The rule's sink at this address. Raises Refused where it has none there, or one whose rows are merged by key."""
+    """The rule's sink at this address. Raises Refused where it has none there, or one whose rows are merged by key, and
+    NotOwned where each run would take the rows away."""
     place = location(address)
     sinks = {location(str(sink.address)): sink for sink in rule.sinks if sink.kind == "delta"}
     if place not in sinks:
@@ -24,6 +25,11 @@ def sink_at(rule: Rule, address: str) -> Sink:
         raise Refused(
             f"sink {place}: it is merged by key, and rows that are there could have a key twice. Adopt it for a sink "
             "without `key`, or name an empty table"
+        )
+    if rule.rebuild:
+        raise NotOwned(
+            f"sink {place}: each run of rule {rule.rule} replaces all of its rows (`rebuild: true`), those that are "
+            "there too. Name an empty or a new table"
         )
     return sinks[place]
 

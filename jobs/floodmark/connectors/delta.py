@@ -251,7 +251,7 @@ class DeltaSink:
         if table is not None and tables.adopted_at(table) is not None:
             raise NotOwned(
                 f"sink {self.address}: it was adopted with rows that are not the rule's, and those could be among the "
-                "replaced ones"
+                "replaced ones; name another sink"
             )
 
     def check_can_be_emptied(self) -> None:

@@ -72,8 +72,15 @@ def check_tables(rule: Rule, owner: str | None) -> None:
     """Sinks are this ledger's (`owner`: its id) or free, and the streams are fit. Writes nothing."""
     for address in delta_sinks(rule):
         DeltaSink(address).check(owner)
+    check_replaced(rule)
     check_one_each(rule)
     check_streams(rule)
+
+
+def check_replaced(rule: Rule) -> None:
+    """Where each run replaces all rows of the sinks, none of them may be another's. Raises NotOwned."""
+    for address in delta_sinks(rule) if rule.rebuild else ():
+        DeltaSink(address).check_replaceable()
 
 
 def check_one_each(rule: Rule) -> None:

@@ -6,7 +6,7 @@ no later epoch writes a result of it, so it may be computed at one time and repl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from floodmark.core.addresses import location
@@ -15,7 +15,7 @@ from floodmark.core.rules import Rule
 from floodmark.core.sql.clock import at_clock
 from floodmark.core.sql.telling import Told, told_in
 from floodmark.core.windows import Spec, WindowSpec, live_from
-from floodmark.errors import Refused
+from floodmark.errors import Refused, RunFailed
 
 Shown = Callable[[int], str]  # a time as people read it
 
@@ -90,6 +90,7 @@ def _why_not(rule: Rule, head: Head) -> Iterator[str]:
         return
     yield from _of_query(rule)
     yield from _of_sinks(rule, head)
+    yield from _of_older_texts(rule, head)
     if rule.qos == 0:
         yield "at qos 0 epochs may be lost, and a backfill would give back their rows"
     if head.kept_output:
@@ -130,10 +131,27 @@ def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
     for sink in tables:
         if sink.key:
             yield f"sink {sink.address} has a key: a later result may stand in an earlier one's place"
-        elif sink.columns and told is not None and told.column.lower() not in map(str.lower, sink.columns):
+        elif told is not None and not _takes(sink.columns, told):
             yield f"sink {sink.address} leaves out {told.column} (`columns`), by which its results are told"
         elif f"sink/{location(str(sink.address))}" not in head.table_ids:
             yield f"sink {sink.address} is new, and no epoch has written to it yet: run the rule first"
+
+
+def _takes(columns: Sequence[str], told: Told) -> bool:
+    """Whether a sink that takes these columns (none: all) has the one that tells where a result lies."""
+    return not columns or told.column in map(str.lower, columns)
+
+
+def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
+    """Rows in the sinks were written by the SQL of their epochs, which may have told their time otherwise."""
+    told, sinks = told_in(rule.sql, rule.event_times), [str(sink.address) for sink in rule.sinks]
+    if told is None:
+        return
+    for text in head.texts:
+        taken = (columns for address, columns in text.columns if address in sinks)
+        if told_in(text.sql, rule.event_times) != told or not all(_takes(columns, told) for columns in taken):
+            yield f"epochs before an edit have written rows in which {told.column} is not when they lie"
+            return
 
 
 def _ways(rule: Rule) -> str:
@@ -181,13 +199,26 @@ def _not_final(rule: Rule, asked: Asked, watermark: int | None, shown: Shown) ->
 def stands(asked: Asked, basis: Head, now: Head) -> bool:
     """Whether what was computed from where `basis` stood may still be put into the sinks, now that `now` stands.
 
-    `asked`: of `basis`. An interval that has become final since may have got rows that were not computed.
+    `asked`: of `basis`. An interval that has become final since may have got rows that were not computed; and once a
+    stream has gained a column, what was computed lacks it.
     """
-    if (basis.generation, basis.token) != (now.generation, now.token):
+    if (basis.generation, basis.token, basis.columns) != (now.generation, now.token, now.columns):
         return False
     since = [span for number, span in now.backfills.items() if number not in basis.backfills]
     overlapped = any(span.begin < asked.end and asked.begin < span.end for span in since)
     return not overlapped and (asked.final or basis.epoch == now.epoch)
+
+
+def check_text(rule: Rule, basis: Head, now: Head) -> None:
+    """Raise RunFailed where an epoch was written by another text than the backfill's `rule`, since that was read.
+
+    `basis`: where the rule stood then; `now`: where it stands.
+    """
+    if now.rule.hash not in (basis.rule.hash, rule.hash):
+        raise RunFailed(
+            f"rule {rule.rule}: its file was edited after this backfill began, and epoch {now.epoch} was written by "
+            "the new text; nothing was replaced. Start the backfill again: it then computes by that text, too"
+        )
 
 
 def restated_in(at: int, epoch: int, backfills: Mapping[int, Restated]) -> str | None:

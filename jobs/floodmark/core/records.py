@@ -291,6 +291,14 @@ class Life(Record):
     tended: dict[str, Tended] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
+class Text(Record):
+    """What of a rule's text says how rows in its sinks are to be read: its SQL, and each sink's address with the
+    columns that it takes (none: all)."""
+
+    sql: str
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
+
+
 @dataclass(frozen=True)
 class Row:
     """One row of the ledger. `at`: UTC, ISO 8601. `body`: JSON of the record of its kind."""
@@ -330,7 +338,8 @@ class Head:
     their numbers; `backfill`: the one that is open. `columns`: of each stream, as the epochs read them. `attempt`: at
     what is open. `name`: the rule's, where it was renamed; `retired`: when and by whom, as long as it is; `dropping`: a
     drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced`: addresses
-    of the sinks that epochs of this generation may have been written to which were lost or discarded.
+    of the sinks that epochs of this generation may have been written to which were lost or discarded. `texts`: by which
+    its committed epochs were written, each once.
     """
 
     seq: int
@@ -357,6 +366,7 @@ class Head:
     attempt: int = 0
     seal: Seal | None = None
     announced: tuple[str, ...] = ()
+    texts: tuple[Text, ...] = ()
     name: str | None = None
     retired: str | None = None
     dropping: Life | None = None
@@ -492,13 +502,20 @@ def _commit(head: Head, row: Row) -> Head:
     commit = Commit.model_validate_json(row.body)
     if head.open is None or commit.intent != head.open.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was committed without its intent")
+    rule = Rule.from_json(head.open.rule)
     return replace(
         _advanced(head, commit, row),
-        rule=Rule.from_json(head.open.rule),
+        rule=rule,
+        texts=tuple(dict.fromkeys((*head.texts, text_of(rule)))),
         written={**head.written, **{name: table.version for name, table in commit.tables.items()}},
         commits={**head.commits, **{name: table.commit for name, table in commit.tables.items()}},
         table_ids={**head.table_ids, **commit.table_ids},
     )
+
+
+def text_of(rule: Rule) -> Text:
+    """Of the sinks that are tables."""
+    return Text(sql=rule.sql, columns=tuple((str(sink.address), sink.columns) for sink in rule.sinks if sink.address))
 
 
 def _lose(head: Head, row: Row) -> Head:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,12 @@ JARS = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
 def jars_folder() -> Path:
     """Where set-up put the Delta jars: FLOODMARK_JARS, or `.cache/jars` of the checkout."""
     return Path(os.environ.get("FLOODMARK_JARS") or Path(__file__).parents[3] / ".cache" / "jars")
+
+
+def java_place() -> str | None:
+    """The java that Spark would start: that of JAVA_HOME, else the one on PATH; None where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=str(Path(home) / "bin") if home else None)
 
 
 def jar_paths() -> list[str]:
@@ -66,6 +73,10 @@ def fast_start(backlog: int | None) -> str:
     return " ".join(options)
 
 
+# A missing or broken file is an error; what a cluster's own settings say of it would lose its rows without a word.
+WHOLE_FILES = {"spark.sql.files.ignoreCorruptFiles": "false", "spark.sql.files.ignoreMissingFiles": "false"}
+
+
 def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
     """Settings every run starts with, whether by spark-submit or from the command line."""
     return {
@@ -78,6 +89,7 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
         # Rules are checked as they stand; Spark would put settings and environment variables into the text.
         "spark.sql.variable.substitute": "false",
+        **WHOLE_FILES,
         # Delta's own defaults (50 tasks for one small snapshot) cost seconds on every write.
         "spark.databricks.delta.snapshotPartitions": "1",
         # By default 100 pieces of generated code, half of what one rule needs: several would compile theirs each time.

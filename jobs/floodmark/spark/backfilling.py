@@ -167,7 +167,7 @@ def _by_stream(plan: Plan, rows: DataFrame) -> dict[str, int]:
 
 def _less(plan: Plan, rows: DataFrame, dead: DataFrame, expected: int) -> DataFrame:
     """The rows without the dead ones, each of which must be among them."""
-    left = without(rows, dead)
+    left = without(rows, dead, _stopping(plan))
     found = rows.count() - left.count()
     if found != expected:
         raise HistoryGone(
@@ -176,6 +176,14 @@ def _less(plan: Plan, rows: DataFrame, dead: DataFrame, expected: int) -> DataFr
             f"Begin anew with `floodmark reset {plan.rule.rule}`"
         )
     return left
+
+
+def _stopping(plan: Plan) -> str:
+    """SQL: whether an expectation would stop the backfill at a row. It may ask for columns that the SQL does not, and
+    that tell a dead row from one which is its like to the SQL."""
+    asked = plan.fold.shape.asked
+    found = ((i, asked[name].strict().bits("fail")) for i, name in enumerate(plan.rule.streams) if name in asked)
+    return " OR ".join(f"(_s = {i} AND (_x & {bits}L) <> 0)" for i, bits in found) or "false"
 
 
 def _with_dead(counts: Counts, dead: int) -> Counts:

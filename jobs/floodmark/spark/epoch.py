@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -45,6 +45,7 @@ from floodmark.spark.appending import files_for
 from floodmark.spark.batch import DEAD, LATE, Batch, Limits, latest_times, planned_union, stamped, united
 from floodmark.spark.compaction import compact
 from floodmark.spark.expecting import met
+from floodmark.spark.faults import of_open_epoch
 from floodmark.spark.fold import Folded, Moment, StateReader
 from floodmark.spark.generation import Plan, Sites, columns_of
 from floodmark.spark.parallel import side_by_side
@@ -173,7 +174,8 @@ class EpochFolder:
                 results = met(folded.output, self._plan.asked, self.rule, self._session)
             if reopened is None:
                 self._intend(intent)
-            return self._written(batch, replace(folded, output=results.rows), results.counts, entry, intent)
+            with of_open_epoch(self.rule, self.head.epoch + 1) if self._plan.rule.qos else nullcontext():
+                return self._written(batch, replace(folded, output=results.rows), results.counts, entry, intent)
         finally:
             folded.release()
 

@@ -41,10 +41,8 @@ def explained(rule: str) -> Iterator[None]:
         yield
     except FloodmarkError:
         raise
-    except PySparkException as fault:
+    except (PySparkException, Py4JJavaError) as fault:
         raise _of_spark(rule, fault) from fault
-    except Py4JJavaError as fault:
-        raise _sorted(rule, "", "\n".join(_messages(fault.java_exception))) from fault
     except (Py4JNetworkError, Py4JError, ConnectionError) as fault:
         raise RunFailed(f"rule {rule}: the connection to Spark's JVM broke ({type(fault).__name__}); retry") from fault
     except (OSError, DeltaError) as fault:
@@ -68,7 +66,24 @@ def of_table(name: str) -> Iterator[None]:
         raise RunFailed(f"{name}: {why}, nothing was committed; {make_room(why)}, then retry") from fault
 
 
-def _of_spark(rule: str, fault: PySparkException) -> FloodmarkError:
+@contextmanager
+def of_open_epoch(rule: str, epoch: int) -> Iterator[None]:
+    """Where the SQL fails on a row after the epoch's intent, say that no edit reaches that; others pass as they are."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as fault:
+        told = _of_spark(rule, fault)
+        if not isinstance(told, InputFault):
+            raise
+        raise InputFault(
+            f"{told}. Epoch {epoch} is open, and is finished by the text that it began with: mended SQL takes effect "
+            f"only with `floodmark reset {rule}`"
+        ) from fault
+
+
+def _of_spark(rule: str, fault: PySparkException | Py4JJavaError) -> FloodmarkError:
+    if isinstance(fault, Py4JJavaError):
+        return _sorted(rule, "", "\n".join(_messages(fault.java_exception)))
     return _sorted(rule, fault.getCondition() or "", str(fault).strip())
 
 

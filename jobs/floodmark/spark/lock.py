@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from floodmark.errors import Busy
+from floodmark.errors import Busy, Refused
 from floodmark.ledger.holder import holder_pid, holder_text, owner_file
 from floodmark.ledger.locking import moved_away, once_in_this_process
 
@@ -27,9 +27,13 @@ LOOK_EVERY = 0.5  # seconds between two looks at a lock that another run holds
 
 @contextmanager
 def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
-    """Hold the rule's lock, or raise Busy with the holder's name."""
+    """Hold the rule's lock, or raise Busy with the holder's name. Raises Refused where there is no home to lock."""
     with once_in_this_process(lock.absolute()):
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        if not lock.parent.is_dir():
+            raise Refused(
+                f"expected the home {lock.parent}, found none: the rule has not run yet, or was renamed or dropped "
+                "just now; look with `floodmark list`"
+            )
         channel = _open(session, lock)
         try:
             if channel.tryLock() is None:

@@ -103,11 +103,14 @@ def _with_all(rows: DataFrame, schema: StructType) -> DataFrame:
     return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in lacking})
 
 
-def without(rows: DataFrame, gone: DataFrame) -> DataFrame:
-    """The rows less those of another such frame, each as often as it stands there; told by its columns."""
+def without(rows: DataFrame, gone: DataFrame, first: str) -> DataFrame:
+    """The rows less those of another such frame, each as often as it stands there; told by its columns.
+
+    `first`: SQL, of those that go before others which are equal in these columns.
+    """
     columns = [field for field in rows.schema if field.name in gone.columns and field.name not in TAGS]
     digesting = Digesting(StructType(columns), exact=True)
     often = digesting.hashed(gone).groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
-    place = F.row_number().over(Window.partitionBy(HASH).orderBy(HASH))
+    place = F.row_number().over(Window.partitionBy(HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
     placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, HASH, "left")
     return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*rows.columns)

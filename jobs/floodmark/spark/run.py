@@ -17,7 +17,7 @@ from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.pacing import paced
-from floodmark.connectors.preflight import check_there, check_without_jvm
+from floodmark.connectors.preflight import check_replaced, check_there, check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.backfills import Asked, stands
 from floodmark.core.changes import check_edit
@@ -147,6 +147,7 @@ class RuleRun:
         """Finish what is open, then drain what is new."""
         check_without_jvm(self._rule, self._home.root)
         _import(self._rule)
+        self._home.path.mkdir(parents=True, exist_ok=True)
         with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
             self._work()
         return self._report
@@ -208,6 +209,7 @@ class RuleRun:
     def backfill(self, wanted: Callable[[Head], Asked], wait: float, say: Callable[[str], None]) -> Put:
         """Compute an interval again beside other runs; then, with the lock, put it into the sinks.
 
+        `wanted`: the interval, given where the rule stands; asked anew once the lock is held, and it may refuse then.
         `wait`: seconds to wait for the run that holds the rule at most; `say`: told of each step.
         """
         check_without_jvm(self._rule, self._home.root)
@@ -225,6 +227,7 @@ class RuleRun:
         self, done: Recomputed | None, basis: Head, wanted: Callable[[Head], Asked], say: Callable[[str], None]
     ) -> Put:
         checkpoint.sweep(self._home.checkpoints)
+        self._begun()  # else a ledger would be made anew where the rule was dropped while this waited
         ledger = self._open_ledger()
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
             self._take(step, ledger, go_on=False)
@@ -345,9 +348,8 @@ class RuleRun:
         """A generation of one epoch, from the start of the input to its end, which replaces what the sinks hold."""
         head = ledger.head
         assert head is not None
+        check_replaced(self._rule)
         if not self._has_begun:
-            for address in delta_sinks(self._rule):
-                DeltaSink(address).check_replaceable()
             session, plan = analyse(self._root, self._rule, None)
             check_partitions(plan.rule)
             self._check_columns(session, plan)

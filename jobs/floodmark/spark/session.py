@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from floodmark.core.groups import shared
+from floodmark.core.health import machine
 from floodmark.core.rules import Rule
-from floodmark.core.sparkconf import application_conf
-from floodmark.errors import RunFailed
+from floodmark.core.sparkconf import WHOLE_FILES, application_conf, java_place
+from floodmark.errors import Refused, RunFailed
 
 TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 
@@ -18,8 +20,9 @@ TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.wri
 def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> SparkSession:
     """The application's session, with what its rules share.
 
-    `backlog`: bytes of input that wait for them all; None: not known.
+    `backlog`: bytes of input that wait for them all; None: not known. Raises Refused where there is no Java to start.
     """
+    _check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     spark = shared(rules)
     builder = SparkSession.builder.master(master).appName("floodmark")
@@ -30,6 +33,14 @@ def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> 
     return session
 
 
+def _check_java() -> None:
+    """Spark starts a JVM of its own unless it was given one; its script says little of a Java that is not there."""
+    given = "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._active_spark_context is not None
+    if not given and java_place() is None:
+        told = machine.java(None, "")
+        raise Refused(f"{told.name}: expected {told.expected}, found {told.found}: {told.fix}")
+
+
 def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> SparkSession:
     """A session of the rule's own: what it sets and names, no other rule sees."""
     session = root.newSession()
@@ -38,6 +49,7 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
         "spark.sql.session.timeZone": zone,
         "spark.sql.ansi.enabled": str(ansi).lower(),
         "spark.sql.shuffle.partitions": str(rule.spark.shuffle_partitions),
+        **WHOLE_FILES,
     }
     for key, value in settings.items():
         if session.conf.isModifiable(key):
