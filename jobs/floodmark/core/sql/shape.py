@@ -341,6 +341,13 @@ class Shape:
                 raise self.at(refused[0], refused[1], number)
             if isinstance(node, exp.Window) and number < 0:
                 raise self.at(("over",), "OVER in an expression over one row", number)
+            if isinstance(node, exp.Alias) and not _may_be_named(node):
+                raise self.at(
+                    (node.alias.lower(),),
+                    f"{node.sql('spark')}: only a column of a select list, or of struct(...), may have a name; Spark "
+                    "may read it as something else",
+                    number,
+                )
             if not isinstance(node, _EXPRESSIONS):
                 raise self.at(("select",), f"this form of expression ({node.key.upper()}) is not allowed", number)
             if _makes_text_of_constants(node):
@@ -371,6 +378,11 @@ class Shape:
         if any(word.name == name and word.select == number for word in self.words):
             problem = f"{name}: a replay would give another answer; if it is a column, write STREAM.{name}"
             raise self.at((name,), problem, number)
+
+
+def _may_be_named(node: exp.Alias) -> bool:
+    parent = node.parent
+    return isinstance(parent, exp.Select) or (isinstance(parent, exp.Anonymous) and parent.name.lower() == "struct")
 
 
 def _makes_text_of_constants(node: exp.Expr) -> bool:
