@@ -209,6 +209,12 @@ def test_sql_that_would_take_long_to_check_is_refused_or_checked_in_seconds() ->
     joins = " ".join(f"JOIN events e{i} ON e.at = e{i}.at" for i in range(500))
     with pytest.raises(SqlRefused, match="at most 50 joins, found 500"):
         analyse(f"SELECT e.k AS k FROM events e {joins}", streams)
+    commas = ", ".join(f"events e{i}" for i in range(1, 500))
+    with pytest.raises(SqlRefused, match="at most 50 joins, found 499"):
+        analyse(f"SELECT e.k AS k FROM events e, {commas} WHERE e.at = e1.at", streams)
+    steps = [f"a{i} AS (SELECT *, * FROM a{i - 1})" for i in range(1, 30)]
+    with pytest.raises(SqlRefused, match="at most 20000 columns in all SELECTs together"):
+        analyse(f"WITH a0 AS (SELECT *, k FROM events), {', '.join(steps)} SELECT k FROM a29", streams)
     analyse(f"SELECT {','.join(['$k$'] * 10_000)} FROM events".replace("$", "'"), streams)
     assert time.process_time() - begun < 30  # 96 s for the strings alone, compared each with each
 

@@ -24,12 +24,11 @@ class _Parser(SparkParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
 
-MAX_JOINS = 50  # what bounds each of them is found by comparing all: a second of work
 # Words with which Spark begins a query, and sqlglot (in some places) none.
 _QUERIES = {
     "from": "FROM before SELECT is not allowed; write SELECT ... FROM",
-    "table": "TABLE as a query is not allowed; write a JOIN with a stream or lookup. If it is a column, put its name in "
-    "backquotes",
+    "table": "TABLE as a query is not allowed; write a JOIN with a stream or lookup. If it is a column, put its name "
+    "in backquotes",
 }
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
@@ -74,9 +73,6 @@ def _check_words(sql: str, words: Sequence[Word]) -> None:
     first = next((word for word in words if word.text != "("), words[0])
     if first.name not in ("select", "with"):
         raise first.refuse(sql, f"expected SELECT or WITH, found {first.text}: a rule's SQL is one SELECT")
-    joins = [word for word in words if word.kind == "word" and word.name == "join"]
-    if len(joins) > MAX_JOINS:
-        raise joins[MAX_JOINS].refuse(sql, f"expected at most {MAX_JOINS} joins, found {len(joins)}")
     _check_no_query(sql, words)
     for i, word in enumerate(words):
         if word.text == ";" and i + 1 < len(words):

@@ -12,6 +12,7 @@ from floodmark.core.sql.function_names import BARE, NO_TEXT_OF_CONSTANTS, SCALAR
 from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.sql.lexis import SqlAt, Word
 
+MAX_JOINS = 50  # what bounds each of them is found by comparing all: seconds of work
 # What of a SELECT is allowed; then what else can stand in one: argument -> (words to find it by, what to say).
 _SELECT_ARGS = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _NO_FIRST = (
@@ -153,6 +154,7 @@ class Shape:
         while isinstance(tree, exp.Subquery) and not tree.args.get("with_"):
             self._only(tree, {"this", "alias"}, self._count)
             tree = tree.this
+        self._few_joins(tree)
         self._with(tree.args.get("with_"))
         source = self._query(tree, top=True)
         for name, uses in self._uses.items():
@@ -172,6 +174,11 @@ class Shape:
         found = [w for w in self.words if w.name in names and w.kind != "string"]
         inside = [w for w in found if select is None or w.select == select]
         return (inside or found or list(self.words))[0].refuse(self.sql, problem)
+
+    def _few_joins(self, tree: exp.Expr) -> None:
+        joins = sum(1 for _ in tree.find_all(exp.Join))  # a comma between relations is one, too
+        if joins > MAX_JOINS:
+            raise self.at(("join", ","), f"expected at most {MAX_JOINS} joins, found {joins}")
 
     def _is_select(self, i: int) -> bool:
         word, before = self.words[i], self.words[i - 1].name if i else ""
