@@ -378,7 +378,7 @@ SECRETS = ["DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "API_KEY
            "AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "AIRFLOW_CONN_LAKE", "DBPASSWORD",
            "AIRFLOW_VAR_X", "PGPASSWORD", "db_passwd", "MyToken", "SENTRY_DSN", "JWT", "OPENAI_APIKEY",
            "SSH_PRIVATE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "PG_PWD",
-           "BASIC_AUTH"]  # fmt: skip
+           "BASIC_AUTH", "PGPASS", "DB_CREDS"]  # fmt: skip
 FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "description": lambda value: {"description": f"x {value}"},
     "where": lambda value: {"streams": {"events": {"delta": "/e", "where": f"k = '{value}'"}}},
@@ -410,6 +410,8 @@ def test_other_names_are_not_taken_for_secrets(name: str) -> None:
 def test_a_value_with_a_password_in_it_is_found_whatever_its_name(load: Load, field: str) -> None:
     said = refusal(load, env={"LAKE": f"s3://user:{MARK}@bucket/x"}, **FIELDS[field]("${LAKE}"))
     assert "the variable LAKE holds an address with a password" in said
+    for address in (f"https://{MARK}@host/x", f"https://account.example/x?sv=1&sig={MARK}"):
+        assert "holds an address with a password" in refusal(load, env={"LAKE": address}, **FIELDS[field]("${LAKE}"))
 
 
 def test_the_operator_names_the_variables_that_rules_may_use(load: Load) -> None:
@@ -425,6 +427,7 @@ ADDRESSES = [
     f"s3://user:{MARK}@bucket/x", f"s3a://{MARK}@bucket/x", f"s3://bucket/x?token={MARK}", f"s3://bucket/x#{MARK}",
     f"abfss://box:{MARK}@account.dfs.core.windows.net/x", f"hdfs://user:{MARK}@node:8020/x", f"s3://u:{MARK}/y@b/x",
     f"wasbs://box@account.blob.core.windows.net/x?sig={MARK}", f"file:///lake?password={MARK}", f"s3://:{MARK}@b/x",
+    f"file:/lake/x?token={MARK}", f"s3:/user:{MARK}@b/x", f"s3:///{MARK}@b/x", f"abfss://box%3A{MARK}@account/x",
 ]  # fmt: skip
 
 
@@ -451,12 +454,18 @@ def test_other_addresses_have_no_credentials(address: str) -> None:
 
 def test_a_value_in_the_wrong_place_is_repeated_without_its_password(load: Load) -> None:
     address = f"s3://user:{MARK}@b"
-    for change in ({"sinks": {"delta": address}}, {"qos": address}, {"epoch": [address]}, {"timezone": address}):
+    secret = f"spark.hadoop.fs.s3a.secret.key={MARK}"
+    for change in ({"sinks": {"delta": address}}, {"qos": address}, {"epoch": [address]}, {"timezone": address},
+                   {"spark": {"conf": secret}}, {"spark": {"conf": [{"password": MARK}]}}, {"spark": [secret]},
+                   {"sinks": [{"delta": "/x", "properties": [f"token={MARK}"]}]}, {"qos": f"https:/{MARK}@b"},
+                   {"streams": {"events": ["/lake", {"password": MARK}]}}, {"schedule": f"x:u:{MARK}@h"},
+                   {"sinks": [{"delta": f"https://a.blob/x;sig={MARK}"}]}):  # fmt: skip
         refusal(load, **change)
     assert (
         redacted(f"at s3://u:{MARK}@b/x?sig={MARK} and https://h/p?a={MARK}")
         == "at s3://***@b/x?*** and https://h/p?***"
     )
+    assert redacted(f"s3:/u:{MARK}@b https://{MARK}@h abfss://box@a/x") == "s3://***@b https://***@h abfss://box@a/x"
 
 
 @pytest.mark.parametrize(
@@ -472,6 +481,19 @@ def test_a_value_in_the_wrong_place_is_repeated_without_its_password(load: Load)
         ("spark.driver.extraJavaOptions", f"-Xmx1g -Dfs.s3a.secret.key={MARK}"),
         ("spark.executor.extraJavaOptions", f"-Djavax.net.ssl.keyStorePassword={MARK}"),
         ("spark.eventLog.dir", f"s3a://user:{MARK}@bucket/logs"),
+        ("spark.eventLog.dir", f"https://account.example/logs?sv=1&sig={MARK}"),
+        ("spark.hadoop.fs.gs.auth.service.account.private.key", MARK),
+        ("spark.hadoop.fs.gs.encryption.key", MARK),
+        ("spark.hadoop.fs.s3a.encryption.key", MARK),
+        ("spark.hadoop.fs.s3a.server-side-encryption.key", MARK),
+        ("spark.hadoop.fs.azure.encryption.encoded.client-provided-key", MARK),
+        ("spark.hadoop.fs.azure.encryption.encoded.client-provided-key.account.dfs.core.windows.net", MARK),
+        ("spark.hadoop.fs.s3a.secret.key.provider", MARK),
+        ("spark.hadoop.fs.s3a.endpoint", f"https://{MARK}@host"),
+        ("spark.kubernetes.driverEnv.DB_PASS", MARK),
+        ("spark.kubernetes.driverEnv.FERNET_KEY", MARK),
+        ("spark.yarn.appMasterEnv.PGPASS", MARK),
+        ("spark.executor.extraJavaOptions", f"-Ddb.pass={MARK}"),
     ],
 )
 def test_a_setting_of_spark_that_is_a_secret_is_refused(load: Load, key: str, value: str) -> None:
@@ -482,6 +504,14 @@ def test_a_setting_of_spark_that_is_a_secret_is_refused(load: Load, key: str, va
     ("key", "value"),
     [
         ("spark.hadoop.fs.s3a.aws.credentials.provider", "com.amazonaws.auth.ProfileCredentialsProvider"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "com.amazonaws.auth.A, org.apache.hadoop.fs.s3a.B"),
+        ("spark.hadoop.fs.s3a.encryption.key", "arn:aws:kms:eu-west-1:1234:key/8a-9b"),
+        ("spark.hadoop.fs.gs.auth.service.account.enable", "true"),
+        ("spark.io.encryption.keySizeBits", "256"),
+        ("spark.network.crypto.keyLength", "128"),
+        ("spark.kubernetes.driverEnv.LAKE", "/lake"),
+        ("spark.eventLog.dir", "abfss://box@account.dfs.core.windows.net/logs"),
+        ("primary.key", "id"),
         ("spark.kubernetes.driver.secretKeyRef.AWS_SECRET_ACCESS_KEY", "lake:key"),
         ("spark.kubernetes.executor.secrets.lake", "/etc/lake"),
         ("spark.driver.extraJavaOptions", "-Xlog:gc -Dx=y"),
@@ -490,6 +520,35 @@ def test_a_setting_of_spark_that_is_a_secret_is_refused(load: Load, key: str, va
 )
 def test_a_setting_that_says_where_a_secret_is_kept_is_none(key: str, value: str) -> None:
     assert not secret_setting(key, value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("spark.eventLog.dir", "/logs/$${env:DB_PASSWORD}", "expected text without ${"),
+        ("spark.hadoop.fs.s3a.endpoint", "$${env.DB_PASSWORD}", "expected text without ${"),
+        ("spark.driver.extraJavaOptions", "-Xmx1g -Dspark.sql.ansi.enabled=false", "holds settings of Spark"),
+        ("spark.executor.extraJavaOptions", '-"Dspark.plugins=x.Y"', "holds settings of Spark"),
+        ("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem", "is not a rule's to set"),
+    ],
+)
+def test_a_setting_brings_no_others_and_no_variables(load: Load, key: str, value: str, said: str) -> None:
+    assert f"setting {key}" in (found := refusal(load, spark={"conf": {key: value}}))
+    assert said in found
+
+
+def test_what_spark_would_put_in_place_of_a_variable_is_refused(load: Load) -> None:
+    stays = "/lake/$${env:DB_PASSWORD}"
+    assert "expected text without ${" in refusal(load, sinks=[{"delta": "/out", "properties": {"a": stays}}])
+    assert "sinks[0].delta: expected a path or a URI" in refusal(load, sinks=[{"delta": stays}])
+
+
+def test_long_texts_are_searched_for_secrets_in_seconds() -> None:
+    begun = time.process_time()
+    for long in ("secret" * 30_000, "//:" * 60_000, ";a" * 90_000, "a:/" * 60_000):
+        assert not secret_setting("spark.app.x", long)
+        assert redacted(long) == long
+    assert time.process_time() - begun < 30  # hours, where each of them begins a search of all the rest
 
 
 def test_no_command_shows_what_the_environment_keeps(place: Path) -> None:

@@ -74,6 +74,8 @@ _FREE_CONF = (
     "spark.sql.parquet.compression.", "spark.sql.parquet.enableVectorizedReader", "spark.sql.shuffle.",
     "spark.stage.", "spark.storage.", "spark.task.", "spark.ui.", "spark.yarn.", "spark.driver.extraJavaOptions",
 )  # fmt: skip
+# Of the local files: another class would write and read them without Hadoop's checksums.
+_CHECKSUMS = ("spark.hadoop.fs.file.impl", "spark.hadoop.fs.AbstractFileSystem.file.impl")
 
 
 def duration(text: object) -> int:
@@ -226,7 +228,7 @@ def _instant(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError("expected an ISO 8601 timestamp such as 2001-01-31T12:00:00Z") from None
+        raise ValueError(f"expected an ISO 8601 timestamp such as 2001-01-31T12:00:00Z, found {text[:40]!r}") from None
     if not 1 < found.year < 9999:  # one that no zone can move out of the calendar
         raise ValueError("expected a timestamp of the years 2 to 9998")
     return found
@@ -417,6 +419,8 @@ def _setting_text(key: str, value: object) -> str:
         return str(value).lower()
     if not isinstance(value, (str, int, float)):
         raise ValueError(f"expected text or a number for {key}")
+    if "${" in str(value):  # written as $${
+        raise ValueError(f"setting {key}: expected text without ${{, for Spark or Hadoop would put a variable there")
     return str(value)
 
 
@@ -567,7 +571,7 @@ def _conf(value: object) -> object:
     for key in value:
         if key in _OWN_CONF:
             raise ValueError(f"setting {key} has a place of its own; use {_OWN_CONF[key]} instead")
-        if not key.startswith(_FREE_CONF):
+        if key in _CHECKSUMS or not key.startswith(_FREE_CONF):
             raise ValueError(
                 f"setting {key} is not a rule's to set: expected one of size, place or speed, such as "
                 "spark.executor.memory or spark.sql.adaptive.enabled"
@@ -575,9 +579,11 @@ def _conf(value: object) -> object:
     if str(value.get("spark.sql.ansi.enabled", "true")).lower() not in ("true", "false"):
         raise ValueError("expected true or false for spark.sql.ansi.enabled")
     found = {key: _setting_text(key, text) for key, text in value.items()}
-    for key in found:
-        if secret_setting(key, found[key]):
+    for key, text in found.items():
+        if secret_setting(key, text):
             raise ValueError(f"setting {key} is or holds a secret, which a rule cannot keep: {WAY_OUT}")
+        if "-Dspark." in re.sub(r"[\"'\\]", "", text):  # quotes are the command line's own
+            raise ValueError(f"setting {key} holds settings of Spark (-Dspark. ...): put each under `conf` by itself")
     return found
 
 
