@@ -24,11 +24,12 @@ from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.files import MAX_CHARACTERS
 from floodmark.core.process.stable import unstable
 from floodmark.core.rules import Rule, load_rule, load_rules
-from floodmark.core.secrets import ALLOWED, has_credentials, redacted, secret_setting, secret_variable
+from floodmark.core.secrets import ALLOWED, has_credentials, secret_setting, secret_variable
 from floodmark.core.sql import analyse
 from floodmark.core.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
-from floodmark.errors import NotOwned, Refused, RuleInvalid, SqlRefused
+from floodmark.errors import NotOwned, Refused, RuleInvalid, RunFailed, SqlRefused, message
 from floodmark.ledger.home import Home
+from floodmark.redaction import redacted
 
 MARK = "hunter2-mark"
 Load = Callable[..., Rule]
@@ -613,6 +614,14 @@ def test_long_texts_are_searched_for_secrets_in_seconds() -> None:
         assert not secret_setting("spark.app.x", long)
         assert redacted(long) == long
     assert time.process_time() - begun < 12  # 38 s for the first alone, where each begins a search of all the rest
+
+
+def test_no_error_tells_what_stands_in_addresses() -> None:
+    """A store's client says where it has failed, and may have its address from the environment."""
+    said = f"error sending request for url (https://user:{MARK}@host/x?sig={MARK})"
+    assert str(RunFailed(f"the table cannot be read: {said}")).endswith("(https://***@host/x?***")
+    assert message(OSError(said)) == "OSError: error sending request for url (https://***@host/x?***"
+    assert str(Refused("no table at s3://b/x? Look at s3://b")) == "no table at s3://b/x? Look at s3://b"
 
 
 def test_no_command_shows_what_the_environment_keeps(place: Path) -> None:

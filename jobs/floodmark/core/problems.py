@@ -11,11 +11,12 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from floodmark.core.files import read_plain
-from floodmark.core.secrets import may_hold, redacted
+from floodmark.core.secrets import may_hold
 from floodmark.core.sql import SqlAt
 from floodmark.core.yamltree import Path as Field
 from floodmark.core.yamltree import Tree, YamlRefused, read_yaml
 from floodmark.errors import RuleInvalid
+from floodmark.redaction import redacted
 
 
 @dataclass(frozen=True)

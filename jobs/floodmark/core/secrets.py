@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote, urlparse
 
+from floodmark.redaction import WITH_USER, has_password, names_user
+
 ALLOWED = "FLOODMARK_VARIABLES"  # the operator's list of the variables that rule files may name
 WAY_OUT = "give it to Spark or the store by settings of their own; docs/security.md says how"
 _WORDS = frozenset(
@@ -18,7 +20,6 @@ _WORDS = frozenset(
 _NAMED_ALL_THE_SAME = ("PWD", "OLDPWD")
 _OF_AIRFLOW = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 _INSIDE = re.compile(r"secret|passw(or)?d|passphrase|credential|token|api.?key|access.?key|account.?key", re.IGNORECASE)
-_WITH_USER = ("abfs", "abfss", "wasb", "wasbs")  # container@account
 # Settings that only say where a secret is kept; a provider is a class.
 _PLACES = re.compile(r"spark\.kubernetes\.(driver|executor)\.secret(s|KeyRef)\..+")
 _PROVIDER = re.compile(r"spark\.hadoop\.fs\..+\.provider")
@@ -33,9 +34,6 @@ _SHORT = r"(?<![A-Za-z0-9])(?:sig|signature|sas|pass|pwd|pw|jwt)(?![A-Za-z0-9])"
 _ASSIGNED = rf"(?:{_INSIDE.pattern}|{_SHORT})[\w.-]{{0,100}}\s{{0,10}}="
 _HOLDS = re.compile(_ASSIGNED, re.IGNORECASE)
 _QUERY = re.compile(rf"[?&;][\w.-]{{0,100}}?{_ASSIGNED}", re.IGNORECASE)
-# In an address, also in one that lacks a slash: a user with a password, and a user alone.
-_USER = re.compile(r"(:/|//)/*[^/\s@'\"]{0,100}:[^\s@'\"]{0,400}@")
-_USER_ALONE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}):/+[^/\s@'\"]{1,400}@")
 
 
 def secret_variable(name: str, env: Mapping[str, str]) -> str | None:
@@ -45,7 +43,7 @@ def secret_variable(name: str, env: Mapping[str, str]) -> str | None:
         return None if name in allowed else f"the variable {name} is none of {ALLOWED} ({', '.join(allowed) or 'none'})"
     if _looks_secret(name):
         return f"the variable {name} has the name of a secret, which a rule cannot keep: {WAY_OUT}"
-    if _names_user(env.get(name, "")) or _QUERY.search(env.get(name, "")):
+    if names_user(env.get(name, "")) or _QUERY.search(env.get(name, "")):
         return f"the variable {name} holds an address with a password, which a rule cannot keep: {WAY_OUT}"
     return None
 
@@ -59,7 +57,7 @@ def _looks_secret(name: str) -> bool:
 
 def secret_setting(key: str, value: str) -> bool:
     """Whether a Spark setting is a secret, or has one in its text (`-Dfs.s3a.secret.key=...`, an address)."""
-    return _named_secret(key, value) or bool(_HOLDS.search(value)) or _names_user(value)
+    return _named_secret(key, value) or bool(_HOLDS.search(value)) or names_user(value)
 
 
 def _named_secret(key: str, value: str) -> bool:
@@ -72,36 +70,21 @@ def _named_secret(key: str, value: str) -> bool:
     return bool(is_key or _INSIDE.search(key) or "sas" in key.lower().split("."))
 
 
-def _names_user(text: str) -> bool:
-    """Whether an address in the text has a user in it, with or without a password."""
-    alone = any(match[1].lower() not in _WITH_USER for match in _USER_ALONE.finditer(text))
-    return alone or bool(_USER.search(text))
-
-
 def has_credentials(address: str) -> bool:
     """Whether an address carries more than the place: a user with or without a password, a query, a fragment."""
     scheme, mark, rest = address.partition(":/")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return False
-    if _USER.search(address) or _USER.search(unquote(address)):
+    if has_password(address) or has_password(unquote(address)):
         return True
     try:
         # A slash too few, or too many, hides nothing.
         parsed = urlparse(address if scheme == "file" else f"{scheme}://{rest.lstrip('/')}")
     except ValueError:
         return "@" in address
-    return bool(parsed.query or parsed.fragment or ("@" in parsed.netloc and parsed.scheme not in _WITH_USER))
+    return bool(parsed.query or parsed.fragment or ("@" in parsed.netloc and parsed.scheme not in WITH_USER))
 
 
 def may_hold(text: str) -> bool:
     """Whether the text may be a secret, or have one in it: then no message repeats any of it."""
     return bool(_INSIDE.search(text) or _HOLDS.search(text) or re.search(r"[^/\s@'\"]@", text))
-
-
-def redacted(text: str) -> str:
-    """The text without the users, passwords and queries of the addresses in it."""
-    without = _USER.sub(lambda found: f"{'://' if found[1] == ':/' else '//'}***@", text)
-    without = _USER_ALONE.sub(
-        lambda found: found[0] if found[1].lower() in _WITH_USER else f"{found[1]}://***@", without
-    )
-    return re.sub(r"(:/[^\s?'\"]{0,2000})\?[^\s'\"]*", r"\1?***", without)
