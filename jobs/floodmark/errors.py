@@ -27,6 +27,8 @@ FloodmarkError
 
 from __future__ import annotations
 
+from floodmark.redaction import redacted
+
 # As Python spells the bytes of a file's name that are no UTF-8: no text file, database or page takes these characters.
 _BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
 
@@ -37,12 +39,15 @@ def legible(text: str) -> str:
 
 
 class FloodmarkError(Exception):
-    """Root of the tree; `exit_code` is what the command line and Airflow go by."""
+    """Root of the tree; `exit_code` is what the command line and Airflow go by.
+
+    What a store's client has said may have passwords in addresses; no message keeps them.
+    """
 
     exit_code = 1
 
     def __init__(self, said: str = ""):
-        super().__init__(legible(said))
+        super().__init__(legible(redacted(said)))
 
 
 class Retryable(FloodmarkError):
@@ -144,7 +149,7 @@ def exit_code(fault: Exception) -> int:
 
 def message(fault: Exception) -> str:
     """What a person is told: Floodmark's own errors speak for themselves, others with their type."""
-    return str(fault) if isinstance(fault, FloodmarkError) else f"{type(fault).__name__}: {fault}"
+    return str(fault) if isinstance(fault, FloodmarkError) else redacted(f"{type(fault).__name__}: {fault}")
 
 
 def worst(codes: list[int]) -> int:

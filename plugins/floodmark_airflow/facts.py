@@ -52,7 +52,7 @@ def _told(teller: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _said(fault: BaseException) -> str:
     """The first line alone: SQLAlchemy's further ones hold statements and parameters."""
-    from floodmark.core.secrets import redacted
+    from floodmark.redaction import redacted
 
     return redacted(f"{type(fault).__name__}: {fault}".partition("\n")[0])
 

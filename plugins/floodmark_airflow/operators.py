@@ -134,4 +134,4 @@ def _translated() -> Iterator[None]:
         yield
     except FloodmarkError as fault:
         kind = AirflowFailException if fault.exit_code in HOPELESS else AirflowException
-        raise kind(str(fault)) from fault
+        raise kind(str(fault)).with_traceback(fault.__traceback__) from None  # the cause may tell secrets

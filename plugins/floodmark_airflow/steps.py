@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, message
 from floodmark_airflow import settings
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Steps:
                 telling.log_open(self._log, self.rule, head, self._home)
             telling.log_freshness(self._log, self.rule.rule, self._fresh())
         except (FloodmarkError, OSError) as fault:
-            self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, fault)
+            self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, message(fault))
         return noted
 
     def before(self) -> int | None:

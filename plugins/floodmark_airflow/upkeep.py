@@ -49,7 +49,7 @@ class MaintainOperator(BaseOperator):
             self._maintain(run)
         except FloodmarkError as fault:
             kind = AirflowFailException if fault.exit_code in HOPELESS else AirflowException
-            raise kind(str(fault)) from fault
+            raise kind(str(fault)).with_traceback(fault.__traceback__) from None  # the cause may tell secrets
 
     def _maintain(self, run: str) -> None:
         from floodmark.core.upkeep import is_due

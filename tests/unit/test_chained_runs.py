@@ -7,11 +7,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from support.byhand import begun
+from support.flow import Flow
 from test_chains import ENV, source, write
 
-from floodmark.cli.drain import _Application, _Due, _due
+from floodmark.cli.drain import _Application, _Due, _due, _look_back
+from floodmark.cli.outcome import Outcome
 from floodmark.connectors.news import News
 from floodmark.core.rules import Rule, load_rules
+from floodmark.errors import TableBroken
 
 
 def rules_of(folder: Path) -> list[Rule]:
@@ -78,6 +83,22 @@ def test_who_waits_for_another_rule_keeps_no_thread_from_the_rest() -> None:
     threads._in_threads(SimpleNamespace(), [slow, quick, *waiting, *others], 2, lambda: None)  # type: ignore[arg-type]
     assert threads.ended[:5] == ["quick", "after_quick0", "after_quick1", "after_quick2", "slow"]
     assert len(threads.ended) == 8 and threads.most == 2
+
+
+@pytest.mark.parametrize("fault", [TableBroken("a file of the state is missing"), OSError(5, "Input/output error")])
+def test_state_that_cannot_be_read_is_the_fault_of_its_rule(
+    place: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def broken(*_: Any) -> None:
+        raise fault
+
+    flow = Flow(place, "counted")
+    begun(flow)
+    monkeypatch.setattr("floodmark.views.openwindows.open_windows", broken)
+    outcome = Outcome("counted")
+    _look_back(flow.rule(), flow.home, outcome, stale_ok=False)
+    assert outcome.fault is fault
+    assert outcome.head is not None
 
 
 def named(name: str) -> Rule:

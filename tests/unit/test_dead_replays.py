@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.byhand import begun, commit, intent, set_apart
 from support.flow import Flow
+from typer.testing import CliRunner
 
+from floodmark.cli import replay as cli_replay
+from floodmark.cli.app import app
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head, Replay
+from floodmark.core.records import Commit, Counts, Head, Lost, Replay
 from floodmark.core.replays import replay_of, replayed_in, wanted
 from floodmark.errors import Refused
 
@@ -66,3 +72,39 @@ def test_which_epoch_has_read_a_row_again_is_told_as_far_as_it_is_known() -> Non
     assert replayed_in({**row, "_epoch": 5}, replays) == "6"
     assert replayed_in({**row, "_stream": "other"}, replays) == "4 if n > 0"
     assert replayed_in({**row, "_epoch": 6}, replays) is None
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_replay_that_was_killed_at_qos_0_is_told_as_lost(
+    place: Path, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    """`later`: another run has gone on before the command reads the ledger."""
+    flow = Flow(place, "counted", settings={"qos": 0})
+    ledger = begun(flow)
+    first = intent(flow, 0, None, 1, Counts(read=1, dead=1))
+    ledger.intend(first)
+    ledger.commit(commit(first))
+    set_apart(flow.place.dead, 1)
+    ledger.intend(intent(flow, 0, None, 1, Counts(read=1, folded=1)).model_copy(update={"replay": Replay(upto=1)}))
+
+    def work(*_: Any) -> Any:
+        """What the gate does with the open epoch; then there is nothing left to read again."""
+        open_ = ledger.head and ledger.head.open
+        assert open_
+        lost = {"intent": open_.digest, "lost": 1, "lost_epochs": (2,), "due": (None, None), "heard": {}}
+        of_intent = {name: getattr(open_, name) for name in ("entry", "watermark", "maxima", "counts")}
+        ledger.lose(Lost(**lost, **of_intent))
+        head = ledger.head
+        if later:
+            ledger.intend(intent(flow, 0, None, 1, Counts(read=1, folded=1)))
+        return SimpleNamespace(head=head)
+
+    monkeypatch.setattr(cli_replay, "with_spark", work)
+    places = ["--rules", str(flow.root / "rules"), "--home", str(flow.home), "--run-id", "by hand"]
+    found = CliRunner().invoke(app, ["dead", "replay", "counted", *places, *(["--json"] if later else [])])
+    assert found.exit_code == 0, found.output
+    if later:
+        told = json.loads(found.output)
+        assert [told[name] for name in ("epoch", "done", "lost", "read")] == [2, False, 1, 1]
+    else:
+        assert found.output == "counted: epoch 2 was lost (qos 0): its dead row is counted as lost\n"

@@ -58,7 +58,7 @@ def test_a_row_fails_by_default_so_that_nothing_wrong_is_passed_on(flow: Flow) -
         ({"a": None}, "expect: expected a: {check: CONDITION"),
         ({"a b": ONE}, "expected expectation names of letters, digits and _ (and not window), found 'a b'"),
         ({"a": ONE, "A": ONE}, "expected expectation names that differ in more than case, found a, A"),
-        ({"a" * 64: ONE}, "expected names of at most 63 characters"),
+        ({"a" * 64: ONE}, "expected expectation names of at most 63 characters"),
         ({f"e{i}": ONE for i in range(61)}, "expected at most 60 expectations, found 61"),
         ({"a": {"on_fail": "drop"}}, "expect.a.check: expected `check: ...`, found nothing"),
         ({"a": {"check": "v > 0", "onfail": "drop"}}, "expect.a.onfail: unknown key 'onfail': did you mean 'on_fail'?"),

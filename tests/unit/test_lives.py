@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import subprocess
@@ -407,7 +408,17 @@ sys.stdin.read()
 """
 
 
-def test_a_command_without_a_jvm_and_a_run_exclude_each_other(flow: Flow) -> None:
+OPEN = Path.open
+
+
+def only_read(path: Path, mode: str = "r", **more: Any) -> Any:
+    """As on a read-only home."""
+    if set(mode) & set("wax+"):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+    return OPEN(path, mode, **more)
+
+
+def test_a_command_without_a_jvm_and_a_run_exclude_each_other(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     lived(flow)
     with held(flow.place.lock, "one"):
         with pytest.raises(Busy, match="this very process"), held(flow.place.lock, "two"):
@@ -417,6 +428,9 @@ def test_a_command_without_a_jvm_and_a_run_exclude_each_other(flow: Flow) -> Non
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         assert holder_pid(flow.place.lock) == other.pid
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", only_read)
+            assert holder_pid(flow.place.lock) == other.pid, "whoever may read the home may ask"
         for words in (["retire", "counted"], ["rename", "counted", "other"]):
             assert "another run holds" in call(flow, *words, "--yes", code=1)
         other.communicate("")

@@ -180,11 +180,12 @@ def test_a_rule_is_frozen(load: Load) -> None:
 
 
 def test_substitution(load: Load) -> None:
-    text = PLAIN.replace("/lake/flights", "'${A:-/lake/a}$${x}'") + "qos: ${QOS}\n"
+    text = PLAIN.replace("/lake/flights", "'${A:-/lake/a}/x'") + "qos: ${QOS}\ndescription: '${A:-a}$${x}'\n"
     rule = load(text, env={"QOS": "1"})
-    assert rule.streams["flights"].address == "/lake/a${x}"
+    assert (rule.streams["flights"].address, rule.description) == ("/lake/a/x", "a${x}")
     assert rule.qos == 1
-    assert load(text, env={"QOS": "0", "A": "/b"}).streams["flights"].address == "/b${x}"
+    other = load(text, env={"QOS": "0", "A": "/b"})
+    assert (other.streams["flights"].address, other.description) == ("/b/x", "/b${x}")
 
 
 def test_a_set_but_empty_variable_is_set_and_a_value_is_not_substituted_again(load: Load) -> None:

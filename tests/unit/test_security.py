@@ -22,12 +22,14 @@ from typer.testing import CliRunner
 from floodmark.cli.app import app
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.files import MAX_CHARACTERS
+from floodmark.core.process.stable import unstable
 from floodmark.core.rules import Rule, load_rule, load_rules
-from floodmark.core.secrets import ALLOWED, has_credentials, redacted, secret_setting, secret_variable
+from floodmark.core.secrets import ALLOWED, has_credentials, secret_setting, secret_variable
 from floodmark.core.sql import analyse
 from floodmark.core.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
-from floodmark.errors import NotOwned, Refused, RuleInvalid, SqlRefused
+from floodmark.errors import NotOwned, Refused, RuleInvalid, RunFailed, SqlRefused, message
 from floodmark.ledger.home import Home
+from floodmark.redaction import redacted
 
 MARK = "hunter2-mark"
 Load = Callable[..., Rule]
@@ -99,6 +101,25 @@ def test_names_that_become_sql_are_plain(load: Load, place: str, name: str) -> N
         "process key": {"sql": None, "process": "a:B", "key": [name]},
     }
     refusal(load, **broken[place])
+
+
+@pytest.mark.parametrize("place", ["streams", "lookups"])
+def test_names_are_short(load: Load, place: str) -> None:
+    def named(length: int) -> dict[str, Any]:
+        name = "n" * length
+        if place == "lookups":
+            joined = f"SELECT e.k AS k FROM events e JOIN {name} ON {name}.k = e.k"
+            return {"lookups": {name: {"delta": "/lake/names"}}, "sql": joined}
+        return {"streams": {name: {"delta": "/lake/events"}}, "sql": f"SELECT k FROM {name}"}
+
+    assert load(**named(63))
+    assert f"expected {place[:-1]} names of at most 63 characters" in refusal(load, **named(64))
+
+
+def test_a_schedule_is_short(load: Load) -> None:
+    """Airflow keeps it in words, in a column of 1000 characters; one too long would keep the whole file's DAGs away."""
+    assert load(schedule=f"{','.join(map(str, range(10, 40)))} * * * *")
+    assert "expected cron of at most 100 characters" in refusal(load, schedule=f"{','.join(['0'] * 60)} * * * *")
 
 
 @pytest.mark.parametrize(
@@ -209,6 +230,12 @@ def test_sql_that_would_take_long_to_check_is_refused_or_checked_in_seconds() ->
     joins = " ".join(f"JOIN events e{i} ON e.at = e{i}.at" for i in range(500))
     with pytest.raises(SqlRefused, match="at most 50 joins, found 500"):
         analyse(f"SELECT e.k AS k FROM events e {joins}", streams)
+    commas = ", ".join(f"events e{i}" for i in range(1, 500))
+    with pytest.raises(SqlRefused, match="at most 50 joins, found 499"):
+        analyse(f"SELECT e.k AS k FROM events e, {commas} WHERE e.at = e1.at", streams)
+    steps = [f"a{i} AS (SELECT *, * FROM a{i - 1})" for i in range(1, 30)]
+    with pytest.raises(SqlRefused, match="at most 20000 columns in all SELECTs together"):
+        analyse(f"WITH a0 AS (SELECT *, k FROM events), {', '.join(steps)} SELECT k FROM a29", streams)
     analyse(f"SELECT {','.join(['$k$'] * 10_000)} FROM events".replace("$", "'"), streams)
     assert time.process_time() - begun < 30  # 96 s for the strings alone, compared each with each
 
@@ -366,13 +393,57 @@ def test_the_operator_names_the_modules_that_rules_may_use(
         assert "expected a module out of FLOODMARK_CLASSES" in refusal(load, **given)
 
 
+@pytest.mark.parametrize("allowed", ["company", "company.alarms"])
+def test_nothing_beside_a_rule_stands_in_for_a_listed_package(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str
+) -> None:
+    site, own = tmp_path / "site" / "company", tmp_path / "rules" / "company"
+    for folder in (site, own):
+        folder.mkdir(parents=True)
+    monkeypatch.syspath_prepend(site.parent)
+    (site / "alarms.py").write_text("# reviewed" + CLASS)
+    given = {"env": {"FLOODMARK_CLASSES": allowed}, "process": "company.alarms:Count", **OF_CLASS}
+    found = load(**given).process
+    assert found
+    assert found.source.startswith("# reviewed")
+    (own / "alarms.py").write_text(CLASS)
+    assert "expected the module company.alarms in one place" in refusal(load, **given)
+    (site / "alarms.py").unlink()  # nor for a module that the package has not
+    assert "expected the module company.alarms in one place" in refusal(load, **given)
+    assert load(**given | {"env": {}}).process
+
+
+def test_a_folder_of_rules_on_the_python_path_is_one_place(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "rules" / "company"
+    own.mkdir(parents=True)
+    (own / "alarms.py").write_text(CLASS)
+    monkeypatch.syspath_prepend(own.parent)
+    assert load(env={"FLOODMARK_CLASSES": "company"}, process="company.alarms:Count", **OF_CLASS).process
+
+
+@pytest.mark.parametrize("name", ["\xe9", "e\u0301", "\uff41", "a" * 64, "a b", "../a", ""], ids=ascii)
+def test_names_of_state_are_plain_for_they_are_folders(load: Load, tmp_path: Path, name: str) -> None:
+    (tmp_path / "rules").mkdir()
+    changed = CLASS.replace("def process", f"state = {{{name!r}: 'n INT'}}\n    def process")
+    (tmp_path / "rules" / "mine.py").write_text(changed)
+    assert "with names of at most 63 letters, digits and _" in refusal(load, process="mine:Count", **OF_CLASS)
+
+
+def test_a_long_module_is_looked_through_in_seconds() -> None:
+    begun = time.process_time()
+    assert not list(unstable("a\n" * 200_000, "mine.py"))
+    assert time.process_time() - begun < 12  # 24 s, where each name is taken from the front of a list
+
+
 # ----------------------------------------------------------------------------------------------------- secrets
 
 SECRETS = ["DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "API_KEY", "GITHUB_TOKEN", "AZURE_SAS",
            "AIRFLOW__CORE__FERNET_KEY", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "AIRFLOW_CONN_LAKE", "DBPASSWORD",
            "AIRFLOW_VAR_X", "PGPASSWORD", "db_passwd", "MyToken", "SENTRY_DSN", "JWT", "OPENAI_APIKEY",
            "SSH_PRIVATE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "PG_PWD",
-           "BASIC_AUTH"]  # fmt: skip
+           "BASIC_AUTH", "PGPASS", "DB_CREDS"]  # fmt: skip
 FIELDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "description": lambda value: {"description": f"x {value}"},
     "where": lambda value: {"streams": {"events": {"delta": "/e", "where": f"k = '{value}'"}}},
@@ -404,6 +475,8 @@ def test_other_names_are_not_taken_for_secrets(name: str) -> None:
 def test_a_value_with_a_password_in_it_is_found_whatever_its_name(load: Load, field: str) -> None:
     said = refusal(load, env={"LAKE": f"s3://user:{MARK}@bucket/x"}, **FIELDS[field]("${LAKE}"))
     assert "the variable LAKE holds an address with a password" in said
+    for address in (f"https://{MARK}@host/x", f"https://account.example/x?sv=1&sig={MARK}"):
+        assert "holds an address with a password" in refusal(load, env={"LAKE": address}, **FIELDS[field]("${LAKE}"))
 
 
 def test_the_operator_names_the_variables_that_rules_may_use(load: Load) -> None:
@@ -419,6 +492,7 @@ ADDRESSES = [
     f"s3://user:{MARK}@bucket/x", f"s3a://{MARK}@bucket/x", f"s3://bucket/x?token={MARK}", f"s3://bucket/x#{MARK}",
     f"abfss://box:{MARK}@account.dfs.core.windows.net/x", f"hdfs://user:{MARK}@node:8020/x", f"s3://u:{MARK}/y@b/x",
     f"wasbs://box@account.blob.core.windows.net/x?sig={MARK}", f"file:///lake?password={MARK}", f"s3://:{MARK}@b/x",
+    f"file:/lake/x?token={MARK}", f"s3:/user:{MARK}@b/x", f"s3:///{MARK}@b/x", f"abfss://box%3A{MARK}@account/x",
 ]  # fmt: skip
 
 
@@ -445,12 +519,18 @@ def test_other_addresses_have_no_credentials(address: str) -> None:
 
 def test_a_value_in_the_wrong_place_is_repeated_without_its_password(load: Load) -> None:
     address = f"s3://user:{MARK}@b"
-    for change in ({"sinks": {"delta": address}}, {"qos": address}, {"epoch": [address]}, {"timezone": address}):
+    secret = f"spark.hadoop.fs.s3a.secret.key={MARK}"
+    for change in ({"sinks": {"delta": address}}, {"qos": address}, {"epoch": [address]}, {"timezone": address},
+                   {"spark": {"conf": secret}}, {"spark": {"conf": [{"password": MARK}]}}, {"spark": [secret]},
+                   {"sinks": [{"delta": "/x", "properties": [f"token={MARK}"]}]}, {"qos": f"https:/{MARK}@b"},
+                   {"streams": {"events": ["/lake", {"password": MARK}]}}, {"schedule": f"x:u:{MARK}@h"},
+                   {"sinks": [{"delta": f"https://a.blob/x;sig={MARK}"}]}):  # fmt: skip
         refusal(load, **change)
     assert (
         redacted(f"at s3://u:{MARK}@b/x?sig={MARK} and https://h/p?a={MARK}")
         == "at s3://***@b/x?*** and https://h/p?***"
     )
+    assert redacted(f"s3:/u:{MARK}@b https://{MARK}@h abfss://box@a/x") == "s3://***@b https://***@h abfss://box@a/x"
 
 
 @pytest.mark.parametrize(
@@ -466,6 +546,19 @@ def test_a_value_in_the_wrong_place_is_repeated_without_its_password(load: Load)
         ("spark.driver.extraJavaOptions", f"-Xmx1g -Dfs.s3a.secret.key={MARK}"),
         ("spark.executor.extraJavaOptions", f"-Djavax.net.ssl.keyStorePassword={MARK}"),
         ("spark.eventLog.dir", f"s3a://user:{MARK}@bucket/logs"),
+        ("spark.eventLog.dir", f"https://account.example/logs?sv=1&sig={MARK}"),
+        ("spark.hadoop.fs.gs.auth.service.account.private.key", MARK),
+        ("spark.hadoop.fs.gs.encryption.key", MARK),
+        ("spark.hadoop.fs.s3a.encryption.key", MARK),
+        ("spark.hadoop.fs.s3a.server-side-encryption.key", MARK),
+        ("spark.hadoop.fs.azure.encryption.encoded.client-provided-key", MARK),
+        ("spark.hadoop.fs.azure.encryption.encoded.client-provided-key.account.dfs.core.windows.net", MARK),
+        ("spark.hadoop.fs.s3a.secret.key.provider", MARK),
+        ("spark.hadoop.fs.s3a.endpoint", f"https://{MARK}@host"),
+        ("spark.kubernetes.driverEnv.DB_PASS", MARK),
+        ("spark.kubernetes.driverEnv.FERNET_KEY", MARK),
+        ("spark.yarn.appMasterEnv.PGPASS", MARK),
+        ("spark.executor.extraJavaOptions", f"-Ddb.pass={MARK}"),
     ],
 )
 def test_a_setting_of_spark_that_is_a_secret_is_refused(load: Load, key: str, value: str) -> None:
@@ -476,6 +569,14 @@ def test_a_setting_of_spark_that_is_a_secret_is_refused(load: Load, key: str, va
     ("key", "value"),
     [
         ("spark.hadoop.fs.s3a.aws.credentials.provider", "com.amazonaws.auth.ProfileCredentialsProvider"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "com.amazonaws.auth.A, org.apache.hadoop.fs.s3a.B"),
+        ("spark.hadoop.fs.s3a.encryption.key", "arn:aws:kms:eu-west-1:1234:key/8a-9b"),
+        ("spark.hadoop.fs.gs.auth.service.account.enable", "true"),
+        ("spark.io.encryption.keySizeBits", "256"),
+        ("spark.network.crypto.keyLength", "128"),
+        ("spark.kubernetes.driverEnv.LAKE", "/lake"),
+        ("spark.eventLog.dir", "abfss://box@account.dfs.core.windows.net/logs"),
+        ("primary.key", "id"),
         ("spark.kubernetes.driver.secretKeyRef.AWS_SECRET_ACCESS_KEY", "lake:key"),
         ("spark.kubernetes.executor.secrets.lake", "/etc/lake"),
         ("spark.driver.extraJavaOptions", "-Xlog:gc -Dx=y"),
@@ -484,6 +585,43 @@ def test_a_setting_of_spark_that_is_a_secret_is_refused(load: Load, key: str, va
 )
 def test_a_setting_that_says_where_a_secret_is_kept_is_none(key: str, value: str) -> None:
     assert not secret_setting(key, value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("spark.eventLog.dir", "/logs/$${env:DB_PASSWORD}", "expected text without ${"),
+        ("spark.hadoop.fs.s3a.endpoint", "$${env.DB_PASSWORD}", "expected text without ${"),
+        ("spark.driver.extraJavaOptions", "-Xmx1g -Dspark.sql.ansi.enabled=false", "holds settings of Spark"),
+        ("spark.executor.extraJavaOptions", '-"Dspark.plugins=x.Y"', "holds settings of Spark"),
+        ("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem", "is not a rule's to set"),
+    ],
+)
+def test_a_setting_brings_no_others_and_no_variables(load: Load, key: str, value: str, said: str) -> None:
+    assert f"setting {key}" in (found := refusal(load, spark={"conf": {key: value}}))
+    assert said in found
+
+
+def test_what_spark_would_put_in_place_of_a_variable_is_refused(load: Load) -> None:
+    stays = "/lake/$${env:DB_PASSWORD}"
+    assert "expected text without ${" in refusal(load, sinks=[{"delta": "/out", "properties": {"a": stays}}])
+    assert "sinks[0].delta: expected a path or a URI" in refusal(load, sinks=[{"delta": stays}])
+
+
+def test_long_texts_are_searched_for_secrets_in_seconds() -> None:
+    begun = time.process_time()
+    for long in ("secret" * 20_000, "//:" * 20_000):
+        assert not secret_setting("spark.app.x", long)
+        assert redacted(long) == long
+    assert time.process_time() - begun < 12  # 38 s for the first alone, where each begins a search of all the rest
+
+
+def test_no_error_tells_what_stands_in_addresses() -> None:
+    """A store's client says where it has failed, and may have its address from the environment."""
+    said = f"error sending request for url (https://user:{MARK}@host/x?sig={MARK})"
+    assert str(RunFailed(f"the table cannot be read: {said}")).endswith("(https://***@host/x?***")
+    assert message(OSError(said)) == "OSError: error sending request for url (https://***@host/x?***"
+    assert str(Refused("no table at s3://b/x? Look at s3://b")) == "no table at s3://b/x? Look at s3://b"
 
 
 def test_no_command_shows_what_the_environment_keeps(place: Path) -> None:

@@ -17,7 +17,7 @@ from test_ledger import intent as planned
 from floodmark.core.digests import Digest
 from floodmark.core.records import Backfill, Backfilled, Counts, Lost, Row
 from floodmark.core.tally import COUNTS
-from floodmark.errors import LedgerBroken, Refused
+from floodmark.errors import LedgerBroken, Refused, RunFailed
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.views import rulefiles
 from floodmark.views.epochs import told as epochs_told
@@ -174,6 +174,18 @@ def rule_text(name: str, **more: str) -> str:
     lines = {"rule": name, "sql": "SELECT k FROM e", **more}
     head = "".join(f"{key}: {value}\n" for key, value in lines.items())
     return f"{head}streams: {{e: {{delta: lake/e}}}}\nsinks: [{{delta: lake/{name}_out}}]\n"
+
+
+def test_a_home_that_cannot_be_read_is_told_of_its_rule_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> int:
+        raise PermissionError(13, "Permission denied", "lock")
+
+    flow = Flow(place, "counted")
+    begun(flow)
+    monkeypatch.setattr("floodmark.views.standing.holder_pid", refused)
+    fault = standing(flow.rule(), flow.home).fault
+    assert isinstance(fault, RunFailed)
+    assert "rule counted: PermissionError: [Errno 13] Permission denied: 'lock'" in str(fault)
 
 
 def test_a_rule_is_read_anew_where_one_that_it_names_has_changed(tmp_path: Path) -> None:

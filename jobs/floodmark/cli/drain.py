@@ -176,26 +176,31 @@ def _refuse_held(home: Home, why: str | None) -> None:
 
 
 def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool, closely: bool = True) -> None:
-    """Where the rule stands now, and how fresh it is. A ledger that cannot be read is the run's to report.
+    """Where the rule stands now, and how fresh it is. What of it cannot be read is the rule's fault, and no other's.
 
     `closely`: what is open, too. That takes the SQL parser and the state, and an idle run is to cost next to nothing.
     """
     try:
-        ledger = LedgerReader.load(Home(root, rule.rule).ledger)
-    except FloodmarkError as fault:
+        _look_around(rule, root, outcome, closely)
+    except (FloodmarkError, OSError) as fault:
         outcome.fault = outcome.fault or fault
         return
-    outcome.head = ledger.head if ledger else None
-    if outcome.head:
-        outcome.zoned = zoned(rule, outcome.head)
-        if closely and outcome.fault is None and outcome.retired is None:
-            from floodmark.views.openwindows import open_windows
-            from floodmark.views.waiting import waiting
-
-            outcome.windows = open_windows(rule, outcome.head, root)
-            outcome.waiting = waiting(rule, outcome.head, root)
     if outcome.fault is None and outcome.retired is None and rule.freshness is not None:
         _judge(rule, root, outcome, stale_ok)
+
+
+def _look_around(rule: Rule, root: Path, outcome: Outcome, closely: bool) -> None:
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    outcome.head = ledger.head if ledger else None
+    if outcome.head is None:
+        return
+    outcome.zoned = zoned(rule, outcome.head)
+    if closely and outcome.fault is None and outcome.retired is None:
+        from floodmark.views.openwindows import open_windows
+        from floodmark.views.waiting import waiting
+
+        outcome.windows = open_windows(rule, outcome.head, root)
+        outcome.waiting = waiting(rule, outcome.head, root)
 
 
 def _judge(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool) -> None:

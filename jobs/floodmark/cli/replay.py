@@ -14,7 +14,7 @@ from floodmark.cli.withspark import with_spark
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    from floodmark.core.records import Head, Replay
+    from floodmark.core.records import Head, Replay, Row
     from floodmark.core.rules import Rule
 
     Wanted = Callable[[Head], Replay]
@@ -107,23 +107,34 @@ def _replayed(rule: Rule, root: Path, master: str, run: str, head: Head, wanted:
     after = report.head
     assert after is not None
     epoch = max(after.replays, default=None)
-    if epoch is None or epoch in head.replays or epoch != after.epoch:
+    ended = _ended(root, after, epoch) if epoch is not None and epoch not in head.replays else None
+    if ended is None or ended.run != run:  # another run's is not ours to tell
         return _nothing(rule.rule, after.epoch, as_json)
-    counts = _counts(root, rule.rule)
-    if as_json:
-        return output.document({"rule": rule.rule, "epoch": epoch, "done": True, **counts, "shown": []})
-    return output.say(f"{rule.rule}: epoch {epoch} committed: {_said(counts)}")
+    return _told(rule.rule, ended, as_json)
 
 
-def _counts(root: Path, name: str) -> dict[str, int]:
-    """Of the newest epoch."""
-    from floodmark.core.records import Commit, total
+def _ended(root: Path, head: Head, epoch: int) -> Row | None:
+    """The row that ended an epoch of the head's generation; by now the ledger may have newer ones."""
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
-    ledger = LedgerReader.load(Home(root, name).ledger)
-    assert ledger is not None
-    return total(Commit.model_validate_json(ledger.rows[-1].body).counts).parts
+    ledger = LedgerReader.load(Home(root, head.rule.rule).ledger)
+    of_epoch = (row for row in ledger.rows if (row.generation, row.epoch) == (head.generation, epoch)) if ledger else ()
+    return next((row for row in of_epoch if row.kind in ("commit", "lost")), None)
+
+
+def _told(name: str, ended: Row, as_json: bool) -> None:
+    from floodmark.core.records import Commit, Lost, total
+
+    lost = Lost.model_validate_json(ended.body) if ended.kind == "lost" else None
+    counts = total((lost or Commit.model_validate_json(ended.body)).counts).parts
+    if as_json:
+        done = {"rule": name, "epoch": ended.epoch, "done": lost is None, **counts, "shown": []}
+        return output.document(done | ({"lost": lost.lost} if lost else {}))
+    if lost is None:
+        return output.say(f"{name}: epoch {ended.epoch} committed: {_said(counts)}")
+    rows = "its dead row is" if lost.lost == 1 else f"its {lost.lost} dead rows are"
+    return output.say(f"{name}: epoch {ended.epoch} was lost (qos 0): {rows} counted as lost")
 
 
 def _said(counts: dict[str, int]) -> str:

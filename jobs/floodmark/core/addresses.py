@@ -25,6 +25,8 @@ def unfit(address: str) -> str | None:
     """Why no table can have this address; None where one can."""
     if address != address.strip() or re.search(r"[\r\n\t]", address):
         return "without space around it or line breaks"
+    if "${" in address:  # written as $${
+        return "without ${: Spark would put a variable there"
     if address[:1] in ("~", "$"):
         return f"{address[0]} is not expanded; ${{HOME}} is, and so is any ${{NAME}} of the environment"
     scheme, mark, _ = address.partition(":")

@@ -11,11 +11,12 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from floodmark.core.files import read_plain
-from floodmark.core.secrets import redacted
+from floodmark.core.secrets import may_hold
 from floodmark.core.sql import SqlAt
 from floodmark.core.yamltree import Path as Field
 from floodmark.core.yamltree import Tree, YamlRefused, read_yaml
 from floodmark.errors import RuleInvalid
+from floodmark.redaction import redacted
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def told(detail: ErrorDetails) -> str:
     message = str(detail.get("ctx", {}).get("error") or detail["msg"])
     if ", found " not in message and not message.startswith("setting "):
         message += f", found {found(detail['input'])}"
-    return message
+    return redacted(message)
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> str:
@@ -126,8 +127,13 @@ def unknown(what: str, name: str, known: Collection[str]) -> str:
 
 
 def found(value: Any) -> str:
-    """A value as a message shows it."""
+    """A value as a message shows it: of what may be, or hold, a secret only the kind."""
     if value is None:
         return "nothing"
-    text = redacted(repr(value)) if not isinstance(value, bool) else str(value).lower()
+    if isinstance(value, (dict, list)):
+        kind = "mapping" if isinstance(value, dict) else "list"
+        return f"a {kind}" if value else f"an empty {kind}"
+    if isinstance(value, str) and may_hold(value):
+        return "a text that is not repeated, for it may hold a secret"
+    text = repr(value) if not isinstance(value, bool) else str(value).lower()
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -45,6 +45,7 @@ DEFAULT_MAX_AHEAD = "1 day"
 LATER_RULE_KEYS: tuple[str, ...] = ()
 LATER_STREAM_KEYS = ("close_idle_after",)
 LATER_SINK_KEYS = ("mode",)
+MOST_OF_NAME = 63  # characters of a stream's, a lookup's or an expectation's name
 MOST_EXPECTATIONS = 60  # of one stream, or of the results: a row has a bit for each
 MOST_CLUSTERED = 4  # columns by which Delta clusters a table
 _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
@@ -52,6 +53,7 @@ _SINK_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 _CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#L?-]+")
+MOST_OF_CRON = 100  # characters: Airflow keeps what it makes of them, in words, in a column of 1000
 UPSTREAM = "upstream"  # a rule's schedule: after the rules that its streams name
 _CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
 # Settings that have a place of their own in the rule file, or on which the promise hangs.
@@ -74,6 +76,8 @@ _FREE_CONF = (
     "spark.sql.parquet.compression.", "spark.sql.parquet.enableVectorizedReader", "spark.sql.shuffle.",
     "spark.stage.", "spark.storage.", "spark.task.", "spark.ui.", "spark.yarn.", "spark.driver.extraJavaOptions",
 )  # fmt: skip
+# Of the local files: another class would write and read them without Hadoop's checksums.
+_CHECKSUMS = ("spark.hadoop.fs.file.impl", "spark.hadoop.fs.AbstractFileSystem.file.impl")
 
 
 def duration(text: object) -> int:
@@ -226,7 +230,7 @@ def _instant(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError("expected an ISO 8601 timestamp such as 2001-01-31T12:00:00Z") from None
+        raise ValueError(f"expected an ISO 8601 timestamp such as 2001-01-31T12:00:00Z, found {text[:40]!r}") from None
     if not 1 < found.year < 9999:  # one that no zone can move out of the calendar
         raise ValueError("expected a timestamp of the years 2 to 9998")
     return found
@@ -268,8 +272,6 @@ def _expectations(value: object) -> object:
         )
     _check_names("expectation", value)
     for name, one in value.items():
-        if len(name) > 63:
-            raise ValueError(f"expected names of at most 63 characters, found {name}")
         if not isinstance(one, (dict, WrittenExpectation)):
             raise ValueError(f"expected {name}: {{check: CONDITION, on_fail: drop | dead | fail | warn}}")
     if len(value) > MOST_EXPECTATIONS:
@@ -417,6 +419,8 @@ def _setting_text(key: str, value: object) -> str:
         return str(value).lower()
     if not isinstance(value, (str, int, float)):
         raise ValueError(f"expected text or a number for {key}")
+    if "${" in str(value):  # written as $${
+        raise ValueError(f"setting {key}: expected text without ${{, for Spark or Hadoop would put a variable there")
     return str(value)
 
 
@@ -514,6 +518,8 @@ def _schedule(value: object) -> object:
     if value in (*_CRON_PRESETS, UPSTREAM) or (
         len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)
     ):
+        if len(str(value)) > MOST_OF_CRON:
+            raise ValueError(f"expected cron of at most {MOST_OF_CRON} characters, such as */5 in place of 0,5,10,...")
         return value
     raise ValueError(
         "expected cron with five fields (quoted), a preset such as @hourly, upstream, {assets: [uri]} or null"
@@ -567,7 +573,7 @@ def _conf(value: object) -> object:
     for key in value:
         if key in _OWN_CONF:
             raise ValueError(f"setting {key} has a place of its own; use {_OWN_CONF[key]} instead")
-        if not key.startswith(_FREE_CONF):
+        if key in _CHECKSUMS or not key.startswith(_FREE_CONF):
             raise ValueError(
                 f"setting {key} is not a rule's to set: expected one of size, place or speed, such as "
                 "spark.executor.memory or spark.sql.adaptive.enabled"
@@ -575,9 +581,11 @@ def _conf(value: object) -> object:
     if str(value.get("spark.sql.ansi.enabled", "true")).lower() not in ("true", "false"):
         raise ValueError("expected true or false for spark.sql.ansi.enabled")
     found = {key: _setting_text(key, text) for key, text in value.items()}
-    for key in found:
-        if secret_setting(key, found[key]):
+    for key, text in found.items():
+        if secret_setting(key, text):
             raise ValueError(f"setting {key} is or holds a secret, which a rule cannot keep: {WAY_OUT}")
+        if "-Dspark." in re.sub(r"[\"'\\]", "", text):  # quotes are the command line's own
+            raise ValueError(f"setting {key} holds settings of Spark (-Dspark. ...): put each under `conf` by itself")
     return found
 
 
@@ -644,6 +652,8 @@ def _check_names(kind: str, names: Iterable[str]) -> None:
     for name in names:
         if not re.fullmatch(_IDENTIFIER[1:-1], name) or name.lower() == "window":
             raise ValueError(f"expected {kind} names of letters, digits and _ (and not window), found {name!r}")
+        if len(name) > MOST_OF_NAME:
+            raise ValueError(f"expected {kind} names of at most {MOST_OF_NAME} characters, found {name[:40]}...")
         if name.lower() in seen:
             raise ValueError(f"expected {kind} names that differ in more than case, found {seen[name.lower()]}, {name}")
         seen[name.lower()] = name

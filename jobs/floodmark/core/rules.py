@@ -131,7 +131,7 @@ def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problem
     module, _, name = written.process.partition(":")
     try:
         check_allowed(module, env)
-        source = text_of_module(module, folder)
+        source = text_of_module(module, folder, env)
         found = declared(source, f"{module.replace('.', '/')}.py", name)
     except (ValueError, OSError) as fault:  # a UnicodeDecodeError is a ValueError
         problems.add(("process",), str(fault))

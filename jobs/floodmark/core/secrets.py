@@ -7,21 +7,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
+
+from floodmark.redaction import WITH_USER, has_password, names_user
 
 ALLOWED = "FLOODMARK_VARIABLES"  # the operator's list of the variables that rule files may name
 WAY_OUT = "give it to Spark or the store by settings of their own; docs/security.md says how"
 _WORDS = frozenset(
-    """apikey auth authorization cookie credential credentials dsn fernet jwt key keys keytab pass passphrase passwd
-    password passwords private pwd pw sas secret secrets token tokens""".split()
+    """apikey auth authorization bearer cookie credential credentials creds dbpass dsn fernet jwt key keys keytab pass
+    passphrase passwd password passwords pat pgpass private pwd pw sas secret secrets token tokens""".split()
 )
 _NAMED_ALL_THE_SAME = ("PWD", "OLDPWD")
 _OF_AIRFLOW = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 _INSIDE = re.compile(r"secret|passw(or)?d|passphrase|credential|token|api.?key|access.?key|account.?key", re.IGNORECASE)
-_WITH_USER = ("abfs", "abfss", "wasb", "wasbs")  # container@account
-# Settings that only say where a secret is kept.
-_PLACES = re.compile(r"spark\.kubernetes\.(driver|executor)\.secret(s|KeyRef)\..+|spark\.hadoop\.fs\..+\.provider")
-_USER = re.compile(r"//[^/\s@'\"]*:[^\s@'\"]*@")
+# Settings that only say where a secret is kept; a provider is a class.
+_PLACES = re.compile(r"spark\.kubernetes\.(driver|executor)\.secret(s|KeyRef)\..+")
+_PROVIDER = re.compile(r"spark\.hadoop\.fs\..+\.provider")
+_CLASSES = re.compile(r"\s*\w+(\.\w+)+(\s*,\s*\w+(\.\w+)+)*\s*", re.ASCII)
+# Settings that are a key themselves; a name (ARN) of a key that another service keeps is none.
+_KEY = re.compile(r"spark\..*([.-]key|\b(private|encryption|client-provided)\b.*\bkey\b.*)")
+_KEPT_ELSEWHERE = re.compile(r"arn:aws[\w-]*:kms:[\w:/-]+")
+# Names of variables that a setting gives to the processes it starts.
+_ENVIRONMENT = re.compile(r"spark\.(kubernetes\.driverEnv|yarn\.appMasterEnv|executorEnv)\.(.+)")
+# All of these are bounded: texts may be long.
+_SHORT = r"(?<![A-Za-z0-9])(?:sig|signature|sas|pass|pwd|pw|jwt)(?![A-Za-z0-9])"
+_ASSIGNED = rf"(?:{_INSIDE.pattern}|{_SHORT})[\w.-]{{0,100}}\s{{0,10}}="
+_HOLDS = re.compile(_ASSIGNED, re.IGNORECASE)
+_QUERY = re.compile(rf"[?&;][\w.-]{{0,100}}?{_ASSIGNED}", re.IGNORECASE)
 
 
 def secret_variable(name: str, env: Mapping[str, str]) -> str | None:
@@ -31,7 +43,7 @@ def secret_variable(name: str, env: Mapping[str, str]) -> str | None:
         return None if name in allowed else f"the variable {name} is none of {ALLOWED} ({', '.join(allowed) or 'none'})"
     if _looks_secret(name):
         return f"the variable {name} has the name of a secret, which a rule cannot keep: {WAY_OUT}"
-    if _USER.search(env.get(name, "")):
+    if names_user(env.get(name, "")) or _QUERY.search(env.get(name, "")):
         return f"the variable {name} holds an address with a password, which a rule cannot keep: {WAY_OUT}"
     return None
 
@@ -45,23 +57,34 @@ def _looks_secret(name: str) -> bool:
 
 def secret_setting(key: str, value: str) -> bool:
     """Whether a Spark setting is a secret, or has one in its text (`-Dfs.s3a.secret.key=...`, an address)."""
-    named = not _PLACES.fullmatch(key) and bool(_INSIDE.search(key) or "sas" in key.lower().split("."))
-    return named or bool(re.search(rf"({_INSIDE.pattern})[\w.-]*\s*=", value, re.IGNORECASE) or _USER.search(value))
+    return _named_secret(key, value) or bool(_HOLDS.search(value)) or names_user(value)
+
+
+def _named_secret(key: str, value: str) -> bool:
+    if _PLACES.fullmatch(key) or (_PROVIDER.fullmatch(key) and _CLASSES.fullmatch(value)):
+        return False
+    given = _ENVIRONMENT.fullmatch(key)
+    if given is not None and _looks_secret(given[2]):
+        return True
+    is_key = _KEY.fullmatch(key) and not _KEPT_ELSEWHERE.fullmatch(value)
+    return bool(is_key or _INSIDE.search(key) or "sas" in key.lower().split("."))
 
 
 def has_credentials(address: str) -> bool:
     """Whether an address carries more than the place: a user with or without a password, a query, a fragment."""
-    if "://" not in address:
+    scheme, mark, rest = address.partition(":/")
+    if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return False
-    if _USER.search(address):
+    if has_password(address) or has_password(unquote(address)):
         return True
     try:
-        parsed = urlparse(address)
+        # A slash too few, or too many, hides nothing.
+        parsed = urlparse(address if scheme == "file" else f"{scheme}://{rest.lstrip('/')}")
     except ValueError:
         return "@" in address
-    return bool(parsed.query or parsed.fragment or ("@" in parsed.netloc and parsed.scheme not in _WITH_USER))
+    return bool(parsed.query or parsed.fragment or ("@" in parsed.netloc and parsed.scheme not in WITH_USER))
 
 
-def redacted(text: str) -> str:
-    """The text without passwords and queries of the addresses in it."""
-    return re.sub(r"(://[^\s?'\"]*)\?[^\s'\"]*", r"\1?***", _USER.sub("//***@", text))
+def may_hold(text: str) -> bool:
+    """Whether the text may be a secret, or have one in it: then no message repeats any of it."""
+    return bool(_INSIDE.search(text) or _HOLDS.search(text) or re.search(r"[^/\s@'\"]@", text))

@@ -22,7 +22,7 @@ def holder_pid(lock: Path) -> int | None:
     """Process that holds the lock, without taking or freeing it; None where nobody does."""
     if not lock.exists():
         return None
-    with lock.open("rb+") as file:
+    with lock.open("rb") as file:  # to ask takes no right to write: a home may be another user's, or read-only
         asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, _, _, pid = struct.unpack(FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
     return None if kind == fcntl.F_UNLCK else pid

@@ -14,6 +14,7 @@ from floodmark.ledger.syncing import sync_table
 from floodmark.ledger.tables import DataFile
 from floodmark.spark.appending import files_for
 from floodmark.spark.fold import Fold, Moment
+from floodmark.spark.layouts import table_at
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.sites import Site
 from floodmark.spark.state import state_rows
@@ -48,7 +49,7 @@ def _rewrite(session: SparkSession, site: Site, live: DataFrame, epoch: int) -> 
     writer = live.write.format("delta").mode("overwrite")
     writer.option("userMetadata", tables.holding_from(epoch, epoch)).save(site.address)
     sync_table(site.address)
-    session.sql(f"VACUUM delta.`{site.address}`")
+    session.sql(f"VACUUM {table_at(site.address)}")
 
 
 def _dead(files: list[DataFile], since: int | None) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from floodmark.core.takings import GONE
 from floodmark.errors import Refused, WrongColumn
@@ -19,6 +19,11 @@ def lay_out(spark: SparkSession, address: str, properties: Mapping[str, str], cl
     set_properties(spark, address, properties)
     if clusters and list(clusters) != _clustered(spark, address):
         _cluster(spark, address, ", ".join(map(_named, clusters)))
+
+
+def table_at(address: str) -> str:
+    """The Delta table at an address, as SQL names it."""
+    return f"delta.{_named(address)}"
 
 
 def loosen(spark: SparkSession, address: str) -> None:
@@ -66,13 +71,24 @@ def add_columns(spark: SparkSession, address: str, schema: StructType) -> None:
 
 
 def _declared(field: StructField) -> str:
-    return f"{_named(field.name)} {field.dataType.simpleString()}"
+    return f"{_named(field.name)} {_type(field.dataType)}"
+
+
+def _type(kind: DataType) -> str:
+    """As SQL: simpleString() leaves the names of a struct's fields bare, and a rule's SQL may name them anyhow."""
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{_named(part.name)}: {_type(part.dataType)}' for part in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_type(kind.keyType)}, {_type(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def _clustered(spark: SparkSession, address: str) -> list[str]:
     if not tables.can_be_clustered(address):
         return []
-    found = spark.sql(f"DESCRIBE DETAIL delta.`{address}`").select("clusteringColumns").head()
+    found = spark.sql(f"DESCRIBE DETAIL {table_at(address)}").select("clusteringColumns").head()
     return list((found and found[0]) or ())
 
 
@@ -83,7 +99,7 @@ def _cluster(spark: SparkSession, address: str, columns: str | None) -> None:
 
 def _alter(spark: SparkSession, address: str, change: str, expected: str) -> None:
     try:
-        spark.sql(f"ALTER TABLE delta.`{address}` {change}")
+        spark.sql(f"ALTER TABLE {table_at(address)} {change}")
     except AnalysisException as fault:
         said = str(fault).strip().split("\n", 1)[0]
         raise Refused(f"{address}: expected {expected}; it says: {said}. Change that in the rule file") from fault

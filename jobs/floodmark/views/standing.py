@@ -23,7 +23,7 @@ from floodmark.core.rules import Rule
 from floodmark.core.tally import COUNTS, counts_of
 from floodmark.core.watermark import holding
 from floodmark.core.zones import zoned
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, RunFailed, message
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -194,6 +194,8 @@ def standing(rule: Rule, root: Path) -> Standing:
         )
     except FloodmarkError as fault:
         return Standing(rule.rule, fault=fault)
+    except OSError as fault:  # a folder that may not be read, a disk that fails
+        return Standing(rule.rule, fault=RunFailed(f"rule {rule.rule}: {message(fault)}"))
 
 
 def repeating(rule: Rule, root: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ OWN_TABLES = ("counters", "timers", "clock_timers")
 OWN_COLUMNS = ("name", "value", "at")  # of those tables
 METHODS = {"process": "(self, key, rows, ctx)", "on_timer": "(self, key, at, name, ctx)",
            "on_clock": "(self, key, at, name, ctx)"}  # fmt: skip
+_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")  # a folder's name, too: nothing that a file system takes for equal
 _ABSTRACT = ("abstractmethod", "abc.abstractmethod")
 
 
@@ -43,10 +45,17 @@ def check_allowed(module: str, env: Mapping[str, str]) -> None:
         raise ValueError(f"expected a module out of {ALLOWED} ({', '.join(allowed) or 'none'}), found {module}")
 
 
-def text_of_module(module: str, beside: Path) -> str:
-    """The text of `module`: in the folder `beside`, else on the Python path. Raises ValueError and OSError."""
+def text_of_module(module: str, beside: Path, env: Mapping[str, str]) -> str:
+    """The text of `module`: in the folder `beside`, else on the Python path. Raises ValueError and OSError.
+
+    Where the operator has a list, nothing beside a rule stands in for a package of the Python path: he named that one.
+    """
     file = _beside(module, beside)
     if file.exists():
+        if ALLOWED in env and (other := _elsewhere(module.split(".")[0], beside)):
+            raise ValueError(
+                f"expected the module {module} in one place, for {ALLOWED} is set, found {file} and {other}"
+            )
         return read_plain(file, beside)
     found = _on_path(module)
     if found is None:
@@ -62,6 +71,14 @@ def file_of_module(module: str, beside: Path) -> Path | None:
 
 def _beside(module: str, folder: Path) -> Path:
     return folder.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def _elsewhere(package: str, beside: Path) -> str | None:
+    """Where the Python path has the package, other than in the folder `beside`."""
+    spec = PathFinder.find_spec(package) if package not in sys.stdlib_module_names else None
+    places = [] if spec is None else spec.submodule_search_locations or [spec.origin or ""]
+    folder = beside.resolve()
+    return next((place for place in places if not Path(place).resolve().is_relative_to(folder)), None)
 
 
 def _on_path(module: str) -> Path | None:
@@ -169,8 +186,11 @@ class _Class:
 
     def _state(self) -> dict[Any, Any]:
         found = self._literal("state") if "state" in self._members else {}
-        if not isinstance(found, dict) or not all(isinstance(name, str) and name.isidentifier() for name in found):
-            raise self._fault(self._members["state"], "expected state = {'name': 'column TYPE, ...'}")
+        if not isinstance(found, dict) or not all(isinstance(name, str) and _TABLE.fullmatch(name) for name in found):
+            raise self._fault(
+                self._members["state"],
+                "expected state = {'name': 'column TYPE, ...'} with names of at most 63 letters, digits and _",
+            )
         return found
 
     def _columns(self, what: str, ddl: Any, member: str) -> tuple[Column, ...]:

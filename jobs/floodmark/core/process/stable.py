@@ -6,6 +6,7 @@ The check knows the usual names, also behind `import … as …`. It cannot see 
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Iterator
 
 _CLOCKS = frozenset(
@@ -54,9 +55,9 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 def _outermost(tree: ast.AST) -> Iterator[ast.Attribute | ast.Name]:
     """Names with all their attributes, `a.b.c` as one, wherever they are read."""
-    waiting = [tree]
+    waiting = deque([tree])
     while waiting:
-        node = waiting.pop(0)
+        node = waiting.popleft()
         if isinstance(node, (ast.Attribute, ast.Name)):
             yield node
         inside = node

@@ -46,7 +46,6 @@ try_to_binary try_to_number try_validate_utf8 ucase unbase64 upper validate_utf8
 parse_url try_parse_url try_url_decode url_decode url_encode
 is_variant_null parse_json to_variant_object try_parse_json try_variant_get variant_get
 vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm vector_normalize
-xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string
 st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid
 """.split()
 )
@@ -124,9 +123,11 @@ input_file_block_start input_file_name session_user user version
 """.split()
 )
 
+# The xpath functions fetch the DTD that a document names, from a file or another host.
 OUTSIDE = frozenset(
     """
 ai_query assert_true http_request java_method python_worker_logs raise_error read_files reflect try_reflect
+xpath xpath_boolean xpath_double xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string
 """.split()
 )
 

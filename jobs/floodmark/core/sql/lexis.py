@@ -7,7 +7,7 @@ backslash goes on in Spark), and what one side takes for a comment must never be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from floodmark.errors import SqlRefused
@@ -130,7 +130,7 @@ def _with_clauses(words: list[Word]) -> Iterator[Word]:
         if _opens_select(words, i):
             frames[-1] = (count, "select")
             count += 1
-        elif _ends_select(words, i):
+        elif ends_select(words, i):
             frames[-1] = frames[-2] if len(frames) > 1 else (-1, "")
         elif _owns_select(frames) and _opens_clause(words, i):
             frames[-1] = (frames[-1][0], word.name)
@@ -144,7 +144,7 @@ def _owns_select(frames: list[tuple[int, str]]) -> bool:
     return frames[-1][0] >= 0 and (len(frames) == 1 or frames[-1][0] != frames[-2][0])
 
 
-def _before(words: list[Word], i: int) -> str:
+def _before(words: Sequence[Word], i: int) -> str:
     return words[i - 1].name if i else ""
 
 
@@ -156,7 +156,8 @@ def _opens_select(words: list[Word], i: int) -> bool:
     return words[i].kind == "word" and words[i].name == "select" and _before(words, i) not in (".", "as")
 
 
-def _ends_select(words: list[Word], i: int) -> bool:
+def ends_select(words: Sequence[Word], i: int) -> bool:
+    """Whether a SELECT ends before token `i`: at a set operation or a semicolon."""
     if words[i].text == ";":
         return True
     if words[i].kind != "word" or words[i].name not in ("union", "intersect", "except", "minus"):

@@ -14,7 +14,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from floodmark.core.sql.functions import closing
-from floodmark.core.sql.lexis import SqlAt, Word, refuse_at
+from floodmark.core.sql.lexis import SqlAt, Word, ends_select, refuse_at
 
 
 class _Parser(SparkParser):
@@ -24,7 +24,12 @@ class _Parser(SparkParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
 
-MAX_JOINS = 50  # what bounds each of them is found by comparing all: a second of work
+# Words with which Spark begins a query, and sqlglot (in some places) none.
+_QUERIES = {
+    "from": "FROM before SELECT is not allowed; write SELECT ... FROM",
+    "table": "TABLE as a query is not allowed; write a JOIN with a stream or lookup. If it is a column, put its name "
+    "in backquotes",
+}
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
 
@@ -38,6 +43,7 @@ def parse_expression(sql: str, words: Sequence[Word]) -> exp.Expr:
     """The one expression in `sql`, as a tree. Raises SqlAt."""
     if not words:
         raise SqlAt("expected an expression, found nothing", 1, 1)
+    _check_no_query(sql, words)
     # As a select list of its own: so that an alias, a comma or a further clause shows in the tree.
     prefix = "SELECT "
     tree = _parsed(sql, words, prefix)
@@ -48,22 +54,31 @@ def parse_expression(sql: str, words: Sequence[Word]) -> exp.Expr:
     return expression
 
 
+def _check_no_query(sql: str, words: Sequence[Word]) -> None:
+    """Refuse queries that do not begin with SELECT: sqlglot reads `(TABLE name)` as a column and its alias."""
+    for i, word in enumerate(words):
+        if word.name in _QUERIES and word.kind == "word" and _may_be_query(words, i):
+            raise word.refuse(sql, _QUERIES[word.name])
+
+
+def _may_be_query(words: Sequence[Word], i: int) -> bool:
+    """Whether Spark may read a query from token `i` on: in parentheses, or after a set operation."""
+    before = i - 2 if i > 1 and words[i - 1].name in ("all", "distinct") and ends_select(words, i - 2) else i - 1
+    return before >= 0 and (words[before].text == "(" or ends_select(words, before))
+
+
 def _check_words(sql: str, words: Sequence[Word]) -> None:
     if not words:
         raise SqlAt("expected a SELECT, found nothing", 1, 1)
     first = next((word for word in words if word.text != "("), words[0])
     if first.name not in ("select", "with"):
         raise first.refuse(sql, f"expected SELECT or WITH, found {first.text}: a rule's SQL is one SELECT")
-    joins = [word for word in words if word.kind == "word" and word.name == "join"]
-    if len(joins) > MAX_JOINS:
-        raise joins[MAX_JOINS].refuse(sql, f"expected at most {MAX_JOINS} joins, found {len(joins)}")
+    _check_no_query(sql, words)
     for i, word in enumerate(words):
         if word.text == ";" and i + 1 < len(words):
             raise words[i + 1].refuse(sql, "a second statement: a rule's SQL is one SELECT")
         if word.text == "|>":
             raise word.refuse(sql, "the pipe syntax |> is not allowed; write SELECT ... FROM")
-        if word.name == "from" and i and words[i - 1].text == "(":
-            raise word.refuse(sql, "FROM before SELECT is not allowed; write SELECT ... FROM")
         if word.text == "," and _ends_list(words, i + 1):
             # Spark would take FROM for a column, and the stream's name for that column's alias.
             raise word.refuse(sql, "a comma with nothing after it")

@@ -8,8 +8,9 @@ at the uppermost SELECT that makes them do so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Literal
 
 from sqlglot import exp
@@ -37,6 +38,7 @@ from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.sql.shape import Lookup, Select, Shape, Source, Stream, Union
 from floodmark.core.windows import RowSpec, SessionSpec, WindowSpec
 
+MAX_COLUMNS = 20_000  # in all SELECTs together; a `*` twice in each of twenty would make a million
 Kind = Literal["rows", "windows", "totals", "lookup"]
 
 
@@ -102,6 +104,7 @@ def _bare(spec: GroupSpec) -> GroupSpec:
 class _Relations:
     shape: Shape
     _known: dict[int, Relation] = field(default_factory=dict)
+    _columns: int = 0
 
     def of(self, source: Source) -> Relation:
         if isinstance(source, Stream):
@@ -115,8 +118,18 @@ class _Relations:
             self._known[source.number] = self._select(source, [self.of(below) for below in source.sources])
         return self._known[source.number]
 
+    def _counted(self, columns: Iterable[Column], select: Select | None = None) -> Columns:
+        """The columns, where all that were looked at so far are few enough to be looked at."""
+        found = tuple(islice(columns, MAX_COLUMNS + 1 - self._columns))
+        self._columns += len(found)
+        if self._columns > MAX_COLUMNS:
+            problem = f"expected at most {MAX_COLUMNS} columns in all SELECTs together, found more: write less than *"
+            raise self.shape.at(("*", "select"), problem, select.number if select else None)
+        return found
+
     def _union(self, branches: Sequence[Relation]) -> Relation:
         self._no_totals(branches)
+        self._counted(column for branch in branches for column in branch.columns)
         if len({branch.kind == "lookup" for branch in branches}) > 1:
             problem = "UNION ALL of a stream with a lookup table: every epoch would give the table's rows again"
             raise self.shape.at(("union",), problem)
@@ -128,6 +141,7 @@ class _Relations:
         return _above(branches, columns, kind)
 
     def _select(self, select: Select, below: Sequence[Relation]) -> Relation:
+        self._counted((column for relation in below for column in relation.columns), select)
         streams = [relation for relation in below if relation.kind != "lookup"]
         self._check_below(select, streams)
         if not streams:
@@ -138,7 +152,7 @@ class _Relations:
         own = _above(below, joined.columns, streams[0].kind)
         found = self._windowed(select, own) or self._grouped(select, own, joined) or self._ranked(select, own, joined)
         stars = found.columns if found.kind == own.kind else _timeless(own.columns)
-        found = replace(found, columns=tuple(_listed(select, found.columns, stars)))
+        found = replace(found, columns=self._counted(_listed(select, found.columns, stars), select))
         self._check_distinct(select, found)
         return found
 

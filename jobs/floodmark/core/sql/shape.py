@@ -12,6 +12,7 @@ from floodmark.core.sql.function_names import BARE, NO_TEXT_OF_CONSTANTS, SCALAR
 from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.sql.lexis import SqlAt, Word
 
+MAX_JOINS = 50  # what bounds each of them is found by comparing all: seconds of work
 # What of a SELECT is allowed; then what else can stand in one: argument -> (words to find it by, what to say).
 _SELECT_ARGS = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _NO_FIRST = (
@@ -153,6 +154,7 @@ class Shape:
         while isinstance(tree, exp.Subquery) and not tree.args.get("with_"):
             self._only(tree, {"this", "alias"}, self._count)
             tree = tree.this
+        self._few_joins(tree)
         self._with(tree.args.get("with_"))
         source = self._query(tree, top=True)
         for name, uses in self._uses.items():
@@ -172,6 +174,11 @@ class Shape:
         found = [w for w in self.words if w.name in names and w.kind != "string"]
         inside = [w for w in found if select is None or w.select == select]
         return (inside or found or list(self.words))[0].refuse(self.sql, problem)
+
+    def _few_joins(self, tree: exp.Expr) -> None:
+        joins = sum(1 for _ in tree.find_all(exp.Join))  # a comma between relations is one, too
+        if joins > MAX_JOINS:
+            raise self.at(("join", ","), f"expected at most {MAX_JOINS} joins, found {joins}")
 
     def _is_select(self, i: int) -> bool:
         word, before = self.words[i], self.words[i - 1].name if i else ""
@@ -341,6 +348,13 @@ class Shape:
                 raise self.at(refused[0], refused[1], number)
             if isinstance(node, exp.Window) and number < 0:
                 raise self.at(("over",), "OVER in an expression over one row", number)
+            if isinstance(node, exp.Alias) and not _may_be_named(node):
+                raise self.at(
+                    (node.alias.lower(),),
+                    f"{node.sql('spark')}: only a column of a select list, or of struct(...), may have a name; Spark "
+                    "may read it as something else",
+                    number,
+                )
             if not isinstance(node, _EXPRESSIONS):
                 raise self.at(("select",), f"this form of expression ({node.key.upper()}) is not allowed", number)
             if _makes_text_of_constants(node):
@@ -371,6 +385,11 @@ class Shape:
         if any(word.name == name and word.select == number for word in self.words):
             problem = f"{name}: a replay would give another answer; if it is a column, write STREAM.{name}"
             raise self.at((name,), problem, number)
+
+
+def _may_be_named(node: exp.Alias) -> bool:
+    parent = node.parent
+    return isinstance(parent, exp.Select) or (isinstance(parent, exp.Anonymous) and parent.name.lower() == "struct")
 
 
 def _makes_text_of_constants(node: exp.Expr) -> bool:

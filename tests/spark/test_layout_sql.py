@@ -1,0 +1,41 @@
+"""What stands in the statements that lay a table out: no address and no name of a column is SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
+
+from floodmark.spark import layouts
+
+
+class Heard:
+    """A session that only keeps what it is told; no JVM is needed to read a statement."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def sql(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_backquotes_of_an_address_end_nothing(tmp_path: Path) -> None:
+    address, heard = str(tmp_path / "a` SET TBLPROPERTIES ('x' = 'y') --"), Heard()
+    write_deltalake(address, pa.table({"k": ["a"]}))
+    layouts.set_properties(cast(SparkSession, heard), address, {"delta.enableDeletionVectors": "true"})
+    quoted = address.replace("`", "``")
+    assert heard.said == [f"ALTER TABLE delta.`{quoted}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"]
+
+
+def test_names_inside_of_a_type_are_quoted(tmp_path: Path) -> None:
+    odd = StructType([StructField("a: int> COMMENT 'x", IntegerType()), StructField("b`c", LongType())])
+    kind = MapType(StringType(), ArrayType(odd))
+    heard, address = Heard(), str(tmp_path / "out")
+    write_deltalake(address, pa.table({"k": ["a"]}))
+    layouts.add_columns(cast(SparkSession, heard), address, StructType([StructField("m", kind)]))
+    inside = "map<string, array<struct<`a: int> COMMENT 'x`: int, `b``c`: bigint>>>"
+    assert heard.said == [f"ALTER TABLE delta.`{address}` ADD COLUMNS (`m` {inside})"]
