@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, RunFailed
 from floodmark_airflow import settings
 
 if TYPE_CHECKING:
@@ -64,6 +64,15 @@ class Steps:
         assert self.news is not None
         epoch = check_reached(self.rule, self._home, self.news.seen)
         self._log.info("rule %s: epoch %s is committed; all input seen at the start is folded", self.rule.rule, epoch)
+
+    def check_done(self) -> None:
+        """After a run that failed: somebody has done what LOOK saw to do. Raises FloodmarkError where nobody has."""
+        from floodmark.connectors.news import still_due
+
+        assert self.news is not None
+        why = still_due(self.rule, self._home, self.news.seen)
+        if why is not None:
+            raise RunFailed(f"rule {self.rule.rule}: {why}")
 
     def judge(self) -> None:
         """Is the rule as fresh as it is to be? Raises Stale where it is not and its file says `fail`."""

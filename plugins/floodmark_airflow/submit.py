@@ -12,13 +12,14 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from floodmark.core import sparkconf
+from floodmark.core.failure import ending_in
 from floodmark.errors import Final, Refused
 from floodmark_airflow import settings
 from floodmark_airflow.processes import kill_tree
 from floodmark_airflow.steps import run_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -31,10 +32,14 @@ BY_OPTION = ("spark.jars", "spark.driver.memory")
 
 
 class RuleSubmitHook(SparkSubmitHook):
-    """Knows a run's exit codes, and kills all of it."""
+    """Knows a run's exit codes, and kills all of it. `said`: the code that the job itself ended with, as it printed it.
+
+    Of no code but that one is it known what it means: 2 is also a Python's that finds no file, 3 a JVM's out of memory.
+    """
 
     def __init__(self, *, env_vars: Mapping[str, str], **kwargs: Any):
         super().__init__(env_vars=dict(env_vars), **kwargs)
+        self.said: int | None = None
         # The connection says where Spark runs; without this the job's own default would win.
         self._env_vars = {**env_vars, "FLOODMARK_MASTER": str(self._connection["master"])}
 
@@ -44,11 +49,23 @@ class RuleSubmitHook(SparkSubmitHook):
             return super().submit(application, **kwargs)
         except AirflowException as fault:
             code = self._submit_sp.returncode if self._submit_sp else None
-            if code in HOPELESS:
+            if code in HOPELESS and code == self.said:
                 raise AirflowFailException(
                     f"the run {HOPELESS[code]} (exit code {code}); no retry would help.{self._submit_log_tail}"
                 ) from fault
             raise
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(self._heard(itr))
+
+    def _heard(self, lines: Iterator[str]) -> Iterator[str]:
+        """Without what is said to this hook alone: the last line that is left is what people are told."""
+        for line in lines:
+            code = ending_in(line)
+            if code is None:
+                yield line
+            else:
+                self.said = code
 
     def on_kill(self) -> None:
         """End spark-submit, JVM, driver and workers. Airflow kills this task's own group 5 s after it asks."""
@@ -87,6 +104,11 @@ class SubmitOperator(SparkSubmitOperator):
         except BaseException:  # a time-out above all: whoever reads the ledger next would read while the run writes
             self.on_kill()
             raise
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job came to its own end, well or not: then it has said all that it had to say."""
+        return isinstance(self._hook, RuleSubmitHook) and self._hook.said is not None
 
     def on_kill(self) -> None:
         if self._hook is not None:  # asking for one here would look up the connection while being killed

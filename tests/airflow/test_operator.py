@@ -33,6 +33,7 @@ from test_dags import write
 
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
+from floodmark.core.failure import ending
 from floodmark.core.records import Commit
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
@@ -92,6 +93,11 @@ def spark_submit(fake_path: Path, script: str) -> None:
     program = fake_path / "spark-submit"
     program.write_text(f'#!/bin/sh\nfor word; do echo "$word"; done >{fake_path}/arguments\n{script}\n')
     program.chmod(0o755)
+
+
+def ends(code: int) -> str:
+    """Shell that ends as the job does."""
+    return f"echo {ending(code)} >&2; exit {code}"
 
 
 def was_started(fake_path: Path) -> bool:
@@ -214,10 +220,22 @@ def test_a_retry_with_nothing_left_by_another_run_is_skipped(rule: Rule, place: 
     [(1, AirflowException), (2, AirflowFailException), (3, AirflowFailException), (137, AirflowException)],
 )
 def test_the_exit_code_says_whether_to_retry(rule: Rule, fake_path: Path, code: int, kind: type[Exception]) -> None:
-    spark_submit(fake_path, f"echo the reason; exit {code}")
+    spark_submit(fake_path, f"echo the reason; {ends(code)}")
     with pytest.raises(AirflowException, match="the reason") as fault:
         execute(rule)
     assert type(fault.value) is kind
+
+
+@pytest.mark.parametrize("code", [2, 3])
+@pytest.mark.parametrize("said", ["no such file", ending(1)])
+def test_an_exit_code_that_is_not_the_jobs_own_may_be_retried(
+    rule: Rule, fake_path: Path, code: int, said: str
+) -> None:
+    """A shell's, a Python's that finds no file, or a JVM's that is told to end when it is out of memory."""
+    spark_submit(fake_path, f"echo {said}; exit {code}")
+    with pytest.raises(AirflowException, match=f"Error code is: {code}") as fault:
+        execute(rule)
+    assert type(fault.value) is AirflowException
 
 
 def test_a_table_that_is_not_there_yet_may_be_retried(rule: Rule, place: Path, fake_path: Path) -> None:
