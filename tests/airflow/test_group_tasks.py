@@ -25,6 +25,7 @@ from floodmark.core.records import Life
 from floodmark.core.rules import Rule, load_rules
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow import telling
 from floodmark_airflow.dag_factory import all_dags, build_group
 
 NAMES = ("a", "b", "c")
@@ -165,6 +166,20 @@ def test_with_nothing_new_anywhere_there_is_no_jvm(group: list[Rule], place: Pat
     spark_submit(fake_path, "exit 0")
     with pytest.raises(AirflowSkipException, match="nothing new for any rule"):
         Round(group).work()
+    assert not was_started(fake_path)
+
+
+def test_a_round_with_nothing_new_tells_what_a_run_that_failed_has_committed(
+    group: list[Rule], place: Path, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(group[:1], place, run="scheduled__0.try1")
+    shutil.move(place / "later" / "a", place / "home" / "a")
+    for rule in group[1:]:
+        fold_all(rule, place / "home")
+    monkeypatch.setattr(telling, "newest_event", lambda address: None)
+    round_ = Round(group, run="scheduled__1")
+    assert round_.work() == {}
+    assert round_.updated == ["a_out"]
     assert not was_started(fake_path)
 
 
