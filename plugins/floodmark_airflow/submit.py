@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from floodmark.core.rules import SparkSettings
 
 CONNECTION = "spark_default"
+KUBERNETES = "apache-airflow-providers-cncf-kubernetes"
 HOPELESS = {Refused.exit_code: "refused", Final.exit_code: "failed for good"}
 # spark-submit has options of its own for these two.
 BY_OPTION = ("spark.jars", "spark.driver.memory")
@@ -42,6 +44,7 @@ class RuleSubmitHook(SparkSubmitHook):
         self.said: int | None = None
         # The connection says where Spark runs; without this the job's own default would win.
         self._env_vars = {**env_vars, "FLOODMARK_MASTER": str(self._connection["master"])}
+        self._env = self._env_vars  # on Kubernetes, too, where the provider gives them to a driver in a pod alone
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Run to the end. Raises AirflowFailException where the exit code says that a retry cannot help."""
@@ -129,14 +132,29 @@ class SubmitOperator(SparkSubmitOperator):
 def check_connection() -> None:
     """Raise where the provider's hook would start Spark in a way that Floodmark cannot follow."""
     try:
-        mode = BaseHook.get_connection(CONNECTION).extra_dejson.get("deploy-mode")
+        connection = BaseHook.get_connection(CONNECTION)
     except AirflowNotFoundException as fault:
         raise AirflowException(f"no connection {CONNECTION}: Airflow would silently take yarn; add it") from fault
+    mode = connection.extra_dejson.get("deploy-mode")
     if mode not in (None, "", "client"):
         raise AirflowFailException(
             f"connection {CONNECTION}: expected deploy-mode client, or none, found {mode!r}: the task would not learn "
             "how the run ends"
         )
+    check_kubernetes(str(connection.host or ""))
+
+
+def check_kubernetes(master: str) -> None:
+    """Raise where the provider's hook would fail, on its first use, for want of a package that it does not ask for."""
+    if "k8s" not in master:
+        return
+    try:
+        import_module("airflow.providers.cncf.kubernetes.kube_client")
+    except ImportError as fault:
+        raise AirflowFailException(
+            f"connection {CONNECTION}: {master} needs the Python package {KUBERNETES} beside Airflow, found none "
+            f"({fault}): install it in the version that Airflow's constraints name"
+        ) from fault
 
 
 def _arguments() -> list[str]:
@@ -159,12 +177,11 @@ def spark_options(spark: SparkSettings, backlog: int | None = None) -> dict[str,
 
 def environment() -> dict[str, str]:
     """What the job's processes need beyond what they inherit from Airflow's."""
-    python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     return {
         "FLOODMARK_RULES": str(settings.rules_folder()),
         "FLOODMARK_HOME": str(settings.home_folder()),
         # What Airflow's processes can import the job can, too: classes of rules, modules that settings name.
         "PYTHONPATH": os.pathsep.join(filter(None, (str(settings.JOBS), os.environ.get("PYTHONPATH")))),
-        "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON") or python,
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable,
     }

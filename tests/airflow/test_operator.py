@@ -18,6 +18,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.apache.spark.hooks import spark_submit as provider
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import (
     AirflowException,
@@ -39,10 +40,11 @@ from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dag_factory import build
+from floodmark_airflow.facts import facts
 from floodmark_airflow.operators import RuleRunOperator
 from floodmark_airflow.processes import kill_tree
 from floodmark_airflow.steps import Steps
-from floodmark_airflow.submit import RuleSubmitHook
+from floodmark_airflow.submit import RuleSubmitHook, environment
 
 CHECKOUT = Path(__file__).parents[2]
 MARK = "hunter2-mark"
@@ -134,6 +136,13 @@ def test_the_job_can_import_what_airflows_processes_can(
     with pytest.raises(AirflowException):
         execute(rule)
     assert (fake_path / "env").read_text() == f"{CHECKOUT / 'jobs'}:/of/airflow {sys.executable}\n"
+
+
+def test_the_executors_python_is_not_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "./packages/bin/python")
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    found = environment()
+    assert (found["PYSPARK_PYTHON"], found["PYSPARK_DRIVER_PYTHON"]) == ("./packages/bin/python", sys.executable)
 
 
 def test_neither_arguments_nor_what_airflow_renders_and_stores_has_a_secret(
@@ -277,6 +286,30 @@ def test_a_connection_that_runs_the_driver_elsewhere_fails_for_good(
     with pytest.raises(AirflowFailException, match="spark_default: expected deploy-mode client, or none, found 'clus"):
         execute(rule)
     assert not was_started(fake_path)
+
+
+K8S = json.dumps({"conn_type": "spark", "host": "k8s://https://there:6443"})
+
+
+def test_kubernetes_without_the_package_that_its_hook_needs_fails_before_spark_starts(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_submit(fake_path, "exit 1")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", K8S)
+    monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes", None)
+    with pytest.raises(AirflowFailException, match="k8s://https://there:6443 needs the Python package apache-airflow-"):
+        execute(rule)
+    assert not was_started(fake_path)
+    assert "needs the Python package" in facts()["spark_default"]["error"]
+
+
+def test_on_kubernetes_the_driver_gets_its_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a child of the task, as everywhere."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", K8S)
+    monkeypatch.setattr(provider, "kube_client", object(), raising=False)
+    hook = RuleSubmitHook(env_vars={"FLOODMARK_HOME": "/there"})
+    hook._build_spark_submit_command("job.py")
+    assert hook._env == {"FLOODMARK_HOME": "/there", "FLOODMARK_MASTER": "k8s://https://there:6443"}
 
 
 def test_a_missing_connection_is_not_taken_for_yarn(
