@@ -16,8 +16,14 @@ def main(*command: str) -> None:
         SparkContext._ensure_initialized()  # the JVM runs already and knows what spark-submit was told
         os.environ["FLOODMARK_MASTER"] = SparkConf().get("spark.master", "local[*]")
     from floodmark.cli import main as floodmark
+    from floodmark.core.failure import ending
 
-    floodmark([*command, *sys.argv[1:]])
+    try:
+        floodmark([*command, *sys.argv[1:]])
+    except SystemExit as end:
+        sys.stdout.flush()
+        print(ending(int(end.code or 0)), file=sys.stderr, flush=True)  # noqa: T201 - for who started spark-submit
+        raise
 
 
 if __name__ == "__main__":

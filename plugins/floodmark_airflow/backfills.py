@@ -69,12 +69,15 @@ class Backfill(Operation):
         return starting_in(rule, begin, end) if begin < end else (begin, end)
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
+        """Of this interval, by the rule as it is now: a try may also have finished what another one had left open."""
         ledger = ledger_of(rule)
         assert ledger.head is not None
-        span, known = self._starts(rule, ledger.head), ledger.head.backfills
-        rows = (row for row in ledger.rows if row.kind == "backfilled" and row.run in tries)
-        numbers = [json.loads(row.body)["number"] for row in rows if row.generation == ledger.head.generation]
-        found = [number for number in numbers if (known[number].begin, known[number].end) == span]
+        rows = [row for row in ledger.rows if row.generation == ledger.head.generation]
+        begun = [json.loads(row.body) for row in rows if row.kind == "backfill"]
+        asked = (*self._starts(rule, ledger.head), rule.hash)
+        meant = {one["number"] for one in begun if (one["begin"], one["end"], one["rule_hash"]) == asked}
+        numbers = [json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and row.run in tries]
+        found = [number for number in numbers if number in meant]
         return f"backfill {found[-1]} is committed" if found else None
 
 

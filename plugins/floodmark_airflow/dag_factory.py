@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, AssetAny, CronTriggerTimetable
+from airflow.utils.types import DagRunType
 from croniter import croniter  # type: ignore[import-untyped]
 
 from floodmark.core.groups import groups, schedule_of, sources_of
@@ -40,7 +41,7 @@ BACKOFF = 2.0  # how much longer each pause is than the one before: what holds a
 TAG = "floodmark"
 OWNERS = 10  # that are named of a DAG with many
 # Of a group; a backfill is of one rule. Airflow takes the names, though its annotation wants an enumeration of its own.
-RUN_TYPES: Any = ("scheduled", "asset_triggered", "manual")
+RUN_TYPES: Any = tuple(kind.value for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB)
 # Airflow's own words for schedules that no cron expression can say.
 NOT_CRON = ("@once", "@continuous")
 

@@ -62,10 +62,10 @@ def connection() -> dict[str, Any]:
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
-    from floodmark_airflow.submit import CONNECTION, RuleSubmitHook
+    from floodmark_airflow.submit import CONNECTION, RuleSubmitHook, check_kubernetes
 
     try:
-        BaseHook.get_connection(CONNECTION)
+        check_kubernetes(str(BaseHook.get_connection(CONNECTION).host or ""))
     except AirflowNotFoundException:
         return {"found": False}
     resolved = RuleSubmitHook(env_vars={}, conn_id=CONNECTION)._connection

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from floodmark.core.chains import in_order, upstream
 from floodmark.core.failure import Failure, FailureFile
-from floodmark.core.groups import shared
+from floodmark.core.groups import by_the_clock, shared
 from floodmark.errors import Refused, RunFailed
 from floodmark_airflow.assets import outlets
 from floodmark_airflow.naming import RUN
@@ -37,26 +37,27 @@ class GroupRunOperator(SubmitOperator):
     1. LOOK   at every rule, without a JVM. With nothing new anywhere the task is skipped. A rule that reads what
               another one of the group is about to write runs after it.
     2. RUN    one spark-submit for those that have news. A rule that fails leaves the others alone.
-    3. CHECK  each rule against its ledger. What the application says counts only for those that are short of their end.
+    3. CHECK  each rule against its ledger. What the application says counts only for those that still have to run.
 
     While a retry may help one rule the task fails, and the next try works on what is left. Then it succeeds for the
-    rules that did commit, and for the assets of their sinks alone, and gives the reasons of the others, by rule.
+    rules that did commit, and for the assets of their sinks alone, and gives the reasons of the others, by rule. Rules
+    that wait for somebody else, maybe for days, hold up nobody where the clock brings another round.
     """
 
     def __init__(self, *, group: str, rules: Sequence[Rule], **kwargs: Any):
         super().__init__(spark=shared(rules), about=f"group {group}", **kwargs)
         self.rules = in_order(rules)
+        self._comes_again = by_the_clock(rules)
 
     def execute(self, context: Context) -> Any:
         """Gives the reasons of the rules that failed, by name: what each said last."""
         every = [Steps(rule, context, self.log) for rule in self.rules]
-        failed, due, after = _look(every)
+        failed, due = _look(every)
         try:
             said = self._run(due, context) if due else {}
         finally:
             told = [one.rule for one in every if one.tell()]
-        failed |= {name: said.get(name, short) for name, short in _failures(due, Steps.check).items()}
-        failed |= {name: failure for name, failure in said.items() if name in after}  # nobody knew what it has to reach
+        failed |= _short(due, said)
         self._retry_what_may_heal(failed, context)
         failed |= _failures([one for one in every if one.news and one.rule.rule not in failed], Steps.judge)
         if not told and not failed:
@@ -65,7 +66,7 @@ class GroupRunOperator(SubmitOperator):
         return {name: failure.message for name, failure in failed.items()}
 
     def _run(self, due: list[Steps], context: Context) -> Failures:
-        """Why rules have failed, by what the application says; where it says nothing at all, by how it ended.
+        """Why rules have failed, by what the application says; by how it ended where it says nothing, or was ended.
 
         Rules with little to read go first: what ends the application, for want of memory above all, is then the last.
         """
@@ -77,14 +78,19 @@ class GroupRunOperator(SubmitOperator):
                 self.submit(context, words, sum(one.news.backlog for one in due if one.news))
             except AirflowException as fault:
                 self.log.error("%s", fault)
-                return file.read() or _ended(due, fault)
+                found = file.read()
+                return found if found and self.ended else _ended(due, fault) | found
             return {}
 
     def _retry_what_may_heal(self, failed: Failures, context: Context) -> None:
         """Raise for a retry where one can help a rule, and is left."""
         for failure in failed.values():
             self.log.error("rule %s: %s", failure.rule, failure.message)
-        hopeful = [name for name, failure in failed.items() if not failure.hopeless]
+        hopeful = [
+            name
+            for name, failure in failed.items()
+            if not failure.hopeless and not (failure.waits and self._comes_again)
+        ]
         ti = context["ti"]
         if hopeful and ti.try_number <= ti.max_tries:
             raise AirflowException(f"a retry may help {', '.join(hopeful)}; the lines above say why they failed")
@@ -94,17 +100,19 @@ class GroupOutcomeOperator(BaseOperator):
     """Fails with the reasons of every rule that failed, after the assets of those that did not have been updated."""
 
     def execute(self, context: Context) -> None:
-        failed = context["ti"].xcom_pull(task_ids=RUN)
-        if failed is None:
+        ti = context["ti"]
+        states = ti.get_task_states(ti.dag_id, task_ids=[RUN], run_ids=[ti.run_id])
+        failed = ti.xcom_pull(task_ids=RUN)
+        if failed is None or states.get(ti.run_id, {}).get(RUN) != "success":  # else they may be of before a clear
             raise AirflowFailException(f"the task {RUN} has failed; its log says why")
         if failed:
             reasons = "\n".join(f"- {name}: {reason}" for name, reason in failed.items())
             raise AirflowFailException(f"{len(failed)} of the group's rules failed:\n{reasons}")
 
 
-def _look(every: Sequence[Steps]) -> tuple[Failures, list[Steps], set[str]]:
-    """The rules that cannot be looked at, those to be run, and of these the names of those that run after others."""
-    reads, due, after = upstream([one.rule for one in every]), dict[str, Steps](), set[str]()
+def _look(every: Sequence[Steps]) -> tuple[Failures, list[Steps]]:
+    """The rules that cannot be looked at, and those to be run."""
+    reads, due = upstream([one.rule for one in every]), dict[str, Steps]()
     failed: Failures = {}
     for one in every:
         name = one.rule.rule
@@ -112,8 +120,18 @@ def _look(every: Sequence[Steps]) -> tuple[Failures, list[Steps], set[str]]:
         failed |= _failures([one], partial(Steps.look_after, before=before) if before else Steps.look)
         if one.news and one.news.why is not None:
             due[name] = one
-            after |= {name} if before else set()
-    return failed, list(due.values()), after
+    return failed, list(due.values())
+
+
+def _short(due: Sequence[Steps], said: Failures) -> Failures:
+    """The rules that have not done what they were run for, whoever was to do it; each with what is said of it, if any.
+
+    What is said counts where a run is still to be made: CHECK asks for the end of the input alone, and a rule that
+    ticks, is rebuilt or reads others may be there before it runs.
+    """
+    unsaid = [one for one in due if one.rule.rule not in said]
+    still = _failures([one for one in due if one.rule.rule in said], Steps.check_done)
+    return _failures(unsaid, Steps.check) | {name: said[name] for name in still}
 
 
 def _failures(every: Sequence[Steps], step: Callable[[Steps], object]) -> Failures:

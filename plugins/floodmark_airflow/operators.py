@@ -87,11 +87,10 @@ class RuleRunOperator(SubmitOperator):
         self.log.info("rule %s: %s", self.rule.rule, done)
 
     def _nothing_to_do(self, steps: Steps, epoch: int) -> None:
-        """Skip; but succeed where an earlier try of this very run committed, for nobody has told the assets yet."""
-        steps.tell()
-        if steps.before() is None:
+        """Skip; but succeed where a try of this run, or of one that failed, committed what nobody was told of yet."""
+        if not steps.tell() and steps.before() is None:
             raise AirflowSkipException(f"nothing new since epoch {epoch}")
-        self.log.info("rule %s: an earlier try of this run committed up to epoch %s", self.rule.rule, epoch)
+        self.log.info("rule %s: earlier tries committed up to epoch %s, which is told now", self.rule.rule, epoch)
 
 
 class FreshnessOperator(BaseOperator):

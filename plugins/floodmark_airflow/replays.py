@@ -12,7 +12,9 @@ from floodmark_airflow import settings
 from floodmark_airflow.operations import Operation, Params, ledger_of, text
 
 if TYPE_CHECKING:
+    from floodmark.core.records import Head
     from floodmark.core.rules import Rule
+    from floodmark.ledger.home import Home
     from floodmark_airflow.steps import Tries
 
 
@@ -53,24 +55,35 @@ class Replay(Operation):
         return [*given, *(f"--set={one}" for one in self.corrections), *(["--dry-run"] if self.dry_run else [])]
 
     def look(self, rule: Rule) -> str:
-        from floodmark.core.replays import replay_of
         from floodmark.ledger.home import Home
-        from floodmark.ledger.tables import columns_of, open_table
         from floodmark.views.setapart import left_to_replay
 
         ledger, home = ledger_of(rule), Home(settings.home_folder(), rule.rule)
         assert ledger.head is not None
-        table = open_table(home.dead)
-        replay_of(ledger.head, self.stream, self.where, self.corrections, [] if table is None else columns_of(table))
+        self._meant(ledger.head, home)
         if not left_to_replay(ledger.head, home):
             raise AirflowSkipException(f"no dead row is left to replay at epoch {ledger.head.epoch}")
         return "folding dead rows once more"
 
+    def _meant(self, head: Head, home: Home) -> dict[str, object]:
+        """Which rows, and what is put in their place. Raises Refused for what no replay can do."""
+        from floodmark.core.replays import replay_of
+        from floodmark.ledger.tables import columns_of, open_table
+
+        table = open_table(home.dead)
+        columns = [] if table is None else columns_of(table)
+        return replay_of(head, self.stream, self.where, self.corrections, columns).model_dump(exclude={"upto"})
+
     def done(self, rule: Rule, tries: Tries) -> str | None:
+        """Of these rows, so corrected: a try may also have finished what another replay had left open."""
+        from floodmark.ledger.home import Home
+
         ledger = ledger_of(rule)
         assert ledger.head is not None
+        meant = self._meant(ledger.head, Home(settings.home_folder(), rule.rule))
+        alike = {epoch for epoch, one in ledger.head.replays.items() if one.model_dump(exclude={"upto"}) == meant}
         ours = {row.epoch for row in ledger.rows if row.kind == "commit" and row.run in tries}
-        found = sorted(ours & ledger.head.replays.keys())
+        found = sorted(ours & alike)
         return f"epoch {found[-1]} has folded them" if found else None
 
     def judge_nothing(self, rule: Rule) -> NoReturn:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from floodmark.errors import FloodmarkError, message
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from floodmark.errors import FloodmarkError, RunFailed, message
 from floodmark_airflow import settings
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from floodmark.connectors.news import News
     from floodmark.core.freshness import Fresh
     from floodmark.core.rules import Rule
+
+NEWEST = 64  # rows of a ledger, among which the commits of the runs before this one nearly always are
 
 
 class Steps:
@@ -65,6 +69,15 @@ class Steps:
         epoch = check_reached(self.rule, self._home, self.news.seen)
         self._log.info("rule %s: epoch %s is committed; all input seen at the start is folded", self.rule.rule, epoch)
 
+    def check_done(self) -> None:
+        """After a run that failed: somebody has done what LOOK saw to do. Raises FloodmarkError where nobody has."""
+        from floodmark.connectors.news import still_due
+
+        assert self.news is not None
+        why = still_due(self.rule, self._home, self.news.seen)
+        if why is not None:
+            raise RunFailed(f"rule {self.rule.rule}: {why}")
+
     def judge(self) -> None:
         """Is the rule as fresh as it is to be? Raises Stale where it is not and its file says `fail`."""
         fresh = self._fresh()
@@ -91,6 +104,7 @@ class Steps:
             if head is None:
                 return False
             before = self.before()
+            before = self.untold() if before is None else before
             _, whole = (head, epochs) if before is None else telling.done_since(self.rule, self._home, before)
             noted = bool(whole)
             if noted:
@@ -99,7 +113,7 @@ class Steps:
             if self.news is not None and self.news.why is None:  # else the application has said it
                 telling.log_open(self._log, self.rule, head, self._home)
             telling.log_freshness(self._log, self.rule.rule, self._fresh())
-        except (FloodmarkError, OSError) as fault:
+        except (FloodmarkError, OSError, AirflowRuntimeError) as fault:
             self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, message(fault))
         return noted
 
@@ -116,6 +130,21 @@ class Steps:
         ledger = LedgerReader.load(Home(self._home, self.rule.rule).ledger)
         tries, rows = Tries(self._context["run_id"]), ledger.rows if ledger else []
         return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run in tries), None)
+
+    def untold(self) -> int | None:
+        """With nothing to do: the ledger's row before what runs that failed have committed, and could tell nobody of.
+
+        None where there is no such thing. A try whose supervisor was lost goes on committing, also after its run.
+        """
+        if self.news is None or self.news.why is not None:
+            return None
+        from floodmark.ledger.home import Home
+        from floodmark.ledger.ledger import LedgerReader
+        from floodmark_airflow import telling
+
+        ledger = LedgerReader.load(Home(self._home, self.rule.rule).ledger)
+        rows = telling.untold(self.rule, ledger.newest(NEWEST)) if ledger else []
+        return rows[0].seq - 1 if rows else None
 
 
 @dataclass(frozen=True)

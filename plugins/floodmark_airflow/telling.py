@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.observability import stats
@@ -20,10 +22,11 @@ if TYPE_CHECKING:
     from airflow.sdk.types import OutletEventAccessorsProtocol
 
     from floodmark.core.freshness import Fresh
-    from floodmark.core.records import Head
+    from floodmark.core.records import Head, Row
     from floodmark.core.rules import Rule
 
 PREFIX = "floodmark"
+ATTEMPT = re.compile(r"\.try\d+$")  # as the ledger names the tries of Airflow's runs
 
 
 def done_since(rule: Rule, home: Path, seq: int | None) -> tuple[Head | None, list[Ended]]:
@@ -106,6 +109,28 @@ def note_events(events: OutletEventAccessorsProtocol, rule: Rule, head: Head, ep
     """What those who are woken by a sink learn of it: up to which epoch, how many rows, which watermark."""
     for address in (sink.address for sink in rule.sinks if sink.address):
         events[asset(address)].extra.update(_extra(rule, head, epochs, f"sink/{location(address)}"))
+
+
+def newest_event(address: str) -> datetime | None:
+    """When those who wait for a sink were woken last; None: never. Asked of Airflow, through the task's supervisor."""
+    from airflow.sdk.execution_time.context import InletEventsAccessor
+
+    told = asset(address)
+    events = InletEventsAccessor(told.name, told.uri).ascending(False).limit(1)
+    return events[0].timestamp if len(events) else None
+
+
+def untold(rule: Rule, rows: Sequence[Row]) -> list[Row]:
+    """Of some rows of the ledger, the commits by runs of Airflow since who waits for the rule's sinks was woken last.
+
+    They are of runs that failed: one that succeeds wakes them. What is done by hand wakes nobody.
+    """
+    commits = [row for row in rows if row.kind == "commit" and row.epoch > 0 and ATTEMPT.search(row.run)]
+    addresses = [sink.address for sink in rule.sinks if sink.address] if commits else []
+    events = [newest_event(address) for address in addresses]
+    times = [at for at in events if at is not None]
+    last = min(times) if times and len(times) == len(events) else None
+    return [row for row in commits if events and (last is None or datetime.fromisoformat(row.at) > last)]
 
 
 def _extra(rule: Rule, head: Head, epochs: Sequence[Ended], table: str) -> dict[str, Any]:

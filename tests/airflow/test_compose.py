@@ -11,6 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
+from floodmark.core.rule_model import SparkSettings
+
 CHECKOUT = Path(__file__).parents[2]
 TEXT = (CHECKOUT / "docker-compose.yaml").read_text()
 VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:[-?][^}]*)?\}")
@@ -25,7 +27,7 @@ def compose() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def images(compose: dict[str, Any]) -> dict[str, Any]:
     """The services that run our image."""
-    return {name: one for name, one in compose["services"].items() if "build" in one}
+    return {name: one for name, one in compose["services"].items() if "floodmark-airflow" in one["image"]}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,37 @@ def test_executors_see_lake_and_home_where_the_driver_does(spark: dict[str, Any]
         assert {"lake:/data/lake", "home:/data/home"} <= {
             volume for volume in one["volumes"] if isinstance(volume, str)
         }
-        assert {one["image"], str(one["build"])} == {ours["airflow-init"]["image"], str(ours["airflow-init"]["build"])}
+        assert one["image"] == ours["airflow-init"]["image"]
+
+
+def test_one_service_builds_the_image_and_all_others_wait_for_it(images: dict[str, Any]) -> None:
+    """Several that build one tag at a time fail ("already exists"); and no registry has it."""
+    assert [name for name, one in images.items() if "build" in one] == ["airflow-init"]
+    policies = {name: one["pull_policy"] for name, one in images.items()}
+    assert policies.pop("airflow-init") == "build"
+    assert set(policies.values()) == {"never"}
+
+
+def test_the_database_is_not_called_ready_while_it_is_being_made(compose: dict[str, Any]) -> None:
+    """Then it listens on its socket alone."""
+    test = compose["services"]["postgres"]["healthcheck"]["test"]
+    assert test[:4] == ["CMD", "pg_isready", "-h", "127.0.0.1"]
+
+
+def test_the_head_says_what_memory_so_many_drivers_need(ours: dict[str, Any]) -> None:
+    heap = int(SparkSettings().driver_memory.removesuffix("g"))
+    given = ours["airflow-scheduler"]["environment"]["AIRFLOW__CORE__PARALLELISM"]
+    at_a_time = re.fullmatch(r"\$\{PARALLELISM:-(\d+)\}", given)
+    assert at_a_time
+    said = re.search(r"give Docker (\d+) GB", TEXT.split("name: floodmark")[0])
+    assert said and int(said[1]) >= int(at_a_time[1]) * (heap + 1)
+
+
+def test_the_image_gets_the_archive_of_sparks_classes() -> None:
+    """It is made by a run of a rule: set-up makes none before the sources are there."""
+    lines = (CHECKOUT / "docker" / "Dockerfile").read_text().splitlines()
+    last = max(at for at, line in enumerate(lines) if line.startswith("COPY"))
+    assert "RUN scripts/setup.sh" in lines[last:]
 
 
 def test_executors_get_no_secret_and_nobody_outside_reaches_them(spark: dict[str, Any]) -> None:
@@ -130,7 +162,7 @@ def test_what_the_image_copies_and_the_services_start_exists(ours: dict[str, Any
     ]
     files = [name for names in copies for name in names]
     files += [one["command"][1] for one in ours.values() if one["command"][0] in ("bash", "python")]
-    files += [one["build"]["dockerfile"] for one in ours.values()]
+    files += [ours["airflow-init"]["build"]["dockerfile"]]
     assert [name for name in files if not (CHECKOUT / name).exists()] == []
     kept = (CHECKOUT / "docker" / "Dockerfile.dockerignore").read_text().split()
     assert [n for names in copies for n in names if not any(n.startswith(k[1:]) for k in kept if k[0] == "!")] == []

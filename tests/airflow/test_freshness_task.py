@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from support.byhand import begun, folded
 from support.flow import Flow
 from test_dags import parse, write
-from test_group_tasks import Round
+from test_group_tasks import Round, outcome
 from test_operator import context, spark_submit, task_of, was_started
 
 from floodmark.core.rules import Rule
@@ -97,4 +96,4 @@ def test_of_a_group_the_outcome_fails_also_after_a_round_with_nothing_to_do(
     found = round_.work()
     assert STALE in found["counted"] and round_.updated == []
     with pytest.raises(AirflowFailException, match=STALE):
-        round_.outcome.execute({"ti": SimpleNamespace(xcom_pull=lambda task_ids: found)})
+        outcome([rule], found)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.serialized_objects import DagSerialization
+from deltalake import write_deltalake
 from test_dags import parse, write
-from test_operator import arrive, fold_all, spark_submit, was_started
+from test_operator import arrive, ends, fold_all, spark_submit, was_started
 from test_telling import fold_epoch
 
 from floodmark.core.records import Life
 from floodmark.core.rules import Rule, load_rules
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow import telling
 from floodmark_airflow.dag_factory import all_dags, build_group
 
 NAMES = ("a", "b", "c")
@@ -56,8 +62,41 @@ class Round:
         return [Path(asset.uri).name for asset in self.task.outlets]
 
 
-def outcome(rules: list[Rule], failed: dict[str, str] | None) -> None:
-    Round(rules).outcome.execute({"ti": SimpleNamespace(xcom_pull=lambda task_ids: failed)})
+def ticking(rules: Path, place: Path) -> list[Rule]:
+    """A rule that has folded all of its input, and is to close its last window for want of more."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    write(
+        rules,
+        "quiet",
+        group="small",
+        schedule="@hourly",
+        streams={"timed": {"delta": "${LAKE}/timed", "event_time": "at", "lateness": "1 minute"}},
+        sql="SELECT window.start AS s, count(*) AS n FROM timed GROUP BY window(at, '1 minute')",
+        close_idle_after="10 minutes",
+    )
+    write_deltalake(str(place / "lake" / "timed"), pa.table({"at": pa.array([at], pa.timestamp("us", "UTC"))}))
+    found = list(load_rules(rules, os.environ)[0].values())
+    newest = int(at.timestamp() * 1e6)
+    fold_all(found[0], place / "home", watermark=newest - 60_000_000, maxima={"timed": newest})
+    return found
+
+
+def outside(rules: Path) -> list[Rule]:
+    """Another rule of the group, of which nothing is folded."""
+    write(rules, "other", group="small", schedule="@hourly", streams={"timed": {"delta": "${LAKE}/timed"}},
+          sql="SELECT * FROM timed")  # fmt: skip
+    return [load_rules(rules, os.environ)[0]["other"]]
+
+
+def outcome(rules: list[Rule], failed: dict[str, str] | None, state: str = "success") -> None:
+    """The second task, where Airflow says this of the first one."""
+    ti = SimpleNamespace(
+        dag_id="group.small",
+        run_id="manual__1",
+        xcom_pull=lambda task_ids: failed,
+        get_task_states=lambda dag_id, task_ids, run_ids: {run: dict.fromkeys(task_ids, state) for run in run_ids},
+    )
+    Round(rules).outcome.execute({"ti": ti})
 
 
 def prepare(rules: list[Rule], place: Path, run: str = "manual__1.try1") -> None:
@@ -71,9 +110,9 @@ def folds(place: Path, *names: str) -> str:
     return "; ".join(f"mv {place}/later/{name} {place}/home/{name}" for name in names)
 
 
-def fails(name: str, code: int, why: str) -> str:
+def fails(name: str, code: int, why: str, waits: bool = False) -> str:
     """Shell that notes a failure as `floodmark run --failures` does."""
-    line = json.dumps({"rule": name, "exit_code": code, "message": why})
+    line = json.dumps({"rule": name, "exit_code": code, "message": why, "waits": waits})
     return f'file=$(for word; do echo "$word"; done | grep /failures$); echo \'{line}\' >>"$file"'
 
 
@@ -130,6 +169,20 @@ def test_with_nothing_new_anywhere_there_is_no_jvm(group: list[Rule], place: Pat
     assert not was_started(fake_path)
 
 
+def test_a_round_with_nothing_new_tells_what_a_run_that_failed_has_committed(
+    group: list[Rule], place: Path, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(group[:1], place, run="scheduled__0.try1")
+    shutil.move(place / "later" / "a", place / "home" / "a")
+    for rule in group[1:]:
+        fold_all(rule, place / "home")
+    monkeypatch.setattr(telling, "newest_event", lambda address: None)
+    round_ = Round(group, run="scheduled__1")
+    assert round_.work() == {}
+    assert round_.updated == ["a_out"]
+    assert not was_started(fake_path)
+
+
 def test_a_rule_that_reads_another_one_of_its_group_runs_after_it_in_the_same_round(
     rules: Path, place: Path, fake_path: Path
 ) -> None:
@@ -140,7 +193,7 @@ def test_a_rule_that_reads_another_one_of_its_group_runs_after_it_in_the_same_ro
     group = list(load_rules(rules, os.environ)[0].values())
     assert [rule.rule for rule in group] == ["early", "last"]
     prepare([rule for rule in group if rule.rule == "last"], place)
-    spark_submit(fake_path, f"{folds(place, 'last')}; {fails('early', 3, 'its SQL is bad')}; exit 3")
+    spark_submit(fake_path, f"{folds(place, 'last')}; {fails('early', 3, 'its SQL is bad')}; {ends(3)}")
     round_ = Round(group)
     assert round_.work() == {"early": "its SQL is bad"}
     assert sorted(words(fake_path)[:2]) == ["early", "last"], "the application puts them in order"
@@ -151,7 +204,7 @@ def test_what_no_retry_can_heal_stops_nobody_else_and_is_the_outcomes_failure(
     group: list[Rule], place: Path, fake_path: Path
 ) -> None:
     prepare(group, place)
-    spark_submit(fake_path, f"{folds(place, 'a', 'c')}; {fails('b', 3, 'a row of b is bad')}; exit 3")
+    spark_submit(fake_path, f"{folds(place, 'a', 'c')}; {fails('b', 3, 'a row of b is bad')}; {ends(3)}")
     round_ = Round(group)
     assert round_.work() == {"b": "a row of b is bad"}
     assert round_.updated == ["a_out", "c_out"]
@@ -163,7 +216,7 @@ def test_what_a_retry_may_heal_is_retried_alone_and_the_first_trys_events_are_to
     group: list[Rule], place: Path, fake_path: Path
 ) -> None:
     prepare(group, place)
-    spark_submit(fake_path, f"{folds(place, 'a', 'c')}; {fails('b', 1, 'held by another')}; exit 1")
+    spark_submit(fake_path, f"{folds(place, 'a', 'c')}; {fails('b', 1, 'held by another')}; {ends(1)}")
     with pytest.raises(AirflowException, match="a retry may help b") as fault:
         Round(group).work()
     assert type(fault.value) is AirflowException
@@ -178,7 +231,7 @@ def test_the_last_try_ends_with_what_it_has_and_gives_the_reasons(
     group: list[Rule], place: Path, fake_path: Path
 ) -> None:
     prepare(group, place)
-    spark_submit(fake_path, f"{folds(place, 'a')}; {fails('b', 1, 'held by another')}; exit 1")
+    spark_submit(fake_path, f"{folds(place, 'a')}; {fails('b', 1, 'held by another')}; {ends(1)}")
     round_ = Round(group, tries=2)
     found = round_.work()
     assert found.pop("b") == "held by another"
@@ -213,10 +266,72 @@ def test_of_an_application_that_says_much_before_it_dies_each_rule_gets_two_line
 
 
 def test_an_application_that_is_refused_as_a_whole_is_not_retried(group: list[Rule], fake_path: Path) -> None:
-    spark_submit(fake_path, "echo no such folder; exit 2")
+    spark_submit(fake_path, f"echo no such folder; {ends(2)}")
     round_ = Round(group)
-    assert sorted(round_.work()) == list(NAMES)
+    failed = round_.work()
+    assert sorted(failed) == list(NAMES)
+    assert all("no such folder (the log" in why for why in failed.values())
     assert round_.updated == []
+
+
+def test_an_application_that_is_ended_leaves_a_rule_that_had_to_tick_to_a_retry(
+    rules: Path, place: Path, fake_path: Path
+) -> None:
+    """Also where another rule has said why it failed before."""
+    group = [*ticking(rules, place), *outside(rules)]
+    spark_submit(fake_path, f"{fails('other', 3, 'its SQL is bad')}; echo the last words; exit 137")
+    with pytest.raises(AirflowException, match="a retry may help quiet"):
+        Round(group).work()
+
+
+def test_a_failure_of_what_is_no_new_input_counts(rules: Path, place: Path, fake_path: Path) -> None:
+    """All input is folded before the run, and after it."""
+    group = ticking(rules, place)
+    spark_submit(fake_path, f"{fails('quiet', 3, 'its class fails')}; {ends(3)}")
+    assert Round(group).work() == {"quiet": "its class fails"}
+
+
+def test_so_does_that_of_a_rebuild(rules: Path, place: Path, fake_path: Path) -> None:
+    write(rules, "whole", group="small", schedule="@hourly", rebuild=True, epoch="none")
+    arrive(place)
+    group = list(load_rules(rules, os.environ)[0].values())
+    fold_all(group[0], place / "home")
+    spark_submit(fake_path, f"{fails('whole', 2, 'its SQL is bad')}; {ends(2)}")
+    assert Round(group).work() == {"whole": "its SQL is bad"}
+
+
+def test_a_failure_does_not_count_where_another_has_done_the_work(
+    group: list[Rule], place: Path, fake_path: Path
+) -> None:
+    """What has come since is for the next round."""
+    prepare(group, place)
+    newer = f"cp -r {place}/newer/. {place}/lake/events/"
+    shutil.copytree(place / "lake" / "events", place / "newer")
+    write_deltalake(str(place / "newer"), pa.table({"n": [2]}), mode="append")
+    spark_submit(fake_path, f"{folds(place, *NAMES)}; {newer}; {fails('b', 1, 'held by another')}; {ends(1)}")
+    round_ = Round(group)
+    assert round_.work() == {}
+    assert round_.updated == ["a_out", "b_out", "c_out"]
+
+
+@pytest.mark.parametrize(("schedule", "waits_alone"), [("@hourly", True), (None, False)])
+def test_a_rule_that_waits_for_others_holds_up_nobody_where_the_clock_brings_a_next_round(
+    rules: Path, place: Path, fake_path: Path, schedule: str | None, waits_alone: bool
+) -> None:
+    write(rules, "a", group="small", schedule=schedule)
+    write(rules, "b", group="small", schedule=schedule)
+    write(rules, "c", group="small", schedule=schedule, streams={"events": {"delta": "${LAKE}/not_there_yet"}})
+    arrive(place)
+    group = list(load_rules(rules, os.environ)[0].values())
+    prepare(group[:1], place)
+    spark_submit(fake_path, f"{folds(place, 'a')}; {fails('b', 1, 'held by another', waits=True)}; {ends(1)}")
+    round_ = Round(group)
+    if waits_alone:
+        assert list(round_.work()) == ["c", "b"]
+        assert round_.updated == ["a_out"]
+    else:
+        with pytest.raises(AirflowException, match="a retry may help c, b"):
+            round_.work()
 
 
 def test_a_rule_that_cannot_be_looked_at_is_not_submitted(group: list[Rule], place: Path, fake_path: Path) -> None:
@@ -243,6 +358,12 @@ def test_the_outcome_of_a_run_that_failed_as_a_task_is_a_failure(group: list[Rul
         outcome(group, None)
 
 
+def test_what_an_earlier_execution_has_left_is_not_believed(group: list[Rule]) -> None:
+    """Of a run that was cleared, and then failed before it began."""
+    with pytest.raises(AirflowFailException, match="the task run has failed"):
+        outcome(group, {}, state="failed")
+
+
 def test_the_group_is_scheduled_and_its_rules_are_for_what_is_done_by_hand(group: list[Rule]) -> None:
     bag = parse()
     assert bag.import_errors == {}
@@ -252,7 +373,7 @@ def test_the_group_is_scheduled_and_its_rules_are_for_what_is_done_by_hand(group
     assert type(dag.timetable).__name__ == "CronTriggerTimetable"
     assert (dag.catchup, dag.max_active_runs, dag.allowed_run_types) == (
         *(False, 1),
-        {"scheduled", "asset_triggered", "manual"},
+        set(DagRunType) - {DagRunType.BACKFILL},
     )
     run, after = dag.tasks
     assert (run.task_id, after.task_id, after.trigger_rule) == ("run", "outcome", "none_skipped")

@@ -74,14 +74,14 @@ def begun_anew(place: Path, run: str) -> None:
     ledger.begin(new, "other", first)
 
 
-def replayed(place: Path, run: str) -> None:
-    """What a real replay would leave in the ledger."""
+def replayed(place: Path, run: str, **asked: Any) -> None:
+    """What a real replay would leave in the ledger; `asked`: what of the rows, and how corrected."""
     ledger = Ledger.open(Home(place / "home", "one").ledger, run)
     head = ledger.head
     assert head is not None
     intent = Intent(
         entry=head.entry.text(), watermark_before=None, watermark=None, maxima={}, counts={}, rule=head.rule.to_json(),
-        rule_hash="h", zone="UTC", ansi=True, replay=Replay(upto=0),
+        rule_hash="h", zone="UTC", ansi=True, replay=Replay(upto=0, **asked),
     )  # fmt: skip
     ledger.intend(intent)
     ledger.commit(Commit(intent=intent.digest, entry=head.entry.text(), watermark=None, maxima={}))
@@ -192,10 +192,29 @@ def test_dead_rows_are_replayed_and_believed_by_their_epoch(rule: Rule, place: P
     with pytest.raises(AirflowSkipException, match="no dead row was to be replayed"):
         execute(rule, **asked | {"set": []})
     assert submitted(fake_path)[:4] == ["dead", "replay", "one", "--where=_reason = '--yes'"]
+    replayed(place, "m1.try1", where="_reason = '--yes'")
+    execute(rule, 2, **asked | {"set": []})
     replayed(place, "m1.try1")
     execute(rule, 2, operation="replay dead rows")
     with pytest.raises(AirflowSkipException, match="no dead row is left"):
         execute(rule, operation="replay dead rows")
+
+
+def test_a_replay_that_somebody_else_had_left_open_is_not_the_one_that_was_asked_for(
+    rule: Rule, place: Path, fake_path: Path
+) -> None:
+    """A try finishes it first, and may end before its own work."""
+    spark_submit(fake_path, "exit 0")
+    dead_rows(place)
+    others = {"where": "_epoch = 0", "stream": "events", "corrected": {"_reason": "''"}}
+    replayed(place, "m1.try1", **others)
+    for asked in ({"where": "_epoch = 0"}, {"stream": "events"}, {"where": "_epoch = 1", "stream": "events"}):
+        (fake_path / "arguments").unlink(missing_ok=True)
+        with pytest.raises(AirflowSkipException, match="no dead row was to be replayed"):
+            execute(rule, 2, operation="replay dead rows", **asked)
+        assert (fake_path / "arguments").exists(), asked
+    replayed(place, "m1.try1", where="_epoch = 0", stream="events")
+    execute(rule, 2, operation="replay dead rows", where=" _epoch = 0 ", stream="events")
 
 
 def test_a_rule_that_has_not_run_is_refused(rules: Path, place: Path, fake_path: Path) -> None:

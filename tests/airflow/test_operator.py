@@ -18,6 +18,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.apache.spark.hooks import spark_submit as provider
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import (
     AirflowException,
@@ -33,15 +34,17 @@ from test_dags import write
 
 from floodmark.connectors.registry import sources
 from floodmark.core.entry import Entry
+from floodmark.core.failure import ending
 from floodmark.core.records import Commit
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dag_factory import build
+from floodmark_airflow.facts import facts
 from floodmark_airflow.operators import RuleRunOperator
 from floodmark_airflow.processes import kill_tree
 from floodmark_airflow.steps import Steps
-from floodmark_airflow.submit import RuleSubmitHook
+from floodmark_airflow.submit import RuleSubmitHook, environment
 
 CHECKOUT = Path(__file__).parents[2]
 MARK = "hunter2-mark"
@@ -94,6 +97,11 @@ def spark_submit(fake_path: Path, script: str) -> None:
     program.chmod(0o755)
 
 
+def ends(code: int) -> str:
+    """Shell that ends as the job does."""
+    return f"echo {ending(code)} >&2; exit {code}"
+
+
 def was_started(fake_path: Path) -> bool:
     return (fake_path / "arguments").exists()
 
@@ -128,6 +136,13 @@ def test_the_job_can_import_what_airflows_processes_can(
     with pytest.raises(AirflowException):
         execute(rule)
     assert (fake_path / "env").read_text() == f"{CHECKOUT / 'jobs'}:/of/airflow {sys.executable}\n"
+
+
+def test_the_executors_python_is_not_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "./packages/bin/python")
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    found = environment()
+    assert (found["PYSPARK_PYTHON"], found["PYSPARK_DRIVER_PYTHON"]) == ("./packages/bin/python", sys.executable)
 
 
 def test_neither_arguments_nor_what_airflow_renders_and_stores_has_a_secret(
@@ -214,10 +229,22 @@ def test_a_retry_with_nothing_left_by_another_run_is_skipped(rule: Rule, place: 
     [(1, AirflowException), (2, AirflowFailException), (3, AirflowFailException), (137, AirflowException)],
 )
 def test_the_exit_code_says_whether_to_retry(rule: Rule, fake_path: Path, code: int, kind: type[Exception]) -> None:
-    spark_submit(fake_path, f"echo the reason; exit {code}")
+    spark_submit(fake_path, f"echo the reason; {ends(code)}")
     with pytest.raises(AirflowException, match="the reason") as fault:
         execute(rule)
     assert type(fault.value) is kind
+
+
+@pytest.mark.parametrize("code", [2, 3])
+@pytest.mark.parametrize("said", ["no such file", ending(1)])
+def test_an_exit_code_that_is_not_the_jobs_own_may_be_retried(
+    rule: Rule, fake_path: Path, code: int, said: str
+) -> None:
+    """A shell's, a Python's that finds no file, or a JVM's that is told to end when it is out of memory."""
+    spark_submit(fake_path, f"echo {said}; exit {code}")
+    with pytest.raises(AirflowException, match=f"Error code is: {code}") as fault:
+        execute(rule)
+    assert type(fault.value) is AirflowException
 
 
 def test_a_table_that_is_not_there_yet_may_be_retried(rule: Rule, place: Path, fake_path: Path) -> None:
@@ -259,6 +286,30 @@ def test_a_connection_that_runs_the_driver_elsewhere_fails_for_good(
     with pytest.raises(AirflowFailException, match="spark_default: expected deploy-mode client, or none, found 'clus"):
         execute(rule)
     assert not was_started(fake_path)
+
+
+K8S = json.dumps({"conn_type": "spark", "host": "k8s://https://there:6443"})
+
+
+def test_kubernetes_without_the_package_that_its_hook_needs_fails_before_spark_starts(
+    rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_submit(fake_path, "exit 1")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", K8S)
+    monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes", None)
+    with pytest.raises(AirflowFailException, match="k8s://https://there:6443 needs the Python package apache-airflow-"):
+        execute(rule)
+    assert not was_started(fake_path)
+    assert "needs the Python package" in facts()["spark_default"]["error"]
+
+
+def test_on_kubernetes_the_driver_gets_its_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a child of the task, as everywhere."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", K8S)
+    monkeypatch.setattr(provider, "kube_client", object(), raising=False)
+    hook = RuleSubmitHook(env_vars={"FLOODMARK_HOME": "/there"})
+    hook._build_spark_submit_command("job.py")
+    assert hook._env == {"FLOODMARK_HOME": "/there", "FLOODMARK_MASTER": "k8s://https://there:6443"}
 
 
 def test_a_missing_connection_is_not_taken_for_yarn(

@@ -60,11 +60,12 @@ def execute(rule: Rule, given: Any) -> None:
     task.execute(given)
 
 
-def done_by(rule: Rule, home: Path, begin: int, end: int, run: str) -> None:
-    """What a real backfill would leave in the ledger."""
+def done_by(rule: Rule, home: Path, begin: int, end: int, run: str, text: str | None = None) -> None:
+    """What a real backfill would leave in the ledger; `text`: hash of the rule by which it was computed."""
     ledger = Ledger.open(Home(home, rule.rule).ledger, run)
     intent = Backfill(number=1, begin=begin, end=end, high=end, upto=0, entry="", column="start", shift=0, counts={},
-                      restated={}, digests={}, results=Digest(), rule=rule.to_json(), rule_hash="h")  # fmt: skip
+                      restated={}, digests={}, results=Digest(), rule=rule.to_json(),
+                      rule_hash=text or rule.hash)  # fmt: skip
     ledger.start_backfill(intent)
     ledger.end_backfill(Backfilled(number=1, intent=intent.digest, tables={}, removed={}))
 
@@ -112,6 +113,19 @@ def test_a_run_of_a_backfill_that_is_reprocessed_computes_its_interval_once_more
     execute(rule, again)
     assert not (fake_path / "arguments").exists()
     again["ti"].max_tries, again["dag_run"].clear_number = 4, 1
+    with pytest.raises(AirflowException, match="backfill ended, yet the rule's ledger has none by this run"):
+        execute(rule, again)
+    assert (fake_path / "arguments").exists()
+
+
+def test_what_an_earlier_text_of_the_rule_has_computed_is_not_what_was_asked_for(
+    rule: Rule, place: Path, fake_path: Path
+) -> None:
+    """A try finishes what was left open by the text that this holds, and may end before its own work."""
+    spark_submit(fake_path, "exit 0")
+    done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1", text="of before")
+    again = context(7)
+    again["ti"].try_number = 2
     with pytest.raises(AirflowException, match="backfill ended, yet the rule's ledger has none by this run"):
         execute(rule, again)
     assert (fake_path / "arguments").exists()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from airflow.sdk import Asset
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk._shared.observability.metrics.otel_logger import SafeOtelLogger
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import AssetEventsResult, ErrorResponse, ErrorType, GetAssetEventByAsset
 from airflow.sdk.observability import stats
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -26,6 +30,7 @@ from floodmark.core.records import Commit, Counts, Intent, Written
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow.assets import asset
 
 HOUR = 3_600_000_000
 
@@ -165,6 +170,61 @@ def test_a_retry_tells_of_what_its_first_try_committed_and_counts_it_no_second_t
     task_of(rule).execute(given)
     assert given["outlet_events"][Asset(f"file://{place}/lake/one_out")].extra["rows"] == 4
     assert sent.plain == {"floodmark.rule.one.lag_commits": [0]}
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> dict[str, datetime]:
+    """When who waits for a sink was woken last, by the sink's name, as Airflow says."""
+    found: dict[str, datetime] = {}
+
+    class Supervisor:
+        def send(self, asked: GetAssetEventByAsset) -> AssetEventsResult:
+            assert (asked.ascending, asked.limit, asked.name) == (False, 1, asked.uri)
+            at, about = found.get(Path(str(asked.uri)).name), {"name": asked.name, "uri": asked.uri, "group": "asset"}
+            event = {"id": 1, "timestamp": at, "asset": about, "created_dagruns": []}
+            return AssetEventsResult.model_validate({"asset_events": [event] if at else []})
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(), raising=False)
+    return found
+
+
+def test_what_a_run_that_failed_has_committed_is_told_by_the_next_one(
+    rule: Rule, place: Path, sent: Backend, woken: dict[str, datetime]
+) -> None:
+    """Its supervisor was lost, say, and Spark went on; who waits was woken before, or never."""
+    before = datetime.now(UTC)
+    fold_all(rule, place / "home")
+    fold_epoch(rule, place / "home", "scheduled__0.try1", None)
+    for known in ({}, {"one_out": before}, {"one_out": before, "other": before}):
+        woken.update(known)
+        given = context()
+        task_of(rule).execute(given)
+        assert [given["outlet_events"][asset(str(sink.address))].extra["epochs"] for sink in rule.sinks] == [1, 1]
+    assert sent.plain == {"floodmark.rule.one.lag_commits": [0, 0, 0]}, "the epochs were counted by their own run"
+
+
+def test_it_is_told_once(rule: Rule, place: Path, woken: dict[str, datetime]) -> None:
+    fold_all(rule, place / "home")
+    fold_epoch(rule, place / "home", "scheduled__0.try1", None)
+    woken.update(dict.fromkeys(("one_out", "other"), datetime.now(UTC)))
+    with pytest.raises(AirflowSkipException, match="nothing new since epoch 1"):
+        task_of(rule).execute(context())
+
+
+def test_what_is_done_by_hand_wakes_nobody(rule: Rule, place: Path, woken: dict[str, datetime]) -> None:
+    fold_all(rule, place / "home")
+    fold_epoch(rule, place / "home", "cli-20260101", None)
+    with pytest.raises(AirflowSkipException):
+        task_of(rule).execute(context())
+
+
+def test_an_airflow_that_does_not_answer_fails_no_run(rule: Rule, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fold_all(rule, place / "home")
+    fold_epoch(rule, place / "home", "scheduled__0.try1", None)
+    fault = SimpleNamespace(send=lambda asked: ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", fault, raising=False)
+    with pytest.raises(AirflowSkipException):
+        task_of(rule).execute(context())
 
 
 def test_each_epoch_is_a_line_with_fields(rule: Rule, place: Path, fake_path: Path) -> None:

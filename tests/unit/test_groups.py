@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from floodmark.core.failure import Failure, FailureFile
-from floodmark.core.groups import groups, schedule_of, shared
+from floodmark.core.failure import Failure, FailureFile, ending, ending_in
+from floodmark.core.groups import by_the_clock, groups, schedule_of, shared
 from floodmark.core.rules import load_rules
-from floodmark.errors import Refused, RunFailed
+from floodmark.errors import Busy, NotThereYet, Refused, RunFailed
 
 ENV = {"LAKE": "/lake"}
 CRON = "*/5 * * * *"
@@ -132,3 +134,40 @@ def test_a_rule_that_runs_after_one_outside_of_its_group_is_at_odds_with_it(tmp_
     problems = refused(tmp_path)
     assert list(problems) == ["c.yaml"]
     assert f'schedule: expected "{CRON}", as in a.yaml' in problems["c.yaml"]
+
+
+def test_who_waits_for_somebody_else_is_told_apart(tmp_path: Path) -> None:
+    file = FailureFile(tmp_path / "failures")
+    file.add(Failure.of("a", Busy("held")))
+    file.add(Failure.of("b", NotThereYet("no table")))
+    file.add(Failure.of("c", RunFailed("no room")))
+    assert {name: found.waits for name, found in file.read().items()} == {"a": True, "b": True, "c": False}
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (ending(3), 3),
+        (f"printed by a class{ending(2)}\n", 2),
+        ("Error: exit code 2", None),
+        (f"{ending(2)} said somebody", None),
+    ],
+)
+def test_the_last_line_of_a_job_tells_its_exit_code(line: str, code: int | None) -> None:
+    assert ending_in(line) == code
+
+
+def test_a_job_says_that_its_exit_code_is_its_own(tmp_path: Path) -> None:
+    job = [sys.executable, Path(__file__).parents[2] / "jobs" / "run_rule.py", "a", "--rules", tmp_path / "nowhere"]
+    ended = subprocess.run(job, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == ending(2)
+    assert ended.stdout == "", "where programs read a document"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "comes"), [(CRON, True), ("@once", False), ({"assets": ["file:///lake/x"]}, False), (None, False)]
+)
+def test_another_round_comes_by_the_clock_alone(tmp_path: Path, schedule: Any, comes: bool) -> None:
+    write(tmp_path, "a", schedule=schedule)
+    assert by_the_clock(list(load_rules(tmp_path, ENV)[0].values())) is comes

@@ -74,3 +74,14 @@ def test_without_jars_set_up_is_named(jars: Path) -> None:
 def test_an_empty_worker_python_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "")
     assert application_conf("1g", 4, {}, None)["spark.pyspark.python"] == sys.executable
+
+
+def test_the_executors_python_is_not_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an archive, say, that executors unpack where they run."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "./packages/bin/python")
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    found = application_conf("1g", 4, {}, None)
+    assert found["spark.pyspark.python"] == "./packages/bin/python"
+    assert found["spark.pyspark.driver.python"] == sys.executable
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/of/the/driver")
+    assert application_conf("1g", 4, {}, None)["spark.pyspark.driver.python"] == "/of/the/driver"

@@ -84,7 +84,19 @@ def _backlog(rule: Rule, head: Head | None) -> int:
     return sum(source.waiting(line) for source, line in zip(sources(rule).values(), lines, strict=True))
 
 
-def _why(rule: Rule, ledger: LedgerReader | None) -> str | None:
+def still_due(rule: Rule, root: Path, seen: dict[str, int]) -> str | None:
+    """Why a run of the rule has yet to be made; None: somebody has done what LOOK saw. Raises as LOOK does.
+
+    For a run that failed. Of the sources counts what lies up to the versions `seen`, of one that is not among them all.
+    """
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    head = ledger.head if ledger else None
+    if retired_at(head, rule.rule) is not None:
+        return None
+    return _why(rule, ledger, seen) or _tick(rule, head, None)
+
+
+def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, int] | None = None) -> str | None:
     head = ledger.head if ledger else None
     if ledger is None or head is None:
         return "the rule has not run yet"
@@ -95,9 +107,9 @@ def _why(rule: Rule, ledger: LedgerReader | None) -> str | None:
     if head.open is not None:
         return f"epoch {head.epoch + 1} is open"
     if rule.rebuild:
-        return rebuild_due(rule, ledger)
+        return rebuild_due(rule, ledger, seen)
     check_edit(head.rule, rule)
-    fresh = [name for name, behind in _behind(rule, head).items() if behind]
+    fresh = [name for name, behind in _behind(rule, head, seen).items() if behind]
     if fresh:
         return f"new data in {', '.join(fresh)}"
     return None
@@ -123,8 +135,11 @@ _BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "freshness", "
 }
 
 
-def rebuild_due(rule: Rule, ledger: LedgerReader) -> str | None:
-    """Why a rule that is rebuilt by each run is to be rebuilt now; None where its sinks would hold the same."""
+def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, int] | None = None) -> str | None:
+    """Why a rule that is rebuilt by each run is to be rebuilt now; None where its sinks would hold the same.
+
+    `seen`: versions of sources beyond which new data does not count.
+    """
     head = ledger.head
     if head is None or head.epoch == 0 or not head.rule.rebuild:
         return "the sinks have yet to be filled"
@@ -133,7 +148,7 @@ def rebuild_due(rule: Rule, ledger: LedgerReader) -> str | None:
     if head.rule.model_dump(exclude=_BESIDE) != rule.model_dump(exclude=_BESIDE):
         return "the rule was changed"
     for (name, source), line in zip(sources(rule).items(), head.entry.offsets, strict=True):
-        if source.is_another(line) or source.news(line):
+        if source.is_another(line) or source.news(line, (seen or {}).get(name)):
             return f"new data in {name}"
     other = changed_since(rule, _looked_up(ledger)) if rule.lookups else None
     return None if other is None else f"lookup table {other} was changed"

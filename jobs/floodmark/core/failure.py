@@ -1,26 +1,42 @@
-"""Why a rule failed, as one program tells another: a file with a line of JSON for each rule that has."""
+"""Why a rule failed, as one program tells another: a file with a line of JSON for each rule that has.
+
+And how a job ended, as the last line that it prints: exit codes alone may be those of whatever started it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from floodmark.errors import Final, Refused, exit_code, message
+from floodmark.errors import Busy, Final, NotThereYet, Refused, exit_code, message
+
+
+def ending(code: int) -> str:
+    """What a job prints last: that the exit code is its own, not that of a shell, a Python or a JVM around it."""
+    return f"floodmark ends with exit code {code}"
+
+
+def ending_in(line: str) -> int | None:
+    """The exit code in a job's last line; None in all others. What a rule's class has printed may stand before it."""
+    found = re.search(r"floodmark ends with exit code (\d+)\s*$", line)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """`exit_code`: that of `floodmark run` for this rule alone."""
+    """`exit_code`: that of `floodmark run` for this rule alone. `waits`: for somebody else, a writer or another run."""
 
     rule: str
     exit_code: int
     message: str
+    waits: bool = False
 
     @classmethod
     def of(cls, rule: str, fault: Exception) -> Failure:
-        return cls(rule, exit_code(fault), message(fault))
+        return cls(rule, exit_code(fault), message(fault), isinstance(fault, Busy | NotThereYet))
 
     @property
     def hopeless(self) -> bool:

@@ -60,6 +60,12 @@ def sources_of(rules: Collection[Rule]) -> dict[str, str]:
     return {stream.address: stream.rule for stream in streams if stream.rule is not None and stream.rule not in names}
 
 
+def by_the_clock(rules: Sequence[Rule]) -> bool:
+    """Whether another round of these rules comes by itself, whatever becomes of this one."""
+    schedule = schedule_of(rules)
+    return isinstance(schedule, str) and schedule not in (UPSTREAM, "@once")
+
+
 def _follows(rule: Rule, rules: Collection[Rule]) -> bool:
     """Whether it runs after others of the group, whenever these do: then it has no schedule of its own."""
     names = {one.rule for one in rules}

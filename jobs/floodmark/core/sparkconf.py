@@ -106,5 +106,8 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         "spark.sql.ui.explainMode": "simple",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Said of the executors alone, Spark would start the driver by it, too, whatever PYSPARK_DRIVER_PYTHON says. The
+        # driver always runs on this machine (client mode); theirs may be in an archive that only they unpack.
         "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+        "spark.pyspark.driver.python": os.environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable,
     }
