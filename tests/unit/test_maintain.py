@@ -92,6 +92,50 @@ def test_what_it_writes_has_checksums_as_what_spark_writes(flow: Flow) -> None:
         assert changed(file)
 
 
+def one_bit(file: Path, before: bytes, after: bytes) -> None:
+    """Another value in a file that can still be read. Spark has left checksums beside it."""
+    tables.write_sums(file)
+    data = file.read_bytes()
+    assert before in data and sum((a ^ b).bit_count() for a, b in zip(before, after, strict=True)) == 1
+    file.write_bytes(data.replace(before, after, 1))
+
+
+def a_joined_file(flow: Flow) -> None:
+    file = next(Path(flow.sink()).glob("*.parquet"))
+    one_bit(file, b"\x01\0\0\0a", b"\x01\0\0\0c")  # a text's length, and the text
+
+
+def an_entrys_statistics(flow: Flow) -> None:
+    one_bit(Path(flow.sink()) / "_delta_log" / f"{2:020}.json", b'\\"numRecords\\":1', b'\\"numRecords\\":3')
+
+
+def a_file_cut_off(flow: Flow) -> None:
+    damage(next(Path(flow.sink()).glob("*.parquet")), "truncated")
+
+
+@pytest.mark.parametrize("harm", [a_joined_file, an_entrys_statistics, a_file_cut_off])
+def test_what_is_harmed_is_neither_joined_nor_repeated_by_a_checkpoint(flow: Flow, harm: Any) -> None:
+    """With checksums of its own it would be the truth from then on. No other table is touched before either."""
+    ledger = Ledger.open(flow.place.ledger, "run")
+    for _ in range(CHECKPOINT_AFTER):
+        an_epoch(flow, ledger)
+    harm(flow)
+    before = files(flow.sink()), entries(flow.sink()), files(flow.sink(1))
+    said = call(flow, "maintain", "counted", "--yes", code=3)
+    assert f"sink/{flow.sink()}" in said and "put back what is missing or harmed from a copy" in said
+    assert (files(flow.sink()), entries(flow.sink()), files(flow.sink(1))) == before
+    assert not list((Path(flow.sink()) / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def test_a_table_that_was_put_back_from_an_older_copy_loses_no_file(flow: Flow) -> None:
+    """What its log does not name any more may be what a newer copy of the log names."""
+    newest = Path(flow.sink()) / "_delta_log" / f"{EPOCHS:020}.json"
+    newest.rename(flow.root / "kept.json")
+    before = files(flow.sink())
+    assert "the ledger wrote version" in call(flow, "maintain", "counted", "--yes", code=3)
+    assert files(flow.sink()) == before
+
+
 def sink_app(flow: Flow) -> str:
     ledger = flow.ledger()
     assert ledger.head is not None
