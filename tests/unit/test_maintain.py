@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from support.aged import age, entries, files
 from support.byhand import intent
 from support.damaging import damage
@@ -26,7 +29,7 @@ from floodmark.ledger import tables
 from floodmark.ledger.damage import HINT, changed
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
-from floodmark.ledger.upkeep import FILES
+from floodmark.ledger.upkeep import FILES, _beyond
 
 EPOCHS = 4
 
@@ -295,6 +298,22 @@ def test_files_that_spark_alone_can_write_are_left_to_spark(flow: Flow, monkeypa
     told = maintain(flow)
     assert told["tables"][f"sink/{flow.sink()}"]["not_by_us"] == "deletionVectors"
     assert files(flow.sink()) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "left"),
+    [
+        (pa.timestamp("us", "UTC"), datetime(2001, 7, 1, 10, tzinfo=UTC), "partitions by at, a timestamp"),
+        (pa.decimal128(10, 2), Decimal("0.05"), "partitions by at, a decimal(10,2)"),
+        (pa.timestamp("us"), datetime(2001, 7, 1, 10), ""),  # TIMESTAMP_NTZ
+        (pa.date32(), date(2001, 7, 1), ""),
+    ],
+)
+def test_partitions_of_which_it_would_make_others_are_left_to_spark(
+    tmp_path: Path, kind: pa.DataType, value: Any, left: str
+) -> None:
+    write_deltalake(tmp_path, pa.table({"at": pa.array([value], kind), "n": [1]}), partition_by=["at"])
+    assert _beyond(DeltaTable(tmp_path)) == left
 
 
 def test_a_run_that_holds_the_rule_is_not_disturbed(flow: Flow) -> None:

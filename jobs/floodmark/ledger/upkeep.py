@@ -38,6 +38,7 @@ from floodmark.core.upkeep import (
     is_plain,
     log_begins,
     readable,
+    strange_partitions,
 )
 from floodmark.crashpoints import reach
 from floodmark.errors import Busy, Refused, RunFailed, TableBroken
@@ -229,7 +230,7 @@ def _beyond(table: DeltaTable) -> str:
     """What the table uses that delta-rs does not write; '' for nothing."""
     protocol = table.protocol()
     if is_plain(protocol.min_writer_version, protocol.writer_features):
-        return ""
+        return strange_partitions(tables.columns_of(table), tables.partitions_of(table))
     return ", ".join(sorted(protocol.writer_features or [])) or f"writer version {protocol.min_writer_version}"
 
 
