@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,9 +53,26 @@ def test_why_a_store_takes_nothing(text: str, why: str | None) -> None:
 
 
 def test_what_may_answer_the_next_time_is_no_damage() -> None:
-    assert damaged("[FAILED_READ_FILE.NO_HINT] file:/a: Checksum error: file:/a at 0")
+    failed = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a"
+    assert damaged(f"{failed}\nChecksum error: file:/a at 0")
+    assert damaged(f"{failed}\njava.io.IOException: could not read page Page [bytes.size=16000]")
+    assert damaged(f"{failed}\nfile:/a is not a Parquet file. Expected magic number at tail, but found [11, 8, 49, 49]")
     assert passing("[FAILED_READ_FILE] s3a://a: connection timed out")
     assert not damaged("[FAILED_READ_FILE] s3a://a: connection timed out")
+
+
+@pytest.mark.parametrize(
+    "code", ["EIO", "ESTALE", "EHOSTDOWN", "ENOTCONN", "ESHUTDOWN", "ENOMEM", "EPIPE", "ETIMEDOUT", "EHOSTUNREACH"]
+)
+def test_what_a_network_store_says_while_it_is_away_is_no_damage(code: str) -> None:
+    said = os.strerror(getattr(errno, code))
+    assert passing(f"Generic LocalFileSystem error: {said} (os error {getattr(errno, code)})")
+    assert not damaged(f"[FAILED_READ_FILE.NO_HINT] /mnt/a: java.io.IOException: {said}")
+
+
+def test_a_file_that_could_not_be_read_is_damaged_only_where_something_says_so() -> None:
+    assert not damaged("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://a/b.parquet.")
+    assert not damaged("[FAILED_READ_FILE] s3a://a: Unable to execute HTTP request: The server failed to respond")
 
 
 @pytest.fixture
