@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from support.damaging import WAYS, damaged, files_in
+from support.damaging import WAYS, damage, damaged, files_in
 from test_ledger import commit, first, intent
 from typer.testing import CliRunner
 
@@ -144,6 +146,32 @@ def test_the_file_that_keeps_a_table_from_being_read_is_named(made: tuple[Path, 
     ):
         with damaged(log / name, how):
             assert said in str(why_unreadable(str(address)))
+
+
+def test_a_checkpoint_of_actions_is_judged_as_one(tmp_path: Path) -> None:
+    """Delta's second kind: JSON, whose rows may lie in files of their own."""
+    log = tmp_path / "_delta_log"
+    (log / "_sidecars").mkdir(parents=True)
+    (log / f"{7:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json").write_text(
+        '{"checkpointMetadata":{"version":7}}\n{"sidecar":{"path":"one.parquet","sizeInBytes":9}}\n'
+    )
+    assert "the checkpoint" in str(why_unreadable(str(tmp_path))), "what it names is not there"
+    pq.write_table(pa.table({"n": [1]}), log / "_sidecars" / "one.parquet")
+    assert why_unreadable(str(tmp_path)) is None
+    (log / f"{8:020}.json").write_text("{")
+    assert f"{8:020}.json is cut off" in str(why_unreadable(str(tmp_path)))
+    damage(next(log.glob("*.checkpoint.*")), "truncated")
+    assert "the checkpoint" in str(why_unreadable(str(tmp_path)))
+
+
+def test_a_checkpoint_whose_names_are_no_text_cannot_be_read(tmp_path: Path) -> None:
+    """One bit may be enough; pyarrow raises no error of its own then."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    file = log / f"{7:020}.checkpoint.parquet"
+    pq.write_table(pa.table({"some_name": [1]}), file)
+    file.write_bytes(file.read_bytes().replace(b"some_name", b"some_nam\xe5"))
+    assert f"the checkpoint {file} cannot be read" in str(why_unreadable(str(tmp_path)))
 
 
 def test_a_checksum_of_a_commit_that_was_lost_goes(tmp_path: Path) -> None:

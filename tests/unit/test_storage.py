@@ -110,6 +110,14 @@ def test_an_entry_whose_file_holds_other_rows_is_not_torn(table: str) -> None:
     assert put_aside_torn(table, above=1) == [entry(table, 2).name]
 
 
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_file_of_which_a_power_loss_left_zeros_is_torn(table: str, short: int) -> None:
+    """Of its length, too: the file system may have kept that, and not what was in it."""
+    file = newest_file(table)
+    file.write_bytes(bytes(file.stat().st_size - short))
+    assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+
+
 def test_an_entry_whose_file_is_gone_is_torn_if_it_is_ours(table: str) -> None:
     newest_file(table).unlink()
     assert put_aside_torn(table, above=1, app="somebody else's") == []
