@@ -151,6 +151,35 @@ def test_characters_that_some_take_for_ends_of_lines_are_none_in_a_log(tmp_path:
     assert put_aside_torn(address, above=0) == [entry(address, 1).name]
 
 
+def without_statistics(address: str, version: int) -> None:
+    actions = [json.loads(line) for line in entry(address, version).read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    entry(address, version).write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_rows_that_no_statistics_count_are_not_known(table: str) -> None:
+    source = DeltaSource("s", Stream(kind="delta", address=table))
+    size = tables.size_of(DeltaTable(table))
+    assert source.bytes_a_row() == size / 2
+    without_statistics(table, 2)
+    assert sorted(str(file.rows) for file in tables.files_of(DeltaTable(table))) == ["1", "None"]
+    assert source.bytes_a_row() is None
+    without_statistics(table, 1)
+    assert [file.rows for file in tables.files_of(DeltaTable(table))] == [None, None]
+
+
+def test_a_table_is_made_in_a_store_of_objects_without_a_local_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "open_table", lambda address: None)
+    monkeypatch.setattr(tables.DeltaTable, "create", lambda address, *_, **__: made.append(address))
+    tables.create("s3://bucket/lake/out", COLUMNS, {})
+    assert made == ["s3://bucket/lake/out"] and not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_leaves_no_half_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address, write = str(tmp_path / "table"), Path.write_bytes
 
