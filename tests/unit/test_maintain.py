@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.aged import age, entries, files
-from support.byhand import intent
+from support.byhand import commit, intent
 from support.damaging import damage
 from support.flow import STATELESS, Flow, rows_of
 from support.lives import an_epoch, by_hand, lived, wrote
 from test_doctor import locked
+from test_ledger import backfill
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
@@ -343,6 +344,24 @@ def test_what_a_rule_that_lags_has_yet_to_read_stays(flow: Flow, snapshot: bool,
     assert len(files(flow.sink(0))) == left
     assert len(files(flow.sink(1))) == 1
     assert DeltaTable(flow.sink(0), version=3).version() == 3
+
+
+@pytest.mark.parametrize(("opened", "snapshot", "left"), [(True, False, 3), (True, True, EPOCHS + 1), (False, True, 1)])
+def test_what_an_open_backfill_of_a_reader_reads_again_stays(
+    flow: Flow, opened: bool, snapshot: bool, left: int
+) -> None:
+    """All that its epochs have read, from where the generation began."""
+    reader = reading(flow, EPOCHS - 1, snapshot)
+    ledger = Ledger.open(reader.place.ledger, "by hand")
+    found = intent(reader, EPOCHS + 1, None, 0, Counts(read=1, folded=1))
+    ledger.intend(found)
+    ledger.commit(commit(found))
+    if opened:
+        ledger.start_backfill(backfill())
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == left
 
 
 @pytest.mark.parametrize("spelt", ["file://{}", "{}/"])

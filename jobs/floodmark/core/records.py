@@ -362,6 +362,11 @@ class Head:
     dropping: Life | None = None
     maintained: str | None = None
 
+    @property
+    def reads_from(self) -> Entry:
+        """Where what is yet to be read, once more or at all, begins: an open backfill reads all that epochs have."""
+        return self.entry if self.backfill is None else Entry.parse(self.begun_with.entry)
+
 
 def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:
     """The head of a whole ledger, oldest row first, or of the rows that follow on `head`; None for an empty one.
