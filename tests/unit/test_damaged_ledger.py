@@ -111,6 +111,31 @@ def test_the_auditor_says_broken_and_the_commands_3(made: tuple[Path, list[Row]]
     assert (said.exit_code, "BROKEN" in said.output, "cannot be read" in said.output) == (3, True, True), said.output
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_an_id_in_which_a_bit_has_turned_is_not_taken_for_the_ledgers(tmp_path: Path, checkpoint: bool) -> None:
+    """All else in a log of a ledger has a second witness."""
+    address = str(tmp_path / "ledger")
+    ledger = Ledger.open(address, "one")
+    ledger.begin(1, "token", first())
+    other = chr(ord(ledger.id[0]) ^ 1) + ledger.id[1:]
+    if checkpoint:
+        DeltaTable(address).create_checkpoint()
+        [file] = (tmp_path / "ledger" / "_delta_log").glob("*.checkpoint.parquet")
+        pq.write_table(_with_id(pq.read_table(file), other), file)
+    else:
+        entry = tmp_path / "ledger" / "_delta_log" / f"{0:020}.json"
+        entry.write_text(entry.read_text().replace(ledger.id, other))
+    with pytest.raises(LedgerBroken, match=f"its id is {other}, its rows {ledger.id}: .* copy of the home"):
+        LedgerReader.load(address)
+
+
+def _with_id(checkpoint: pa.Table, other: str) -> pa.Table:
+    place = checkpoint.schema.get_field_index("metaData")
+    rows = [row and {**row, "id": other} for row in checkpoint["metaData"].to_pylist()]
+    field = checkpoint.schema.field(place)
+    return checkpoint.set_column(place, field, pa.array(rows, field.type))
+
+
 def test_a_remembered_head_that_was_changed_is_no_head(made: tuple[Path, list[Row]]) -> None:
     address, _ = made
     found = LedgerReader.load(str(address))

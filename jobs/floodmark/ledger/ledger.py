@@ -80,6 +80,7 @@ class LedgerReader:
         self.id = table_id(table)
         self._table = table
         self.head: Head | None = self._read_head()
+        self._check_id()
 
     @classmethod
     def load(cls, address: str) -> LedgerReader | None:
@@ -122,6 +123,15 @@ class LedgerReader:
             head = read_head(rows)
         self._check_newest(head.seq if head else 0)
         return head
+
+    def _check_id(self) -> None:
+        """By it every table knows its rule; one bit of it would make all of them somebody else's."""
+        said = self.head.begun_with.ledger if self.head else None
+        if said is not None and said != self.id:
+            raise LedgerBroken(
+                f"the ledger {self.address}: its log says that its id is {self.id}, its rows {said}: an entry or a "
+                f"checkpoint of the log was changed; {RESTORE}"
+            )
 
     def _check_newest(self, seq: int) -> None:
         """The log counts the rows, too."""
@@ -201,7 +211,8 @@ class Ledger(LedgerReader):
 
     def begin(self, generation: int, token: str, commit: Commit) -> Head:
         check_living(self.head)
-        return self._put("commit", commit, generation, token, 0, 1)
+        begun = commit.model_copy(update={"ledger": self.id})
+        return self._put("commit", begun, generation, token, 0, 1)
 
     def intend(self, intent: Intent) -> Head:
         """Write an epoch's intent; where it is open already, the same again with the next attempt."""
