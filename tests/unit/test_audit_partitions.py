@@ -34,7 +34,7 @@ LOG = TableLog("t", "id", types={"k": "string", "n": "long"})
         ("1.50", "decimal(10,2)", Decimal("1.50")),
         ("2001-02-03T04:05:06.123456Z", "timestamp", datetime(2001, 2, 3, 4, 5, 6, 123456, UTC)),
         ("2001-02-03 04:05:06.1", "timestamp_ntz", datetime(2001, 2, 3, 4, 5, 6, 100000)),
-        ("1969-12-31 23:59:59", "timestamp", datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)),
+        ("1969-12-31T23:59:59.000000Z", "timestamp", datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)),
     ],
 )
 def test_a_text_of_the_log_is_the_value_that_delta_means(text: str | None, kind: str, value: Any) -> None:
@@ -44,6 +44,12 @@ def test_a_text_of_the_log_is_the_value_that_delta_means(text: str | None, kind:
 def test_a_type_that_cannot_be_told_is_not_guessed() -> None:
     with pytest.raises(NotImplementedError, match="partitions by a column of type double"):
         constant("1.5", "double", 1)
+
+
+def test_a_time_without_a_zone_is_not_guessed_either() -> None:
+    """As older versions of Delta wrote it, in the session's zone, and delta-rs does, in UTC."""
+    with pytest.raises(NotImplementedError, match="the time 2001-02-03 04:05:06 of a partition without a zone"):
+        constant("2001-02-03 04:05:06", "timestamp", 1)
 
 
 @pytest.mark.parametrize("names", [["n"], ["k", "n"]])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from support.damaging import WAYS, damaged, files_in
+from support.damaging import WAYS, damage, damaged, files_in
 from test_ledger import commit, first, intent
 from typer.testing import CliRunner
 
@@ -65,7 +67,7 @@ def outcome(address: Path, rows: list[Row]) -> str:
 
 def _named(address: Path, said: str) -> str:
     assert str(address) in said or "the ledger's row" in said
-    assert "from a copy of the home" in said
+    assert "from a copy of the home" in said and "floodmark reset" not in said
     return "refused"
 
 
@@ -109,6 +111,31 @@ def test_the_auditor_says_broken_and_the_commands_3(made: tuple[Path, list[Row]]
     assert (said.exit_code, "BROKEN" in said.output, "cannot be read" in said.output) == (3, True, True), said.output
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_an_id_in_which_a_bit_has_turned_is_not_taken_for_the_ledgers(tmp_path: Path, checkpoint: bool) -> None:
+    """All else in a log of a ledger has a second witness."""
+    address = str(tmp_path / "ledger")
+    ledger = Ledger.open(address, "one")
+    ledger.begin(1, "token", first())
+    other = chr(ord(ledger.id[0]) ^ 1) + ledger.id[1:]
+    if checkpoint:
+        DeltaTable(address).create_checkpoint()
+        [file] = (tmp_path / "ledger" / "_delta_log").glob("*.checkpoint.parquet")
+        pq.write_table(_with_id(pq.read_table(file), other), file)
+    else:
+        entry = tmp_path / "ledger" / "_delta_log" / f"{0:020}.json"
+        entry.write_text(entry.read_text().replace(ledger.id, other))
+    with pytest.raises(LedgerBroken, match=f"its id is {other}, its rows {ledger.id}: .* copy of the home"):
+        LedgerReader.load(address)
+
+
+def _with_id(checkpoint: pa.Table, other: str) -> pa.Table:
+    place = checkpoint.schema.get_field_index("metaData")
+    rows = [row and {**row, "id": other} for row in checkpoint["metaData"].to_pylist()]
+    field = checkpoint.schema.field(place)
+    return checkpoint.set_column(place, field, pa.array(rows, field.type))
+
+
 def test_a_remembered_head_that_was_changed_is_no_head(made: tuple[Path, list[Row]]) -> None:
     address, _ = made
     found = LedgerReader.load(str(address))
@@ -117,6 +144,18 @@ def test_a_remembered_head_that_was_changed_is_no_head(made: tuple[Path, list[Ro
     assert recalled(text) == found.head
     assert recalled(text.replace('"epoch":12', '"epoch":11')) is None
     assert recalled("") is None
+
+
+def test_a_remembered_head_that_cannot_be_read_or_written_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REMEMBER_EVERY", 1)
+    head = Ledger.open(str(tmp_path / "ledger"), "one").begin(1, "token", first())
+    (tmp_path / "ledger.head").mkdir()
+    assert Ledger.open(str(tmp_path / "ledger"), "two").head == head
+    (tmp_path / "ledger.head").rmdir()
+    assert Ledger.open(str(tmp_path / "ledger"), "three").head == head
+    assert recalled((tmp_path / "ledger.head").read_text()) == head
 
 
 def test_the_file_that_keeps_a_table_from_being_read_is_named(made: tuple[Path, list[Row]]) -> None:
@@ -132,6 +171,32 @@ def test_the_file_that_keeps_a_table_from_being_read_is_named(made: tuple[Path, 
     ):
         with damaged(log / name, how):
             assert said in str(why_unreadable(str(address)))
+
+
+def test_a_checkpoint_of_actions_is_judged_as_one(tmp_path: Path) -> None:
+    """Delta's second kind: JSON, whose rows may lie in files of their own."""
+    log = tmp_path / "_delta_log"
+    (log / "_sidecars").mkdir(parents=True)
+    (log / f"{7:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json").write_text(
+        '{"checkpointMetadata":{"version":7}}\n{"sidecar":{"path":"one.parquet","sizeInBytes":9}}\n'
+    )
+    assert "the checkpoint" in str(why_unreadable(str(tmp_path))), "what it names is not there"
+    pq.write_table(pa.table({"n": [1]}), log / "_sidecars" / "one.parquet")
+    assert why_unreadable(str(tmp_path)) is None
+    (log / f"{8:020}.json").write_text("{")
+    assert f"{8:020}.json is cut off" in str(why_unreadable(str(tmp_path)))
+    damage(next(log.glob("*.checkpoint.*")), "truncated")
+    assert "the checkpoint" in str(why_unreadable(str(tmp_path)))
+
+
+def test_a_checkpoint_whose_names_are_no_text_cannot_be_read(tmp_path: Path) -> None:
+    """One bit may be enough; pyarrow raises no error of its own then."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    file = log / f"{7:020}.checkpoint.parquet"
+    pq.write_table(pa.table({"some_name": [1]}), file)
+    file.write_bytes(file.read_bytes().replace(b"some_name", b"some_nam\xe5"))
+    assert f"the checkpoint {file} cannot be read" in str(why_unreadable(str(tmp_path)))
 
 
 def test_a_checksum_of_a_commit_that_was_lost_goes(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from floodmark.errors import HomeUnfit
+from floodmark.errors import HomeUnfit, RunFailed
 from floodmark.ledger import home
 from floodmark.ledger.home import check_home
 
@@ -39,6 +40,28 @@ def test_qos_0_may_forget(tmp_path: Path) -> None:
 def test_a_store_that_lets_two_create_one_file_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", lambda source, name: None)
     with pytest.raises(HomeUnfit, match="lets two writers create one file"):
+        check_home(place, 2)
+
+
+@pytest.mark.parametrize(
+    ("code", "fault", "told"),
+    [
+        (errno.ESTALE, RunFailed, "cannot be used now: Stale file handle"),
+        (errno.EIO, RunFailed, "cannot be used now: Input/output error"),
+        (errno.EHOSTDOWN, RunFailed, "cannot be used now: Host is down"),
+        (errno.ENOSPC, RunFailed, "the disk is full"),
+        (errno.EACCES, HomeUnfit, "cannot be used: Permission denied"),
+        (errno.EOPNOTSUPP, HomeUnfit, "cannot be used: Operation not supported"),
+    ],
+)
+def test_what_the_store_of_a_home_says_tells_whether_a_retry_may_help(
+    place: Path, monkeypatch: pytest.MonkeyPatch, code: int, fault: type[Exception], told: str
+) -> None:
+    def fails(source: Path, name: Path) -> None:
+        raise OSError(code, os.strerror(code), str(source))
+
+    monkeypatch.setattr(os, "link", fails)
+    with pytest.raises(fault, match=told):
         check_home(place, 2)
 
 

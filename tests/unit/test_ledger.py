@@ -18,6 +18,7 @@ from floodmark.core.records import (
     Backfilled,
     Commit,
     Counts,
+    Head,
     Intent,
     Lost,
     Replay,
@@ -83,6 +84,45 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def test_an_empty_ledger_asks_for_a_first_generation(tmp_path: Path) -> None:
     assert at_the_gate(Ledger.open(str(tmp_path / "ledger"), "one").head) is Gate.BEGIN
+
+
+@pytest.mark.parametrize(
+    ("rows", "newest"),
+    [
+        ([], 0),
+        (["backfill"], backfill_version(0, 1)),
+        (["backfill", "backfilled"], backfill_version(0, 1)),
+        (["intent"], ATTEMPTS),
+        (["backfill", "backfilled", "intent"], ATTEMPTS + 7),  # an attempt at qos 1
+        (["intent", "commit"], ATTEMPTS + 7),
+        (["backfill", "backfilled", "intent", "commit"], ATTEMPTS + 7),
+        (["intent", "commit", "backfill"], backfill_version(1, 1)),
+        (["backfill", "backfilled", "intent", "commit", "backfill"], backfill_version(1, 2)),
+    ],
+)
+def test_a_table_may_have_what_stands_in_the_ledger_and_nothing_after_it(
+    ledger: Ledger, rows: list[str], newest: int
+) -> None:
+    """Also where no epoch, but a backfill alone was forgotten."""
+    head = ledger.head
+    for kind in rows:
+        head = follows(ledger, kind)
+    assert head is not None
+    check_tables(head, {NAME: newest}, {NAME: "id"}, {})
+    after = [backfill_version(epoch, len(head.backfills) + (head.backfill is not None) + 1) for epoch in (0, 1, 2)]
+    for version in [*(one for one in after if one > newest), ATTEMPTS * (head.epoch + 2)]:
+        with pytest.raises(LedgerBroken, match="the table is ahead of the ledger"):
+            check_tables(head, {NAME: version}, {NAME: "id"}, {})
+
+
+def follows(ledger: Ledger, kind: str) -> Head:
+    assert ledger.head is not None
+    number = len(ledger.head.backfills) + 1
+    if kind == "backfill":
+        return ledger.start_backfill(backfill(number))
+    if kind == "backfilled":
+        return ledger.end_backfill(backfilled(backfill(number)))
+    return ledger.intend(intent(1)) if kind == "intent" else ledger.commit(commit(intent(1)))
 
 
 def test_the_head_knows_the_epochs_that_read_dead_rows_and_no_other_intent_hashes_anew(ledger: Ledger) -> None:

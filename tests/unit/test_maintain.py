@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from support.aged import age, entries, files
-from support.byhand import intent
+from support.byhand import commit, intent
 from support.damaging import damage
 from support.flow import STATELESS, Flow, rows_of
 from support.lives import an_epoch, by_hand, lived, wrote
 from test_doctor import locked
+from test_ledger import backfill
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
@@ -26,7 +30,7 @@ from floodmark.ledger import tables
 from floodmark.ledger.damage import HINT, changed
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
-from floodmark.ledger.upkeep import FILES
+from floodmark.ledger.upkeep import FILES, _beyond
 
 EPOCHS = 4
 
@@ -90,6 +94,50 @@ def test_what_it_writes_has_checksums_as_what_spark_writes(flow: Flow) -> None:
         assert changed(file) is None
         damage(file, "flipped")
         assert changed(file)
+
+
+def one_bit(file: Path, before: bytes, after: bytes) -> None:
+    """Another value in a file that can still be read. Spark has left checksums beside it."""
+    tables.write_sums(file)
+    data = file.read_bytes()
+    assert before in data and sum((a ^ b).bit_count() for a, b in zip(before, after, strict=True)) == 1
+    file.write_bytes(data.replace(before, after, 1))
+
+
+def a_joined_file(flow: Flow) -> None:
+    file = next(Path(flow.sink()).glob("*.parquet"))
+    one_bit(file, b"\x01\0\0\0a", b"\x01\0\0\0c")  # a text's length, and the text
+
+
+def an_entrys_statistics(flow: Flow) -> None:
+    one_bit(Path(flow.sink()) / "_delta_log" / f"{2:020}.json", b'\\"numRecords\\":1', b'\\"numRecords\\":3')
+
+
+def a_file_cut_off(flow: Flow) -> None:
+    damage(next(Path(flow.sink()).glob("*.parquet")), "truncated")
+
+
+@pytest.mark.parametrize("harm", [a_joined_file, an_entrys_statistics, a_file_cut_off])
+def test_what_is_harmed_is_neither_joined_nor_repeated_by_a_checkpoint(flow: Flow, harm: Any) -> None:
+    """With checksums of its own it would be the truth from then on. No other table is touched before either."""
+    ledger = Ledger.open(flow.place.ledger, "run")
+    for _ in range(CHECKPOINT_AFTER):
+        an_epoch(flow, ledger)
+    harm(flow)
+    before = files(flow.sink()), entries(flow.sink()), files(flow.sink(1))
+    said = call(flow, "maintain", "counted", "--yes", code=3)
+    assert f"sink/{flow.sink()}" in said and "put back what is missing or harmed from a copy" in said
+    assert (files(flow.sink()), entries(flow.sink()), files(flow.sink(1))) == before
+    assert not list((Path(flow.sink()) / "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def test_a_table_that_was_put_back_from_an_older_copy_loses_no_file(flow: Flow) -> None:
+    """What its log does not name any more may be what a newer copy of the log names."""
+    newest = Path(flow.sink()) / "_delta_log" / f"{EPOCHS:020}.json"
+    newest.rename(flow.root / "kept.json")
+    before = files(flow.sink())
+    assert "the ledger wrote version" in call(flow, "maintain", "counted", "--yes", code=3)
+    assert files(flow.sink()) == before
 
 
 def sink_app(flow: Flow) -> str:
@@ -253,6 +301,22 @@ def test_files_that_spark_alone_can_write_are_left_to_spark(flow: Flow, monkeypa
     assert files(flow.sink()) == before
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "left"),
+    [
+        (pa.timestamp("us", "UTC"), datetime(2001, 7, 1, 10, tzinfo=UTC), "partitions by at, a timestamp"),
+        (pa.decimal128(10, 2), Decimal("0.05"), "partitions by at, a decimal(10,2)"),
+        (pa.timestamp("us"), datetime(2001, 7, 1, 10), ""),  # TIMESTAMP_NTZ
+        (pa.date32(), date(2001, 7, 1), ""),
+    ],
+)
+def test_partitions_of_which_it_would_make_others_are_left_to_spark(
+    tmp_path: Path, kind: pa.DataType, value: Any, left: str
+) -> None:
+    write_deltalake(tmp_path, pa.table({"at": pa.array([value], kind), "n": [1]}), partition_by=["at"])
+    assert _beyond(DeltaTable(tmp_path)) == left
+
+
 def test_a_run_that_holds_the_rule_is_not_disturbed(flow: Flow) -> None:
     with held(flow.place.lock, "a run"):
         assert "process" in call(flow, "maintain", "counted", "--yes", code=1)
@@ -280,6 +344,24 @@ def test_what_a_rule_that_lags_has_yet_to_read_stays(flow: Flow, snapshot: bool,
     assert len(files(flow.sink(0))) == left
     assert len(files(flow.sink(1))) == 1
     assert DeltaTable(flow.sink(0), version=3).version() == 3
+
+
+@pytest.mark.parametrize(("opened", "snapshot", "left"), [(True, False, 3), (True, True, EPOCHS + 1), (False, True, 1)])
+def test_what_an_open_backfill_of_a_reader_reads_again_stays(
+    flow: Flow, opened: bool, snapshot: bool, left: int
+) -> None:
+    """All that its epochs have read, from where the generation began."""
+    reader = reading(flow, EPOCHS - 1, snapshot)
+    ledger = Ledger.open(reader.place.ledger, "by hand")
+    found = intent(reader, EPOCHS + 1, None, 0, Counts(read=1, folded=1))
+    ledger.intend(found)
+    ledger.commit(commit(found))
+    if opened:
+        ledger.start_backfill(backfill())
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == left
 
 
 @pytest.mark.parametrize("spelt", ["file://{}", "{}/"])

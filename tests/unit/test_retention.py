@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from support.aged import age
 from support.byhand import begun, commit, intent
 from support.flow import Flow, event
+from test_ledger import backfill
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
@@ -69,6 +70,8 @@ def test_nothing_can_be_lost_where_all_is_read_and_an_open_epoch_has_not_read_ye
     assert waits(flow) == {"events": (LOG, 10, True)}
     ledger.commit(commit(found))
     assert waits(flow) == {}
+    ledger.start_backfill(backfill())
+    assert waits(flow) == {"events": (LOG, 10, True)}, "it reads again what the epochs have read"
 
 
 def test_entries_that_are_gone_are_said_to_be_gone(flow: Flow) -> None:

@@ -560,6 +560,37 @@ def test_a_folder_of_rules(tmp_path: Path) -> None:
     assert "a rule named twice stands in twice.yml, too" in str(bad["twice.yaml"])
 
 
+@pytest.mark.parametrize(
+    ("sink", "stream", "bad", "told"),
+    [
+        ("/lake/out/inner", "/lake/b", ["a.yaml", "b.yaml"], "/lake/out/inner lies inside /lake/out, sink of rule a"),
+        ("file:/lake/", "/other/b", ["a.yaml", "b.yaml"], "file:/lake/ lies around /lake/"),
+        ("/lake/flights/b", "/lake/b", ["b.yaml"], "inside /lake/flights, stream flights of rule a"),
+        ("/lake/other", "/lake/out/b", ["a.yaml"], "/lake/out lies around /lake/out/b, stream flights of rule b"),
+        ("/lake/output", "/lake/flights/b", [], ""),
+        ("/lake/other", "/lake/out", [], ""),
+    ],
+)
+def test_a_sink_lies_beside_the_tables_of_other_rules(
+    tmp_path: Path, sink: str, stream: str, bad: list[str], told: str
+) -> None:
+    for name, reads, writes in (("a", "/lake/flights", "/lake/out"), ("b", stream, sink)):
+        text = PLAIN.replace("rule: delays", f"rule: {name}").replace("/lake/flights", reads)
+        (tmp_path / f"{name}.yaml").write_text(text.replace("/lake/delays", writes))
+    found = load_rules(tmp_path, {})[1]
+    assert sorted(found) == bad
+    assert told in str(found.get(max(bad, default="")))
+
+
+def test_a_sink_lies_beside_the_rules_other_sinks(load: Load, refused: Callable[..., list[str]]) -> None:
+    two = PLAIN.replace("{delta: /lake/delays}", "{delta: /lake/delays}, {delta: /lake/delays%s}")
+    assert refused(two % "/late") == [
+        "delays.yaml:4: sinks[1].delta: expected an address beside that of sink 1, found /lake/delays/late: a table "
+        "inside another would lose its files to the other's clean-up"
+    ]
+    assert len(load(two % "_late").sinks) == 2
+
+
 def test_a_fault_that_no_check_foresaw_is_its_own_file_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "delays.yaml").write_text(PLAIN)
     (tmp_path / "other.yaml").write_text(

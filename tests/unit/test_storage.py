@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,9 +53,26 @@ def test_why_a_store_takes_nothing(text: str, why: str | None) -> None:
 
 
 def test_what_may_answer_the_next_time_is_no_damage() -> None:
-    assert damaged("[FAILED_READ_FILE.NO_HINT] file:/a: Checksum error: file:/a at 0")
+    failed = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a"
+    assert damaged(f"{failed}\nChecksum error: file:/a at 0")
+    assert damaged(f"{failed}\njava.io.IOException: could not read page Page [bytes.size=16000]")
+    assert damaged(f"{failed}\nfile:/a is not a Parquet file. Expected magic number at tail, but found [11, 8, 49, 49]")
     assert passing("[FAILED_READ_FILE] s3a://a: connection timed out")
     assert not damaged("[FAILED_READ_FILE] s3a://a: connection timed out")
+
+
+@pytest.mark.parametrize(
+    "code", ["EIO", "ESTALE", "EHOSTDOWN", "ENOTCONN", "ESHUTDOWN", "ENOMEM", "EPIPE", "ETIMEDOUT", "EHOSTUNREACH"]
+)
+def test_what_a_network_store_says_while_it_is_away_is_no_damage(code: str) -> None:
+    said = os.strerror(getattr(errno, code))
+    assert passing(f"Generic LocalFileSystem error: {said} (os error {getattr(errno, code)})")
+    assert not damaged(f"[FAILED_READ_FILE.NO_HINT] /mnt/a: java.io.IOException: {said}")
+
+
+def test_a_file_that_could_not_be_read_is_damaged_only_where_something_says_so() -> None:
+    assert not damaged("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://a/b.parquet.")
+    assert not damaged("[FAILED_READ_FILE] s3a://a: Unable to execute HTTP request: The server failed to respond")
 
 
 @pytest.fixture
@@ -92,6 +110,14 @@ def test_an_entry_whose_file_holds_other_rows_is_not_torn(table: str) -> None:
     assert put_aside_torn(table, above=1) == [entry(table, 2).name]
 
 
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_file_of_which_a_power_loss_left_zeros_is_torn(table: str, short: int) -> None:
+    """Of its length, too: the file system may have kept that, and not what was in it."""
+    file = newest_file(table)
+    file.write_bytes(bytes(file.stat().st_size - short))
+    assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+
+
 def test_an_entry_whose_file_is_gone_is_torn_if_it_is_ours(table: str) -> None:
     newest_file(table).unlink()
     assert put_aside_torn(table, above=1, app="somebody else's") == []
@@ -123,6 +149,35 @@ def test_characters_that_some_take_for_ends_of_lines_are_none_in_a_log(tmp_path:
     assert len(tables.added_paths(address, 1)) == 1
     damage(entry(address, 1), "truncated")
     assert put_aside_torn(address, above=0) == [entry(address, 1).name]
+
+
+def without_statistics(address: str, version: int) -> None:
+    actions = [json.loads(line) for line in entry(address, version).read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    entry(address, version).write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_rows_that_no_statistics_count_are_not_known(table: str) -> None:
+    source = DeltaSource("s", Stream(kind="delta", address=table))
+    size = tables.size_of(DeltaTable(table))
+    assert source.bytes_a_row() == size / 2
+    without_statistics(table, 2)
+    assert sorted(str(file.rows) for file in tables.files_of(DeltaTable(table))) == ["1", "None"]
+    assert source.bytes_a_row() is None
+    without_statistics(table, 1)
+    assert [file.rows for file in tables.files_of(DeltaTable(table))] == [None, None]
+
+
+def test_a_table_is_made_in_a_store_of_objects_without_a_local_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "open_table", lambda address: None)
+    monkeypatch.setattr(tables.DeltaTable, "create", lambda address, *_, **__: made.append(address))
+    tables.create("s3://bucket/lake/out", COLUMNS, {})
+    assert made == ["s3://bucket/lake/out"] and not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_leaves_no_half_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from floodmark.core.rule_model import CleanUp
-from floodmark.core.upkeep import Need, hours, is_due, is_plain, log_begins, readable
+from floodmark.core.upkeep import Need, hours, is_due, is_plain, log_begins, readable, strange_partitions
 
 DAY = 86_400_000_000
 
@@ -53,6 +53,13 @@ def test_upkeep_is_due_when_its_time_has_passed() -> None:
 def test_a_table_that_asks_more_of_its_writers_is_left_to_spark() -> None:
     assert is_plain(2, None) and is_plain(7, ["appendOnly", "timestampNtz"])
     assert not is_plain(7, ["appendOnly", "deletionVectors"]) and not is_plain(5, None)
+
+
+def test_partitions_whose_values_others_would_write_differently_are_left_to_spark() -> None:
+    columns = {"k": "string", "at": "timestamp", "day": "date", "cost": "decimal(10,2)", "local": "timestamp_ntz"}
+    assert strange_partitions(columns, ["k", "day", "local"]) == strange_partitions(columns, []) == ""
+    told = "partitions by at, a timestamp, partitions by cost, a decimal(10,2)"
+    assert strange_partitions(columns, ["at", "k", "cost"]) == told
 
 
 def test_a_version_can_be_told_from_the_beginning_or_a_checkpoint() -> None:

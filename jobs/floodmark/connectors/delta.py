@@ -119,8 +119,9 @@ class DeltaSource:
     def bytes_a_row(self) -> float | None:
         """Of the newest version, by its statistics; None where they do not tell."""
         table = self.table()
-        rows = sum(file.rows for file in tables.files_of(table))
-        return tables.size_of(table) / rows if rows else None
+        counts = [file.rows for file in tables.files_of(table)]
+        rows = sum(count for count in counts if count is not None)
+        return tables.size_of(table) / rows if rows and None not in counts else None
 
     def _has_files(self, version: int) -> bool:
         return bool(self.paths_at(version))

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def limits(rule: Rule, head: Head) -> dict[str, Limit]:
-    """By stream that has unread input, what of it goes first. What an open epoch reads counts as unread.
+    """By stream that has unread input, what of it goes first. What an open epoch, or backfill, reads counts as unread.
 
     A rule that is rebuilt by each run reads what is there then, and needs no history.
     """
     found: dict[str, Limit] = {}
     if rule.rebuild:
         return found
-    for (name, source), line in zip(sources(rule).items(), head.entry.offsets, strict=True):
+    for (name, source), line in zip(sources(rule).items(), head.reads_from.offsets, strict=True):
         limit = None if line == NOWHERE else nearest(_limits(source, DeltaOffset.parse(line), time.time_ns() // 1000))
         if limit is not None:
             found[name] = limit

@@ -159,7 +159,7 @@ class Commit(Record):
     this epoch or an earlier one, and that the rule's class has rejected now: they stand in the dead table.
     `expected`: of the results, by expectation; those that it has taken were dropped, and are no `output_rows`.
     `adopted`: of the tables in `table_ids`, those that were there before the rule, and the version from which on they
-    are its own.
+    are its own. `ledger`: where a generation begins, the ledger's id, which its log has only once, and unchecked.
     """
 
     format: int = FORMAT
@@ -174,6 +174,7 @@ class Commit(Record):
     tables: dict[str, Written] = Field(default_factory=dict)
     table_ids: dict[str, str] = Field(default_factory=dict)
     adopted: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
+    ledger: str | None = Field(default=None, exclude_if=operator.not_)
     columns: Columns = Field(default_factory=dict)
     rule: str | None = None
     kept_output: bool = False
@@ -371,6 +372,11 @@ class Head:
     retired: str | None = None
     dropping: Life | None = None
     maintained: str | None = None
+
+    @property
+    def reads_from(self) -> Entry:
+        """Where what is yet to be read, once more or at all, begins: an open backfill reads all that epochs have."""
+        return self.entry if self.backfill is None else Entry.parse(self.begun_with.entry)
 
 
 def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:

@@ -106,7 +106,6 @@ def check_tables(
     `recorded`, `ids`: for each table that the head knows, its recorded version and its id now (None: not there).
     `rewritten`: of each state table, the epoch by whose watermark it was rewritten since the head's commit (0: not).
     """
-    limit = (head.epoch + (1 if head.open is None else 2)) * ATTEMPTS
     for name, epoch in rewritten.items():
         if epoch > head.epoch:
             raise LedgerBroken(
@@ -114,13 +113,31 @@ def check_tables(
                 "newest rows are gone; put the newest ledger back, or begin anew with `floodmark reset`"
             )
     for name, known in head.table_ids.items():
-        fault = _fault(name, known, ids.get(name), head.written.get(name), recorded.get(name), limit)
+        fault = _fault(name, known, ids.get(name), head.written.get(name), recorded.get(name))
+        fault = fault or _ahead(name, head, recorded.get(name) or 0)
         if fault is not None:
             raise fault
 
 
+def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
+    """Whether a table has what the ledger, as it stands, cannot have written: an epoch, or a backfill, after its end.
+
+    After the head's epoch stand the backfills that have ended, and the open one. An open epoch ends them, and none
+    stands after it before it is committed.
+    """
+    newest = backfill_version(head.epoch, len(head.backfills) + (head.backfill is not None))
+    if head.open is not None and recorded >= (head.epoch + 1) * ATTEMPTS:
+        newest = backfill_version(head.epoch + 1, 0)
+    if recorded <= newest:
+        return None
+    return LedgerBroken(
+        f"{name}: the table is ahead of the ledger (version {recorded}, expected {newest} at most): "
+        "the home was put back from an older copy; put the newest ledger back, or begin anew with `floodmark reset`"
+    )
+
+
 def _fault(
-    name: str, known: str, found: str | None, written: int | None, recorded: int | None, limit: int
+    name: str, known: str, found: str | None, written: int | None, recorded: int | None
 ) -> FloodmarkError | None:
     ways = "put the right table back, or begin anew with `floodmark reset`"
     if found is None:
@@ -131,9 +148,4 @@ def _fault(
         return Sealed(f"{name}: this generation was sealed by a newer one, yet the ledger does not know it; {ways}")
     if written is not None and (recorded is None or recorded < written):
         return HistoryGone(f"{name}: the ledger wrote version {written}, the table has recorded {recorded}; {ways}")
-    if recorded is not None and recorded >= limit:
-        return LedgerBroken(
-            f"{name}: the table is ahead of the ledger (version {recorded}, expected below {limit}): "
-            "the home was put back from an older copy; put the newest ledger back, or begin anew with `floodmark reset`"
-        )
     return None

@@ -203,6 +203,8 @@ def _sinks(rule: Rule) -> Iterator[Problem]:
                     ("sinks", i, sink.kind),
                     f"expected another address than that of sink {j + 1}, found {sink.address}: leave one of them out",
                 )
+            elif sink.address and earlier.address and _nested(sink.address, earlier.address):
+                yield ("sinks", i, sink.kind), _beside(f"sink {j + 1}", sink.address)
         for name, address in _inputs(rule).items():
             if sink.address and same_address(sink.address, address):
                 yield (
@@ -210,18 +212,25 @@ def _sinks(rule: Rule) -> Iterator[Problem]:
                     f"expected another address than that of {name}, found {sink.address}: a rule cannot write what it "
                     "reads; give the sink a table of its own",
                 )
-            elif sink.address and (within(sink.address, address) or within(address, sink.address)):
-                yield (
-                    ("sinks", i, sink.kind),
-                    f"expected an address beside that of {name}, found {sink.address}: a table inside another would "
-                    "lose its files to the other's clean-up",
-                )
+            elif sink.address and _nested(sink.address, address):
+                yield ("sinks", i, sink.kind), _beside(name, sink.address)
     for i, one in enumerate(delivery(rule)):
         if one.fix is not None and rule.sinks[i].qos <= rule.qos and one.refused:
             yield (
                 ("sinks", i),
                 f"expected a sink that can do {one.wanted} (qos {rule.sinks[i].qos}), found {one.sink}: {one.fix}",
             )
+
+
+def _nested(one: str, other: str) -> bool:
+    return within(one, other) or within(other, one)
+
+
+def _beside(name: str, found: str) -> str:
+    return (
+        f"expected an address beside that of {name}, found {found}: a table inside another would lose its files to the "
+        "other's clean-up"
+    )
 
 
 def _inputs(rule: Rule) -> dict[str, str]:

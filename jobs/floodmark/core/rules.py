@@ -19,6 +19,7 @@ from floodmark.core.defaults import FILES, merged, read_defaults
 from floodmark.core.environments import variables
 from floodmark.core.groups import disagreeing
 from floodmark.core.installation import over_installation
+from floodmark.core.nesting import nesting
 from floodmark.core.problems import Problems, Source, field_of, read_source, told, unknown
 from floodmark.core.rule_checks import ROWS_PER_WINDOW, check
 from floodmark.core.rule_file import WrittenRule
@@ -190,14 +191,16 @@ def schema_text() -> str:
 
 
 def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
-    """The files whose rules cannot stand side by side: one name or one sink in two of them, or a group at odds."""
+    """The files whose rules cannot stand side by side: one name or one sink in two of them, a group at odds,
+    or tables in one another.
+    """
     claims: dict[tuple[str, str], list[Path]] = {}
     for path, rule in found.items():
         sinks = {("sink", identity(sink.address)) for sink in rule.sinks if sink.address}
         for claim in {("rule", rule.rule), *sinks}:
             claims.setdefault(claim, []).append(path)
     faults: dict[Path, FloodmarkError] = {
-        path: RuleInvalid(f"{path}: {problem}") for path, problem in disagreeing(found).items()
+        path: RuleInvalid(f"{path}: {problem}") for path, problem in (disagreeing(found) | nesting(found)).items()
     }
     for (kind, what), paths in claims.items():
         for path, other in ((path, other) for path in paths for other in paths if path != other):

@@ -13,11 +13,17 @@ _CANNOT_TAKE = {
 }
 # What a store says that may answer the next time: no word about what the file holds.
 _PASSING = ("Input/output error", "os error 5)", "Too many open files", "Permission denied", "timed out", "Timeout",
-            "Connection re", "SlowDown", "ServiceUnavailable")  # fmt: skip
-_DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is not a Parquet file", "FAILED_READ_FILE",
-            "FileNotFoundException", "FILE_NOT_EXIST", "DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_LOG_FILE_NOT_FOUND",
-            "DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_STATE_RECOVER_ERROR", "DELTA_INVALID_LOGSTORE_CONF",
-            "CANNOT_READ_FILE_FOOTER", "DELTA_MISSING_PART_FILES", "DELTA_CHECKPOINT")  # fmt: skip
+            "Connection re", "SlowDown", "ServiceUnavailable", "Stale file handle", "Host is down",
+            "endpoint is not connected", "transport endpoint shutdown", "Cannot allocate memory", "Broken pipe",
+            "No route to host", "Network is unreachable", "Remote I/O error", "failed to respond",
+            "Unable to execute HTTP request")  # fmt: skip
+# FAILED_READ_FILE by itself is none: a store that is away is told by it, too.
+_DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is not a Parquet file",
+            "could not read page", "FAILED_TO_UNCOMPRESS", "can not read class org.apache.parquet",
+            "Can not read value at", "FileNotFoundException", "FILE_NOT_EXIST", "DELTA_VERSIONS_NOT_CONTIGUOUS",
+            "DELTA_LOG_FILE_NOT_FOUND", "DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_STATE_RECOVER_ERROR",
+            "DELTA_INVALID_LOGSTORE_CONF", "CANNOT_READ_FILE_FOOTER", "DELTA_MISSING_PART_FILES",
+            "DELTA_CHECKPOINT")  # fmt: skip
 
 
 def cannot_take(text: str) -> str | None:

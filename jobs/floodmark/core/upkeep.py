@@ -20,6 +20,9 @@ CHECKPOINT_AFTER = 10  # commits: reading so many log entries is quicker than to
 # What delta-rs writes as Spark does; a table that asks for more is left to Spark's own OPTIMIZE and VACUUM.
 PLAIN_WRITERS = 4
 PLAIN_FEATURES = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "timestampNtz"})
+# Of what has these types delta-rs writes the same text into a log as Spark, or one that Spark reads as the same value.
+# A TIMESTAMP it writes without a zone, which Spark reads in the session's; -0.05 of a DECIMAL as `0.-5`.
+PLAIN_PARTITIONS = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date", "timestamp_ntz"})
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,12 @@ def readable(version: int, checkpoints: Iterable[int], entries: Iterable[int]) -
 def is_plain(min_writer: int, features: Iterable[str] | None) -> bool:
     """Whether a table asks nothing of its writers that delta-rs does not do."""
     return set(features) <= PLAIN_FEATURES if features else min_writer <= PLAIN_WRITERS
+
+
+def strange_partitions(columns: Mapping[str, str], partitions: Iterable[str]) -> str:
+    """The partition columns whose values delta-rs would write as other ones; '' for none. `columns`: name → type."""
+    found = (f"partitions by {name}, a {columns[name]}" for name in partitions if columns[name] not in PLAIN_PARTITIONS)
+    return ", ".join(found)
 
 
 def hours(us: int) -> int:

@@ -137,12 +137,24 @@ def _bad_checkpoint(log: Path, found: Listed) -> Iterator[str]:
 
 
 def _can_be_read(file: Path) -> bool:
+    """Whether a checkpoint can: of rows, or of actions and the files of rows that these name."""
+    if file.suffix == ".json":
+        return _unparsed(file) is None and all(map(_is_rows, _sidecars(file)))
+    return _is_rows(file)
+
+
+def _sidecars(checkpoint: Path) -> list[Path]:
+    named = [action["sidecar"] for action in actions_of(checkpoint.read_bytes()) if "sidecar" in action]
+    return [checkpoint.parent / "_sidecars" / unquote(one["path"]) for one in named]
+
+
+def _is_rows(file: Path) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         pq.ParquetFile(file).read()
-    except (OSError, pa.ArrowException):
+    except (OSError, ValueError, pa.ArrowException):  # a UnicodeDecodeError is a ValueError
         return False
     return True
 
@@ -168,6 +180,7 @@ _NEEDED: dict[str, dict[str, type]] = {
     "add": {"path": str, "size": int},
     "remove": {"path": str},
     "txn": {"appId": str, "version": int},
+    "sidecar": {"path": str},
 }
 
 
@@ -227,9 +240,18 @@ def _torn(entry: Path, app: str | None) -> bool:
 
 
 def _lacks(folder: Path, added: dict[str, Any]) -> bool:
-    """Whether a file that an entry adds is missing or cut off. One that is whole, yet another, others are to judge."""
+    """Whether a file that an entry adds is missing or cut off, in length or, by zeros, in what it holds.
+
+    One that is whole, yet another, others are to judge.
+    """
     file = folder / unquote(added["path"])
-    return not file.exists() or (file.stat().st_size != added["size"] and file.read_bytes()[-4:] != PARQUET_END)
+    return not file.exists() or _last_bytes(file) != PARQUET_END
+
+
+def _last_bytes(file: Path) -> bytes:
+    with file.open("rb") as data:
+        data.seek(max(0, file.stat().st_size - len(PARQUET_END)))
+        return data.read()
 
 
 def mend(address: str, named: int, app: str | None = None) -> None:

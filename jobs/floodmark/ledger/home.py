@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from floodmark.core.storefaults import cannot_take, make_room
+from floodmark.core.storefaults import cannot_take, make_room, passing
 from floodmark.errors import HomeUnfit, Refused, RunFailed
 
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - refused, not used
@@ -59,7 +59,7 @@ class Home:
 def check_home(root: Path, qos: int) -> None:
     """Refuse a home that would forget, or a store on which two writers can both create one file.
 
-    Writes and removes one probe file. Raises HomeUnfit; RunFailed where the disk takes nothing now.
+    Writes and removes one probe file. Raises HomeUnfit; RunFailed where it takes nothing now.
     """
     if qos > 0:
         _refuse_forgetful(root.resolve())
@@ -105,6 +105,9 @@ def _probe(root: Path) -> None:
         why = cannot_take(str(fault.strerror))
         if why is not None:
             raise RunFailed(f"the home {root} cannot be written: {why}; {make_room(why)}, then retry") from fault
+        if passing(str(fault.strerror)) and not isinstance(fault, PermissionError):
+            what = f"the home {root} cannot be used now: {fault.strerror} ({fault.filename})"
+            raise RunFailed(f"{what}; mend the disk or the store, then retry") from fault
         raise HomeUnfit(f"the home {root} cannot be used: {fault.strerror} ({fault.filename})") from fault
 
 

@@ -7,7 +7,7 @@ the gate, and that very handle commits. Whoever commits a ledger row in between 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
@@ -40,7 +40,7 @@ from floodmark.core.storefaults import cannot_take, make_room
 from floodmark.errors import Fenced, LedgerBroken, RunFailed, TableBroken
 from floodmark.ledger.damage import torn_newest
 from floodmark.ledger.syncing import sync_commit, sync_table
-from floodmark.ledger.tables import open_table, query, recorded_in, root_of, table_id
+from floodmark.ledger.tables import ANEW, open_table, query, recorded_in, root_of, table_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +80,7 @@ class LedgerReader:
         self.id = table_id(table)
         self._table = table
         self.head: Head | None = self._read_head()
+        self._check_id()
 
     @classmethod
     def load(cls, address: str) -> LedgerReader | None:
@@ -123,6 +124,15 @@ class LedgerReader:
         self._check_newest(head.seq if head else 0)
         return head
 
+    def _check_id(self) -> None:
+        """By it every table knows its rule; one bit of it would make all of them somebody else's."""
+        said = self.head.begun_with.ledger if self.head else None
+        if said is not None and said != self.id:
+            raise LedgerBroken(
+                f"the ledger {self.address}: its log says that its id is {self.id}, its rows {said}: an entry or a "
+                f"checkpoint of the log was changed; {RESTORE}"
+            )
+
     def _check_newest(self, seq: int) -> None:
         """The log counts the rows, too."""
         with _of_the_ledger(self.address):
@@ -141,7 +151,8 @@ def _of_the_ledger(address: str) -> Iterator[None]:
         yield
     except TableBroken as fault:
         torn = torn_newest(address)
-        raise LedgerBroken(f"the ledger {fault}; {ONE_ROW_LESS.format(torn) if torn else ''}{RESTORE}") from fault
+        found = str(fault).removesuffix(f"; {ANEW}")  # which holds for no ledger: without it nothing can be reset
+        raise LedgerBroken(f"the ledger {found}; {ONE_ROW_LESS.format(torn) if torn else ''}{RESTORE}") from fault
 
 
 # A newest row that a power loss cut off had no effect yet, or its epoch's effects are found done and compared.
@@ -200,7 +211,8 @@ class Ledger(LedgerReader):
 
     def begin(self, generation: int, token: str, commit: Commit) -> Head:
         check_living(self.head)
-        return self._put("commit", commit, generation, token, 0, 1)
+        begun = commit.model_copy(update={"ledger": self.id})
+        return self._put("commit", begun, generation, token, 0, 1)
 
     def intend(self, intent: Intent) -> Head:
         """Write an epoch's intent; where it is open already, the same again with the next attempt."""
@@ -294,17 +306,20 @@ def _memory(address: str) -> Path:
 
 
 def _recall(address: str) -> Head | None:
+    """None where nothing can be read there: the rows say the same."""
     try:
         return recalled(_memory(address).read_text())
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return None
 
 
 def _remember(address: str, head: Head) -> None:
+    """Where it can be: without it, the head is read from all rows."""
     place = _memory(address)
     coming = place.with_suffix(".new")
-    coming.write_text(remembered(head))
-    coming.replace(place)
+    with suppress(OSError):
+        coming.write_text(remembered(head))
+        coming.replace(place)
 
 
 def _trim(address: str, below: int) -> None:

@@ -83,7 +83,9 @@ def create(address: str, schema: str, configuration: Mapping[str, str], partitio
     """
     if open_table(address) is not None:
         return
-    Path(address).parent.mkdir(parents=True, exist_ok=True)
+    local = "://" not in address
+    if local:
+        Path(address).parent.mkdir(parents=True, exist_ok=True)
     DeltaTable.create(
         address,
         Schema.from_json(schema),
@@ -92,13 +94,15 @@ def create(address: str, schema: str, configuration: Mapping[str, str], partitio
         configuration={**CHECKPOINTS, **configuration},
         raise_if_key_not_exists=False,
     )
-    _write_checksum(address)
+    if local:
+        _write_checksum(address)
 
 
 def _write_checksum(address: str) -> None:
     """Version 0's checksum file, as Delta's protocol has it: without one, Spark's first commit reconstructs the table.
 
-    Spark writes those that follow from it. Where a kill leaves it out, the first commit is slower, no more.
+    Spark writes those that follow from it. Where a kill, or a store of objects, leaves it out, the first commit is
+    slower, no more.
     """
     actions = {kind: action for found in _actions(address, 0) for kind, action in found.items()}
     if not actions.keys() <= {"commitInfo", "metaData", "protocol"}:
@@ -190,10 +194,13 @@ def columns_of(table: DeltaTable) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class DataFile:
-    """One live file of a table: where it is, its rows, and a time that none of them is after (None: not known)."""
+    """One live file of a table: where it is, its rows, and a time that none of them is after. None: not known.
+
+    Both are the log's statistics, which others need not write.
+    """
 
     path: str
-    rows: int
+    rows: int | None
     newest: int | None
 
 
@@ -206,7 +213,7 @@ def files_of(table: DeltaTable, time: str | None = None) -> list[DataFile]:
     paths, rows = values_of(actions["path"]), values_of(actions["num_records"])
     root = root_of(table)
     return [
-        DataFile(f"{root}/{unquote(path)}", int(count), _not_after(moment))
+        DataFile(f"{root}/{unquote(path)}", count, _not_after(moment))
         for path, count, moment in zip(paths, rows, newest, strict=True)
     ]
 

@@ -5,6 +5,9 @@ repeats what goes. Then the ledger, and last a row of it that says what was done
 newest version sees, and each can be taken again: killed anywhere, the same call does what is left.
 
 State is not made of fewer files here: runs rewrite it, between epochs, to what is live.
+
+What is written here gets checksums of its own. So first each table is looked at as a run does: a bit that has turned
+would be the truth from then on.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,7 +26,7 @@ from deltalake.exceptions import DeltaError
 from floodmark.core.addresses import identity
 from floodmark.core.durations import parse_duration
 from floodmark.core.records import Head, Life, Tended
-from floodmark.core.recovery import app_id
+from floodmark.core.recovery import app_id, check_tables
 from floodmark.core.rule_model import CleanUp
 from floodmark.core.storefaults import cannot_take, make_room
 from floodmark.core.upkeep import (
@@ -35,11 +38,12 @@ from floodmark.core.upkeep import (
     is_plain,
     log_begins,
     readable,
+    strange_partitions,
 )
 from floodmark.crashpoints import reach
-from floodmark.errors import Busy, Refused, RunFailed
+from floodmark.errors import Busy, Refused, RunFailed, TableBroken
 from floodmark.ledger import tables
-from floodmark.ledger.damage import HINT, listed
+from floodmark.ledger.damage import HINT, changed, listed, log_faults
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, address_of, not_ours
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
@@ -100,10 +104,17 @@ class Upkeep:
             raise Busy(holder_text(home.lock)) from None
 
     def maintain(self, ledger: Ledger, home: Home, say: Say) -> dict[str, Tended]:
-        """Do it. What was done to each table; a row of the ledger says the same."""
+        """Do it. What was done to each table; a row of the ledger says the same.
+
+        Raises, before it touches any, what a run raises at tables that are harmed or do not fit the ledger.
+        """
         rule = home.rule
         reach(rule, "maintain.before")
-        done = {one.name: self._tend(rule, one, say) for one in self.due(ledger, home)[0]}
+        due = self.due(ledger, home)[0]
+        _check_story(ledger, due)
+        for one in due:
+            _check_unharmed(one)
+        done = {one.name: self._tend(rule, one, say) for one in due}
         shutil.rmtree(home.checkpoints, ignore_errors=True)  # of runs that were killed: none is at work
         reach(rule, "maintain.ledger.before")
         ledger.tidy()
@@ -174,10 +185,35 @@ def _tables(head: Head, home: Home) -> Iterator[Owned]:
         yield Owned(name, address_of(home, full), id_)
 
 
-def _recorded(ledger: LedgerReader, one: Owned) -> int | None:
+def _recorded(ledger: LedgerReader, one: Owned | Due) -> int | None:
     assert ledger.head is not None
     app = app_id(ledger.id, ledger.head.generation, ledger.head.token, one.name.partition("/")[0])
     return tables.recorded_version(one.address, app)
+
+
+def _check_story(ledger: LedgerReader, due: list[Due]) -> None:
+    """Raise where a table, or the ledger, was put back from an older copy: files of a newer one may be there yet."""
+    assert ledger.head is not None
+    ids = {one.name: ledger.head.table_ids[one.name] for one in due}
+    recorded = {one.name: _recorded(ledger, one) for one in due}
+    check_tables(replace(ledger.head, table_ids=ids), recorded, ids, {})
+
+
+def _check_unharmed(one: Due) -> None:
+    for fault in _harm(one):
+        raise TableBroken(f"{one.name}: {fault}; {tables.ANEW}")
+
+
+def _harm(one: Due) -> Iterator[str]:
+    """What is wrong with the log, with the sizes of the live files, and with those that are to be joined."""
+    yield from log_faults(one.address)
+    table = tables.open_table(one.address)
+    assert table is not None
+    yield from tables.file_faults(table)
+    for path in _joined(table) if one.small > 1 else ():
+        fault = changed(Path(one.address) / unquote(path))
+        if fault is not None:
+            yield fault
 
 
 def _not_here(one: Owned) -> str | None:
@@ -194,7 +230,7 @@ def _beyond(table: DeltaTable) -> str:
     """What the table uses that delta-rs does not write; '' for nothing."""
     protocol = table.protocol()
     if is_plain(protocol.min_writer_version, protocol.writer_features):
-        return ""
+        return strange_partitions(tables.columns_of(table), tables.partitions_of(table))
     return ", ".join(sorted(protocol.writer_features or [])) or f"writer version {protocol.min_writer_version}"
 
 
@@ -209,13 +245,23 @@ TARGET = 100 * 1024 * 1024  # bytes of a file after which another begins
 
 def _small(table: DeltaTable) -> int:
     """How many files are worth joining: those of a partition that has several below half of the size wanted."""
+    return sum(map(len, _several(table, TARGET // 2)))
+
+
+def _joined(table: DeltaTable) -> list[str]:
+    """The files, as the log spells them, that `_compact` may read."""
+    return [path for paths in _several(table, TARGET) for path in paths]
+
+
+def _several(table: DeltaTable, below: int) -> list[list[str]]:
+    """The files of fewer than `below` bytes, partition by partition, where there is more than one."""
     actions = table.get_add_actions(flatten=True)
     parts = [name for name in actions.column_names if name.startswith("partition.")]
-    sizes: dict[tuple[object, ...], int] = {}
-    columns = [tables.values_of(actions[name]) for name in parts]
-    for size, *part in zip(tables.values_of(actions["size_bytes"]), *columns, strict=True):
-        sizes[tuple(part)] = sizes.get(tuple(part), 0) + (size < TARGET // 2)
-    return sum(count for count in sizes.values() if count > 1)
+    found: dict[tuple[object, ...], list[str]] = {}
+    columns = [tables.values_of(actions[name]) for name in ("path", "size_bytes", *parts)]
+    for path, size, *part in zip(*columns, strict=True):
+        found.setdefault(tuple(part), []).extend([path] if size < below else [])
+    return [paths for paths in found.values() if len(paths) > 1]
 
 
 def _compact(address: str) -> None:

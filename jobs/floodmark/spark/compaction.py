@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -26,7 +26,7 @@ def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Si
         table = tables.open_table(site.address)
         files = tables.files_of(table, fold.time_of(name)) if table else []
         dead = _dead(files, fold.needed_from(head.watermark))
-        rows = sum(file.rows for file in files)
+        rows = _rows(files)
         if is_due(len(files), rows, dead):
             reach(rule, "compact.before", head.epoch)
             live = fold.live(name, _committed(session, fold, sites, head), head.watermark)
@@ -56,4 +56,9 @@ def _dead(files: list[DataFile], since: int | None) -> int:
     """Rows of the files whose newest row no window needs any more; the files' statistics say so without Spark."""
     if since is None:
         return 0
-    return sum(file.rows for file in files if file.newest is not None and file.newest < since)
+    return _rows(file for file in files if file.newest is not None and file.newest < since)
+
+
+def _rows(files: Iterable[DataFile]) -> int:
+    """What is known of them: Spark, which alone writes state, counts the rows of each."""
+    return sum(file.rows or 0 for file in files)

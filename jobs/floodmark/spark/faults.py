@@ -84,7 +84,13 @@ def of_open_epoch(rule: str, epoch: int) -> Iterator[None]:
 def _of_spark(rule: str, fault: PySparkException | Py4JJavaError) -> FloodmarkError:
     if isinstance(fault, Py4JJavaError):
         return _sorted(rule, "", "\n".join(_messages(fault.java_exception)))
-    return _sorted(rule, fault.getCondition() or "", str(fault).strip())
+    return _sorted(rule, fault.getCondition() or "", "\n".join([str(fault).strip(), *_causes(fault)]))
+
+
+def _causes(fault: PySparkException) -> Iterator[str]:
+    """What a fault of the JVM says: its own text leaves out by what it was caused."""
+    origin = getattr(fault, "_origin", None)
+    return iter(()) if origin is None else _messages(origin)
 
 
 def _told(text: str) -> str:

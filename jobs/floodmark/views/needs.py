@@ -76,8 +76,8 @@ def _pinned(reader: Reader, head: Head) -> Need:
 
 
 def _ahead(reader: Reader, head: Head) -> Need:
-    """All beyond the last committed epoch; an open one lies beyond it, too."""
-    line = dict(zip(head.rule.streams, head.entry.offsets, strict=True)).get(reader.name, NOWHERE)
+    """All beyond the last committed epoch; an open one lies beyond it, too. Of an open backfill, all from the start."""
+    line = dict(zip(head.rule.streams, head.reads_from.offsets, strict=True)).get(reader.name, NOWHERE)
     if line == NOWHERE or (at := DeltaOffset.parse(line)).table_id != _id(reader.sink):
         return Need()
     who = (f"{reader.text()} from version {at.version} on",)
