@@ -123,14 +123,13 @@ def newest_event(address: str) -> datetime | None:
 def untold(rule: Rule, rows: Sequence[Row]) -> list[Row]:
     """Of some rows of the ledger, the commits by runs of Airflow since who waits for the rule's sinks was woken last.
 
-    They are of runs that failed: one that succeeds wakes them. What is done by hand wakes nobody.
+    They are of runs that failed: one that succeeds wakes them. What is done by hand wakes nobody. An Airflow that knows
+    of no event at all may be a new one, with another database: it has nobody who missed any.
     """
     commits = [row for row in rows if row.kind == "commit" and row.epoch > 0 and ATTEMPT.search(row.run)]
     addresses = [sink.address for sink in rule.sinks if sink.address] if commits else []
-    events = [newest_event(address) for address in addresses]
-    times = [at for at in events if at is not None]
-    last = min(times) if times and len(times) == len(events) else None
-    return [row for row in commits if events and (last is None or datetime.fromisoformat(row.at) > last)]
+    times = [at for at in map(newest_event, addresses) if at is not None]
+    return [row for row in commits if times and datetime.fromisoformat(row.at) > min(times)]
 
 
 def _extra(rule: Rule, head: Head, epochs: Sequence[Ended], table: str) -> dict[str, Any]:
