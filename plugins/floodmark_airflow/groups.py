@@ -41,7 +41,7 @@ class GroupRunOperator(SubmitOperator):
 
     While a retry may help one rule the task fails, and the next try works on what is left. Then it succeeds for the
     rules that did commit, and for the assets of their sinks alone, and gives the reasons of the others, by rule. Rules
-    that wait for somebody else, maybe for days, hold up nobody where the clock brings another round.
+    that wait for a table, maybe for days, hold up nobody where the clock brings another round.
     """
 
     def __init__(self, *, group: str, rules: Sequence[Rule], **kwargs: Any):

@@ -315,7 +315,7 @@ def test_a_failure_does_not_count_where_another_has_done_the_work(
 
 
 @pytest.mark.parametrize(("schedule", "waits_alone"), [("@hourly", True), (None, False)])
-def test_a_rule_that_waits_for_others_holds_up_nobody_where_the_clock_brings_a_next_round(
+def test_a_rule_that_waits_for_a_table_holds_up_nobody_where_the_clock_brings_a_next_round(
     rules: Path, place: Path, fake_path: Path, schedule: str | None, waits_alone: bool
 ) -> None:
     write(rules, "a", group="small", schedule=schedule)
@@ -324,7 +324,7 @@ def test_a_rule_that_waits_for_others_holds_up_nobody_where_the_clock_brings_a_n
     arrive(place)
     group = list(load_rules(rules, os.environ)[0].values())
     prepare(group[:1], place)
-    spark_submit(fake_path, f"{folds(place, 'a')}; {fails('b', 1, 'held by another', waits=True)}; {ends(1)}")
+    spark_submit(fake_path, f"{folds(place, 'a')}; {fails('b', 1, 'no table yet', waits=True)}; {ends(1)}")
     round_ = Round(group)
     if waits_alone:
         assert list(round_.work()) == ["c", "b"]

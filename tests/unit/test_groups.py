@@ -136,12 +136,12 @@ def test_a_rule_that_runs_after_one_outside_of_its_group_is_at_odds_with_it(tmp_
     assert f'schedule: expected "{CRON}", as in a.yaml' in problems["c.yaml"]
 
 
-def test_who_waits_for_somebody_else_is_told_apart(tmp_path: Path) -> None:
+def test_who_waits_for_a_table_is_told_apart(tmp_path: Path) -> None:
     file = FailureFile(tmp_path / "failures")
     file.add(Failure.of("a", Busy("held")))
     file.add(Failure.of("b", NotThereYet("no table")))
     file.add(Failure.of("c", RunFailed("no room")))
-    assert {name: found.waits for name, found in file.read().items()} == {"a": True, "b": True, "c": False}
+    assert {name: found.waits for name, found in file.read().items()} == {"a": False, "b": True, "c": False}
 
 
 @pytest.mark.parametrize(

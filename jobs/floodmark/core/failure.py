@@ -11,7 +11,7 @@ import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from floodmark.errors import Busy, Final, NotThereYet, Refused, exit_code, message
+from floodmark.errors import Final, NotThereYet, Refused, exit_code, message
 
 
 def ending(code: int) -> str:
@@ -27,7 +27,7 @@ def ending_in(line: str) -> int | None:
 
 @dataclass(frozen=True)
 class Failure:
-    """`exit_code`: that of `floodmark run` for this rule alone. `waits`: for somebody else, a writer or another run."""
+    """`exit_code`: that of `floodmark run` for this rule alone. `waits`: for a table that somebody has yet to make."""
 
     rule: str
     exit_code: int
@@ -36,7 +36,7 @@ class Failure:
 
     @classmethod
     def of(cls, rule: str, fault: Exception) -> Failure:
-        return cls(rule, exit_code(fault), message(fault), isinstance(fault, Busy | NotThereYet))
+        return cls(rule, exit_code(fault), message(fault), isinstance(fault, NotThereYet))
 
     @property
     def hopeless(self) -> bool:
