@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from floodmark.connectors.news import News
     from floodmark.core.freshness import Fresh
     from floodmark.core.rules import Rule
+    from floodmark.ledger.ledger import LedgerReader
 
 NEWEST = 64  # rows of a ledger, among which the commits of the runs before this one nearly always are
 
@@ -55,10 +56,7 @@ class Steps:
 
     def stand(self) -> None:
         """Note where the ledger is before an operation, which needs no LOOK. Raises FloodmarkError."""
-        from floodmark.ledger.home import Home
-        from floodmark.ledger.ledger import LedgerReader
-
-        ledger = LedgerReader.load(Home(self._home, self.rule.rule).ledger)
+        ledger = self._ledger()
         self._since = ledger.head.seq if ledger and ledger.head else None
 
     def check(self) -> None:
@@ -124,10 +122,7 @@ class Steps:
         """
         if self._context["ti"].try_number == 1:
             return None
-        from floodmark.ledger.home import Home
-        from floodmark.ledger.ledger import LedgerReader
-
-        ledger = LedgerReader.load(Home(self._home, self.rule.rule).ledger)
+        ledger = self._ledger()
         tries, rows = Tries(self._context["run_id"]), ledger.rows if ledger else []
         return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run in tries), None)
 
@@ -138,13 +133,17 @@ class Steps:
         """
         if self.news is None or self.news.why is not None:
             return None
-        from floodmark.ledger.home import Home
-        from floodmark.ledger.ledger import LedgerReader
         from floodmark_airflow import telling
 
-        ledger = LedgerReader.load(Home(self._home, self.rule.rule).ledger)
+        ledger = self._ledger()
         rows = telling.untold(self.rule, ledger.newest(NEWEST)) if ledger else []
         return rows[0].seq - 1 if rows else None
+
+    def _ledger(self) -> LedgerReader | None:
+        from floodmark.ledger.home import Home
+        from floodmark.ledger.ledger import LedgerReader
+
+        return LedgerReader.load(Home(self._home, self.rule.rule).ledger)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from zlib import crc32
 from pyarrow.fs import PyFileSystem
 
 from floodmark.audit.facts import File, Vector
+from floodmark.audit.reading import FRAME
 
-WORD = 4  # bytes, the highest first
+WORD = FRAME // 2  # bytes, the highest first
 
 
 def altered(store: PyFileSystem, files: Iterable[File]) -> Iterator[str]:
@@ -24,6 +25,6 @@ def altered(store: PyFileSystem, files: Iterable[File]) -> Iterator[str]:
 
 def _is_whole(store: PyFileSystem, vector: Vector) -> bool:
     with store.open_input_file(vector.file) as file:
-        file.seek(vector.end - vector.size - 2 * WORD)
+        file.seek(vector.end - vector.size - FRAME)
         size, bitmap, checksum = file.read(WORD), file.read(vector.size), file.read(WORD)
     return int.from_bytes(size, "big") == vector.size and int.from_bytes(checksum, "big") == crc32(bitmap)

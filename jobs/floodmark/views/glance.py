@@ -81,11 +81,12 @@ def _glance(rule: Rule, root: Path) -> Glance:
 def _newest(ledger: LedgerReader, zone: bool) -> tuple[list[Row], list[dict[str, Any]]]:
     """So many rows, and what they tell, that the newest epochs are among them, whatever they took to end."""
     count = ROWS
-    rows = ledger.newest(count)
-    while len(rows) == count and (len(told(rows, zone, EPOCHS)) < EPOCHS or newest_end(rows) is None):
-        count *= 2
+    while True:
         rows = ledger.newest(count)
-    return rows, told(rows, zone, EPOCHS)
+        epochs = told(rows, zone, EPOCHS)
+        if len(rows) < count or (len(epochs) == EPOCHS and newest_end(rows) is not None):
+            return rows, epochs
+        count *= 2
 
 
 def _refused(rule: Rule, head: Head) -> str | None:
