@@ -38,6 +38,7 @@ Number = Annotated[int | None, Query(ge=0, le=10**12)]
 WORDS = {401: "Sign in to Airflow to see this page.", 403: "Your Airflow account may not see this page."}
 UNKNOWN = "There is no such page."
 READING = "The rule files are being read; the page comes again."
+AGAIN = {"Retry-After": "1"}  # seconds
 
 
 def application(facts: Facts) -> FastAPI:
@@ -205,8 +206,10 @@ class Pages:
         """The points of its charts, of the newest generation."""
         rule = self._rule(dag_id)
         found = self._facts.history(rule)
-        if found.fault is not None or found.missing:
-            raise HTTPException(503, found.fault or "The history is being read.")
+        if found.fault is not None:
+            raise HTTPException(503, found.fault)
+        if found.missing:
+            raise HTTPException(503, "The history is being read.", AGAIN)
         past: History | None = found.value
         newest = past.generations[-1] if past and past.generations else None
         return JSONResponse({"generation": newest, "series": charts.series(past.of(newest)) if past and newest else {}})
@@ -240,7 +243,7 @@ class Pages:
         except Refused as refusal:
             raise HTTPException(404, str(refusal)) from refusal
         if catalog is None:
-            raise HTTPException(503, READING, {"Retry-After": "1"})
+            raise HTTPException(503, READING, AGAIN)
         rules, broken = dags_of(catalog)
         members = {naming.group_id(name): group for name, group in groups(rules.values()).items()}
         found = rules.get(dag_id) or members.get(dag_id) or broken.get(dag_id)
