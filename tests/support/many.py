@@ -38,7 +38,7 @@ def main(how: str, root: Path, names: list[str]) -> int:
     if os.environ.get("SUPPORT_WITHOUT_LOCK"):
         lock.held = lambda *_: nullcontext()
     rules = [load_rule(root / "rules" / f"{name}.yaml", os.environ) for name in names]
-    session = root_session("local[2]", rules)
+    session = root_session("local[2]", rules, backlog=0)
 
     def one(index: int) -> int:
         run = RuleRun(

@@ -215,7 +215,7 @@ def test_state_rewritten_for_an_epoch_that_the_ledger_lost(tmp_path: Path) -> No
 def test_what_a_rewrite_says(table: str) -> None:
     assert json.loads(tables.holding_from(4, 4)) == {"holds_from": 4, "after": 4}
     assert json.loads(tables.holding_from(4)) == {"holds_from": 4}
-    assert tables.rewritten_after(table, 0) == 0
+    assert tables.rewritten_after(table, 0, DeltaTable(table).version()) == 0
 
 
 @pytest.mark.parametrize(("version", "index", "lost"), [(3, -1, False), (2, 0, False), (4, -1, True), (3, 0, True)])

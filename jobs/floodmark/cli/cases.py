@@ -99,7 +99,7 @@ def _played(found: list[Case], home: Path, master: str, keep: bool, quiet: bool)
     with scratch_folder(home / SCRATCH, "cases", max(rule.qos for rule in rules.values()), keep) as folder:
         if keep:
             output.say(f"scratch folder: {folder}", err=quiet)
-        session = root_session(master, list(rules.values()))
+        session = root_session(master, list(rules.values()), backlog=0)
         try:
             for number, case in enumerate(found):
                 result = play(session, case, folder / f"{number}")

@@ -212,12 +212,12 @@ class DeltaSink:
                 f"sink {self.address}: it holds rows that no ledger accounts for. Name an empty or a new table, or "
                 f"take it over with the rows that it has: `floodmark adopt RULE {self.address}`"
             )
-        self.check_remembers()
+        self.check_remembers(table)
 
-    def check_remembers(self) -> None:
+    def check_remembers(self, table: DeltaTable) -> None:
         """Refuse a table that would forget which versions of an app it has seen."""
-        table, retention = tables.open_table(self.address), "delta.setTransactionRetentionDuration"
-        if table is not None and retention in table.metadata().configuration:
+        retention = "delta.setTransactionRetentionDuration"
+        if retention in table.metadata().configuration:
             raise Refused(f"sink {self.address}: {retention} is set, so the table forgets what was written; unset it")
 
     def check_nothing_left(self, app: str, rule: str) -> None:

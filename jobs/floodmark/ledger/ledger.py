@@ -75,11 +75,11 @@ CONFIGURATION: dict[str, str | None] = {
 class LedgerReader:
     """A ledger as it stood when it was loaded. Its rows are read, and checked, when they are first asked for."""
 
-    def __init__(self, address: str, table: DeltaTable):
+    def __init__(self, address: str, table: DeltaTable, known: LedgerReader | None = None):
         self.address = address
         self.id = table_id(table)
         self._table = table
-        self.head: Head | None = self._read_head()
+        self.head: Head | None = known.head if known else self._read_head()
         self._check_id()
 
     @classmethod
@@ -165,19 +165,24 @@ ONE_ROW_LESS = (
 class Ledger(LedgerReader):
     """A ledger that one run writes. `run` names the writer in every row."""
 
-    def __init__(self, address: str, table: DeltaTable, run: str):
-        super().__init__(address, table)
+    def __init__(self, address: str, table: DeltaTable, run: str, known: LedgerReader | None = None):
+        super().__init__(address, table, known)
         self._run = run
 
     @classmethod
-    def open(cls, address: str, run: str) -> Ledger:
-        """Load the ledger at `address`; an empty one is created where there is none. Keeps it quick to load."""
+    def open(cls, address: str, run: str, known: LedgerReader | None = None) -> Ledger:
+        """Load the ledger at `address`; an empty one is created where there is none. Keeps it quick to load.
+
+        `known`: as it was loaded since nobody else may write it; it is not read again.
+        """
         with _of_the_ledger(address):
-            if open_table(address) is None:
+            table = known._table if known else open_table(address)
+            if table is None:
                 Path(address).parent.mkdir(parents=True, exist_ok=True)
                 DeltaTable.create(address, schema(), mode="ignore", configuration=CONFIGURATION)
                 sync_table(address)
-            ledger = cls(address, DeltaTable(address), run)
+                table = DeltaTable(address)
+            ledger = cls(address, table, run, known)
             ledger._keep_quick(COMPACT_ABOVE)
         return ledger
 

@@ -404,12 +404,13 @@ def _last_holding(address: str, since: int, epoch: int) -> int:
     return next(gone, newest + 1) - 1
 
 
-def rewritten_after(address: str, since: int) -> int:
-    """The newest epoch after which rows of a state table were taken away, by its log after version `since`; 0: none.
+def rewritten_after(address: str, since: int, newest: int) -> int:
+    """The newest epoch after which rows of a state table were taken away; 0: none.
 
+    By its log, after version `since` and up to `newest`.
     A log entry that was cleaned up is long settled; older versions of Floodmark did not say it.
     """
-    versions = range(since + 1, newest_version(address) + 1)
+    versions = range(since + 1, newest + 1)
     there = [version for version in versions if (Path(address) / "_delta_log" / f"{version:020}.json").exists()]
     return max((_said(_actions(address, version)).get(_AFTER, 0) for version in there), default=0)
 

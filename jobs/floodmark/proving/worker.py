@@ -42,7 +42,9 @@ class Worker:
     def work(self) -> None:
         begun = time.monotonic()
         names = [self._orders.sampled] if self._orders.sampled else self._orders.cases
-        session = root_session(self._orders.master, [self._scratch.rule(name) for name in names])
+        # The sample is taken from all there is; what is played afterwards is little.
+        backlog = None if self._orders.sampled else 0
+        session = root_session(self._orders.master, [self._scratch.rule(name) for name in names], backlog)
         java: Any = session._jvm.java  # type: ignore[union-attr]
         versions = {"spark": session.version, "java": str(java.lang.System.getProperty("java.version"))}
         self._tell(STARTED, {"seconds": time.monotonic() - begun, **versions})

@@ -23,6 +23,7 @@ from floodmark.core.upserts import Effect
 from floodmark.ledger import tables
 from floodmark.ledger.syncing import asked, sync_files
 from floodmark.spark.digesting import Digesting
+from floodmark.spark.jvm import jvm_class
 
 # Somebody committed since the transaction began: as the same app, or to files that the transaction has read.
 CONFLICT = "io.delta.exceptions.Concurrent"
@@ -42,10 +43,8 @@ class Appending:
     """
 
     def __init__(self, session: SparkSession, address: str, app: str, exact: bool = False):
-        jvm: Any = session._jvm
-        self._jvm, self._delta, self._app = jvm, jvm.org.apache.spark.sql.delta, app
-        self._session, self._address, self._exact = session, address, exact
-        self._txn = self._delta.DeltaLog.forTable(session._jsparkSession, address).startTransaction()
+        self._session, self._address, self._app, self._exact = session, address, app, exact
+        self._txn = self._delta("DeltaLog").forTable(session._jsparkSession, address).startTransaction()
         getattr(self._txn.readTxn(), "$plus$eq")(app)
         self._files = self._seq()
         self.effect: Effect | None = None
@@ -76,7 +75,7 @@ class Appending:
 
         Raises HistoryGone where a file, or the commit's log entry, is not there any more.
         """
-        files = [self._delta.actions.Action.fromJson(line) for line in tables.added_files(self._address, commit)]
+        files = [self._delta("actions.Action").fromJson(line) for line in tables.added_files(self._address, commit)]
         if not files:
             return Digest()
         rows = self._table(files)
@@ -92,7 +91,7 @@ class Appending:
 
     def _table(self, files: Sequence[Any]) -> DataFrame:
         """The rows of some of the table's files, as the transaction sees them."""
-        none = self._jvm.scala.Option.empty()
+        none = self._class("scala.Option").empty()
         frame = self._txn.deltaLog().createDataFrame(self._txn.snapshot(), self._seq(*files), False, none)
         relation = frame.queryExecution().analyzed().relation()
         return DataFrame(self._session._jsparkSession.baseRelationToDataFrame(relation), self._session)
@@ -103,7 +102,7 @@ class Appending:
         Returns the commit's Delta version, or None where another commit came between: nothing was recorded.
         """
         sync_files(self._address, self._paths())
-        said = self._delta.actions.SetTransaction(self._app, version, self._some(int(time.time() * 1000)))
+        said = self._delta("actions.SetTransaction")(self._app, version, self._some(int(time.time() * 1000)))
         try:
             return int(self._txn.commit(self._seq(said).concat(self._files), self._operation(version, metadata)))
         except Py4JJavaError as fault:
@@ -117,13 +116,19 @@ class Appending:
         return [path for action in actions for path in tables.paths_of(action)]
 
     def _operation(self, version: int, metadata: str) -> Any:
-        none = self._jvm.scala.Option.empty()
-        append = self._jvm.org.apache.spark.sql.SaveMode.Append
-        write = getattr(self._delta, "DeltaOperations$Write")
+        none = self._class("scala.Option").empty()
+        append = self._class("org.apache.spark.sql.SaveMode").Append
+        write = self._delta("DeltaOperations$Write")
         return write(append, self._some(self._seq()), none, self._some(metadata), none, none, none, none, none)
 
     def _some(self, value: Any) -> Any:
-        return self._jvm.scala.Option.apply(value)
+        return self._class("scala.Option").apply(value)
 
     def _seq(self, *values: Any) -> Any:
-        return self._jvm.PythonUtils.toSeq(list(values))
+        return self._class("org.apache.spark.api.python.PythonUtils").toSeq(list(values))
+
+    def _delta(self, name: str) -> Any:
+        return self._class(f"org.apache.spark.sql.delta.{name}")
+
+    def _class(self, name: str) -> Any:
+        return jvm_class(self._session, name)

@@ -22,7 +22,10 @@ def check(head: Head, known: Sequence[Site]) -> None:
     recorded = {site.name: tables.recorded_in(table, site.app) for site, table in there.items()}
     ids = {site.name: tables.table_id(table) for site, table in there.items()}
     state = [site for site in there if site.role == "state"]
-    rewritten = {site.name: tables.rewritten_after(site.address, head.commits.get(site.name, 0)) for site in state}
+    rewritten = {
+        site.name: tables.rewritten_after(site.address, head.commits.get(site.name, 0), there[site].version())
+        for site in state
+    }
     check_tables(head, recorded, ids, rewritten)
     for site, table in there.items():
         if site.role != "sink":  # a sink's files are its reader's, and the auditor's, to look after

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from floodmark.errors import Busy, Refused
 from floodmark.ledger.holder import holder_pid, holder_text, owner_file
 from floodmark.ledger.locking import moved_away, once_in_this_process
+from floodmark.spark.jvm import jvm_class
 
 LOOK_EVERY = 0.5  # seconds between two looks at a lock that another run holds
 
@@ -69,12 +70,12 @@ def waited_for(
 
 @contextmanager
 def _named(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
-    jvm: Any = session._jvm
+    process = jvm_class(session, "java.lang.ProcessHandle").current()
     owner = {
         "run": run,
         "host": socket.gethostname(),
         "driver_pid": os.getpid(),
-        "jvm_pid": int(jvm.java.lang.ProcessHandle.current().pid()),
+        "jvm_pid": int(process.pid()),
         "since": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     owner_file(lock).write_text(json.dumps(owner))
@@ -85,10 +86,9 @@ def _named(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
 
 
 def _open(session: SparkSession, lock: Path) -> Any:
-    jvm: Any = session._jvm
-    option = jvm.java.nio.file.StandardOpenOption
+    option = jvm_class(session, "java.nio.file.StandardOpenOption")
     gateway: Any = session.sparkContext._gateway
-    options = gateway.new_array(jvm.java.nio.file.OpenOption, 2)
+    options = gateway.new_array(jvm_class(session, "java.nio.file.OpenOption"), 2)
     options[0], options[1] = option.CREATE, option.WRITE
-    lock_file = jvm.java.io.File(str(lock)).toPath()
-    return jvm.java.nio.channels.FileChannel.open(lock_file, options)
+    lock_file = jvm_class(session, "java.io.File")(str(lock)).toPath()
+    return jvm_class(session, "java.nio.channels.FileChannel").open(lock_file, options)

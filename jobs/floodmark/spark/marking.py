@@ -8,16 +8,17 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.spark.jvm import jvm_class
+
 
 def deletion_vectors(session: SparkSession, txn: Any, rows: DataFrame, files: Any) -> dict[str, Any]:
     """The vectors (Delta's descriptors) of the files after these rows are gone, too, by the files' names.
 
     `rows`: a row's file as `path` and its place there as `at`; `files`: Scala's Seq of the files they are in.
     """
-    jvm: Any = session._jvm
-    generator = getattr(jvm.org.apache.spark.sql.delta.commands, "DeletionVectorBitmapGenerator$")
-    every = jvm.org.apache.spark.sql.catalyst.expressions.Literal.TrueLiteral()
-    path, at = (jvm.scala.Option.apply(F.col(name)._jc) for name in ("path", "at"))
+    generator = jvm_class(session, "org.apache.spark.sql.delta.commands.DeletionVectorBitmapGenerator$")
+    every = jvm_class(session, "org.apache.spark.sql.catalyst.expressions.Literal").TrueLiteral()
+    path, at = (jvm_class(session, "scala.Option").apply(F.col(name)._jc) for name in ("path", "at"))
     build = getattr(generator, "MODULE$").buildRowIndexSetsForFilesMatchingCondition
     found = build(session._jsparkSession, txn, True, rows.select("path", "at")._jdf, files, every, path, at)
     results = [found.apply(i) for i in range(found.size())]

@@ -34,8 +34,8 @@ class Rewriting(Appending):
         return found.isDefined() and found.get() not in ("false", "none")
 
     def _operation(self, version: int, metadata: str) -> Any:
-        update = self._jvm.org.apache.spark.sql.streaming.OutputMode.Update()
-        operation = getattr(self._delta, "DeltaOperations$StreamingUpdate")
+        update = self._class("org.apache.spark.sql.streaming.OutputMode").Update()
+        operation = self._delta("DeltaOperations$StreamingUpdate")
         return operation(update, self._app, version, self._some(metadata))
 
 

@@ -15,9 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 
 from floodmark.core.rules import Rule
 from floodmark.core.sql.rowchecks import RowCheck
+from floodmark.spark.jvm import jvm_class
 
 SHOWN = 200  # characters of an expression in a reason
 # Of Spark's expressions those that raise for no row; arithmetic, if of floating point, and casts are looked at apart.
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _CALM = frozenset(
     """
     Alias AttributeReference GetStructField Literal CreateNamedStruct
@@ -105,8 +107,8 @@ def _may_raise(frame: DataFrame, node: Any) -> bool:
     kind = node.getClass().getSimpleName()
     calm = kind in _CALM or (kind in _OF_NUMBERS and node.dataType().typeName() in _FLOATING)
     if kind == "Cast":
-        catalyst = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.expressions  # type: ignore[union-attr]
-        calm = catalyst.Cast.canUpCast(node.child().dataType(), node.dataType())
+        cast = jvm_class(frame.sparkSession, f"{_EXPRESSIONS}.Cast")
+        calm = cast.canUpCast(node.child().dataType(), node.dataType())
     children = node.children()
     return not calm or any(_may_raise(frame, children.apply(i)) for i in range(children.size()))
 
@@ -119,6 +121,6 @@ def tried(frame: DataFrame, sql: str) -> Column:
     """
     always = f"array(true, true)[CAST(`{frame.columns[0]}` IS NULL AS INT)]"
     given = F.expr(f"CASE WHEN {always} THEN named_struct('v', {sql}\n) END")
-    jvm: Any = frame.sparkSession._jvm
-    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    return Column(utils.column(jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(given._jc))))
+    utils = jvm_class(frame.sparkSession, "org.apache.spark.sql.classic.ExpressionUtils")
+    evaluated = jvm_class(frame.sparkSession, f"{_EXPRESSIONS}.TryEval")(utils.expression(given._jc))
+    return Column(utils.column(evaluated))

@@ -159,7 +159,7 @@ class RuleRun:
         with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
             known = LedgerReader.load(self._home.ledger)
             generation.refuse_nothing_to_reset(known, self._rule.rule)
-            ledger = self._open_ledger()
+            ledger = self._open_ledger(known)
             generation.refuse_adopted(self._rule, keep_output)
             session, plan = analyse(self._root, self._rule, None)
             if keep_output:
@@ -178,9 +178,12 @@ class RuleRun:
             self._replay(wanted)
         return self._report
 
-    def _open_ledger(self) -> Ledger:
-        """The ledger of a rule that may go on. Raises Retired, and Refused in the middle of a rename."""
-        ledger = Ledger.open(self._home.ledger, self._run)
+    def _open_ledger(self, known: LedgerReader | None = None) -> Ledger:
+        """The ledger of a rule that may go on. Raises Retired, and Refused in the middle of a rename.
+
+        `known`: as it was loaded with the lock held.
+        """
+        ledger = Ledger.open(self._home.ledger, self._run, known)
         check_living(ledger.head, self._rule.rule)
         return ledger
 
@@ -190,7 +193,7 @@ class RuleRun:
         known = LedgerReader.load(self._home.ledger)
         if known is None or known.head is None:
             raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to replay")
-        ledger = self._open_ledger()
+        ledger = self._open_ledger(known)
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
             self._take(step, ledger, go_on=False)
         head = ledger.head
@@ -248,6 +251,7 @@ class RuleRun:
         return found
 
     _finished: Put | None = None  # a backfill that was open
+    _checked: Head | None = None  # whose tables were found fit
     _has_begun = False  # a generation, in this very run
 
     def _is_asked(self, found: Put, asked: Asked) -> bool:
@@ -277,7 +281,7 @@ class RuleRun:
             ledger = generation.begin_first(session, plan, self._home, self._run, self._now_us() // 1000)
             self._has_begun = True
         else:
-            ledger = self._open_ledger()
+            ledger = self._open_ledger(known)
         while (step := at_the_gate(ledger.head)) is not Gate.PLAN:
             if self._take(step, ledger):
                 break
@@ -485,7 +489,10 @@ class RuleRun:
         self._tell(epoch)
 
     def _check_tables(self, head: Head, ledger: Ledger) -> None:
-        gate.check(head, generation.old_sites(head, self._home, ledger.id))
+        """Once for each head: with the lock held, nobody but this run writes them."""
+        if head is not self._checked:
+            gate.check(head, generation.old_sites(head, self._home, ledger.id))
+            self._checked = head
 
 
 class _Query:

@@ -27,7 +27,7 @@ def written_and_read(master: str, place: Path, seconds: float) -> str:
     Raises what Spark raises, and RunFailed where rows are missing or it takes longer than so many seconds: a master
     that has no room for an executor would wait for ever.
     """
-    session = root_session(master, [])
+    session = root_session(master, [], backlog=0)
     try:
         with _within(session, seconds):
             rows = session.range(0, ROWS, 1, FILES).mapInPandas(_with_version, "id BIGINT, python STRING")

@@ -90,7 +90,7 @@ def check(case: Case, session: SparkSession | None = None, home: str | Path | No
     from floodmark.spark.session import root_session
     from floodmark.testing.playing import play
 
-    root = session or root_session(os.environ.get("FLOODMARK_MASTER", "local[*]"), [case.rule])
+    root = session or root_session(os.environ.get("FLOODMARK_MASTER", "local[*]"), [case.rule], backlog=0)
     parent = Path(home or os.environ.get("FLOODMARK_HOME", "home")) / SCRATCH
     with scratch_folder(parent, case.rule.rule, case.rule.qos) as folder:
         result = play(root, case, folder)
