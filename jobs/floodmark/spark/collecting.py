@@ -18,6 +18,7 @@ from floodmark.core.sql.collected import NUMBER, Collected, EveryRows, FromTo
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader, touched
+from floodmark.spark.jvm import without_rows
 from floodmark.spark.planned import materialised
 
 HELD = "_held"  # whether a row is of an open window
@@ -133,7 +134,7 @@ class CollectedRows(Fold):
         return self._stamped(left.select(*map(_column, [*self._columns, HELD])), at)
 
     def output_schema(self, session: SparkSession) -> StructType:
-        none = self._read(session.createDataFrame([], self.shape.streams[self._how.stream]))
+        none = self._read(without_rows(session, self.shape.streams[self._how.stream]))
         self._windows(self._numbered(none)).createOrReplaceTempView(self._how.stream)
         found = session.sql(self._how.final).schema
         session.catalog.dropTempView(self._how.stream)

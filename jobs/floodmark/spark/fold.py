@@ -14,6 +14,7 @@ from floodmark.core.rules import Rule
 from floodmark.core.sql.clock import at_clock
 from floodmark.spark.batch import Batch, Shape, instant, time_type
 from floodmark.spark.constants import aside
+from floodmark.spark.jvm import without_rows
 
 # Rows of a state table, given an event time (None: any) before which none is needed; None where it holds none.
 StateReader = Callable[[int | None], DataFrame | None]
@@ -115,7 +116,7 @@ class Fold(ABC):
     def schema_of(self, sql: str, session: SparkSession) -> StructType:
         """Columns that SQL over the streams gives, from empty inputs."""
         for name, schema in self.shape.streams.items():
-            session.createDataFrame([], schema).createOrReplaceTempView(name)
+            without_rows(session, schema).createOrReplaceTempView(name)
         found = session.sql(sql).schema
         for name in self.shape.streams:  # left there, they would answer where an epoch's own are missing
             session.catalog.dropTempView(name)

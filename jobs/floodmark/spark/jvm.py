@@ -1,11 +1,12 @@
-"""Classes of the JVM by their names."""
+"""What PySpark gets from the JVM by long ways, by a short one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from py4j.java_gateway import JavaClass
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 
 def jvm_class(session: SparkSession, name: str) -> Any:
@@ -15,3 +16,10 @@ def jvm_class(session: SparkSession, name: str) -> Any:
     """
     jvm: Any = session._jvm
     return JavaClass(name, jvm._gateway_client)
+
+
+def without_rows(session: SparkSession, schema: StructType) -> DataFrame:
+    """A frame of these columns, to see what becomes of them. `createDataFrame([])` would make an RDD of Python rows."""
+    java: Any = session._jsparkSession
+    columns = java.parseDataType(schema.json())
+    return DataFrame(java.createDataFrame(jvm_class(session, "java.util.ArrayList")(), columns), session)

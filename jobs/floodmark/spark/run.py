@@ -42,6 +42,7 @@ from floodmark.spark.expecting import asked_of
 from floodmark.spark.faults import explained
 from floodmark.spark.folds import fold_of
 from floodmark.spark.generation import Plan
+from floodmark.spark.jvm import without_rows
 from floodmark.spark.session import rule_session
 from floodmark.spark.taking import check_takings
 from floodmark.spark.upsertchecks import check_upserts
@@ -84,7 +85,7 @@ def analyse(
     generation.check_output(rule, output)
     check_upserts(session, rule, output)
     check_takings(session, rule, output)
-    asked = asked_of(session.createDataFrame([], output), rule.expect, f"rule {rule.rule}, results")
+    asked = asked_of(without_rows(session, output), rule.expect, f"rule {rule.rule}, results")
     return session, Plan(rule, fold, output, asked)
 
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructType
 from floodmark.core.rules import Rule, Sink
 from floodmark.core.upserts import upsert_of
 from floodmark.errors import SqlRefused, WrongColumn
+from floodmark.spark.jvm import without_rows
 
 UNORDERED = ("map", "variant", "geometry", "geography")
 INEXACT = ("float", "double")
@@ -59,7 +60,7 @@ def _leaves(kind: DataType) -> Iterator[DataType]:
 def check_condition(session: SparkSession, sink: Sink, field: str, condition: str, output: StructType) -> None:
     """Raise SqlRefused unless it is a condition over the result's columns."""
     try:
-        [found] = session.createDataFrame([], output).selectExpr(f"({condition}\n)").schema
+        [found] = without_rows(session, output).selectExpr(f"({condition}\n)").schema
     except AnalysisException as fault:
         line = str(fault).split("\n", 1)[0]
         raise SqlRefused(f"sink {sink.address}: {field}: {line}; it may name the result's columns") from fault
