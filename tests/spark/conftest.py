@@ -12,7 +12,7 @@ from floodmark.spark.session import root_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = root_session("local[2]", [], backlog=0)
+    session = root_session("local[2]", [])  # for as long as it lives, the second compiler pays
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     yield session
