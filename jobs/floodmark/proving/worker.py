@@ -27,6 +27,7 @@ from floodmark.proving.orders import SAMPLE, STARTED, Orders
 from floodmark.proving.sampling import sample
 from floodmark.proving.scratch import Scratch, copy_of, not_in_batch
 from floodmark.spark.faults import explained
+from floodmark.spark.jvm import jvm_class
 from floodmark.spark.run import RuleRun
 from floodmark.spark.session import root_session
 
@@ -45,8 +46,8 @@ class Worker:
         # The sample is taken from all there is; what is played afterwards is little.
         backlog = None if self._orders.sampled else 0
         session = root_session(self._orders.master, [self._scratch.rule(name) for name in names], backlog)
-        java: Any = session._jvm.java  # type: ignore[union-attr]
-        versions = {"spark": session.version, "java": str(java.lang.System.getProperty("java.version"))}
+        java = jvm_class(session, "java.lang.System").getProperty("java.version")
+        versions = {"spark": session.version, "java": str(java)}
         self._tell(STARTED, {"seconds": time.monotonic() - begun, **versions})
         cases = self._undisturbed(session) if self._orders.sampled else self._orders.cases
         if cases:
