@@ -241,6 +241,7 @@ def listed(flow: Flow, *command: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.prove
 def test_dead_rows_stay_out_and_replayed_ones_come_as_they_were_corrected(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sql="SELECT at, CAST(k AS INT) AS i, n FROM events", sinks=1, settings={"on_error": "dead"})
     flow.stream = {"lateness": None}
@@ -260,6 +261,7 @@ def test_dead_rows_stay_out_and_replayed_ones_come_as_they_were_corrected(spark:
     proven(flow)
 
 
+@pytest.mark.prove
 def test_of_two_rows_alike_to_the_sql_the_one_that_an_expectation_made_dead_stays_out(
     spark: SparkSession, place: Path
 ) -> None:

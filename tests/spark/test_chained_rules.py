@@ -93,6 +93,7 @@ def test_a_reset_stops_who_has_folded_its_results_until_that_is_reset_too(spark:
     check(first, second)
 
 
+@pytest.mark.prove
 def test_so_does_a_backfill(spark: SparkSession, place: Path) -> None:
     first, second = chained(place)
     first.arrive(PORTIONS[0])

@@ -32,7 +32,7 @@ CASES = given(steps=STEPS, max_files=st.sampled_from([None, 1]), compacted=st.bo
 
 
 @CASES
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 def test_sinks_equal_one_fold_over_all_rows(spark: SparkSession, **drawn: Any) -> None:
     _check(spark, **drawn)
 
@@ -176,6 +176,7 @@ def test_a_state_that_comes_back_must_fit_what_it_held(spark: SparkSession, plac
         run(spark, flow)
 
 
+@pytest.mark.prove
 def test_expired_values_read_as_absent_and_compaction_drops_them(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

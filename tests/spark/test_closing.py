@@ -35,7 +35,7 @@ def starts(flow: Flow) -> list[Any]:
     return sorted(row["start"] for row in rows_of(flow.sink()))
 
 
-@pytest.mark.parametrize("point", ["intent.after", "commit.before"])
+@pytest.mark.parametrize("point", [pytest.param("intent.after", marks=pytest.mark.prove), "commit.before"])
 def test_input_is_taken_as_complete_up_to_a_moment(spark: SparkSession, place: Path, point: str) -> None:
     """Event-time windows: closed by hand, killed on the way, closed once."""
     flow, until = Flow(place), START + timedelta(seconds=180)
@@ -84,7 +84,7 @@ def quiet(spark: SparkSession, flow: Flow, minutes: int) -> None:
         run(spark, flow)
 
 
-@pytest.mark.parametrize("point", [None, "sink0.after"])
+@pytest.mark.parametrize("point", [pytest.param(None, marks=pytest.mark.prove), "sink0.after"])
 def test_a_quiet_period_closes_windows(spark: SparkSession, place: Path, point: str | None) -> None:
     """Killed or not, the tick closes what its recorded clock says; rows that come before the retry do not change it."""
     flow = Flow(place, settings={"close_idle_after": "10 minutes"}, stream={"lateness": "0 seconds"})
@@ -116,7 +116,7 @@ def test_rows_that_came_come_before_a_tick(spark: SparkSession, place: Path) -> 
     assert (head.epoch, head.watermark) == (2, round((START + timedelta(seconds=30)).timestamp() * 1_000_000))
 
 
-@pytest.mark.parametrize("point", [None, "intent.after"])
+@pytest.mark.parametrize("point", [pytest.param(None, marks=pytest.mark.prove), "intent.after"])
 def test_windows_of_processing_time_are_those_of_the_recorded_clock(
     spark: SparkSession, place: Path, point: str | None
 ) -> None:

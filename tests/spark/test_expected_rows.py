@@ -101,6 +101,7 @@ def test_windowed_rules_hold_what_plain_python_gives(spark: SparkSession, place:
     windows(spark, place, seed)
 
 
+@pytest.mark.prove
 def test_of_rows_that_are_merged_the_last_that_meets_it_stays(spark: SparkSession, place: Path) -> None:
     """`drop` of results is a WHERE above the SQL: what is left out takes no other row's place."""
     files = drawn(7, files=3)

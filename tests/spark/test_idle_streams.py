@@ -71,7 +71,7 @@ def status(flow: TwoStreams, *words: str) -> str:
 
 
 @pytest.mark.usefixtures("without_ticks")
-@pytest.mark.parametrize("point", [None, "intent.after", "sink0.after"])
+@pytest.mark.parametrize("point", [None, "intent.after", pytest.param("sink0.after", marks=pytest.mark.prove)])
 def test_the_watermark_goes_on_without_a_silent_stream_and_waits_for_it_again(
     spark: SparkSession, place: Path, point: str | None
 ) -> None:

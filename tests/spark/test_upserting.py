@@ -314,6 +314,7 @@ def test_a_commit_that_marks_is_compared_by_the_rows_that_it_brought(spark: Spar
         write(spark, marked, 2, ("a", 0, 2.5), ("b", 0, 3.0), attempt=2)
 
 
+@pytest.mark.prove
 def test_files_with_few_rows_are_written_anew_rather_than_marked(spark: SparkSession, place: Path) -> None:
     site = made(spark, place, PLAIN, VECTORS)
     write(spark, site, 1, *(("a", n, 1.0) for n in range(100)))
