@@ -32,7 +32,7 @@ up: setup ## the demo's Airflow, started to stay; prints the address of its UI a
 	PYTHONPATH="$(PYTHONPATH)$(if $(user_pythonpath),:$(user_pythonpath))" $(PY) scripts/up.py
 
 # Two files of tests side by side, the long ones first; a file's tests share what they set up, such as a Spark session.
-test: check ## all checks and all tests: what CI runs
+test: check ## all checks, and all tests that are not marked prove: what CI runs
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/recovery tests/airflow tests/spark tests/unit
 
 test-unit: setup ## the unit tests alone: seconds, without Spark or Airflow

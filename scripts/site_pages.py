@@ -144,7 +144,9 @@ def _keys(found: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def _shown(default: Any) -> str:
-    return "" if default in (None, {}, [], "") or isinstance(default, dict) else f"`{str(default).lower()}`"
+    if default in (None, {}, [], "") or isinstance(default, dict):
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
 def _holds(one: dict[str, Any]) -> str:
@@ -161,7 +163,7 @@ def _holds(one: dict[str, Any]) -> str:
         inside = one.get("additionalProperties")
         return f"names, each with {_holds(inside)}" if isinstance(inside, dict) else "names, each with a value"
     if "examples" in one:
-        return "a duration"
+        return "a share" if any("%" in str(example) for example in one["examples"]) else "a duration"
     return {"string": "text", "boolean": "`true`, `false`"}.get(str(one.get("type")), "a whole number")
 
 

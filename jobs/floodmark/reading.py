@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable, QueryBuilder
 
 from floodmark.core.addresses import location
+from floodmark.core.environments import FOLDER, HOME, NAMED, SUFFIX
 from floodmark.core.pinning import is_query, short_names, sinks_of
 from floodmark.core.records import Head, head_at
 from floodmark.errors import Refused
@@ -134,8 +135,13 @@ def read(rule: str, home: str | Path | None = None, epoch: int | None = None) ->
     """The sinks of a rule after its last committed epoch, or after `epoch` of its newest generation.
 
     `home`: where ledgers are kept (None: FLOODMARK_HOME, else ./home). Raises Refused where the rule has not run, or
-    has no such epoch.
+    has no such epoch; and without `home` where FLOODMARK_ENV names an environment, whose home its file may tell.
     """
+    if home is None and (named := os.environ.get(NAMED)):
+        raise Refused(
+            f'expected home=..., for {NAMED} names the environment {named}, found none: say home="home/env-{named}", '
+            f"or what {FOLDER}/{named}{SUFFIX} calls {HOME}"
+        )
     root = Path(home or os.environ.get("FLOODMARK_HOME") or "home").absolute()
     ledger = LedgerReader.load(Home(root, rule).ledger)
     if ledger is None or ledger.head is None:

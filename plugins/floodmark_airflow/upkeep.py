@@ -86,6 +86,8 @@ def build_upkeep() -> DAG | None:
         schedule=timedelta(microseconds=min(rule.cleanup.every_us for rule in rules.values())),
         start_date=BEGIN,
         catchup=False,
+        # It removes files: somebody is to say so, also where other new DAGs run at once.
+        is_paused_upon_creation=True,
         max_active_runs=1,
         auto_register=False,
         tags={TAG},

@@ -43,6 +43,7 @@ def test_every_sound_rule_has_a_task_and_the_most_frequent_one_sets_the_pace(rul
     dag = bag.dags["upkeep"]
     assert sorted(dag.task_ids) == ["one", "two"]
     assert dag.schedule == timedelta(hours=6) and not dag.catchup and dag.max_active_runs == 1
+    assert dag.is_paused_upon_creation, "it removes files: somebody is to say so"
     assert all(one.retries and one.execution_timeout and one.max_active_tis_per_dag == 1 for one in dag.tasks)
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert not any(one.endswith("/upkeep.py") for one in bag.import_errors)

@@ -158,6 +158,7 @@ def test_each_environment_has_a_home_of_its_own(rules: Path) -> None:
             "x.env:1: expected of Floodmark's own settings only FLOODMARK_HOME and ",
         ),
         ("1A=2\n", "x.env:1: expected NAME=value"),
+        ("A=b#c\nLAKE=lake/prod  # the good one\n", "x.env:2: expected quotes around a value"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -166,6 +167,12 @@ def test_a_line_that_cannot_be_read_is_refused(tmp_path: Path, text: str, words:
     with pytest.raises(RuleInvalid) as caught:
         read_environment(path)
     assert words in str(caught.value)
+
+
+def test_quotes_say_that_a_hash_sign_belongs_to_the_value(tmp_path: Path) -> None:
+    path = tmp_path / "x.env"
+    path.write_text("A='one # two'\nB=three#four\n")
+    assert read_environment(path).variables == {"A": "one # two", "B": "three#four"}
 
 
 def test_an_environment_without_a_file_or_name_is_refused(rules: Path) -> None:

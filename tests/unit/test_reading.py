@@ -186,6 +186,17 @@ def test_a_sink_that_is_unknown_and_a_rule_without_a_table_are_refused(flow: Flo
     assert read(flow.name, flow.home)[flow.sink(0)].name == "counted_out0"
 
 
+def test_in_an_environment_the_home_is_not_guessed(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    lived(flow)
+    monkeypatch.setenv("FLOODMARK_ENV", "dev")
+    monkeypatch.setenv("FLOODMARK_HOME", str(flow.home))
+    with pytest.raises(Refused, match=r'expected home=.*names the environment dev.*say home="home/env-dev"'):
+        read(flow.name)
+    assert read(flow.name, flow.home).epoch
+    monkeypatch.delenv("FLOODMARK_ENV")
+    assert read(flow.name).epoch
+
+
 def test_a_rule_whose_only_sink_is_a_console_has_nothing_to_read(flow: Flow) -> None:
     flow.sinks = 0
     flow.settings = {"sinks": [{"console": True, "qos": 1}], "qos": 1}

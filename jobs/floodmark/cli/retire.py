@@ -27,7 +27,7 @@ def retire(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """Seal a rule: nothing runs it any more, whoever starts it. Ledger, state and sinks stay as they are.
+    """End the running of a rule: nothing runs it any more, whoever starts it. Ledger, state and sinks stay as they are.
 
     Its ledger says so, so it holds for Airflow, for the command line, and for a copy of the home. No rule file is
     needed.

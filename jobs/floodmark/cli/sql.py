@@ -36,7 +36,8 @@ def sql(
 ) -> None:
     """Queries the rule's sinks as of the last committed epoch: all of one epoch, and nothing of one half done.
 
-    A sink's name is the last part of its address. Reads only, and needs no JVM. The SQL is DataFusion's.
+    A sink is known by its `name`, else by the last part of its address. Reads only, and needs no
+    JVM. The SQL is DataFusion's.
 
     Example: `floodmark sql departure_delays "SELECT origin, max(mean_delay) AS worst FROM departure_delays GROUP BY 1"`
     """

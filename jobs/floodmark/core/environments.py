@@ -111,7 +111,7 @@ def _read(path: Path, lines: Iterable[str]) -> Environment:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line.strip())
-        problem = _no_assignment(line) if match is None else _unfit(match[1], found)
+        problem = _no_assignment(line) if match is None else _unfit(match[1], found) or _remark(match[2])
         if match is None or problem is not None:
             problems.append(f"{path}:{number}: {problem}")
             continue
@@ -132,6 +132,13 @@ def _unfit(name: str, found: Environment) -> str | None:
         return f"expected each variable once; {name} stands in line {found.lines[name]} already: leave one of them out"
     if name.startswith("FLOODMARK_") and name not in (HOME, MASTER):
         return f"expected of Floodmark's own settings only {HOME} and {MASTER}, found {name}: set it in the environment"
+    return None
+
+
+def _remark(value: str) -> str | None:
+    """Other tools end a value there, some do not; an address with a remark in it would be another table's."""
+    if re.search(r"\s#", value) and _unquoted(value) == value.strip():
+        return "expected quotes around a value with a blank and #, found none: add them, or put the remark above"
     return None
 
 

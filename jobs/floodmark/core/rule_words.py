@@ -50,7 +50,8 @@ WORDS: dict[str, dict[str, str]] = {
         "max_ahead": "a row further beyond the epoch's clock than this is dead; without it 1 day",
         "idle_after": "once silent for so long, the stream does not hold the watermark for the others",
         "where": "a condition; rows for which it is not true are counted as filtered",
-        "start": "where the first epoch begins: earliest, latest, {version} or {timestamp}",
+        "start": "where the first epoch begins: earliest (all rows of the newest version, as a snapshot, then what is "
+        "added), latest, {version} (0: the history) or {timestamp}",
         "distinct": "which rows are duplicates of earlier ones and left out",
     },
     "WrittenEventTime": {

@@ -20,6 +20,7 @@ MEANING = {
 }
 SIGNS = {"proven": "✓", "broken": "✗", "unknown": "?", "unfinished": "!", "skipped": "-"}
 NOT_TESTED = (
+    "backfills, replays of dead rows, and `maintain`, `retire`, `rename`, `drop` and `adopt`",
     "power loss: SIGKILL keeps the page cache, and neither Spark, Delta nor delta-rs syncs files on a local disk",
     "the death of the JVM alone, or of Python alone: here all processes of a run die at once",
     "the stores of the rule's own tables: scratch tables lie on a local disk, where a lock keeps two drivers apart; on "
