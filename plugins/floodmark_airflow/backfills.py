@@ -57,11 +57,15 @@ class Backfill(Operation):
         head = ledger_of(rule).head
         assert head is not None
         begin, end = self._starts(rule, head)
-        if begin == end:
+        if begin == end or self._set_back(begin, end):
             raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")
         zone = zoned(rule, head)
         asked_for(rule, head, begin, end, lambda at: str(iso(at, zone)))
         return f"computing {iso(begin, zone)} to {iso(end, zone)} again"
+
+    def _set_back(self, begin: int, end: int) -> bool:
+        """Whether it is the hour in which clocks are set back, of a rule whose event times are those of a clock."""
+        return begin > end and bool(self.begin.tzinfo and self.end.tzinfo) and self.begin < self.end
 
     def _starts(self, rule: Rule, head: Head) -> tuple[int, int]:
         """The interval of results that will be replaced, in microseconds; equal bounds where no window starts in it."""

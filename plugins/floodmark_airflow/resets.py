@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk import Param
 
+from floodmark.core.life import check_same_reset
 from floodmark_airflow.operations import Operation, Params, confirmed, ledger_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Reset(Operation):
     def look(self, rule: Rule) -> str:
         head = ledger_of(rule).head
         assert head is not None
+        check_same_reset(head, rule.rule, self.keep_output)
         return f"generation {head.generation} ends at epoch {head.epoch}, and a new one begins"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError
@@ -107,7 +108,8 @@ class Steps:
             noted = bool(whole)
             if noted:
                 telling.note_events(self._context["outlet_events"], self.rule, head, whole)
-            telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), own)
+            age = telling.watermark_age(self.rule, head, datetime.now(UTC))
+            telling.measure(self.rule.rule, age, telling.commits_behind(self.rule, head), own)
             if self.news is not None and self.news.why is None:  # else the application has said it
                 telling.log_open(self._log, self.rule, head, self._home)
             telling.log_freshness(self._log, self.rule.rule, self._fresh())
@@ -161,7 +163,8 @@ class Tries:
         """
         cleared = context["dag_run"].clear_number
         first = context["ti"].max_tries - retries + 1 if cleared else 1
-        return Tries(context["run_id"], max(1, first))
+        # The file may say fewer retries than it did then; this very try is one of them whatever it says.
+        return Tries(context["run_id"], max(1, min(first, context["ti"].try_number)))
 
     def __contains__(self, name: str) -> bool:
         run, _, attempt = name.rpartition(run_name("", ""))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from airflow.sdk.observability import stats
 
 from floodmark.core.addresses import location
 from floodmark.core.tally import Ended, ended, summed
-from floodmark.core.zones import zoned
+from floodmark.core.zones import micros_of, zoned
 from floodmark.views.formats import iso
 from floodmark_airflow.assets import asset
 
@@ -50,11 +49,18 @@ def commits_behind(rule: Rule, head: Head | None) -> int:
     return sum(lag.commits for lag in behind)
 
 
-def measure(rule: str, watermark: int | None, behind: int, epochs: Sequence[Ended]) -> None:
-    """Send it to StatsD or OpenTelemetry, as Airflow is set up; to nobody where it is not."""
+def watermark_age(rule: Rule, head: Head, now: datetime) -> float | None:
+    """In seconds, by the clock that the rule's event times have; None before the first watermark."""
+    if head.watermark is None:
+        return None
+    return (micros_of(now, rule, zoned(rule, head)) - head.watermark) / 1e6
+
+
+def measure(rule: str, age: float | None, behind: int, epochs: Sequence[Ended]) -> None:
+    """Send it to StatsD or OpenTelemetry, as Airflow is set up; to nobody where it is not. `age`: the watermark's."""
     _send(stats.gauge, rule, "lag_commits", behind)
-    if watermark is not None:
-        _send(stats.gauge, rule, "watermark_age_seconds", round(time.time() - watermark / 1e6, 3))
+    if age is not None:
+        _send(stats.gauge, rule, "watermark_age_seconds", round(age, 3))
     for epoch in epochs:
         if epoch.seconds is not None:
             _send(stats.timing, rule, "epoch_duration", epoch.seconds * 1000)

@@ -52,6 +52,10 @@ class Task:
         clear_task_instances([self._ti], self._session)
         self._session.flush()
 
+    def has_retries(self, number: int) -> None:
+        """As the file says now."""
+        self._ti.task.retries = number
+
     @property
     def first(self) -> tuple[int, int]:
         """The number of this try, and that of the first one since the last clear."""
@@ -122,6 +126,16 @@ def test_the_first_try_since_a_clear_is_told_by_airflows_own_numbers(begun: Call
     assert task.fail() == "up_for_retry"
     task.begin()
     assert task.first == (8, 7), "cleared while it ran: Airflow ends it, and tries it again"
+
+
+def test_a_try_is_one_of_its_own_though_the_file_says_fewer_retries_since(begun: Callable[[int], Task]) -> None:
+    task = begun(10)
+    task.begin()
+    task.end("success")
+    task.clear()
+    task.begin()
+    task.has_retries(3)
+    assert task.first == (2, 2)
 
 
 def test_the_same_of_a_task_without_retries(begun: Callable[[int], Task]) -> None:

@@ -173,6 +173,17 @@ def test_what_an_earlier_try_has_done_is_not_done_again(rule: Rule, place: Path,
     assert not (fake_path / "arguments").exists()
 
 
+def test_a_reset_of_the_other_kind_is_refused_while_one_is_under_way(rule: Rule, place: Path, fake_path: Path) -> None:
+    """Its seal says what becomes of the sinks' rows; to go on with it would be green and do another thing."""
+    ledger = Ledger.open(Home(place / "home", "one").ledger, "killed")
+    ledger.seal(Seal(why="reset", successor=2, token="other", keep_output=True, discarded=None))
+    with pytest.raises(
+        AirflowFailException, match="a reset that keeps the sinks is under way; expected another of that"
+    ):
+        execute(rule, operation="reset", confirm="one")
+    assert not (fake_path / "arguments").exists()
+
+
 def test_a_dry_run_of_a_reset_needs_no_confirmation_and_no_row(rule: Rule, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
     with pytest.raises(AirflowSkipException, match="dry run"):

@@ -21,7 +21,9 @@ from floodmark.core.records import Backfill, Backfilled
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow import backfills
 from floodmark_airflow.backfills import Backfill as Asked
+from floodmark_airflow.backfills import of_airflow
 from floodmark_airflow.forms import operation_of
 from floodmark_airflow.pages.epochrows import epoch_page
 
@@ -141,6 +143,23 @@ def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(r
     with pytest.raises(AirflowFailException, match="expected a cron schedule"):
         execute(rule.model_copy(update={"schedule": None}), context(7))
     assert not (fake_path / "arguments").exists()
+
+
+def test_where_clocks_are_set_back_the_half_hour_that_goes_backwards_is_skipped(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Berlin, 28 October 2001, event times without a zone: 02:30 is followed by 02:00."""
+    day = datetime(2001, 10, 28, tzinfo=UTC)
+    half = rule.model_copy(update={"schedule": "*/30 * * * *", "timezone": "Europe/Berlin"})
+    monkeypatch.setattr(backfills, "zoned", lambda *_: False)
+    monkeypatch.setattr(backfills, "starting_in", lambda _, *bounds: bounds)
+    asked: list[int] = []
+    monkeypatch.setattr(backfills, "asked_for", lambda _rule, _head, begin, end, _: asked.append(end - begin))
+    of_airflow(half, day).look(half)
+    with pytest.raises(AirflowSkipException, match="no window starts"):
+        of_airflow(half, day + timedelta(minutes=30)).look(half)
+    of_airflow(half, day + timedelta(hours=1)).look(half)
+    assert asked == [HOUR // 2] * 2
 
 
 def test_the_form_asks_for_an_interval_and_a_dry_run_needs_no_row(rule: Rule, fake_path: Path) -> None:

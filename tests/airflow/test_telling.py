@@ -30,6 +30,7 @@ from floodmark.core.records import Commit, Counts, Intent, Written
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow import telling
 from floodmark_airflow.assets import asset
 
 HOUR = 3_600_000_000
@@ -118,6 +119,18 @@ def test_metrics_of_a_run(rule: Rule, place: Path, fake_path: Path, sent: Backen
         ((name.replace("rule.one.", ""), {"rule": "one"}) for name in [*sent.plain, "floodmark.watermark_age_seconds"]),
         key=str,
     )
+
+
+@pytest.mark.parametrize(("zone", "hours"), [("UTC", 0), ("Asia/Tokyo", 9)])
+def test_the_watermarks_age_is_by_the_clock_that_event_times_have(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch, zone: str, hours: int
+) -> None:
+    monkeypatch.setattr(telling, "zoned", lambda *_: False)
+    now = datetime(2001, 1, 1, 12, tzinfo=UTC)
+    none: Any = SimpleNamespace(watermark=None)
+    head: Any = SimpleNamespace(watermark=round(now.timestamp() * 1e6) + hours * HOUR - 5_000_000)
+    assert telling.watermark_age(rule.model_copy(update={"timezone": zone}), head, now) == 5
+    assert telling.watermark_age(rule, none, now) is None
 
 
 def test_what_another_run_has_committed_meanwhile_is_counted_by_that_one(

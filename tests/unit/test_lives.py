@@ -29,7 +29,7 @@ from floodmark.connectors.news import look
 from floodmark.core.records import Counts, Life
 from floodmark.errors import Busy, Fenced, LedgerBroken, NotOwned, Retired
 from floodmark.ledger import dropping, renaming, tables
-from floodmark.ledger.holder import holder_pid, holder_text
+from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
 
@@ -424,6 +424,10 @@ def test_a_command_without_a_jvm_and_a_run_exclude_each_other(flow: Flow, monkey
         with pytest.raises(Busy, match="this very process"), held(flow.place.lock, "two"):
             pass
         assert "run one holds the rule" in holder_text(flow.place.lock)
+        for torn in (b"\xff\xfe", b"", b"{}", b"[]", b"12", b'{"run": "x"}'):
+            owner_file(flow.place.lock).write_bytes(torn)
+            assert "another run holds" in holder_text(flow.place.lock)
+            assert not is_orphan(flow.place.lock)
     command = [sys.executable, "-c", HOLDER, str(flow.place.lock)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"

@@ -64,7 +64,7 @@ def reset(
 def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
     """Where the rule stands. Raises what a reset would refuse before it writes."""
     from floodmark.connectors.delta import DeltaSink
-    from floodmark.core.life import check_living
+    from floodmark.core.life import check_living, check_same_reset
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
@@ -72,6 +72,7 @@ def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
     if ledger is None or ledger.head is None:
         raise Refused(f"rule {rule.rule} has not run yet: there is nothing to reset")
     check_living(ledger.head, rule.rule)
+    check_same_reset(ledger.head, rule.rule, keep_output)
     for address in () if keep_output else _sinks(rule):
         DeltaSink(address).check_can_be_emptied()
     return ledger.head

@@ -14,11 +14,19 @@ def location(address: str) -> str:
     """One spelling for one place: local paths absolute, links followed, without a scheme; other URIs tidied."""
     parsed = urlparse(address)
     if parsed.scheme == "file":
-        return str(Path(unquote(parsed.path)).resolve())
+        return _followed(unquote(parsed.path))
     if parsed.scheme and "://" in address:
         path = "/".join(part for part in parsed.path.split("/") if part not in ("", "."))
         return f"{parsed.scheme}://{parsed.netloc}/{path}"
-    return str(Path(address).resolve())
+    return _followed(address)
+
+
+def _followed(path: str) -> str:
+    """A loop of links leads nowhere, as Python 3.13 has it, too: who opens the table is told."""
+    try:
+        return str(Path(path).resolve())
+    except RuntimeError:
+        return str(Path(path).absolute())
 
 
 def unfit(address: str) -> str | None:

@@ -31,6 +31,17 @@ def retired_at(head: Head | None, name: str | None = None) -> str | None:
     )
 
 
+def check_same_reset(head: Head, name: str, keep_output: bool) -> None:
+    """Raise Refused where a reset of the other kind has not ended: its seal says what becomes of the sinks' rows."""
+    if head.seal is None or head.seal.keep_output == keep_output:
+        return
+    kind = "keeps" if head.seal.keep_output else "empties"
+    raise Refused(
+        f"rule {name}: a reset that {kind} the sinks is under way; expected another of that kind, found one that "
+        f"{'keeps' if keep_output else 'empties'} them: let `floodmark run {name}` end it, then reset"
+    )
+
+
 def check_name(head: Head, name: str) -> None:
     """Refuse a home that lies under a name which is not the rule's any more: a rename has not finished."""
     if head.name is not None and head.name != name:

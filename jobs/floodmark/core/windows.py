@@ -106,6 +106,35 @@ class RowSpec:
 Spec = WindowSpec | SessionSpec | RowSpec
 
 
+@dataclass(frozen=True, order=True)
+class Starts:
+    """Starts of windows from `first` to `last`, `slide` apart; microseconds. They may be too many to be listed."""
+
+    first: int
+    last: int
+    slide: int
+
+    @property
+    def count(self) -> int:
+        return (self.last - self.first) // self.slide + 1
+
+    def after(self, moment: int) -> Starts | None:
+        """Those beyond the moment."""
+        first = self.first + max(0, (moment - self.first) // self.slide + 1) * self.slide
+        return Starts(first, self.last, self.slide) if first <= self.last else None
+
+
+def joined(runs: Iterable[Starts]) -> list[Starts]:
+    """Runs of one kind of windows, in order, each start once."""
+    found: list[Starts] = []
+    for run in sorted(runs):
+        if found and run.first <= found[-1].last + run.slide:
+            found[-1] = Starts(found[-1].first, max(found[-1].last, run.last), run.slide)
+        else:
+            found.append(run)
+    return found
+
+
 def needed_from(specs: Iterable[Spec], watermark: int) -> int | None:
     """Rows before this event time belong to nothing that is not final at `watermark`; None: time alone cannot tell."""
     found = [spec.needed_from(watermark) for spec in specs]

@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 from pathlib import Path
+from typing import Any
 
 # struct flock of Linux on 64 bits: type, whence, start, length, pid
 FLOCK = "hhqqi4x"
@@ -30,10 +31,8 @@ def holder_pid(lock: Path) -> int | None:
 
 def holder_text(lock: Path) -> str:
     """Who holds the lock and what to do, in one sentence."""
-    file = owner_file(lock)
-    try:
-        owner = json.loads(file.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+    owner = _owner(lock)
+    if owner is None:
         return f"another run holds {lock} (process {holder_pid(lock)}); wait for it to end"
     jvm = owner.get("jvm_pid")  # a command that needs none holds the rule by itself
     left = f"; its driver is gone and left an orphaned JVM: `kill {jvm}` ends it"
@@ -49,11 +48,20 @@ def is_orphan(lock: Path) -> bool:
 
     Of another host's, or another container's, nothing is known here: its ids are of processes that we do not see.
     """
+    owner = _owner(lock)
+    return owner is not None and owner["host"] == socket.gethostname() and not _lives(owner["driver_pid"])
+
+
+def _owner(lock: Path) -> dict[str, Any] | None:
+    """What the holder says of itself; None where its file is not there, or torn: a kill may have cut it off."""
     try:
         owner = json.loads(owner_file(lock).read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
-        return False
-    return owner.get("host") == socket.gethostname() and not _lives(owner["driver_pid"])
+    except (FileNotFoundError, ValueError):
+        return None
+    whole = (
+        isinstance(owner, dict) and owner.keys() >= {"run", "since", "host"} and type(owner.get("driver_pid")) is int
+    )
+    return owner if whole else None
 
 
 def _lives(pid: int) -> bool:

@@ -24,6 +24,7 @@ from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.registry import sources
 from floodmark.core.addresses import location
 from floodmark.core.entry import Entry
+from floodmark.core.life import check_same_reset
 from floodmark.core.records import RESTORE, Columns, Commit, Head, Seal, Written
 from floodmark.core.recovery import app_id
 from floodmark.core.rules import Rule, Sink
@@ -239,10 +240,11 @@ def refuse_adopted(rule: Rule, keep_output: bool) -> None:
 
 
 def start_change(ledger: Ledger, rule: str, keep_output: bool, why: str = "reset") -> Head:
-    """Announce the change; one that is under way already is gone on with."""
+    """Announce the change; one that is under way already is gone on with, if it is of the same kind."""
     head = ledger.head
     assert head is not None
     if head.seal is not None:
+        check_same_reset(head, rule, keep_output)
         return head
     discarded = head.epoch + 1 if head.open else None
     reach(rule, "reset.seal.before")

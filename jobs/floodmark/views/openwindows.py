@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.connectors.registry import sources
 from floodmark.core.durations import format_duration
 from floodmark.core.watermark import holding
-from floodmark.core.windows import WindowSpec, needed_from
+from floodmark.core.windows import Starts, WindowSpec, joined, needed_from
 from floodmark.core.zones import zoned
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
@@ -95,15 +96,24 @@ class OpenWindows:
 
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     """What is open at the ledger's head; None for a rule without windows of a fixed size."""
-    kinds = {spec for spec in rule.query.windows if isinstance(spec, WindowSpec) and not spec.after_us}
+    specs = [spec for spec in rule.query.windows if isinstance(spec, WindowSpec) and not spec.after_us]
+    kinds = {WindowSpec(spec.size_us, spec.slide_us, spec.offset_us) for spec in specs}
     if not kinds or rule.rebuild:  # which keeps nothing to tell by
         return None
     names = timed(rule) if rule.slices is None else (SLICES, *timed(rule))
-    spans = {span for name in names for window in kinds for span in _spans(rule, head, root, name, window)}
-    open_ones = [span for span in spans if head.watermark is None or span[1] > head.watermark]
-    oldest = min(open_ones, key=lambda span: span[1], default=None)
-    newest = max(open_ones, key=lambda span: span[1], default=None)
-    return OpenWindows(len(open_ones), oldest, newest, held(rule, head, oldest[1] if oldest else None))
+    found = [(kind, run) for kind in kinds for run in _open_runs(rule, head, root, names, kind)]
+    oldest = min(((run.first, run.first + kind.size_us) for kind, run in found), key=itemgetter(1), default=None)
+    newest = max(((run.last, run.last + kind.size_us) for kind, run in found), key=itemgetter(1), default=None)
+    count = sum(run.count for _, run in found)
+    return OpenWindows(count, oldest, newest, held(rule, head, oldest[1] if oldest else None))
+
+
+def _open_runs(rule: Rule, head: Head, root: Path, names: Iterable[str], kind: WindowSpec) -> list[Starts]:
+    """The windows of one kind that hold a kept row of any of the streams, and are not final."""
+    runs = joined(run for name in names for run in _runs(rule, head, root, name, kind))
+    if head.watermark is None:
+        return runs
+    return [left for run in runs if (left := run.after(head.watermark - kind.size_us))]
 
 
 def timed(rule: Rule) -> dict[str, Stream]:
@@ -132,11 +142,11 @@ def micros(rule: Rule, name: str, table: DeltaTable) -> str:
     return f"CAST({quoted(column)} AS BIGINT)"
 
 
-def _spans(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -> set[tuple[int, int]]:
-    """Start and end, in microseconds, of all windows of one kind that hold a kept row of the stream."""
+def _runs(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -> list[Starts]:
+    """The starts of all windows of one kind that hold a kept row of the stream."""
     table = state_table(rule, head, root, name)
     if table is None:
-        return set()
+        return []
     at, size, slide = micros(rule, name, table), window.size_us, window.slide_us
     # How far a row lies into the newest window that holds it; the windows before that one hold it while it fits in.
     into = f"(({at} - {window.offset_us}) % {slide} + {slide}) % {slide}"
@@ -146,8 +156,7 @@ def _spans(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) ->
         f"({size} - {into} + {slide} - 1) / {slide} AS held FROM t WHERE {still_needed(rule, head, name, table)}) "
         "GROUP BY newest",
     )
-    starts = {row["newest"] - step * slide for row in found for step in range(row["held"])}
-    return {(start, start + size) for start in starts}
+    return [Starts(row["newest"] - (row["held"] - 1) * slide, row["newest"], slide) for row in found if row["held"]]
 
 
 def held(rule: Rule, head: Head, until: int | None) -> Held:
