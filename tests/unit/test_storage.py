@@ -158,6 +158,24 @@ def without_statistics(address: str, version: int) -> None:
     entry(address, version).write_text("\n".join(map(json.dumps, actions)))
 
 
+@pytest.mark.parametrize(
+    ("written", "newest"),
+    [
+        ("2001-01-01T00:00:00.000Z", 978_307_200_000_999),
+        ("0000-12-31T23:00:00.000Z", -62_135_600_400_000_000 + 60_000_998),  # a year that Python does not know
+    ],
+)
+def test_how_late_a_files_rows_may_be(tmp_path: Path, written: str, newest: int) -> None:
+    address = str(tmp_path / "timed")
+    write_deltalake(address, pa.table({"at": pa.array([0], pa.timestamp("us", "UTC"))}))
+    log = entry(address, 0)
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for added in (action["add"] for action in actions if "add" in action):
+        added["stats"] = json.dumps({"numRecords": 1, "minValues": {"at": written}, "maxValues": {"at": written}})
+    log.write_text("\n".join(map(json.dumps, actions)))
+    assert [file.newest for file in tables.files_of(DeltaTable(address), "at")] == [newest]
+
+
 def test_rows_that_no_statistics_count_are_not_known(table: str) -> None:
     source = DeltaSource("s", Stream(kind="delta", address=table))
     size = tables.size_of(DeltaTable(table))

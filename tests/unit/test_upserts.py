@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from floodmark.core.keybounds import Bound, may_hold
 from floodmark.core.rules import Rule, Sink, Stream
 from floodmark.core.upserts import Effect, Upsert, is_marked, upsert_of
 from floodmark.errors import RuleChanged, WrongColumn
+
+YEAR_1 = round((datetime(1, 1, 1) - datetime(1970, 1, 1)).total_seconds() - 53 * 60 - 28) * 1_000_000
+Y2K = 946_684_800_000_000
 
 
 def sink(**how: Any) -> Sink:
@@ -58,7 +62,25 @@ def stats(least: Any, most: Any) -> str:
         ("date", 1, 2, "1970-01-03", "1970-01-09", True),
         ("date", 1, 1, "1970-01-03", "1970-01-09", False),
         ("timestamp", 1_500, 1_999, "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:00.001Z", True),
-        ("timestamp", 2_000, 3_000, "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:00.001Z", False),
+        (
+            "timestamp",
+            Y2K + 1_500,
+            Y2K + 1_999,
+            "2000-01-01T00:00:00.000Z",
+            "2000-01-01T00:00:00.001Z",
+            True,
+        ),
+        (
+            "timestamp",
+            Y2K + 2_000,
+            Y2K + 3_000,
+            "2000-01-01T00:00:00.000Z",
+            "2000-01-01T00:00:00.001Z",
+            False,
+        ),
+        # Berlin's offset was 53 minutes and 28 seconds: midnight of the year 1, and of 1850
+        ("timestamp", YEAR_1, YEAR_1, "0001-01-01T00:00:00.000+00:53", "0001-01-01T00:00:00.000+00:53", True),
+        ("timestamp", 92_000_000, 93_000_000, "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:30.000Z", False),
         ("timestamp", 0, 0, "1970-01-01T01:00:00.000+01:00", "1970-01-01T01:00:00.000+01:00", True),
         ("timestamp_ntz", 0, 0, "1970-01-01T00:00:00.001", "1970-01-01T00:00:00.001", False),
         ("timestamp", 0, 0, "+12345-01-01T00:00:00.000Z", "+12345-01-01T00:00:00.000Z", True),
@@ -81,7 +103,7 @@ def test_a_file_may_hold_a_key_within_its_statistics(
         ("date", "1970-01-03", 2, 2, True),
         ("date", "1970-01-03", 3, 9, False),
         ("timestamp", "1970-01-01T00:00:01.000002Z", 1_000_002, 1_000_002, True),
-        ("timestamp", "1970-01-01T00:00:01.000002Z", 1_002_000, 2_000_000, False),
+        ("timestamp", "2000-01-01T00:00:01.000002Z", Y2K + 1_002_000, Y2K + 2_000_000, False),
     ],
 )
 def test_a_file_may_hold_a_key_of_its_partition(kind: str, text: str | None, low: Any, high: Any, held: bool) -> None:

@@ -20,6 +20,10 @@ MEASURES = {
     "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {})",
 }
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CUT = 999  # Delta's statistics have times in whole milliseconds
+# They have them in the session's zone, the offset in whole minutes. As long as clocks went by the sun (the last until
+# 1972) offsets had seconds, so that a time in the statistics is off by up to a minute.
+SUNDIALS, A_MINUTE = 94_694_400_000_000, 59_999_999
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def _read(text: str, kind: str) -> Any:
 
 
 def _measured(value: Any, kind: str, up: bool = False) -> Any:
-    """A value of the statistics; None: not known. Times stand there cut to milliseconds."""
+    """A value of the statistics, below (`up`: above) all that it may stand for; None: not known."""
     try:
         if value is None or kind not in ("date", "timestamp", "timestamp_ntz"):
             return value
@@ -67,4 +71,15 @@ def _measured(value: Any, kind: str, up: bool = False) -> Any:
     except ValueError:  # a year that Python does not know
         return None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - EPOCH) // timedelta(microseconds=1) + (999 if up else 0)
+    at = (aware - EPOCH) // timedelta(microseconds=1)
+    off = _off(at) if kind == "timestamp" else 0
+    return at + CUT + off if up else at - off
+
+
+def not_after(at: int) -> int:
+    """The latest moment that can stand as `at` in Delta's statistics; microseconds since 1970."""
+    return at + CUT + _off(at)
+
+
+def _off(at: int) -> int:
+    return A_MINUTE if at < SUNDIALS else 0

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,6 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from floodmark.core.deletionvectors import vector_file
 from floodmark.core.hadoopsums import sums_of
+from floodmark.core.keybounds import not_after
 from floodmark.core.storefaults import passing
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
 from floodmark.ledger.damage import actions_of, why_unreadable
@@ -209,11 +209,11 @@ def files_of(table: DeltaTable, time: str | None = None) -> list[DataFile]:
     with reading(root_of(table)):
         actions = table.get_add_actions(flatten=True)
     names = actions.column_names
-    newest = values_of(actions[f"max.{time}"]) if f"max.{time}" in names else [None] * actions.num_rows
+    newest = _micros(actions[f"max.{time}"]) if f"max.{time}" in names else [None] * actions.num_rows
     paths, rows = values_of(actions["path"]), values_of(actions["num_records"])
     root = root_of(table)
     return [
-        DataFile(f"{root}/{unquote(path)}", count, _not_after(moment))
+        DataFile(f"{root}/{unquote(path)}", count, None if moment is None else not_after(moment))
         for path, count, moment in zip(paths, rows, newest, strict=True)
     ]
 
@@ -238,11 +238,12 @@ def file_faults(table: DeltaTable) -> Iterator[str]:
             yield f"{file} has {file.stat().st_size} bytes, the log says {size}"
 
 
-def _not_after(moment: datetime | None) -> int | None:
-    """Delta's statistics cut a time to whole milliseconds."""
-    if moment is None:
-        return None
-    return (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) + 999
+def _micros(times: Any) -> list[int | None]:
+    """An Arrow column of times in microseconds as numbers: some lie in years that Python does not know."""
+    import pyarrow as pa
+
+    found: list[int | None] = pa.chunked_array(times).cast(pa.int64()).to_pylist()
+    return found
 
 
 def recorded_version(address: str, app: str) -> int | None:
