@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowRuntimeError
-
-from floodmark.errors import FloodmarkError, RunFailed, message
+from floodmark.errors import RunFailed, message
 from floodmark_airflow import settings
 
 if TYPE_CHECKING:
@@ -90,7 +88,7 @@ class Steps:
     def tell(self) -> bool:
         """Tell others what ended in this try; who waits for a sink, what all tries of this run did.
 
-        True if they have ended any epoch. That it cannot be told is no fault of the run.
+        True if they have ended any epoch. That it cannot be told, whatever the reason, is no fault of the run.
         """
         from floodmark_airflow import telling
 
@@ -111,7 +109,7 @@ class Steps:
             if self.news is not None and self.news.why is None:  # else the application has said it
                 telling.log_open(self._log, self.rule, head, self._home)
             telling.log_freshness(self._log, self.rule.rule, self._fresh())
-        except (FloodmarkError, OSError, AirflowRuntimeError) as fault:
+        except Exception as fault:  # also what nobody foresaw: it would hide how the run ended, and in a group stop all
             self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, message(fault))
         return noted
 

@@ -30,6 +30,7 @@ from floodmark.core.records import Commit, Counts, Intent, Written
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
+from floodmark_airflow import telling
 from floodmark_airflow.assets import asset
 
 HOUR = 3_600_000_000
@@ -234,6 +235,21 @@ def test_an_airflow_that_does_not_answer_fails_no_run(rule: Rule, place: Path, m
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", fault, raising=False)
     with pytest.raises(AirflowSkipException):
         task_of(rule).execute(context())
+
+
+def test_whatever_goes_wrong_in_telling_fails_no_run(
+    rule: Rule, place: Path, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even what nobody foresaw."""
+
+    def fails(*_: object) -> None:
+        raise ValueError("no such thing at s3://somebody:word@store/x")
+
+    monkeypatch.setattr(telling, "measure", fails)
+    with structlog.testing.capture_logs() as lines:
+        run(rule, place, fake_path)
+    (line,) = [line["event"] for line in lines if "could not be told" in line["event"]]
+    assert line == "rule one: what this run did could not be told: ValueError: no such thing at s3://***@store/x"
 
 
 def test_each_epoch_is_a_line_with_fields(rule: Rule, place: Path, fake_path: Path) -> None:
