@@ -68,9 +68,10 @@ class RuleRunOperator(SubmitOperator):
             done = operation.done(self.rule, tries) if context["ti"].try_number > tries.first else None
             said = done or operation.look(self.rule)
         self.log.info("rule %s: %s", self.rule.rule, said)
-        if done:
-            return
         steps = Steps(self.rule, context, self.log)
+        if done:
+            steps.tell()  # the try that has done it may not have come to it
+            return
         with translated():
             steps.stand()
         self.application = str(settings.OPERATE)

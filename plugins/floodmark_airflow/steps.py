@@ -103,8 +103,8 @@ class Steps:
             before = self.untold() if before is None else before
             _, whole = (head, epochs) if before is None else telling.done_since(self.rule, self._home, before)
             noted = bool(whole)
-            if noted:
-                telling.note_events(self._context["outlet_events"], self.rule, head, whole)
+            # Also without an epoch: a reset and a backfill wake readers, too. Airflow takes no event of a skipped task.
+            telling.note_events(self._context["outlet_events"], self.rule, head, whole)
             telling.measure(self.rule.rule, head.watermark, telling.commits_behind(self.rule, head), own)
             if self.news is not None and self.news.why is None:  # else the application has said it
                 telling.log_open(self._log, self.rule, head, self._home)
