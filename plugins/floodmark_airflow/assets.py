@@ -8,7 +8,7 @@ from urllib.parse import quote, urlparse
 
 from airflow.sdk import Asset
 
-from floodmark.core.addresses import location
+from floodmark.core.addresses import identity
 
 if TYPE_CHECKING:
     from floodmark.core.rules import Rule
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 def asset(address: str) -> Asset:
     """The asset of a table; a local path becomes `file:///…`, for Airflow wants a URI, and keeps ASCII ones alone."""
-    place = _ascii(location(address))
+    place = _quoted(identity(address))
     return Asset(place if urlparse(place).scheme else f"file://{place}")
 
 
-def _ascii(place: str) -> str:
-    """Letters beyond ASCII as `%C3%BC`; all else stays as it is written, for it is the asset's name so far."""
-    return re.sub(r"[^\x00-\x7f]+", lambda found: quote(found[0], errors="surrogateescape"), place)
+def _quoted(place: str) -> str:
+    """Letters beyond ASCII as `%C3%BC`; so are # and ?, which no other address has, for Airflow cuts off what follows.
+
+    All else stays as it is written, for it is the asset's name so far.
+    """
+    return re.sub(r"[^\x00-\x7f]+|[#?]", lambda found: quote(found[0], errors="surrogateescape"), place)
 
 
 def inlets(rule: Rule) -> list[Asset]:

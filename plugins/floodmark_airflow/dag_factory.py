@@ -73,7 +73,8 @@ class Catalog:
 def load_catalog(wanted: str | None = None) -> Catalog:
     """Read the rules folder and build its DAGs. Never raises for a file; raises Refused where there is no folder.
 
-    `wanted`: the id of the only DAG to build. Rules that it is not about are read, and not checked.
+    `wanted`: the id of the only DAG to build, with those of its rules where it is a group's. Other rules are read, and
+    not checked.
     """
 
     def needless(rule: Rule) -> bool:
@@ -83,12 +84,13 @@ def load_catalog(wanted: str | None = None) -> Catalog:
     found = Catalog({}, {file: str(reason) for file, reason in errors.items()}, set(map(dag_id, rules)))
     known = readers(rules.values())
     for rule in rules.values():
-        if wanted in (None, dag_id(rule.rule)):
+        if not needless(rule):
             sinks = [sink.address for sink in rule.sinks if sink.address]
             found.add(partial(build, rule, readers_of(sinks, known, rule.rule)), [rule])
     for name, members in groups(rules.values()).items():
-        if wanted in (None, group_id(name)):
-            found.add(partial(build_group, name, members), members)
+        built = [rule for rule in members if dag_id(rule.rule) in found.dags]  # one refused leaves it to the others
+        if built and wanted in (None, group_id(name)):
+            found.add(partial(build_group, name, built), built)
     return found
 
 

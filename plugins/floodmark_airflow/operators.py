@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, exit_code, message
 from floodmark_airflow import settings
 from floodmark_airflow.forms import is_dry, operation_of
 from floodmark_airflow.steps import Steps, Tries
@@ -43,7 +43,7 @@ class RuleRunOperator(SubmitOperator):
             self._operate(operation, context)
             return
         steps = Steps(self.rule, context, self.log)
-        with _translated():
+        with translated():
             news = steps.look()
         if news.retired is not None:
             raise AirflowSkipException(news.retired)
@@ -56,7 +56,7 @@ class RuleRunOperator(SubmitOperator):
             self.submit(context, [self.rule.rule, *stale_ok([self.rule])], news.backlog)
         finally:
             steps.tell()
-        with _translated():
+        with translated():
             steps.check()
 
     def _operate(self, operation: Operation, context: Context) -> None:
@@ -64,14 +64,15 @@ class RuleRunOperator(SubmitOperator):
         if not operation.writes:
             self.outlets = []  # Airflow updates those that stand here, and wakes who waits for them
         tries = Tries.since_clear(context, self.retries or 0)
-        with _translated():
+        with translated():
             done = operation.done(self.rule, tries) if context["ti"].try_number > tries.first else None
             said = done or operation.look(self.rule)
         self.log.info("rule %s: %s", self.rule.rule, said)
-        if done:
-            return
         steps = Steps(self.rule, context, self.log)
-        with _translated():
+        if done:
+            steps.tell()  # the try that has done it may not have come to it
+            return
+        with translated():
             steps.stand()
         self.application = str(settings.OPERATE)
         try:
@@ -80,7 +81,7 @@ class RuleRunOperator(SubmitOperator):
             steps.tell()
         if operation.dry_run:
             raise AirflowSkipException("a dry run: the lines above say what would change")
-        with _translated():
+        with translated():
             done = operation.done(self.rule, tries)
         if done is None:
             operation.judge_nothing(self.rule)
@@ -88,8 +89,9 @@ class RuleRunOperator(SubmitOperator):
 
     def _nothing_to_do(self, steps: Steps, epoch: int) -> None:
         """Skip; but succeed where a try of this run, or of one that failed, committed what nobody was told of yet."""
-        if not steps.tell() and steps.before() is None:
-            raise AirflowSkipException(f"nothing new since epoch {epoch}")
+        with translated():
+            if not steps.tell() and steps.before() is None:
+                raise AirflowSkipException(f"nothing new since epoch {epoch}")
         self.log.info("rule %s: earlier tries committed up to epoch %s, which is told now", self.rule.rule, epoch)
 
 
@@ -106,7 +108,7 @@ class FreshnessOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         if operation_of(self.rule, context) is not None or is_dry(context):
             raise AirflowSkipException("not a run that folds what is new")
-        with _translated():
+        with translated():
             Steps(self.rule, context, self.log).judge()
 
 
@@ -127,10 +129,10 @@ class BrokenRuleOperator(BaseOperator):
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """Floodmark's own errors, as Airflow's: those that a retry can heal, and those that it cannot."""
+def translated() -> Iterator[None]:
+    """Floodmark's own errors, and a disk's or a store's, as Airflow's: those that a retry can heal, and the others."""
     try:
         yield
-    except FloodmarkError as fault:
-        kind = AirflowFailException if fault.exit_code in HOPELESS else AirflowException
-        raise kind(str(fault)).with_traceback(fault.__traceback__) from None  # the cause may tell secrets
+    except (FloodmarkError, OSError) as fault:
+        kind = AirflowFailException if exit_code(fault) in HOPELESS else AirflowException
+        raise kind(message(fault)).with_traceback(fault.__traceback__) from None  # the cause may tell secrets

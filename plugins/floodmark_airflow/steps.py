@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowRuntimeError
-
-from floodmark.errors import FloodmarkError, RunFailed, message
+from floodmark.errors import RunFailed, message
 from floodmark_airflow import settings
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ class Steps:
     def tell(self) -> bool:
         """Tell others what ended in this try; who waits for a sink, what all tries of this run did.
 
-        True if they have ended any epoch. That it cannot be told is no fault of the run.
+        True if they have ended any epoch. That it cannot be told, whatever the reason, is no fault of the run.
         """
         from floodmark_airflow import telling
 
@@ -106,14 +104,14 @@ class Steps:
             before = self.untold() if before is None else before
             _, whole = (head, epochs) if before is None else telling.done_since(self.rule, self._home, before)
             noted = bool(whole)
-            if noted:
-                telling.note_events(self._context["outlet_events"], self.rule, head, whole)
+            # Also without an epoch: a reset and a backfill wake readers, too. Airflow takes no event of a skipped task.
+            telling.note_events(self._context["outlet_events"], self.rule, head, whole)
             age = telling.watermark_age(self.rule, head, datetime.now(UTC))
             telling.measure(self.rule.rule, age, telling.commits_behind(self.rule, head), own)
             if self.news is not None and self.news.why is None:  # else the application has said it
                 telling.log_open(self._log, self.rule, head, self._home)
             telling.log_freshness(self._log, self.rule.rule, self._fresh())
-        except (FloodmarkError, OSError, AirflowRuntimeError) as fault:
+        except Exception as fault:  # also what nobody foresaw: it would hide how the run ended, and in a group stop all
             self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, message(fault))
         return noted
 

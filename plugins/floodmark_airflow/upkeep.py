@@ -7,16 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from floodmark.core.rules import Rule, load_rules
-from floodmark.errors import FloodmarkError
 from floodmark_airflow import settings
 from floodmark_airflow.dag_factory import BACKOFF, BEGIN, TAG, owners
 from floodmark_airflow.failures import on_failure
 from floodmark_airflow.naming import upkeep_id
+from floodmark_airflow.operators import translated
 from floodmark_airflow.steps import run_name
-from floodmark_airflow.submit import HOPELESS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,11 +44,8 @@ class MaintainOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         run = run_name(context["run_id"], str(context["ti"].try_number))
-        try:
+        with translated():
             self._maintain(run)
-        except FloodmarkError as fault:
-            kind = AirflowFailException if fault.exit_code in HOPELESS else AirflowException
-            raise kind(str(fault)).with_traceback(fault.__traceback__) from None  # the cause may tell secrets
 
     def _maintain(self, run: str) -> None:
         from floodmark.core.upkeep import is_due

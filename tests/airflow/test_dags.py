@@ -17,6 +17,7 @@ from airflow.sdk import Asset, AssetAny, CronTriggerTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from floodmark_airflow import settings
+from floodmark_airflow.assets import asset
 from floodmark_airflow.dag_factory import all_dags
 
 CHECKOUT = Path(__file__).parents[2]
@@ -263,6 +264,19 @@ def test_assets_beyond_ascii_are_spelled_as_airflow_keeps_them(rules: Path, plac
     assert [one.uri for one in second.tasks[0].inlets] == [written[0].uri, f"file://{place.resolve()}/lake/%E5%90%8D"]
     for one in [*written, *second.tasks[0].inlets, *second.tasks[0].outlets]:
         AssetModel(name=one.name, uri=one.uri, group=one.group)
+
+
+def test_each_table_below_a_folder_with_marks_of_uris_has_an_asset_of_its_own(place: Path) -> None:
+    """Airflow cuts off what follows # or ?, and lets tasks fail whose asset shares its URI with one of another name."""
+    place = place.resolve()
+    one, other = asset(f"{place}/c#/a?/one"), asset(f"{place}/c#/a?/other")
+    assert (one.name, one.uri) == (f"file://{place}/c%23/a%3F/one",) * 2
+    assert other.uri != one.uri
+    assert asset(f"file://{place}/c%23/a%3F/one") == one
+
+
+def test_the_three_schemes_of_s3_clients_are_one_asset() -> None:
+    assert asset("s3a://bucket/x") == asset("s3n://bucket/x/") == asset("s3://bucket/x") == Asset("s3://bucket/x")
 
 
 def test_what_a_rule_reads_and_writes_is_lineage(rules: Path, place: Path) -> None:

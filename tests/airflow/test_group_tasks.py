@@ -401,6 +401,20 @@ def test_a_group_is_tried_as_its_most_demanding_rule(rules: Path) -> None:
     assert "x" in dag.tags
 
 
+def test_a_rule_that_airflow_refuses_leaves_its_group_to_the_others(rules: Path) -> None:
+    """An asset of Airflow's has at most 1500 characters."""
+    for name in NAMES:
+        write(rules, name, group="small", schedule="@hourly")
+    write(rules, "b", group="small", schedule="@hourly", sinks=[{"delta": f"s3://lake/{'x/' * 800}"}])
+    dags = {dag.dag_id: dag for dag in all_dags()}
+    assert sorted(dags) == ["group.small", "rule.a", "rule.b", "rule.c"]
+    assert (dags["rule.a"].tags, dags["rule.b"].tags) == ({"floodmark", "group.small"}, {"floodmark", "broken"})
+    with pytest.raises(AirflowFailException, match=r"b.yaml: ValueError: .* cannot exceed 1500 characters"):
+        dags["rule.b"].tasks[0].execute({})
+    for dag in (dags["group.small"], *all_dags("group.small")):
+        assert [rule.rule for rule in dag.tasks[0].rules] == ["a", "c"]
+
+
 def test_a_bad_file_leaves_its_group_to_the_others(rules: Path) -> None:
     write(rules, "a", group="small")
     write(rules, "b", group="small", qos=7)

@@ -153,6 +153,19 @@ def test_a_reset_is_believed_by_its_new_generation(rule: Rule, place: Path, fake
     assert execute(rule, operation="reset", confirm="one").outlets, "who reads its sinks is woken"
 
 
+def test_who_is_woken_by_a_reset_learns_of_its_generation(rule: Rule, place: Path, fake_path: Path) -> None:
+    """Also by a retry, where the try that has done it was lost."""
+    shutil.copytree(place / "home", place / "later" / "home")
+    begun_anew(place / "later", "m1.try1")
+    spark_submit(fake_path, f"rm -r {place}/home/one; mv {place}/later/home/one {place}/home/one")
+    (sink,) = rule.sinks
+    for tries in (1, 2):
+        events = OutletEventAccessors()
+        execute(rule, tries, {"outlet_events": events}, operation="reset", confirm="one")
+        extra = {"rule": "one", "generation": 2, "epoch": 0, "epochs": 0, "rows": 0, "watermark": None}
+        assert events[asset(sink.address)].extra == extra, tries
+
+
 def test_the_epoch_of_a_replay_is_told_of(rule: Rule, place: Path, fake_path: Path) -> None:
     dead_rows(place)
     shutil.copytree(place / "home", place / "later" / "home")

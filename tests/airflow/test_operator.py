@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -262,6 +263,22 @@ def test_a_source_that_was_made_anew_fails_for_good(rule: Rule, place: Path) -> 
     arrive(place)
     with pytest.raises(AirflowFailException, match="made anew or cloned"):
         execute(rule)
+
+
+def test_a_store_that_refuses_may_be_asked_again_and_its_address_is_not_told(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task's log has the exception with its traceback, and would have what caused it."""
+    from floodmark.ledger import tables
+
+    def refuses(address: str) -> None:
+        raise OSError(f"GET http://user:{MARK}@host/{address} gave 403")
+
+    monkeypatch.setattr(tables, "open_table", refuses)
+    with pytest.raises(AirflowException, match=r"OSError: GET http://\*\*\*@host/.* gave 403") as fault:
+        execute(rule)
+    assert type(fault.value) is AirflowException
+    assert MARK not in "".join(traceback.format_exception(fault.value))
 
 
 def test_a_broken_rule_fails_with_the_reason(rules: Path) -> None:

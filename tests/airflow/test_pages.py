@@ -27,6 +27,7 @@ from support.waiting import wait
 from floodmark.core.digests import Digest
 from floodmark.core.entry import Entry
 from floodmark.core.records import Backfill, Backfilled, Commit, Counts, Failed
+from floodmark.core.rules import Rule
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.naming import broken_dag_id
@@ -304,6 +305,25 @@ def test_numbers_that_are_none_are_refused(ask: Callable[..., Any], place: Path)
         assert answer.headers["content-type"].startswith("text/html")
     assert ask("dags/rule.counted?generation=7").status_code == 404
     assert ask("dags/rule.counted?upto=999999").status_code == 200
+
+
+def test_a_rule_that_cannot_be_judged_leaves_the_list_to_the_others(
+    ask: Callable[..., Any], place: Path, known: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from floodmark_airflow.pages import routes
+
+    def fails_for_odd(rule: Rule, *_: object) -> None:
+        if rule.rule == "odd":
+            raise ValueError("no reason that anybody foresaw at s3://somebody:word@store/x")
+
+    monkeypatch.setattr(routes.freshness, "fresh", fails_for_odd)
+    ran(place, "odd")
+    ran(place, "sound")
+    known("odd", "sound")
+    page = text_of(settled(ask))
+    assert "cannot be judged ValueError: no reason that anybody foresaw at s3://***@store/x" in page
+    assert "up to date" in page
+    assert "cannot be judged" in text_of(settled(ask, "dags/rule.odd"))
 
 
 def test_every_answer_has_the_headers(ask: Callable[..., Any], place: Path) -> None:

@@ -249,6 +249,21 @@ def test_an_airflow_that_does_not_answer_fails_no_run(rule: Rule, place: Path, m
         task_of(rule).execute(context())
 
 
+def test_whatever_goes_wrong_in_telling_fails_no_run(
+    rule: Rule, place: Path, fake_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even what nobody foresaw."""
+
+    def fails(*_: object) -> None:
+        raise ValueError("no such thing at s3://somebody:word@store/x")
+
+    monkeypatch.setattr(telling, "measure", fails)
+    with structlog.testing.capture_logs() as lines:
+        run(rule, place, fake_path)
+    (line,) = [line["event"] for line in lines if "could not be told" in line["event"]]
+    assert line == "rule one: what this run did could not be told: ValueError: no such thing at s3://***@store/x"
+
+
 def test_each_epoch_is_a_line_with_fields(rule: Rule, place: Path, fake_path: Path) -> None:
     with structlog.testing.capture_logs() as lines:
         run(rule, place, fake_path)

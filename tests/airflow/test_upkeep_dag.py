@@ -18,7 +18,7 @@ from support.lives import an_epoch, lived
 from test_dags import DAGS, write
 
 from floodmark.core.records import Seal
-from floodmark.ledger.ledger import Ledger
+from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.ledger.locking import held
 from floodmark_airflow.dag_factory import all_dags
 from floodmark_airflow.upkeep import build_upkeep
@@ -76,6 +76,19 @@ def test_a_task_maintains_its_rule_once_in_its_time(rules: Path, place: Path) ->
     assert flow.ledger().rows[-1].run == "u1.try1"
     with pytest.raises(AirflowSkipException, match="not due: maintained 20"):
         execute("one")
+
+
+def test_a_store_that_refuses_may_be_asked_again_and_its_address_is_not_told(
+    rules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_: object) -> None:
+        raise OSError("GET http://user:word@host/ledger gave 403")
+
+    write(rules, "one")
+    monkeypatch.setattr(LedgerReader, "load", refuses)
+    with pytest.raises(AirflowException, match=r"OSError: GET http://\*\*\*@host/ledger gave 403") as fault:
+        execute("one")
+    assert type(fault.value) is AirflowException and fault.value.__suppress_context__
 
 
 def test_a_rule_whose_tables_are_about_to_be_others_fails_its_task_for_good(rules: Path, place: Path) -> None:

@@ -21,6 +21,7 @@ from floodmark.core.rules import Rule, load_rule
 from floodmark.errors import RuleInvalid, Stale
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.freshness import fresh_now
+from floodmark.views.standing import excused
 
 NOW = datetime(2020, 6, 1, 12, tzinfo=UTC)
 MINUTE = 60_000_000
@@ -114,6 +115,15 @@ def test_a_stream_that_is_silent_by_its_own_words_does_not_count(tmp_path: Path)
     seen = head(rule, maxima={"a": US - MINUTE, "b": US - 40 * MINUTE}, heard={"b": US - 40 * MINUTE})
     assert lag_of(rule, seen, NOW).stream == "a"
     assert lag_of(rule, replace(seen, heard={"b": US - 9 * MINUTE}), NOW).stream == "b"
+
+
+def test_a_stream_that_an_edit_has_left_without_lateness_is_not_excused_for_its_silence_before(tmp_path: Path) -> None:
+    """The ledger goes on naming it until the rule is reset, for which the next run asks."""
+    rule = rule_with(tmp_path, {"max_lag": "30 minutes"}, {"a": {"delta": "/lake/a", "event_time": "at"}},
+                     sql="SELECT at FROM a")  # fmt: skip
+    seen = head(rule, maxima={"a": US - 40 * MINUTE}, heard={"a": US - 40 * MINUTE, "gone": US - 40 * MINUTE})
+    assert (lag_of(rule, seen, NOW).stream, lag_of(rule, seen, NOW).us) == ("a", 40 * MINUTE)
+    assert excused(rule, seen) == {}
 
 
 def test_a_stream_without_a_row_is_as_old_as_the_generation(tmp_path: Path) -> None:

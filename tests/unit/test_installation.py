@@ -63,6 +63,7 @@ def test_a_limit_of_windows_is_none_of_rules_that_have_none(place: Path) -> None
         ("FLOODMARK_EPOCH_MAX_FILES", "0", "expected a whole number of at least 1"),
         ("FLOODMARK_REBUILD", "perhaps", "expected true or false"),
         ("FLOODMARK_CLEANUP_KEEP", "1 minute", "expected at least 1 hour"),
+        ("FLOODMARK_CLEANUP_EVERY", "3651 days", r"expected at most 3650 days \(10 years\), found '3651 days'"),
         ("FLOODMARK_CLEANUP_EVERY", "1 month", "is not a fixed length of time"),
     ],
 )
@@ -96,6 +97,7 @@ def test_plan_says_that_a_value_is_the_installations_and_doctor_knows_the_names(
         ({"epoch": {"max_seconds": "5 minutes"}}, "epoch.max_seconds: expected a whole number"),
         ({"cleanup": {"keep": "2 days", "keep_log": "1 day"}}, "expected `keep_log` of at least `keep`"),
         ({"cleanup": {"keep": "10 minutes"}}, "cleanup.keep: expected at least 1 hour"),
+        ({"cleanup": {"every": "9999999 days"}}, "cleanup.every: expected at most 3650 days"),
         ({"cleanup": {"kept": "1 day"}}, "did you mean 'keep'"),
         ({"max_rows_per_window": 1, "windows": "slices"}, "expected `windows: rows` beside it"),
         ({"max_rows_per_window": 0}, "max_rows_per_window: expected a whole number of at least 1"),

@@ -6,19 +6,26 @@ docs/security.md says where the boundary of trust lies; these are its sentences,
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from deltalake import DeltaTable
+from support.byhand import begun
 from support.flow import SCHEMA, Flow, event
 from typer.testing import CliRunner
 
+from floodmark.audit import certificate
+from floodmark.audit.content import as_far_as_read
+from floodmark.audit.facts import Finding
+from floodmark.audit.reading import Unreadable, reading
 from floodmark.cli.app import app
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.files import MAX_CHARACTERS
@@ -29,7 +36,11 @@ from floodmark.core.sql import analyse
 from floodmark.core.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
 from floodmark.errors import NotOwned, Refused, RuleInvalid, RunFailed, SqlRefused, message
 from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.proving.worker import _fault
 from floodmark.redaction import redacted
+from floodmark.views.glance import glance
+from floodmark.views.homes import home_of
 
 MARK = "hunter2-mark"
 Load = Callable[..., Rule]
@@ -622,6 +633,42 @@ def test_no_error_tells_what_stands_in_addresses() -> None:
     assert str(RunFailed(f"the table cannot be read: {said}")).endswith("(https://***@host/x?***")
     assert message(OSError(said)) == "OSError: error sending request for url (https://***@host/x?***"
     assert str(Refused("no table at s3://b/x? Look at s3://b")) == "no table at s3://b/x? Look at s3://b"
+
+
+STORE = f"GET http://user:{MARK}@host/bucket gave 403"
+
+
+def test_no_view_audit_or_report_tells_what_stands_in_a_store_s_address(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """delta-rs raises a store's refusal as an OSError, with the address that the environment gave it."""
+
+    def refused(_: object) -> None:
+        raise OSError(STORE)
+
+    monkeypatch.setattr(LedgerReader, "load", refused)
+    said = "OSError: GET http://***@host/bucket gave 403"
+    flow = Flow(place)
+    flow.arrive([event(1)])
+    assert glance(flow.rule(), flow.home).fault == said
+    assert home_of(place, "one").error == said
+    with pytest.raises(Unreadable, match=re.escape(said)), reading():
+        refused(None)
+    assert _fault(OSError(STORE))["error"] == said.removeprefix("OSError: ")
+
+
+def test_a_finding_of_an_audit_tells_nothing_of_a_store_s_address(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> Finding:
+        raise OSError(STORE)
+
+    named = SimpleNamespace(finding=lambda what: Finding("broken", what))
+    [found] = as_far_as_read(named, (refused() for _ in "x"))  # type: ignore[arg-type]
+    assert found.what == "a file cannot be read: GET http://***@host/bucket gave 403"
+    begun(Flow(place, "one"))
+    monkeypatch.setattr(certificate, "_follow", refused)
+    made = certificate.audit("one", place / "home", deep=False)
+    assert made is not None
+    assert "cannot be followed (OSError: GET http://***@host/bucket gave 403)" in str(made.findings)
 
 
 def test_no_command_shows_what_the_environment_keeps(place: Path) -> None:

@@ -113,6 +113,14 @@ def test_a_known_fault_is_told_in_its_words_and_another_with_its_type(shelf: She
     assert one(shelf, source.wanted()).value == 1
 
 
+@pytest.mark.parametrize("kind", [OSError, RuntimeError])
+def test_no_fault_tells_a_password_in_the_address_of_a_store(shelf: Shelf, source: Source, kind: type) -> None:
+    def away(_: Any) -> None:
+        raise kind("GET http://somebody:word@store/bucket gave 403")
+
+    assert one(shelf, source.wanted(gather=away)).fault == f"{kind.__name__}: GET http://***@store/bucket gave 403"
+
+
 def test_nothing_is_begun_by_a_look(shelf: Shelf, source: Source) -> None:
     assert shelf.peek(source.wanted()) == Got()
     assert source.read == 0

@@ -13,6 +13,7 @@ from floodmark.audit.chain import Generation, Story, chained, counted_rows
 from floodmark.audit.effects import Effects, Tally
 from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
 from floodmark.audit.named import address_of, ids_of, named_in
+from floodmark.redaction import redacted
 
 PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 
@@ -83,7 +84,7 @@ def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
     try:
         _follow(certificate, found, root)
     except Exception as fault:  # whatever forged rows or metadata lead to: it is never the end of an audit
-        what = f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})"
+        what = redacted(f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})")
         certificate.findings.append(Finding("broken", what))
     return certificate
 

@@ -19,6 +19,7 @@ from floodmark.audit.named import Named
 from floodmark.audit.partitions import constant
 from floodmark.audit.reading import store_of
 from floodmark.audit.rowhash import RowDigest, Sums, digest
+from floodmark.redaction import redacted
 
 CLOSE = 1e-9
 Epochs = Mapping[tuple[int, int], Epoch]  # by generation and number
@@ -33,7 +34,7 @@ def as_far_as_read(named: Named, found: Iterator[Finding]) -> Iterator[Finding]:
     except NotImplementedError as fault:
         yield unknown(named, str(fault))
     except HARMED as fault:
-        yield named.finding(f"a file cannot be read: {fault}")
+        yield named.finding(redacted(f"a file cannot be read: {fault}"))
 
 
 def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
 from floodmark.audit.facts import Base, File, LogEntry, Row, TableLog, Vector
+from floodmark.redaction import redacted
 
 FRAME = 8  # bytes around a deletion vector in its file: four of its size, four of its checksum
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
@@ -50,7 +51,7 @@ def reading() -> Iterator[None]:
         if not isinstance(fault, Exception) and type(fault).__name__ != "PanicException":
             raise
         said = str(fault).strip().split("\n", 1)[0]
-        raise Unreadable(f"{type(fault).__name__}: {said}") from fault
+        raise Unreadable(redacted(f"{type(fault).__name__}: {said}")) from fault
 
 
 def read_ledger(address: str) -> LedgerRead | None:

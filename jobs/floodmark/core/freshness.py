@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from floodmark.core.durations import SECOND, format_duration
 from floodmark.core.entry import Entry
-from floodmark.core.watermark import holding
+from floodmark.core.watermark import silent
 from floodmark.core.zones import micros_of, zoned
 from floodmark.errors import Stale
 
@@ -116,21 +116,15 @@ def fresh(rule: Rule, head: Head | None, late: Late | None, now: datetime) -> Fr
 
 def lag_of(rule: Rule, head: Head, now: datetime) -> Lag:
     """The lag of a rule that has a stream with an event time."""
-    zone, silent = zoned(rule, head), _excused(rule, head, now)
+    zone, excused = zoned(rule, head), silent(rule, head.heard, int(now.timestamp() * 1e6))
     clock = micros_of(now, rule, zone)
     begun = datetime.fromtimestamp(Entry.parse(head.begun_with.entry).clock_ms / 1000, UTC)
     found = []
-    for name in (name for name, one in rule.streams.items() if one.event_time and name not in silent):
+    for name in (name for name, one in rule.streams.items() if one.event_time and name not in excused):
         newest = head.maxima.get(name)
         since = newest if newest is not None else micros_of(begun, rule, zone)
         found.append(Lag(name, max(0, clock - since), newest))
     return max(found, key=lambda lag: lag.us)
-
-
-def _excused(rule: Rule, head: Head, now: datetime) -> set[str]:
-    """Streams that nothing waits for; never all of them."""
-    waited_for = holding(rule, head.heard, int(now.timestamp() * 1e6))
-    return {name for name in head.heard if name not in waited_for}
 
 
 def late_of(rows: Sequence[Row]) -> Late | None:

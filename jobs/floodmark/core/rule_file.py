@@ -369,6 +369,13 @@ def _an_hour(us: int) -> int:
     return us
 
 
+def _ten_years(us: int) -> int:
+    """Airflow's scheduler dies of a next run that lies beyond the last year it can count."""
+    if us > parse_duration("3650 days"):
+        raise ValueError("expected at most 3650 days (10 years)")
+    return us
+
+
 def _stays(default: str, about: str) -> Any:
     return Field(description=about, json_schema_extra={"default": default})
 
@@ -378,7 +385,10 @@ class WrittenCleanUp(Written):
     before `keep` and `keep_log`."""
 
     every: Annotated[
-        Duration, AfterValidator(_an_hour), _stays("1 day", "how often the rule's tables are maintained")
+        Duration,
+        AfterValidator(_an_hour),
+        AfterValidator(_ten_years),
+        _stays("1 day", "how often the rule's tables are maintained"),
     ] = 86_400_000_000
     keep: Annotated[
         Duration,
@@ -607,14 +617,17 @@ def _limit(us: int) -> int:
     return us
 
 
-# A name. Airflow keeps those of all owners of a DAG in one column.
-MOST_OF_OWNER = 100
+# An owner or a tag. Airflow has no room for longer tags, and keeps the names of all owners of a DAG in one column.
+MOST_OF_LABEL = 100
 
 
-def _name(value: str) -> str:
-    if len(value) > MOST_OF_OWNER:
-        raise ValueError(f"expected at most {MOST_OF_OWNER} characters")
+def _label(value: str) -> str:
+    if len(value) > MOST_OF_LABEL:
+        raise ValueError(f"expected at most {MOST_OF_LABEL} characters")
     return value
+
+
+Label: TypeAlias = Annotated[Filled, AfterValidator(_label), Field(json_schema_extra={"maxLength": MOST_OF_LABEL})]
 
 
 class WrittenAirflow(Written):
@@ -629,8 +642,8 @@ class WrittenAirflow(Written):
     timeout: Annotated[Duration, AfterValidator(_limit), Field(json_schema_extra={"default": "12 hours"})] = (
         43_200_000_000
     )
-    tags: Annotated[list[Filled], BeforeValidator(_listed)] = []
-    owner: Annotated[Filled, AfterValidator(_name), Field(json_schema_extra={"maxLength": MOST_OF_OWNER})] = "data"
+    tags: Annotated[list[Label], BeforeValidator(_listed)] = []
+    owner: Label = "data"
 
 
 def _streams(value: object) -> object:

@@ -42,10 +42,18 @@ def excused(heard: Heard, idle_after: Mapping[str, int], timed: Collection[str],
 
 def holding(rule: Rule, heard: Heard, clock: int) -> dict[str, int]:
     """The lateness of each stream that the watermark waits for at recorded clock `clock`."""
-    timed = {name: stream.lateness_us for name, stream in rule.streams.items() if stream.lateness_us is not None}
+    out = silent(rule, heard, clock)
+    return {name: lateness for name, lateness in _timed(rule).items() if name not in out}
+
+
+def silent(rule: Rule, heard: Heard, clock: int) -> set[str]:
+    """Streams with a lateness that the watermark does not wait for. Where the rule was edited, `heard` names others."""
     idle_after = {name: s.idle_after_us for name, s in rule.streams.items() if s.idle_after_us is not None}
-    silent = excused(heard, idle_after, timed, clock)
-    return {name: lateness for name, lateness in timed.items() if name not in silent}
+    return excused(heard, idle_after, _timed(rule), clock)
+
+
+def _timed(rule: Rule) -> dict[str, int]:
+    return {name: stream.lateness_us for name, stream in rule.streams.items() if stream.lateness_us is not None}
 
 
 def later(one: int | None, other: int | None) -> int | None:

@@ -26,6 +26,7 @@ from floodmark.proving.inbatch import write_expected
 from floodmark.proving.orders import SAMPLE, STARTED, Orders
 from floodmark.proving.sampling import sample
 from floodmark.proving.scratch import Scratch, copy_of, not_in_batch
+from floodmark.redaction import redacted
 from floodmark.spark.faults import explained
 from floodmark.spark.jvm import jvm_class
 from floodmark.spark.run import RuleRun
@@ -108,7 +109,7 @@ class Worker:
 
 def _fault(fault: Exception) -> dict[str, Any]:
     code = fault.exit_code if isinstance(fault, FloodmarkError) else 1
-    return {"code": code, "type": type(fault).__name__, "error": str(fault)}
+    return {"code": code, "type": type(fault).__name__, "error": redacted(str(fault))}
 
 
 def _end_with(parent: int) -> None:

@@ -13,7 +13,7 @@ from floodmark.core.freshness import Late
 from floodmark.core.records import Head, Row
 from floodmark.core.rules import Rule
 from floodmark.core.zones import zoned
-from floodmark.errors import FloodmarkError, RuleChanged
+from floodmark.errors import FloodmarkError, RuleChanged, message
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.epochs import told
@@ -55,7 +55,7 @@ def glance(rule: Rule, root: Path) -> Glance:
     try:
         return _glance(rule, root)
     except (FloodmarkError, OSError) as fault:
-        return Glance(delivery=delivery(rule), fault=str(fault))
+        return Glance(delivery=delivery(rule), fault=message(fault))
 
 
 def _glance(rule: Rule, root: Path) -> Glance:

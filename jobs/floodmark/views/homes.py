@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.core.records import Head
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, message
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 
@@ -55,5 +55,5 @@ def home_of(root: Path, name: str) -> Found:
     try:
         ledger = LedgerReader.load(Home(root, name).ledger)
     except (FloodmarkError, OSError) as fault:
-        return Found(name, error=str(fault))
+        return Found(name, error=message(fault))
     return Found(name, ledger.head if ledger else None)

@@ -21,7 +21,7 @@ from floodmark.core.recovery import opened_at_qos
 from floodmark.core.retention import Limit
 from floodmark.core.rules import Rule
 from floodmark.core.tally import COUNTS, counts_of
-from floodmark.core.watermark import holding
+from floodmark.core.watermark import silent
 from floodmark.core.zones import zoned
 from floodmark.errors import FloodmarkError, RunFailed, message
 from floodmark.ledger.holder import holder_pid, holder_text
@@ -226,8 +226,8 @@ def _backfills(head: Head, zone: bool) -> list[dict[str, Any]]:
 
 def excused(rule: Rule, head: Head) -> dict[str, int]:
     """The streams that the watermark does not wait for, and the recorded clock since when they are silent."""
-    waited_for = holding(rule, head.heard, head.entry.clock_ms * 1000)
-    return {name: at for name, at in head.heard.items() if name not in waited_for}
+    names = silent(rule, head.heard, head.entry.clock_ms * 1000)
+    return {name: at for name, at in head.heard.items() if name in names}
 
 
 def newest_end(rows: list[Row]) -> Row | None:

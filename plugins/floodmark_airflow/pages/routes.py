@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from floodmark.core.delivery import delivery
 from floodmark.core.expectations import told
 from floodmark.core.groups import groups
 from floodmark.core.rules import Rule
-from floodmark.errors import FloodmarkError, Refused
+from floodmark.errors import FloodmarkError, Refused, message
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.views.glance import Glance
@@ -31,6 +32,8 @@ from floodmark_airflow.pages.condition import UNTOLD, Condition, condition
 from floodmark_airflow.pages.epochrows import EpochPage, epoch_page
 from floodmark_airflow.pages.facts import Facts, dags_of, glance_of, patience
 from floodmark_airflow.pages.shelf import Got
+
+log = logging.getLogger(__name__)
 
 OfRuns = Annotated[str, Depends(access.of_dag(RUN))]
 OfLogs = Annotated[str, Depends(access.of_dag(LOGS))]
@@ -147,9 +150,14 @@ class Pages:
         return sorted(lines, key=lambda line: (line["condition"].rank, line["dag"]))
 
     def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
-        seen, held = glance_of(got), self._facts.held(rule)
-        now = freshness.fresh(rule, seen.head, seen.late, datetime.now(UTC))
-        found: Condition = condition(got, seen, dag, held.by, now)
+        """Never raises what is wrong with this rule: the others of a list are told as ever."""
+        seen, held, now = glance_of(got), self._facts.held(rule), None
+        try:
+            now = freshness.fresh(rule, seen.head, seen.late, datetime.now(UTC))
+            found: Condition = condition(got, seen, dag, held.by, now)
+        except Exception as fault:
+            log.exception("rule %s cannot be judged", rule.rule)
+            found = Condition("cannot be judged", "bad", message(fault))
         told = {"seen": seen, "airflow": dag, "held": held, "condition": found, "freshness": now}
         return {**told, "tally": (found.rank, found.word)}
 

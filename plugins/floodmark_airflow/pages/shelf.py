@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, message
+from floodmark.redaction import redacted
 
 log = logging.getLogger(__name__)
 
@@ -106,10 +107,10 @@ class Shelf:
         try:
             got = Got(wanted.gather(before))
         except (FloodmarkError, OSError) as fault:
-            got = Got(fault=str(fault))
+            got = Got(fault=message(fault))
         except BaseException as fault:  # also what Rust raises; one rule's fault must not take the others' page along
             log.exception("%s cannot be gathered", wanted.key)
-            got = Got(fault=f"{type(fault).__name__}: {fault}")
+            got = Got(fault=redacted(f"{type(fault).__name__}: {fault}"))
         finally:
             stamp = _stamp(wanted, got.value)
             kept = _Kept(stamp if _settled(stamp[1], begun) else None, got)
