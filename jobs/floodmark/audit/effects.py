@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -10,10 +11,12 @@ from typing import Any, Literal
 from floodmark.audit.chain import Backfill, Epoch, Generation, Story
 from floodmark.audit.facts import Finding, LogEntry, TableLog
 from floodmark.audit.logs import absent, ascending, holes, owned_since
-from floodmark.audit.moves import Move, Replay, hidden, replay, unbalanced
-from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in, place_of
+from floodmark.audit.moves import May, Move, Replay, hidden, replay, unbalanced
+from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in
+from floodmark.audit.sinks import PREFIX, Sink, tables_of
 
 OWN = ("late", "dead")
+Sinks = Mapping[str, Sink]  # by the ledger's name of the table
 
 
 @dataclass
@@ -49,15 +52,29 @@ class Effects:
     def check(self) -> None:
         for generation in self.story.generations:
             for named in named_in(generation, self.ledger):
-                self._check_named(named)
+                with self._followed(named.table, named.commit, named.epoch):
+                    self._check_named(named)
             for epoch in generation.epochs:
-                self.findings += _complete(epoch)
+                self.findings += _complete(epoch, self._sinks[generation.number, epoch.number])
             for backfill in generation.backfills:
-                self.findings += _complete_backfill(backfill)
+                ids = ids_of(generation, backfill.epoch)
+                self.findings += _complete_backfill(backfill, tables_of(backfill.rule["sinks"], ids))
+            self.findings += self._unmatched(generation)
         self._tell_once()
-        for address, names in self._names().items():
-            self._check_log(address, names)
+        for address, table in self._names().items():
+            with self._followed(table):
+                self._check_log(address, table)
         self._tell_untold()
+
+    @contextmanager
+    def _followed(self, table: str, commit: int | None = None, epoch: int | None = None) -> Iterator[None]:
+        """Whatever forged metadata lead to is a finding of its place: all else is looked at all the same."""
+        try:
+            yield
+        except Exception as fault:
+            whose = "its log" if commit is None else "the commit's metadata"
+            what = f"{whose} cannot be followed ({type(fault).__name__}: {fault})"
+            self.findings.append(Finding("broken", what, epoch=epoch, table=table, commit=commit))
 
     def tally(self, table: str) -> Tally:
         return self.tallies.setdefault(table, Tally())
@@ -92,6 +109,25 @@ class Effects:
     @cached_property
     def _ids(self) -> dict[int, dict[str, str]]:
         return {generation.number: ids_of(generation) for generation in self.story.generations}
+
+    @cached_property
+    def _sinks(self) -> dict[tuple[int, int], Sinks | None]:
+        """By generation and epoch: the sinks of the epoch's rule; None where it cannot be told which is which."""
+        found: dict[tuple[int, int], Sinks | None] = {}
+        for generation in self.story.generations:
+            ids = dict(generation.begun["table_ids"])
+            for epoch in generation.epochs:
+                ids |= epoch.end.get("table_ids", {})
+                found[generation.number, epoch.number] = tables_of(epoch.rule["sinks"], ids)
+        return found
+
+    def _unmatched(self, generation: Generation) -> Iterator[Finding]:
+        """Said once of a generation."""
+        for epoch in generation.epochs:
+            if epoch.result == "committed" and self._sinks[generation.number, epoch.number] is None:
+                what = "which sink of the rule is which of the ledger's tables cannot be told from their addresses"
+                yield Finding("unknown", what, generation.number, epoch.number)
+                return
 
     def _names(self) -> dict[str, str]:
         """Address → the ledger's name, of every table that it has ever known."""
@@ -136,6 +172,8 @@ class Effects:
     def _tell_once(self) -> None:
         """What would be said of many commits is said once for their table."""
         for address, named in self._missing.items():
+            if not self.log(named.table, named.generation).readable:
+                continue  # which has been told
             what = f"there is no table at {address}"
             if address not in self.logs:
                 what = f"the ledger names commits of the table at {address}, and never said which table that is"
@@ -165,7 +203,7 @@ class Effects:
 
     def _check_log(self, address: str, table: str) -> None:
         log, expected = self.logs[address], self._expected(address)
-        if expected is None:
+        if expected is None or not log.readable:
             return
         generation, id_ = expected
         if log.id != id_ and generation.seal is not None:
@@ -183,8 +221,9 @@ class Effects:
         known, replayed = self._known(address), self.replayed(log)
         since = owned_since(log, self.ledger, adopted_from(self.story.generations, table))
         for entry in (entry for entry in log.entries if entry.version >= since.possibly):
-            self._check_unnamed(table, entry, known, entry.version >= since.surely)
-            self._check_moved(table, entry, replayed.moves[entry.version], entry.version == log.first)
+            with self._followed(table, entry.version, self._epoch_of(entry)):
+                self._check_unnamed(table, entry, known, entry.version >= since.surely)
+                self._check_moved(table, entry, replayed, known, entry.version == log.first)
         self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
 
     def _expected(self, address: str) -> tuple[Generation, str] | None:
@@ -195,21 +234,24 @@ class Effects:
         left = [(generation, id_) for generation, id_ in found if id_ not in self.story.dropped]
         return left[-1] if left else None
 
-    def _known(self, address: str) -> dict[tuple[str, int], int]:
-        """(app, version) → commit, as the ledger names them."""
-        return {
-            (named.app, named.version): named.commit
-            for generation in self.story.generations
-            for named in named_in(generation, self.ledger)
-            if address_of(named.table, named.generation, self.root) == address and not self.is_gone(named)
-        }
+    def _known(self, address: str) -> dict[tuple[str, int], Named]:
+        """(app, version) → the commit that the ledger names by it."""
+        return {(one.app, one.version): one for one in self._named_by_address.get(address, ()) if not self.is_gone(one)}
 
-    def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int], surely: bool) -> None:
+    @cached_property
+    def _named_by_address(self) -> dict[str, list[Named]]:
+        found: dict[str, list[Named]] = {}
+        for one in (one for generation in self.story.generations for one in named_in(generation, self.ledger)):
+            found.setdefault(address_of(one.table, one.generation, self.root), []).append(one)
+        return found
+
+    def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], Named], surely: bool) -> None:
         """`surely`: the table was this ledger's by then."""
         ours = self._ours(entry)
         for app, version in ours:
-            if known.get((app, version)) != entry.version:
-                self._check_extra(table, entry, app, version, known.get((app, version)))
+            twin = known[app, version].commit if (app, version) in known else None
+            if twin != entry.version:
+                self._check_extra(table, entry, app, version, twin)
         if not ours and entry.changes:
             self._check_foreign(table, entry, surely)
 
@@ -217,22 +259,46 @@ class Effects:
         """App and version of what the ledger's own generations recorded with a commit."""
         return [(app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.ledger}/")]
 
-    def _check_moved(self, table: str, entry: LogEntry, move: Move, first: bool) -> None:
-        """`first`: of what is left of the log; what a commit of others' takes there came with one that is pruned."""
+    def _epoch_of(self, entry: LogEntry) -> int | None:
         ours = self._ours(entry)
-        epoch = None if not ours or ours[0][1] == SEAL else ours[0][1] // ATTEMPTS
-        for verdict, what in unbalanced(entry, move, ours[0][1] if ours else None):
+        return None if not ours or ours[0][1] == SEAL else ours[0][1] // ATTEMPTS
+
+    def _check_moved(
+        self, table: str, entry: LogEntry, replayed: Replay, known: Mapping[tuple[str, int], Named], first: bool
+    ) -> None:
+        """`first`: of what is left of the log; what a commit of others' takes there came with one that is pruned."""
+        ours, epoch = self._ours(entry), self._epoch_of(entry)
+        may = self._may(table, *ours[0], known.get(ours[0])) if ours else May()
+        told = unbalanced(entry, replayed.moves[entry.version], ours[0][1] if ours else None, may)
+        odd = [("broken", what) for what in replayed.faults.get(entry.version, ())]
+        for verdict, what in odd or told:
             if verdict == "broken":
                 self.findings.append(Finding("broken", what, epoch=epoch, table=table, commit=entry.version))
             elif ours or not first:
                 self._untold.setdefault(table, set()).add(entry.version)
 
+    def _may(self, table: str, app: str, version: int, named: Named | None) -> May:
+        """What the ledger lets a commit of ours do, whatever that says of itself."""
+        if not table.startswith(PREFIX):
+            return May()
+        generation = self._generation(app)
+        epoch = None if generation is None else _epoch(generation, version // ATTEMPTS)
+        if generation is None or epoch is None or version % ATTEMPTS > BACKFILLS:
+            return May(merge=True)  # whatever it is: that it stands there is told, or was begun by an open backfill
+        sinks = self._sinks[generation.number, epoch.number]
+        return _of_sink(epoch, None if sinks is None else sinks.get(table), named)
+
+    def _generation(self, app: str) -> Generation | None:
+        return next((g for g in self.story.generations if app.split("/")[2] == f"g{g.number}-{g.token}"), None)
+
     def _check_extra(self, table: str, entry: LogEntry, app: str, version: int, twin: int | None) -> None:
         """A commit of ours that the ledger does not name: only some are no fault."""
-        generation = next((g for g in self.story.generations if app.split("/")[2] == f"g{g.number}-{g.token}"), None)
+        generation = self._generation(app)
         why = "of a generation that the ledger does not know" if generation is None else ""
         if generation is not None:
-            excused = _excused(generation, version, table, entry.said.get("intent"), self.tally(table))
+            of, intent = _epoch(generation, version // ATTEMPTS), entry.said.get("intent")
+            sinks = None if of is None else self._sinks[generation.number, of.number]
+            excused = _excused(generation, version, intent, self.tally(table), of, _qos(of, sinks, table))
             why = "" if excused else f"of {_whose(version)} that the ledger does not name"
         elif self._successor(app):
             return
@@ -276,9 +342,27 @@ def _is_beyond(generation: Generation | None, version: int) -> bool:
 
 
 def _whose(version: int) -> str:
-    """Of an app's version: the epoch or the backfill."""
+    """Of an app's version: the epoch or the backfill, or the seal."""
     number = version % ATTEMPTS - BACKFILLS
-    return f"backfill {number}" if number > 0 and version != SEAL else f"epoch {version // ATTEMPTS}"
+    if version == SEAL:
+        return "a generation's seal"
+    return f"backfill {number}" if number > 0 else f"epoch {version // ATTEMPTS}"
+
+
+def _epoch(generation: Generation, number: int) -> Epoch | None:
+    """They stand in their order, but in a ledger that is broken."""
+    there = generation.epochs[max(0, number - 1) : number]
+    return next((one for one in (*there, *generation.epochs) if one.number == number), None)
+
+
+def _of_sink(epoch: Epoch, sink: Sink | None, named: Named | None) -> May:
+    """What a commit of an epoch may do to a sink. `sink`: None where it cannot be told which one it is."""
+    results = None if named is None else named.written.get("results")
+    if sink is None:
+        return May(merge=named is None or results is not None)
+    if epoch.rule.get("rebuild") or not sink.get("key"):
+        return May(merge=bool(epoch.rule.get("rebuild")) or results is not None)
+    return May(True, None if results is None else results["rows"], sink.get("delete") is not None)
 
 
 def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
@@ -309,8 +393,8 @@ def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iter
                             f"{entry.said.get('deleted')}")  # fmt: skip
 
 
-def _complete(epoch: Epoch) -> Iterator[Finding]:
-    """Every table that must have rows of a committed epoch is named with them."""
+def _complete(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:
+    """Every table that must have rows of a committed epoch is named with them; of `sinks`, where they are known."""
     if epoch.result != "committed":
         return
     tables, counts = epoch.end["tables"], epoch.end["counts"].values()
@@ -318,10 +402,9 @@ def _complete(epoch: Epoch) -> Iterator[Finding]:
     expected["dead"] += sum(epoch.end.get("rejected", {}).values())
     if epoch.rule.get("late") == "drop":
         expected["late"] = 0
-    sinks = {f"sink/{place_of(sink['address'])}": sink for sink in epoch.rule["sinks"]
-             if sink["kind"] == "delta" and not (sink["qos"] == 0 and epoch.attempts > 1)}  # fmt: skip
-    choosy = {table for table, sink in sinks.items() if sink.get("where") and not sink.get("key")}
-    for table, rows in {**expected, **dict.fromkeys(sinks, epoch.end["output_rows"])}.items():
+    due = {table: sink for table, sink in (sinks or {}).items() if not (sink["qos"] == 0 and epoch.attempts > 1)}
+    choosy = {table for table, sink in due.items() if sink.get("where") and not sink.get("key")}
+    for table, rows in {**expected, **dict.fromkeys(due, epoch.end["output_rows"])}.items():
         found = tables[table]["rows"] if table in tables else 0
         if found > rows or (found < rows and table not in choosy):
             what = (
@@ -330,13 +413,15 @@ def _complete(epoch: Epoch) -> Iterator[Finding]:
             yield Finding("broken", what, epoch.generation, epoch.number, table)
 
 
-def _complete_backfill(backfill: Backfill) -> Iterator[Finding]:
+def _complete_backfill(backfill: Backfill, sinks: Sinks | None) -> Iterator[Finding]:
     """Every sink that is a table is named, and has all of its results."""
     if backfill.result != "committed":
         return
-    expected = {f"sink/{place_of(sink['address'])}" for sink in backfill.rule["sinks"] if sink["kind"] == "delta"}
     found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
-    for table in sorted(expected ^ found.keys()):
+    if sinks is None:
+        what = f"which sinks backfill {backfill.number} had to write to cannot be told from their addresses"
+        yield Finding("unknown", what, backfill.generation, backfill.epoch)
+    for table in sorted(found.keys() ^ (found if sinks is None else sinks).keys()):
         what = f"backfill {backfill.number} names {'a commit' if table in found else 'none'} of it"
         yield Finding("broken", what, backfill.generation, backfill.epoch, table)
     for table, rows in found.items():
@@ -352,8 +437,13 @@ def _results_for(backfill: Backfill, table: str) -> Mapping[str, Any]:
     return found
 
 
-def _excused(generation: Generation, version: int, table: str, intent: Any, tally: Tally) -> bool:
-    """Whether a commit of this generation, which carries the hash of this intent, may stand there unnamed."""
+def _excused(
+    generation: Generation, version: int, intent: Any, tally: Tally, epoch: Epoch | None, qos: int | None
+) -> bool:
+    """Whether a commit of this generation, which carries the hash of this intent, may stand there unnamed.
+
+    `qos`: of the sink, in the rule of that epoch.
+    """
     if version == SEAL:
         return generation.seal is not None
     if version % ATTEMPTS > BACKFILLS:
@@ -364,21 +454,21 @@ def _excused(generation: Generation, version: int, table: str, intent: Any, tall
         )
         tally.pending += mine
         return mine
-    epoch = next((one for one in generation.epochs if one.number == version // ATTEMPTS), None)
     if epoch is None or intent != epoch.intent_hash:
         return False
     if epoch.result == "open":
         tally.pending += 1
         return True
-    if epoch.result == "committed" and _qos(epoch, table) == 1 and version % ATTEMPTS < epoch.attempts:
+    if epoch.result == "committed" and qos == 1 and version % ATTEMPTS < epoch.attempts:
         tally.repeated += 1
         return True
     return epoch.result == "lost"
 
 
-def _qos(epoch: Epoch, table: str) -> int | None:
-    """Of a sink, as the epoch's rule has it."""
-    found = [
-        sink["qos"] for sink in epoch.rule["sinks"] if sink["address"] and f"sink/{place_of(sink['address'])}" == table
-    ]
-    return found[0] if found else None
+def _qos(epoch: Epoch | None, sinks: Sinks | None, table: str) -> int | None:
+    """Of a sink, as the epoch's rule has it; where it cannot be told which one that is, 1 if any has 1."""
+    if epoch is None or not table.startswith(PREFIX):
+        return None
+    if sinks is None:
+        return 1 if any(sink["qos"] == 1 for sink in epoch.rule["sinks"]) else None
+    return sinks[table]["qos"] if table in sinks else None

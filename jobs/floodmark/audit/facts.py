@@ -134,7 +134,8 @@ class TableLog:
 
     `live`: size of each file of the newest version, by path; `there`: of those in the table's folder. `plain`: a file's
     columns are the table's, under their own names. `types`: of its columns, as Delta names them. `checkpoint`: the
-    oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it.
+    oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it. `readable`:
+    else nothing is known of it, and that is told.
     """
 
     address: str
@@ -146,6 +147,7 @@ class TableLog:
     types: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Base | None = None
     version: int = -1
+    readable: bool = True
 
     @property
     def base(self) -> Base | None:

@@ -8,7 +8,7 @@ import re
 import string
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -24,6 +24,7 @@ FRAME = 8  # bytes around a deletion vector in its file: four of its size, four 
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 ENTRY = re.compile(r"_delta_log/(\d{20})\.json$")
 CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet$")
+UNSUPPORTED = re.compile(r"Feature '.*' is not supported|Unsupported (table features|minimum reader)|catalog-managed")
 
 
 LEDGER_APP = "floodmark.ledger"  # under which every row of a ledger records its number
@@ -40,6 +41,14 @@ class LedgerRead(NamedTuple):
 class Unreadable(Exception):
     """A table's log or one of its files is missing, or is not what it must be."""
 
+    verdict: Literal["broken", "unknown"] = "broken"
+
+
+class Unsupported(Unreadable):
+    """A table that may be whole, with a feature that delta-rs cannot read."""
+
+    verdict = "unknown"
+
 
 @contextmanager
 def reading() -> Iterator[None]:
@@ -50,7 +59,8 @@ def reading() -> Iterator[None]:
         if not isinstance(fault, Exception) and type(fault).__name__ != "PanicException":
             raise
         said = str(fault).strip().split("\n", 1)[0]
-        raise Unreadable(f"{type(fault).__name__}: {said}") from fault
+        kind = Unsupported if UNSUPPORTED.search(said) else Unreadable
+        raise kind(f"{type(fault).__name__}: {said}") from fault
 
 
 def read_ledger(address: str) -> LedgerRead | None:
