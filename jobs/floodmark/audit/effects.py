@@ -52,7 +52,7 @@ class Effects:
     def check(self) -> None:
         for generation in self.story.generations:
             for named in named_in(generation, self.ledger):
-                with self._followed(named.table, named.commit, named.epoch):
+                with self.followed(named.table, named.commit, named.epoch):
                     self._check_named(named)
             for epoch in generation.epochs:
                 self.findings += _complete(epoch, self._sinks[generation.number, epoch.number])
@@ -62,12 +62,12 @@ class Effects:
             self.findings += self._unmatched(generation)
         self._tell_once()
         for address, table in self._names().items():
-            with self._followed(table):
+            with self.followed(table):
                 self._check_log(address, table)
         self._tell_untold()
 
     @contextmanager
-    def _followed(self, table: str, commit: int | None = None, epoch: int | None = None) -> Iterator[None]:
+    def followed(self, table: str, commit: int | None = None, epoch: int | None = None) -> Iterator[None]:
         """Whatever forged metadata lead to is a finding of its place: all else is looked at all the same."""
         try:
             yield
@@ -120,6 +120,20 @@ class Effects:
                 ids |= epoch.end.get("table_ids", {})
                 found[generation.number, epoch.number] = tables_of(epoch.rule["sinks"], ids)
         return found
+
+    def key_of(self, table: str, log: TableLog) -> tuple[str, ...] | None:
+        """The key that all rows of a sink were merged by; None where they were not, or where that cannot be told."""
+        if not table.startswith(PREFIX) or self.story.beyond or adopted_from(self.story.generations, table) is not None:
+            return None
+        generations = [one for one in self.story.generations if self._ids[one.number].get(table) == log.id]
+        emptied = [i for i, one in enumerate(generations) if table in one.begun["tables"]]
+        keys = {self._key_in(epoch, table) for one in generations[max(emptied, default=0) :] for epoch in one.epochs}
+        return keys.pop() if len(keys) == 1 else None
+
+    def _key_in(self, epoch: Epoch, table: str) -> tuple[str, ...] | None:
+        sinks = self._sinks[epoch.generation, epoch.number]
+        sink = None if sinks is None else sinks.get(table)
+        return None if sink is None else tuple(name.lower() for name in sink.get("key") or ()) or None
 
     def _unmatched(self, generation: Generation) -> Iterator[Finding]:
         """Said once of a generation."""
@@ -221,7 +235,7 @@ class Effects:
         known, replayed = self._known(address), self.replayed(log)
         since = owned_since(log, self.ledger, adopted_from(self.story.generations, table))
         for entry in (entry for entry in log.entries if entry.version >= since.possibly):
-            with self._followed(table, entry.version, self._epoch_of(entry)):
+            with self.followed(table, entry.version, self._epoch_of(entry)):
                 self._check_unnamed(table, entry, known, entry.version >= since.surely)
                 self._check_moved(table, entry, replayed, known, entry.version == log.first)
         self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]

@@ -55,7 +55,7 @@ class Vector:
     """A deletion vector, which leaves out so many rows of its file. `id`: what tells it from others.
 
     `file`: where it lies, None where the log itself has it; `end`: how many bytes that file has at least; `size`: of
-    its bitmap, in bytes.
+    its bitmap, in bytes; `text`: the bitmap where the log itself has it.
     """
 
     id: str
@@ -63,13 +63,15 @@ class Vector:
     file: str | None = None
     end: int = 0
     size: int = 0
+    text: str | None = None
 
 
 @dataclass(frozen=True)
 class File:
     """A file that a commit added or removed. `rows`: all that it has by its statistics, None where they do not tell.
 
-    `partition`: column → value as text (None: null), of columns that have one value in all its rows.
+    `partition`: column → value as text (None: null), of columns that have one value in all its rows; `bounds`: the
+    rest of its statistics, as the log has them.
     """
 
     path: str
@@ -77,6 +79,7 @@ class File:
     rows: int | None
     vector: Vector | None = None
     partition: Mapping[str, str | None] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -135,7 +138,7 @@ class TableLog:
     `live`: size of each file of the newest version, by path; `there`: of those in the table's folder. `plain`: a file's
     columns are the table's, under their own names. `types`: of its columns, as Delta names them. `checkpoint`: the
     oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it. `readable`:
-    else nothing is known of it, and that is told.
+    else nothing is known of it, and that is told. `partitions`: columns by which it is partitioned.
     """
 
     address: str
@@ -148,6 +151,7 @@ class TableLog:
     checkpoint: Base | None = None
     version: int = -1
     readable: bool = True
+    partitions: tuple[str, ...] | None = None
 
     @property
     def base(self) -> Base | None:
@@ -164,6 +168,11 @@ class TableLog:
 
     def at(self, version: int) -> LogEntry | None:
         return self._by_version.get(version)
+
+    @cached_property
+    def newest(self) -> dict[str, File]:
+        """Each file as it was added last, by path."""
+        return {file.path: file for entry in self.entries for file in entry.added}
 
     @cached_property
     def _by_version(self) -> dict[int, LogEntry]:

@@ -8,6 +8,7 @@ import re
 import string
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 from uuid import UUID
@@ -108,6 +109,7 @@ def _read_table(address: str) -> TableLog:
         types={column["name"]: column["type"] for column in json.loads(table.schema().to_json())["fields"]},
         checkpoint=_checkpoint(store, first) if first > 0 else None,
         version=table.version(),
+        partitions=tuple(metadata.partition_columns),
     )
 
 
@@ -191,16 +193,20 @@ def _said(text: str | None) -> dict[str, Any]:
 
 def _file(said: dict[str, Any]) -> File:
     """Of what a log says of a file that comes or goes."""
-    rows = json.loads(said.get("stats") or "{}").get("numRecords")
+    bounds = json.loads(said.get("stats") or "{}", parse_float=Decimal)
+    rows = bounds.pop("numRecords", None)
     vector, partition = said.get("deletionVector"), dict(said.get("partitionValues") or {})
-    return File(unquote(said["path"]), said.get("size") or 0, rows, _vector(vector) if vector else None, partition)
+    return File(
+        unquote(said["path"]), said.get("size") or 0, rows, _vector(vector) if vector else None, partition, bounds
+    )
 
 
 def _vector(said: dict[str, Any]) -> Vector:
     start = said.get("offset") or 0
     id_ = f"{said['storageType']}{said['pathOrInlineDv']}@{start}"
     size = said["sizeInBytes"]
-    return Vector(id_, said["cardinality"], _vector_file(said), start + size + FRAME, size)
+    text = said["pathOrInlineDv"] if said["storageType"] == "i" else None
+    return Vector(id_, said["cardinality"], _vector_file(said), start + size + FRAME, size, text)
 
 
 def _vector_file(descriptor: dict[str, Any]) -> str | None:
