@@ -12,7 +12,7 @@ from test_audit import APP, DIGEST, LEDGER, SINK, TABLES, World, sha
 from floodmark.audit.chain import Story
 from floodmark.audit.effects import Effects
 from floodmark.audit.facts import Base, File, LogEntry, TableLog, Vector, worst
-from floodmark.audit.moves import Move, replay
+from floodmark.audit.moves import Move, misshown, replay
 from floodmark.audit.named import SEAL
 
 RESULTS = {**DIGEST, "rows": 2}
@@ -364,3 +364,46 @@ def test_a_table_that_cannot_be_read_is_not_said_to_be_absent() -> None:
     effects = Effects(Story(world.rows()), LEDGER, "/home/r", logs)
     effects.check()
     assert effects.findings == []
+
+
+def shown(world: World, **values: Any) -> TableLog:
+    """The sink's log with a checkpoint of version 3 that has epoch 2's file with these values."""
+    files = {file.key: file for entry in world.sink() for file in entry.added}
+    file = replace(files.pop(("2.parquet", "")), **values)
+    types = {"k": "timestamp", "n": "decimal(9,2)"}
+    return TableLog(SINK, "id", tuple(world.sink()), types=types, shown=Base(3, {**files, file.key: file}))
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({}, None),
+        ({"rows": None}, None),
+        ({"rows": 1}, "1 rows in place of 2"),
+        ({"vector": Vector("some", 1)}, "another deletion vector, while it is there with the one that it had"),
+        ({"partition": {"k": "2001-02-03T04:05:06.000000Z", "n": "1.50"}}, None),
+        ({"partition": {"k": "2001-02-03 04:05:06", "n": "1.50"}}, None),
+        ({"partition": {"k": "2001-02-03T05:05:06+01:00", "n": "1.5"}}, None),
+        (
+            {"partition": {"k": "2001-02-03T04:05:07Z", "n": "1.5"}},
+            "other values of the columns by which the table is partitioned",
+        ),
+        ({"partition": {"k": None}}, "other values of the columns by which the table is partitioned"),
+    ],
+)
+def test_a_checkpoint_must_have_files_as_the_entries_leave_them(values: dict[str, Any], what: str | None) -> None:
+    world = World()
+    if "partition" in values:
+        file = replace(world.sink()[2].added[0], partition={"k": "2001-02-03T04:05:06.000000Z", "n": "1.50"})
+        change(world, 2, added=(file,))
+    log = shown(world, **values)
+    told = [] if what is None else [f"the checkpoint of version 3 has the file 2.parquet with {what}"]
+    assert list(misshown(log, replay(log).then)) == told
+
+
+def test_the_bounds_that_count_are_those_of_the_checkpoint() -> None:
+    log = shown(World(), bounds={"minValues": {"id": 9}})
+    assert log.newest["2.parquet"].bounds == {"minValues": {"id": 9}}
+    assert log.newest["1.parquet"].bounds == {}
+    added_later = replace(log, shown=replace(log.shown, version=1))  # type: ignore[type-var]
+    assert added_later.newest["2.parquet"].bounds == {}

@@ -52,6 +52,18 @@ def test_a_sink_that_cannot_be_told_is_unknown_and_said_once() -> None:
     assert "which sink of the rule is which of the ledger's tables" in found[0].what
 
 
+def test_a_ledger_that_knows_of_no_sink_at_all_lacks_their_rows() -> None:
+    world = World()
+    for at, body in enumerate(body for _, _, _, body in world.bodies):
+        for field in ("table_ids", "tables"):
+            if field in body:
+                changed(world, at, **{field: {k: v for k, v in body[field].items() if not k.startswith("sink/")}})
+    found = [one for one in world.findings() if one.table == "sink//lake/out"]
+    assert {(one.verdict, one.what) for one in found} == {
+        ("broken", "the epoch has 2 rows for it, the ledger names none")
+    }
+
+
 def test_a_rule_with_a_relative_address_is_proven_from_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,12 @@ def test_rows_that_a_vector_leaves_out_are_left_out(place: Path) -> None:
     assert unmarked(store_of(str(place)), inline(2, 0, 2), rows)["a"].to_pylist() == [2]
 
 
+def test_of_a_file_whose_vector_is_not_whole_nothing_is_known(place: Path) -> None:
+    content, file = whole(place)
+    (place / "vectors.bin").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert unmarked(store_of(str(place)), file, pa.table({"a": [1, 2, 3]})).num_rows == 0
+
+
 def test_each_kind_of_container_is_read() -> None:
     """As the format has them: an array, a bitmap of its own, runs; each by itself, for more than 65536 rows and beyond
     32 bits."""

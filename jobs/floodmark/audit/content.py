@@ -162,7 +162,9 @@ def _unseen(store: PyFileSystem, files: Iterable[File], parts: Iterable[pa.Table
         newest = log.newest.get(file.path, file)
         if file.path in log.live:
             whats = list(misread(rows, newest, log))
-            yield from whats or unbounded(unmarked(store, newest, rows), newest)
+            yield from whats
+            if not whats and log.has(newest.vector):
+                yield from unbounded(unmarked(store, newest, rows), newest)
 
 
 def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, entry: LogEntry) -> str | None:

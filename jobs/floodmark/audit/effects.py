@@ -11,7 +11,7 @@ from typing import Any, Literal
 from floodmark.audit.chain import Backfill, Epoch, Generation, Story
 from floodmark.audit.facts import Finding, LogEntry, TableLog
 from floodmark.audit.logs import absent, ascending, holes, owned_since
-from floodmark.audit.moves import May, Move, Replay, hidden, replay, unbalanced
+from floodmark.audit.moves import May, Move, Replay, hidden, misshown, replay, unbalanced
 from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in
 from floodmark.audit.sinks import PREFIX, Sink, tables_of
 
@@ -138,7 +138,8 @@ class Effects:
     def _unmatched(self, generation: Generation) -> Iterator[Finding]:
         """Said once of a generation."""
         for epoch in generation.epochs:
-            if epoch.result == "committed" and self._sinks[generation.number, epoch.number] is None:
+            written = epoch.result == "committed" and epoch.end["output_rows"]
+            if written and self._sinks[generation.number, epoch.number] is None:
                 what = "which sink of the rule is which of the ledger's tables cannot be told from their addresses"
                 yield Finding("unknown", what, generation.number, epoch.number)
                 return
@@ -239,6 +240,7 @@ class Effects:
                 self._check_unnamed(table, entry, known, entry.version >= since.surely)
                 self._check_moved(table, entry, replayed, known, entry.version == log.first)
         self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
+        self.findings += [Finding("broken", what, table=table) for what in misshown(log, replayed.then)]
 
     def _expected(self, address: str) -> tuple[Generation, str] | None:
         """The newest generation that has written to an address, and the table's id, but for those that were dropped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -139,6 +139,7 @@ class TableLog:
     columns are the table's, under their own names. `types`: of its columns, as Delta names them. `checkpoint`: the
     oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it. `readable`:
     else nothing is known of it, and that is told. `partitions`: columns by which it is partitioned.
+    `shown`: the newest checkpoint, which readers believe, where it is newer than the first entry.
     """
 
     address: str
@@ -152,6 +153,7 @@ class TableLog:
     version: int = -1
     readable: bool = True
     partitions: tuple[str, ...] | None = None
+    shown: Base | None = None
 
     @property
     def base(self) -> Base | None:
@@ -166,13 +168,23 @@ class TableLog:
     def last(self) -> int:
         return self.entries[-1].version if self.entries else self.version
 
+    def has(self, vector: Vector | None) -> bool:
+        """Whether a vector, if there is one, is where it should be, as far as its size tells."""
+        return vector is None or vector.file is None or self.there.get(vector.file, -1) >= vector.end
+
     def at(self, version: int) -> LogEntry | None:
         return self._by_version.get(version)
 
     @cached_property
     def newest(self) -> dict[str, File]:
-        """Each file as it was added last, by path."""
-        return {file.path: file for entry in self.entries for file in entry.added}
+        """Each file as it was added last, by path, with the bounds that readers have for it."""
+        shown = self.shown or Base()
+        bounds = {file.path: file.bounds for file in shown.files.values() if file.bounds}
+        found: dict[str, File] = {}
+        for entry in self.entries:
+            told = bounds if entry.version <= shown.version else {}
+            found |= {file.path: replace(file, bounds=told.get(file.path, file.bounds)) for file in entry.added}
+        return found
 
     @cached_property
     def _by_version(self) -> dict[int, LogEntry]:

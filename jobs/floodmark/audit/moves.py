@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from floodmark.audit.facts import File, LogEntry, TableLog, held
 from floodmark.audit.named import SEAL
+from floodmark.audit.partitions import differ
 
 Told = Iterator[tuple[Literal["broken", "unknown"], str]]
 Files = dict[tuple[str, str], File]
@@ -41,11 +42,13 @@ class May:
 @dataclass
 class Replay:
     """A log's entries, one after another. `moves`: by version; `faults`: by version, what cannot come of any engine;
-    `files`: what they leave; None where it is not known what they go on from."""
+    `files`: what they leave, `then`: had left when the newest checkpoint was made; None where it is not known what they
+    go on from."""
 
     moves: dict[int, Move] = field(default_factory=dict)
     faults: dict[int, list[str]] = field(default_factory=dict)
     files: Files | None = None
+    then: Files | None = None
 
 
 def replay(log: TableLog) -> Replay:
@@ -55,8 +58,10 @@ def replay(log: TableLog) -> Replay:
         if base is None or found.files is None or entry.version <= base.version:
             found.moves[entry.version] = _unfounded(entry)
         else:
-            found.faults[entry.version] = list(_odd(entry, found.files))
+            found.faults[entry.version] = list(_odd(entry, found.files, log.types))
             found.moves[entry.version] = _moved(entry, found.files)
+            if log.shown is not None and log.shown.version == entry.version:
+                found.then = dict(found.files)
     return found
 
 
@@ -67,7 +72,7 @@ def _unfounded(entry: LogEntry) -> Move:
     return Move(held(entry.added), held(entry.removed))
 
 
-def _odd(entry: LogEntry, files: Files) -> Iterator[str]:
+def _odd(entry: LogEntry, files: Files, types: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with how an entry's files come, whatever their rows are. `files`: that are there before it."""
     gone = {file.key for file in entry.removed}
     there = {file.path: file for key, file in files.items() if key not in gone}
@@ -76,18 +81,20 @@ def _odd(entry: LogEntry, files: Files) -> Iterator[str]:
         yield f"a commit that says that it changes no rows adds the file {fresh[0]}, and takes none away"
     for file in entry.added:
         before = there.setdefault(file.path, file)
-        yield from (f"the file {file.path} is added again, with {what}" for what in _unlike(before, file))
+        yield from (f"the file {file.path} is added again, with {what}" for what in _unlike(before, file, types))
     marks = {file.path: file.key for file in entry.removed if file.key in files}
     for file in () if entry.changes else entry.added:
         if marks.get(file.path, file.key) != file.key:
             yield f"a commit that says that it changes no rows gives the file {file.path} another deletion vector"
 
 
-def _unlike(one: File, other: File) -> Iterator[str]:
-    """What a file that is there must keep when it is added once more: all but its tags and the bounds of its values."""
+def _unlike(one: File, other: File, types: Mapping[str, Any]) -> Iterator[str]:
+    """What a file must keep where it is told of once more: all but its tags and the bounds of its values."""
     if one.key != other.key:
         yield "another deletion vector, while it is there with the one that it had"
-    if one.partition != other.partition:
+    if one.partition.keys() != other.partition.keys() or any(
+        differ(one.partition[name], other.partition[name], types.get(name, "string")) for name in one.partition
+    ):
         yield "other values of the columns by which the table is partitioned"
     if None not in (one.rows, other.rows) and one.rows != other.rows:
         yield f"{other.rows} rows in place of {one.rows}"
@@ -109,6 +116,17 @@ def hidden(log: TableLog, files: Files | None) -> Iterator[str]:
     for path in sorted(left ^ log.live.keys()):
         yield f"by its entries the log {'has' if path in left else 'does not have'} the file {path}, readers see it " \
               f"{'not' if path in left else 'all the same'}"  # fmt: skip
+
+
+def misshown(log: TableLog, files: Files | None) -> Iterator[str]:
+    """Where the newest checkpoint has a file otherwise than the entries up to there leave it. `files`: these."""
+    if files is None or log.shown is None:
+        return
+    left = {file.path: file for file in files.values()}
+    for file in log.shown.files.values():
+        if file.path in left:
+            for what in _unlike(left[file.path], file, log.types):
+                yield f"the checkpoint of version {log.shown.version} has the file {file.path} with {what}"
 
 
 def unbalanced(entry: LogEntry, move: Move, version: int | None, may: May) -> Told:

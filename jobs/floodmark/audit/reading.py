@@ -6,7 +6,7 @@ import functools
 import json
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
@@ -107,7 +107,8 @@ def _read_table(address: str) -> TableLog:
         there=_folder(store),
         plain=metadata.configuration.get("delta.columnMapping.mode", "none") == "none",
         types={column["name"]: column["type"] for column in json.loads(table.schema().to_json())["fields"]},
-        checkpoint=_checkpoint(store, first) if first > 0 else None,
+        checkpoint=_checkpoint(store, (first - 1, first)) if first > 0 else None,
+        shown=_checkpoint(store, range(table.version(), first, -1)),
         version=table.version(),
         partitions=tuple(metadata.partition_columns),
     )
@@ -137,14 +138,14 @@ def _entries(store: PyFileSystem) -> Iterator[LogEntry]:
                 yield _entry(int(found[1]), bytes(file.read()))
 
 
-def _checkpoint(store: PyFileSystem, first: int) -> Base | None:
-    """What the checkpoint just before the first entry left, or else that of the first entry itself, says."""
+def _checkpoint(store: PyFileSystem, versions: Iterable[int]) -> Base | None:
+    """What the first of these versions that has a checkpoint says there."""
     found: dict[int, list[str]] = {}
     for info in store.get_file_info(FileSelector("_delta_log", recursive=False)):
         named = CHECKPOINT.search(info.path)
         if named:
             found.setdefault(int(named[1]), []).append(info.path)
-    version = next((one for one in (first - 1, first) if one in found), None)
+    version = next((one for one in versions if one in found), None)
     return None if version is None else _base(store, version, found[version])
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from floodmark.audit.content import Epochs, as_far_as_read, check_commit, check_joined, check_keys, check_same, unknown
 from floodmark.audit.effects import Effects
-from floodmark.audit.facts import File, Finding, LogEntry, TableLog, Vector
+from floodmark.audit.facts import File, Finding, LogEntry, TableLog
 from floodmark.audit.joined import Groups, groups
 from floodmark.audit.named import Named
 from floodmark.audit.reading import store_of
@@ -73,12 +73,9 @@ class _Recomputing:
     def _check_vectors(self) -> Iterator[Finding]:
         """Of the newest version's files; one that is gone or cut off is told of without reading."""
         files = (self._files[path] for path in self.log.live if path in self._files)
-        there = [one for one in files if one.vector and self._has(one.vector)]
+        there = [one for one in files if self.log.has(one.vector)]
         for what in altered(store_of(self.log.address), there):
             yield self.named[-1].finding(what)
-
-    def _has(self, vector: Vector) -> bool:
-        return vector.file is None or self.log.there.get(vector.file, 0) >= vector.end
 
     def _check(self, one: Named, entry: LogEntry) -> Iterator[Finding]:
         brought = {file.path for file in entry.brought}
@@ -170,7 +167,7 @@ class _Recomputing:
             yield from as_far_as_read(self.named[-1], check_keys(files, key, self.named[-1], self.log))
 
     def _readable(self, files: list[File]) -> bool:
-        return all(file.path in self.log.there and (not file.vector or self._has(file.vector)) for file in files)
+        return all(file.path in self.log.there and self.log.has(file.vector) for file in files)
 
     def _brought(self, file: File) -> set[int]:
         """The commits that the ledger names and that may have brought rows of a file."""

@@ -21,7 +21,8 @@ def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str]) -> dict[str, Sink] 
     """
     wanted = [sink for sink in sinks if sink["kind"] == "delta"]
     places = tuple(table.removeprefix(PREFIX) for table in ids if table.startswith(PREFIX))
-    found = matched(tuple(str(sink["address"]) for sink in wanted), places)
+    addresses = tuple(str(sink["address"]) for sink in wanted)
+    found = matched(addresses, places) if places else addresses  # none of them is a table that the ledger knows
     return None if found is None else {PREFIX + place: sink for place, sink in zip(found, wanted, strict=True)}
 
 

@@ -47,12 +47,15 @@ def _altered(store: PyFileSystem, path: str, vector: Vector) -> Iterator[str]:
 
 
 def unmarked(store: PyFileSystem, file: File, rows: pa.Table) -> pa.Table:
-    """The rows that the file's vector leaves. Raises NotImplementedError or ValueError for one that cannot be read."""
+    """The rows that the file's vector leaves; none where it is not whole, for then nobody knows.
+
+    Raises NotImplementedError or ValueError for one that is not understood.
+    """
     if file.vector is None:
         return rows
     bitmap = _bitmap(store, file.vector)
     if bitmap is None:
-        raise ValueError(f"the deletion vector of {file.path} does not fit its checksum or its size")
+        return rows.slice(0, 0)
     stays = np.ones(rows.num_rows, bool)
     stays[marks(bitmap)] = False
     return rows.filter(pa.array(stays))
