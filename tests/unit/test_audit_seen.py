@@ -17,6 +17,7 @@ from support.audited import Made, rows_of_epoch, said
 
 from floodmark.audit.facts import File, TableLog
 from floodmark.audit.fitting import fits, misread, unbounded
+from floodmark.audit.keys import doubled
 
 STRUCT = {"type": "struct", "fields": [{"name": "b", "type": "integer"}]}
 TYPES = {"id": "long", "s": STRUCT, "new": "string"}
@@ -231,6 +232,25 @@ def test_a_sink_with_a_key_has_one_row_for_each(tmp_path: Path) -> None:
     made = OtherFile(tmp_path / "other", 4)
     assert made.verdicts() == []
     assert made.verdicts(deep=True) == [("broken", "4 of its rows share their key (id) with another one")]
+
+
+@pytest.mark.parametrize(
+    ("parts", "key", "found"),
+    [
+        ([[(1, "a"), (2, "a")], [(3, "a")]], ["n"], 0),
+        ([[(1, "a"), (2, "a")], [(2, "b")]], ["n"], 2),
+        ([[(1, "a"), (1, "b")], [(1, "a")]], ["n", "S"], 2),
+        ([[(None, "a")], [(None, "b")]], ["n"], 2),
+        ([[], [(1, "a")]], ["n"], 0),
+        ([[(1, "a"), (1, "a")]], ["other"], 0),
+    ],
+)
+def test_keys_that_come_twice_are_counted(parts: list[list[tuple[Any, ...]]], key: list[str], found: int) -> None:
+    kind = pa.schema([("n", pa.int64()), ("s", pa.string())])
+    tables = [pa.Table.from_pylist([dict(zip("ns", row, strict=True)) for row in part], kind) for part in parts]
+    named = ", ".join(key)
+    expected = [f"{found} of its rows share their key ({named}) with another one"] if found else []
+    assert list(doubled(tables, key)) == expected
 
 
 def test_rows_with_one_key_are_no_fault_where_older_rows_were_kept_from_without_it(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from floodmark.audit import reading
 from floodmark.audit.balance import balanced, refilled, set_apart
 from floodmark.audit.chain import Generation, Story, chained, counted_rows, misshapen
-from floodmark.audit.effects import Effects, Tally
-from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
+from floodmark.audit.effects import Effects
+from floodmark.audit.facts import Finding, Row, TableLog, Tally, Verdict, worst
 from floodmark.audit.named import address_of, ids_of, named_in
 
 PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")

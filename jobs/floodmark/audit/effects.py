@@ -6,30 +6,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
-from floodmark.audit.chain import Backfill, Epoch, Generation, Story
-from floodmark.audit.facts import Finding, LogEntry, TableLog
+from floodmark.audit.allowed import epoch_in, excused, of_sink, qos_of
+from floodmark.audit.carried import carried, complete, complete_backfill
+from floodmark.audit.chain import Epoch, Generation, Story
+from floodmark.audit.facts import Finding, LogEntry, TableLog, Tally
 from floodmark.audit.logs import absent, ascending, holes, owned_since
 from floodmark.audit.moves import May, Move, Replay, hidden, misshown, replay, unbalanced
 from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in
-from floodmark.audit.sinks import PREFIX, Sink, tables_of
-
-OWN = ("late", "dead")
-Sinks = Mapping[str, Sink]  # by the ledger's name of the table
-
-
-@dataclass
-class Tally:
-    """What was found of one table. `repeated`: commits of earlier attempts at qos 1; `rewrites`: of its state."""
-
-    named: int = 0
-    seen: int = 0
-    pruned: int = 0
-    repeated: int = 0
-    pending: int = 0
-    rewrites: int = 0
-    recomputed: int = 0
+from floodmark.audit.sinks import PREFIX, Sinks, tables_of
 
 
 @dataclass
@@ -55,10 +41,10 @@ class Effects:
                 with self.followed(named.table, named.commit, named.epoch):
                     self._check_named(named)
             for epoch in generation.epochs:
-                self.findings += _complete(epoch, self._sinks[generation.number, epoch.number])
+                self.findings += complete(epoch, self._sinks[generation.number, epoch.number])
             for backfill in generation.backfills:
                 ids = ids_of(generation, backfill.epoch)
-                self.findings += _complete_backfill(backfill, tables_of(backfill.rule["sinks"], ids))
+                self.findings += complete_backfill(backfill, tables_of(backfill.rule["sinks"], ids))
             self.findings += self._unmatched(generation)
         self._tell_once()
         for address, table in self._names().items():
@@ -177,7 +163,7 @@ class Effects:
             self._check_carried(named, entry, self.replayed(log).moves[entry.version])
 
     def _check_carried(self, named: Named, entry: LogEntry, move: Move) -> None:
-        self.findings += _carried(named, entry)
+        self.findings += carried(named, entry)
         rows = move.came if named.written.get("results") is None else entry.said.get("rows")
         if rows is None:
             self._untold.setdefault(named.table, set()).add(entry.version)
@@ -298,11 +284,11 @@ class Effects:
         if not table.startswith(PREFIX):
             return May()
         generation = self._generation(app)
-        epoch = None if generation is None else _epoch(generation, version // ATTEMPTS)
+        epoch = None if generation is None else epoch_in(generation, version // ATTEMPTS)
         if generation is None or epoch is None or version % ATTEMPTS > BACKFILLS:
             return May(merge=True)  # whatever it is: that it stands there is told, or was begun by an open backfill
         sinks = self._sinks[generation.number, epoch.number]
-        return _of_sink(epoch, None if sinks is None else sinks.get(table), named)
+        return of_sink(epoch, None if sinks is None else sinks.get(table), named)
 
     def _generation(self, app: str) -> Generation | None:
         return next((g for g in self.story.generations if app.split("/")[2] == f"g{g.number}-{g.token}"), None)
@@ -312,10 +298,10 @@ class Effects:
         generation = self._generation(app)
         why = "of a generation that the ledger does not know" if generation is None else ""
         if generation is not None:
-            of, intent = _epoch(generation, version // ATTEMPTS), entry.said.get("intent")
+            of, intent = epoch_in(generation, version // ATTEMPTS), entry.said.get("intent")
             sinks = None if of is None else self._sinks[generation.number, of.number]
-            excused = _excused(generation, version, intent, self.tally(table), of, _qos(of, sinks, table))
-            why = "" if excused else f"of {_whose(version)} that the ledger does not name"
+            may_stand = excused(generation, version, intent, self.tally(table), of, qos_of(of, sinks, table))
+            why = "" if may_stand else f"of {_whose(version)} that the ledger does not name"
         elif self._successor(app):
             return
         if why and twin is not None:
@@ -363,128 +349,3 @@ def _whose(version: int) -> str:
     if version == SEAL:
         return "a generation's seal"
     return f"backfill {number}" if number > 0 else f"epoch {version // ATTEMPTS}"
-
-
-def _epoch(generation: Generation, number: int) -> Epoch | None:
-    """They stand in their order, but in a ledger that is broken."""
-    there = generation.epochs[max(0, number - 1) : number]
-    return next((one for one in (*there, *generation.epochs) if one.number == number), None)
-
-
-def _of_sink(epoch: Epoch, sink: Sink | None, named: Named | None) -> May:
-    """What a commit of an epoch may do to a sink. `sink`: None where it cannot be told which one it is."""
-    results = None if named is None else named.written.get("results")
-    if sink is None:
-        return May(merge=named is None or results is not None)
-    if epoch.rule.get("rebuild") or not sink.get("key"):
-        return May(merge=bool(epoch.rule.get("rebuild")) or results is not None)
-    return May(True, None if results is None else results["rows"], sink.get("delete") is not None)
-
-
-def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
-    """What a commit of the log must have in it."""
-    if (named.app, named.version) not in entry.transactions:
-        yield named.finding(f"the commit does not record version {named.version} of {named.app}")
-        return
-    if named.version // ATTEMPTS != named.epoch:
-        yield named.finding(f"the commit's version is of epoch {named.version // ATTEMPTS}")
-    if named.backfill is not None:
-        yield from _carried_backfill(named, named.backfill, entry)
-    if entry.said.get("intent") != named.intent:
-        yield named.finding("the commit carries another intent's hash than the ledger has")
-    for name in ("digest", "results"):
-        if entry.said.get(name) != named.written.get(name):
-            yield named.finding(f"`{name}` in the commit's metadata is not the ledger's")
-
-
-def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iterator[Finding]:
-    """What the commit of a backfill must have in it besides."""
-    if named.version % ATTEMPTS != BACKFILLS + backfill.number:
-        yield named.finding(f"the commit's version is not of backfill {backfill.number}")
-    expected = _results_for(backfill, named.table)
-    if any((named.written.get("results") or {}).get(name) != expected[name] for name in ("rows", "high", "low")):
-        yield named.finding(f"its results are not those of the intent of backfill {backfill.number}")
-    if entry.said.get("deleted") != backfill.end["removed"][named.table]:
-        yield named.finding(f"the ledger says that {backfill.end['removed'][named.table]} rows went, the commit "
-                            f"{entry.said.get('deleted')}")  # fmt: skip
-
-
-def _complete(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:
-    """Every table that must have rows of a committed epoch is named with them; of `sinks`, where they are known."""
-    if epoch.result != "committed":
-        return
-    tables, counts = epoch.end["tables"], epoch.end["counts"].values()
-    expected = {name: sum(one[name] for one in counts) for name in OWN}
-    expected["dead"] += sum(epoch.end.get("rejected", {}).values())
-    if epoch.rule.get("late") == "drop":
-        expected["late"] = 0
-    due = {table: sink for table, sink in (sinks or {}).items() if not (sink["qos"] == 0 and epoch.attempts > 1)}
-    choosy = {table for table, sink in due.items() if sink.get("where") and not sink.get("key")}
-    for table, rows in {**expected, **dict.fromkeys(due, epoch.end["output_rows"])}.items():
-        found = tables[table]["rows"] if table in tables else 0
-        if found > rows or (found < rows and table not in choosy):
-            what = (
-                f"the epoch has {rows} rows for it, the ledger names {'a commit of ' if found else ''}{found or 'none'}"
-            )
-            yield Finding("broken", what, epoch.generation, epoch.number, table)
-
-
-def _complete_backfill(backfill: Backfill, sinks: Sinks | None) -> Iterator[Finding]:
-    """Every sink that is a table is named, and has all of its results."""
-    if backfill.result != "committed":
-        return
-    found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
-    if sinks is None:
-        what = f"which sinks backfill {backfill.number} had to write to cannot be told from their addresses"
-        yield Finding("unknown", what, backfill.generation, backfill.epoch)
-    for table in sorted(found.keys() ^ (found if sinks is None else sinks).keys()):
-        what = f"backfill {backfill.number} names {'a commit' if table in found else 'none'} of it"
-        yield Finding("broken", what, backfill.generation, backfill.epoch, table)
-    for table, rows in found.items():
-        wanted = _results_for(backfill, table)["rows"]
-        if rows != wanted:
-            what = f"backfill {backfill.number} has {wanted} rows for it, the commit {rows}"
-            yield Finding("broken", what, backfill.generation, backfill.epoch, table)
-
-
-def _results_for(backfill: Backfill, table: str) -> Mapping[str, Any]:
-    """The digest of what a sink takes of a backfill's results: of all of them, unless the intent says otherwise."""
-    found: Mapping[str, Any] = backfill.intent.get("taken", {}).get(table, backfill.intent["results"])
-    return found
-
-
-def _excused(
-    generation: Generation, version: int, intent: Any, tally: Tally, epoch: Epoch | None, qos: int | None
-) -> bool:
-    """Whether a commit of this generation, which carries the hash of this intent, may stand there unnamed.
-
-    `qos`: of the sink, in the rule of that epoch.
-    """
-    if version == SEAL:
-        return generation.seal is not None
-    if version % ATTEMPTS > BACKFILLS:
-        open_one = next((one for one in generation.backfills if one.result == "open"), None)
-        mine = open_one is not None and (version, intent) == (
-            open_one.epoch * ATTEMPTS + BACKFILLS + open_one.number,
-            open_one.intent_hash,
-        )
-        tally.pending += mine
-        return mine
-    if epoch is None or intent != epoch.intent_hash:
-        return False
-    if epoch.result == "open":
-        tally.pending += 1
-        return True
-    if epoch.result == "committed" and qos == 1 and version % ATTEMPTS < epoch.attempts:
-        tally.repeated += 1
-        return True
-    return epoch.result == "lost"
-
-
-def _qos(epoch: Epoch | None, sinks: Sinks | None, table: str) -> int | None:
-    """Of a sink, as the epoch's rule has it; where it cannot be told which one that is, 1 if any has 1."""
-    if epoch is None or not table.startswith(PREFIX):
-        return None
-    if sinks is None:
-        return 1 if any(sink["qos"] == 1 for sink in epoch.rule["sinks"]) else None
-    return sinks[table]["qos"] if table in sinks else None

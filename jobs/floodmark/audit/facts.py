@@ -27,6 +27,19 @@ class Finding:
     row: int | None = None
 
 
+@dataclass
+class Tally:
+    """What was found of one table. `repeated`: commits of earlier attempts at qos 1; `rewrites`: of its state."""
+
+    named: int = 0
+    seen: int = 0
+    pruned: int = 0
+    repeated: int = 0
+    pending: int = 0
+    rewrites: int = 0
+    recomputed: int = 0
+
+
 def worst(findings: list[Finding]) -> Verdict:
     """One thing broken breaks all; else one thing unknown leaves it open."""
     found = {finding.verdict for finding in findings}

@@ -15,7 +15,10 @@ LOOKED_AT = 1000  # hashes that come twice: rows that only have one hash are tol
 
 
 def doubled(parts: Sequence[pa.Table], key: Sequence[str]) -> Iterator[str]:
-    """What is wrong with these rows, all of one table, in words. `key`: columns, in any case."""
+    """What is wrong with these rows, all of one table, in words. `key`: columns, in any case; where they are not all
+    there nothing can be said."""
+    if not all({name.lower() for name in key} <= {name.lower() for name in part.column_names} for part in parts):
+        return
     keys = [_of_key(part, key) for part in parts]
     hashes = [_hashes(part) for part in keys]
     twice = _twice(np.concatenate([np.empty(0, np.uint64), *hashes]))
@@ -27,7 +30,6 @@ def doubled(parts: Sequence[pa.Table], key: Sequence[str]) -> Iterator[str]:
 
 
 def _of_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Raises KeyError for a column that the rows do not have."""
     named = {name.lower(): name for name in rows.column_names}
     return rows.select([named[name.lower()] for name in key]).combine_chunks()
 

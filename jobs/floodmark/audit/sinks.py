@@ -11,10 +11,11 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 Sink = Mapping[str, Any]
+Sinks = Mapping[str, Sink]  # by the ledger's name of the table
 PREFIX = "sink/"
 
 
-def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str]) -> dict[str, Sink] | None:
+def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str]) -> Sinks | None:
     """The ledger's name of the table → the sink, of those sinks that are tables; None where it cannot be told.
 
     `ids`: of the tables that the ledger knew by then, by name.
