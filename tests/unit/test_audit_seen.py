@@ -176,6 +176,12 @@ def test_rows_that_readers_do_not_see_as_they_are_are_broken(
     assert any(verdict == "broken" and what in told for verdict, told in made.verdicts(deep=True))
 
 
+def test_files_that_went_without_others_in_their_place_are_told_of_once(made: Made) -> None:
+    commit(made, 4, [removed(f"{number}.parquet", change=False) for number in (1, 2, 3)])
+    ((verdict, what),) = made.verdicts(deep=True)
+    assert verdict == "broken" and "changes no rows adds files with 0 rows and removes 6" in what
+
+
 def test_a_file_of_an_epoch_that_is_open_is_accounted_for_also_joined_with_others(made: Made) -> None:
     intent = {**json.loads(made.rows[-2].body), "entry": made._entry(4), "watermark": 4, "watermark_before": 3}
     made.put("intent", 4, intent)

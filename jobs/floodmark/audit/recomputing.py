@@ -100,7 +100,7 @@ class _Recomputing:
     def _tells(self, commit: int) -> bool:
         """Whether what a commit's files were joined into is there, can be read plainly, and is the ledger's alone."""
         group = self._groups.of_commit.get(commit)
-        if group is None or group.mixed or not group.files <= self.log.there.keys():
+        if group is None or group.mixed or not group.files or not group.files <= self.log.there.keys():
             return False
         return self._plain([self._files[path] for path in group.files])
 
