@@ -24,7 +24,8 @@ def of_sink(epoch: Epoch, sink: Sink | None, named: Named | None) -> May:
         return May(merge=named is None or results is not None)
     if epoch.rule.get("rebuild") or not sink.get("key"):
         return May(merge=bool(epoch.rule.get("rebuild")) or results is not None)
-    return May(True, None if results is None else results["rows"], sink.get("delete") is not None)
+    takes = bool(sink.get("delete") or sink.get("where"))  # a result that `where` leaves out takes its key's row away
+    return May(True, None if results is None else results["rows"], takes)
 
 
 def excused(
