@@ -102,6 +102,7 @@ NOON = datetime(2020, 1, 1, 12, 0, 0, 123456, UTC)
         ([NOON], "2020-01-01T13:00:00.123+01:00", "2020-01-01T13:00:00.124+01:00", 0, True),
         ([NOON], "2020-01-01T12:00:00.200Z", "2020-01-01T12:00:00.300Z", 0, False),
         ([NOON], "2020-01-01T12:00:00.100", "2020-01-01T12:00:00.100", 0, True),
+        ([NOON.replace(tzinfo=None)], "2020-01-01T05:00:00.123-07:00", "2020-01-01T05:00:00.123-07:00", 0, True),
         ([NOON.replace(tzinfo=None)], "2020-01-01T12:00:00.200", "2020-01-01T12:00:00.300", 0, False),
         ([date(2020, 1, 1)], "2020-01-01", "2020-01-01", 0, True),
         ([date(2020, 1, 1)], "2020-01-02", "2020-01-03", 0, False),
@@ -119,6 +120,20 @@ def test_bounds_hold_all_values_as_far_as_rounding_lets_tell(
     assert found == (
         [] if inside else ["the log's bounds of column c in the file 1.parquet are not those of its values"]
     )
+
+
+def test_bounds_of_a_file_with_rows_left_out_are_those_of_all_its_rows() -> None:
+    """Of five rows four are null; one that is, and the other, can be seen."""
+    bounds = {"minValues": {"c": 1}, "maxValues": {"c": 9}, "nullCount": {"c": 4}}
+    rows = pa.table({"c": [None, 5]})
+    assert list(unbounded(rows, File("1.parquet", 9, 5, bounds=bounds))) == []
+    assert list(unbounded(rows, File("1.parquet", 9, 4, bounds=bounds))) != []
+
+
+def test_bounds_of_small_floats_are_texts_of_them() -> None:
+    rows = pa.table({"c": pa.array([0.1, 0.7], pa.float32())})
+    bounds = {"minValues": {"c": Decimal("0.1")}, "maxValues": {"c": Decimal("0.7")}}
+    assert list(unbounded(rows, File("1.parquet", 9, 2, bounds=bounds))) == []
 
 
 @pytest.fixture

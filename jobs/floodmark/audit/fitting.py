@@ -20,7 +20,7 @@ from floodmark.audit.facts import File, TableLog
 WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 PREFIX = 32  # characters that Delta keeps of a string's bounds
-SLACK = 1e-9  # of decimals that some writers round
+SLACK = 1e-6  # of floats of 32 bits, and of decimals that some writers round
 ROUNDED = timedelta(milliseconds=1)
 ZONED_WELL = 1910  # before then zones have offsets of odd seconds, which texts leave out
 
@@ -107,19 +107,19 @@ def unbounded(rows: pa.Table, file: File) -> Iterator[str]:
     for name in rows.column_names if rows.num_rows else ():
         column = rows[name].combine_chunks()
         sides = ((one or {}).get(name) if isinstance(one, Mapping) else None for one in (low, high, nulls))
-        if any(_outside(column, name, *sides)):
+        if any(_outside(column, file.rows, *sides)):
             yield f"the log's bounds of column {name} in the file {file.path} are not those of its values"
 
 
-def _outside(column: pa.Array, name: str, low: Any, high: Any, nulls: Any) -> Iterator[bool]:
-    """Of one column, or of the fields of one: whether something lies outside."""
+def _outside(column: pa.Array, rows: int | None, low: Any, high: Any, nulls: Any) -> Iterator[bool]:
+    """Of one column, or of the fields of one: whether something lies outside. `rows`: of the whole file, by the log."""
     if pa.types.is_struct(column.type):
         for field, values in zip(column.type.names, column.flatten(), strict=True):
             inner = ((one.get(field) if isinstance(one, Mapping) else None) for one in (low, high, nulls))
-            yield from _outside(values, field, *inner)
+            yield from _outside(values, rows, *inner)
         return
     if type(nulls) is int:  # readers ask whether there are any, and whether there is anything else
-        yield nulls == 0 < column.null_count or (nulls >= len(column) > column.null_count)
+        yield nulls == 0 < column.null_count or (nulls == rows and column.null_count < len(column))
     if column.null_count < len(column) and (low is not None or high is not None):
         found = _extremes(column)
         if found is not None:
@@ -180,6 +180,8 @@ def _times(larger: Any, smaller: Any) -> tuple[Any, Any] | None:
     zoned = next(each for each in (larger, smaller) if isinstance(each, datetime)).tzinfo is not None
     one, other = (_instant(each) if isinstance(each, str) else each for each in (larger, smaller))
     if min(one.year, other.year) < ZONED_WELL or (zoned and None in (one.tzinfo, other.tzinfo)):
+        return None
+    if not zoned and (one.utcoffset() or other.utcoffset()):
         return None
     one, other = (each.replace(tzinfo=each.tzinfo if zoned else UTC) for each in (one, other))
     return one - ROUNDED, other
