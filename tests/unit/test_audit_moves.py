@@ -282,7 +282,7 @@ def over(world: World, **effect: int) -> None:
     ("effect", "sink", "what"),
     [
         ({}, {}, None),
-        ({"updated": 0, "deleted": 1, "inserted": 2 - 1, "copied": 2 - 1}, {"delete": "gone"}, None),
+        ({"updated": 0, "deleted": 1, "inserted": 1, "copied": 1}, {"delete": "gone"}, None),
         ({"updated": 0, "deleted": 1, "inserted": 1, "copied": 1}, {"where": "v > 0"}, None),
         ({"inserted": 3, "updated": 0, "copied": 0}, {}, "a merge of 2 results that says that it changes 3 rows"),
         ({"deleted": 2}, {"delete": "gone"}, "a merge of 2 results that says that it changes 4 rows"),
