@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from floodmark.audit.balance import balanced, refilled, set_apart
-from floodmark.audit.chain import Story, chained, hash_of
+from floodmark.audit.chain import Story, chained, hash_of, misshapen
 from floodmark.audit.content import differences
 from floodmark.audit.effects import Effects
 from floodmark.audit.facts import Base, File, Finding, LogEntry, Row, TableLog, worst
@@ -695,3 +695,22 @@ def test_a_planted_fault_of_a_backfill_is_broken(
     found = world.findings()
     assert worst(found) == "broken"
     assert any(what in one.what for one in found), found
+
+
+@pytest.mark.parametrize("forged", ["2", 2.0, True, None])
+def test_a_number_that_is_none_is_a_fault_of_its_row(forged: Any) -> None:
+    """In rows that are chained anew: what is counted with them later does not fail."""
+    world = World()
+    changed(world, -1, output_rows=forged)
+    assert any("expected a whole number, found" in one.what and one.row == 7 for one in world.findings())
+    world = World()
+    changed(world, 5, counts={"s": {**ZERO, "read": forged}})
+    assert any("expected a whole number, found" in one.what and one.row == 6 for one in world.findings())
+
+
+def test_cells_of_another_type_are_told_before_anything_is_computed_of_them() -> None:
+    rows = World().rows()
+    assert list(misshapen(rows)) == []
+    (found,) = misshapen([rows[0], replace(rows[1], at=b"at")])  # type: ignore[arg-type]
+    assert (found.verdict, found.row) == ("broken", 2)
+    assert found.what == "1 rows of the ledger, of 2, have in `at` no str, such as row 2, which has bytes"

@@ -58,11 +58,16 @@ def test_a_commit_of_files_with_different_types_is_broken(made: Made) -> None:
     assert verdict == "broken" and what.startswith("a file cannot be read: Unable to merge")
 
 
-def test_what_the_story_does_not_expect_is_broken_and_no_error(made: Made) -> None:
-    """The metadata of a merge that lacks what it says of itself."""
+def test_metadata_that_cannot_be_followed_are_broken_at_their_place_and_hide_nothing_else(made: Made) -> None:
+    """Of a commit's digest the number of rows is missing; of another table a file is gone."""
     log = made.log(f"sink/{made.sink}", 2)
-    log.write_text(log.read_text().replace('\\"epoch\\"', '\\"inserted\\": null, \\"epoch\\"'))
-    assert ("broken", "ledger and logs cannot be followed (KeyError: 'updated')") in made.verdicts()
+    log.write_text(log.read_text().replace('\\"digest\\": {\\"rows\\": 2, ', '\\"digest\\": {'))
+    (made.home / "late" / "3.parquet").unlink()
+    found = audit("r", made.home.parent, deep=False)
+    assert found is not None
+    told = [(one.table, one.epoch, one.commit) for one in found.findings if "cannot be followed (KeyError" in one.what]
+    assert told == [(f"sink/{made.sink}", 2, 2)]
+    assert [one.what for one in found.findings if one.table == "late"] == ["the file 3.parquet is gone"]
 
 
 def edit(place: Path, *, drop: bool = False) -> None:
@@ -182,3 +187,18 @@ def test_a_foreign_commit_is_found_though_the_log_does_not_tell_any_more_since_w
 def test_a_value_may_hold_what_some_take_for_ends_of_lines(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"k": ["a\u2028b\u2029c\u0085d"]}))
     assert len(read_table(str(tmp_path)).entries) == 1
+
+
+def test_a_table_with_a_feature_that_cannot_be_read_here_is_unknown_and_told_once(made: Made) -> None:
+    feature = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}
+    made.log(f"sink/{made.sink}", 4).write_text(json.dumps({"protocol": feature}))
+    ((verdict, what),) = made.verdicts(deep=True)
+    assert verdict == "unknown" and "cannot be read" in what
+
+
+def test_a_ledger_with_cells_of_another_type_is_broken_and_no_error(made: Made) -> None:
+    place = str(made.home / "ledger")
+    rows = pa.Table.from_pylist([{**row.__dict__, "at": b"at"} for row in made.rows])
+    write_deltalake(place, rows, mode="overwrite", schema_mode="overwrite")
+    ((verdict, what),) = made.verdicts()
+    assert verdict == "broken" and "have in `at` no str, such as row 1, which has bytes" in what

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_audit import APP, DIGEST, SINK, TABLES, World, sha
+from test_audit import APP, DIGEST, LEDGER, SINK, TABLES, World, sha
 
+from floodmark.audit.chain import Story
+from floodmark.audit.effects import Effects
 from floodmark.audit.facts import Base, File, LogEntry, TableLog, Vector, worst
-from floodmark.audit.moves import Move, replay
+from floodmark.audit.moves import Move, misshown, replay
 from floodmark.audit.named import SEAL
 
 RESULTS = {**DIGEST, "rows": 2}
@@ -31,9 +33,9 @@ def change(world: World, at: int, **values: Any) -> None:
     world.sink()[at] = replace(world.sink()[at], **values)
 
 
-def merged(vector: Vector | None = None) -> World:
+def merged(vector: Vector | None = None, world: World | None = None) -> World:
     """Epoch 4 inserts a row and updates one of epoch 3's, whose file is written anew or (`vector`) marked."""
-    world = World()
+    world = world or World()
     intent = world.intend(4)
     before = world.sink()[3].added[0]
     files = (File("4.parquet", 100, 2), replace(before, vector=vector)) if vector else (File("4.parquet", 100, 3),)
@@ -140,7 +142,7 @@ def emptied_with_rows(world: World) -> None:
 
 FAULTS: list[tuple[Callable[[World], None], int, str]] = [
     (also_removes, 2, "an append that removes 1 files, with 2 rows"),
-    (copy_without_change, 4, "changes no rows adds files with 2 rows and removes 0"),
+    (copy_without_change, 4, "changes no rows adds the file copy.parquet, and takes none away"),
     (gone_without_change, 4, "changes no rows adds files with 0 rows and removes 2"),
     (short_join, 4, "changes no rows adds files with 5 rows and removes 6"),
     (file_of_another_epoch, 2, "the ledger has 2 rows, the commit 0"),
@@ -243,3 +245,166 @@ def test_late_and_state_are_held_to_the_same() -> None:
         log = world.logs[TABLES[table]]
         log[3] = replace(log[3], removed=log[1].added)
         assert any(one.table == table and "an append that removes" in one.what for one in world.findings())
+
+
+def merge_by_its_own_word(table: str, **taking: Any) -> World:
+    """Epoch 3's append takes epoch 1's file away, and says that it is a merge that deletes its rows."""
+    world = World(taking=taking)
+    log = world.logs[TABLES[table]]
+    rows = log[3].added[0].rows
+    said = {**log[3].said, "inserted": rows, "updated": 0, "deleted": log[1].added[0].rows, "copied": 0}
+    log[3] = replace(log[3], said=said, removed=log[1].added)
+    del world.live[TABLES[table]]["1.parquet"]
+    return world
+
+
+@pytest.mark.parametrize("table", [f"sink/{SINK}", "late", "state/s"])
+def test_a_commit_is_no_merge_by_its_own_word(table: str) -> None:
+    found = merge_by_its_own_word(table).findings()
+    assert [one.commit for one in found if "an append that removes 1 files" in one.what] == [3], found
+
+
+def test_a_merge_of_before_there_were_results_is_one_by_the_rules_word() -> None:
+    assert merge_by_its_own_word(f"sink/{SINK}", key=["id"], delete="gone").findings() == []
+
+
+def keyed(vector: Vector | None = None, **sink: Any) -> World:
+    """The same as `merged`, by a rule that has a key."""
+    world = World(taking={"key": ["id"], **sink})
+    return merged(vector, world)
+
+
+def over(world: World, **effect: int) -> None:
+    change(world, 4, said={**world.sink()[4].said, **effect})
+
+
+@pytest.mark.parametrize(
+    ("effect", "sink", "what"),
+    [
+        ({}, {}, None),
+        ({"updated": 0, "deleted": 1, "inserted": 1, "copied": 1}, {"delete": "gone"}, None),
+        ({"updated": 0, "deleted": 1, "inserted": 1, "copied": 1}, {"where": "v > 0"}, None),
+        ({"inserted": 3, "updated": 0, "copied": 0}, {}, "a merge of 2 results that says that it changes 3 rows"),
+        ({"deleted": 2}, {"delete": "gone"}, "a merge of 2 results that says that it changes 4 rows"),
+        (
+            {"updated": 0, "deleted": 1},
+            {},
+            "a merge that says that it deletes 1 rows, of a sink whose rule deletes none",
+        ),
+    ],
+)
+def test_an_upsert_changes_no_more_rows_than_it_has_results(
+    effect: dict[str, int], sink: dict[str, Any], what: str | None
+) -> None:
+    world = keyed(**sink)
+    over(world, **effect)
+    told = [one.what for one in world.findings() if "a merge " in one.what]
+    assert told == ([] if what is None else [what])
+
+
+def test_what_came_between_the_ledgers_own_commits_is_foreign_though_the_owner_is_named_later() -> None:
+    world = World()
+    world.sink()[0] = replace(world.sink()[0], owner=None)
+    put(world, LogEntry(4, operation="WRITE", added=(File("more.parquet", 9, 2),), changes=True))
+    put(world, LogEntry(5, operation="SET TBLPROPERTIES", owner=LEDGER))
+    found = world.findings()
+    assert [one.commit for one in found if "is not this rule's" in one.what] == [4], found
+
+
+def added_again(**values: Any) -> World:
+    """Epoch 2's file is added again by a commit without change."""
+    world = World()
+    put(world, LogEntry(4, operation="OPTIMIZE", added=(replace(world.sink()[2].added[0], **values),)))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("world", "what"),
+    [
+        (added_again(partition={"k": "other"}), "is added again, with other values of the columns by which"),
+        (added_again(rows=0), "is added again, with 0 rows in place of 2"),
+        (added_again(vector=Vector("some", 2)), "is added again, with another deletion vector, while it is there"),
+    ],
+)
+def test_a_file_that_is_added_again_as_another_one_is_broken(world: World, what: str) -> None:
+    assert [one.commit for one in world.findings() if what in one.what] == [4]
+
+
+def test_rows_that_are_marked_by_a_commit_without_change_are_broken() -> None:
+    """By the log's numbers none is: the vector says that it leaves out no row."""
+    world = World()
+    file = world.sink()[2].added[0]
+    put(world, LogEntry(4, operation="OPTIMIZE", added=(replace(file, vector=Vector("some", 0)),), removed=(file,)))
+    (found,) = world.findings()
+    assert found.commit == 4 and "gives the file 2.parquet another deletion vector" in found.what
+
+
+def test_a_file_that_comes_without_rows_and_without_change_is_broken() -> None:
+    world = World()
+    put(world, LogEntry(4, operation="OPTIMIZE", added=(File("more.parquet", 9, 0),)))
+    (found,) = world.findings()
+    assert found.commit == 4 and "adds the file more.parquet, and takes none away" in found.what
+
+
+def test_files_that_are_added_again_where_the_log_begins_without_a_checkpoint_are_not_taken_for_rows() -> None:
+    world = retagged()
+    del world.sink()[0:2]
+    found = world.findings()
+    assert worst(found) == "unknown" and any("cannot be told" in one.what for one in found)
+
+
+def test_a_seal_that_the_ledger_does_not_name_is_called_one() -> None:
+    world = World()
+    put(world, LogEntry(4, ((APP + "sink", SEAL),)))
+    assert [one.what for one in world.findings()] == ["a commit of a generation's seal that the ledger does not name"]
+
+
+def test_a_table_that_cannot_be_read_is_not_said_to_be_absent() -> None:
+    world = World()
+    logs = {address: TableLog(address, None, readable=False) for address in TABLES.values()}
+    effects = Effects(Story(world.rows()), LEDGER, "/home/r", logs)
+    effects.check()
+    assert effects.findings == []
+
+
+def shown(world: World, **values: Any) -> TableLog:
+    """The sink's log with a checkpoint of version 3 that has epoch 2's file with these values."""
+    files = {file.key: file for entry in world.sink() for file in entry.added}
+    file = replace(files.pop(("2.parquet", "")), **values)
+    types = {"k": "timestamp", "n": "decimal(9,2)"}
+    return TableLog(SINK, "id", tuple(world.sink()), types=types, shown=Base(3, {**files, file.key: file}))
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        ({}, None),
+        ({"rows": None}, None),
+        ({"rows": 1}, "1 rows in place of 2"),
+        ({"vector": Vector("some", 1)}, "another deletion vector, while it is there with the one that it had"),
+        ({"partition": {"k": "2001-02-03T04:05:06.000000Z", "n": "1.50"}}, None),
+        ({"partition": {"k": "2001-02-03 04:05:06", "n": "1.50"}}, None),
+        ({"partition": {"k": "2001-02-03T05:05:06+01:00", "n": "1.5"}}, None),
+        (
+            {"partition": {"k": "2001-02-03T04:05:07Z", "n": "1.5"}},
+            "other values of the columns by which the table is partitioned",
+        ),
+        ({"partition": {"k": None}}, "other values of the columns by which the table is partitioned"),
+    ],
+)
+def test_a_checkpoint_must_have_files_as_the_entries_leave_them(values: dict[str, Any], what: str | None) -> None:
+    world = World()
+    if "partition" in values:
+        file = replace(world.sink()[2].added[0], partition={"k": "2001-02-03T04:05:06.000000Z", "n": "1.50"})
+        change(world, 2, added=(file,))
+    log = shown(world, **values)
+    told = [] if what is None else [f"the checkpoint of version 3 has the file 2.parquet with {what}"]
+    assert list(misshown(log, replay(log).then)) == told
+
+
+def test_the_bounds_that_count_are_those_of_the_checkpoint() -> None:
+    log = shown(World(), bounds={"minValues": {"id": 9}})
+    assert log.newest["2.parquet"].bounds == {"minValues": {"id": 9}}
+    assert log.newest["1.parquet"].bounds == {}
+    added_later = replace(log, shown=replace(log.shown, version=1))  # type: ignore[type-var]
+    assert added_later.newest["2.parquet"].bounds == {}

@@ -9,9 +9,9 @@ from typing import Any
 
 from floodmark.audit import reading
 from floodmark.audit.balance import balanced, refilled, set_apart
-from floodmark.audit.chain import Generation, Story, chained, counted_rows
-from floodmark.audit.effects import Effects, Tally
-from floodmark.audit.facts import Finding, Row, TableLog, Verdict, worst
+from floodmark.audit.chain import Generation, Story, chained, counted_rows, misshapen
+from floodmark.audit.effects import Effects
+from floodmark.audit.facts import Finding, Row, TableLog, Tally, Verdict, worst
 from floodmark.audit.named import address_of, ids_of, named_in
 from floodmark.redaction import redacted
 
@@ -78,6 +78,9 @@ def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
         left = [name for name in ("late", "dead", "state") if (home / rule / name).exists()]
         what = f"there is no ledger at {root}/ledger, though the rule has written: {', '.join(left)}"
         return Certificate(rule, deep, "", 0, "", [Finding("broken", what)]) if left else None
+    odd = list(misshapen(found.rows))
+    if odd:
+        return Certificate(rule, deep, found.id, len(found.rows), "", odd)
     head = found.rows[-1].hash if found.rows else ""
     certificate = Certificate(rule, deep, found.id, len(found.rows), head, [])
     certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]
@@ -122,9 +125,9 @@ def _logs(story: Story, root: str) -> tuple[dict[str, TableLog], list[Finding]]:
             try:
                 logs[address] = reading.read_table(address)
             except reading.Unreadable as fault:
-                logs[address] = TableLog(address, None)
+                logs[address] = TableLog(address, None, readable=False)
                 what = f"the table at {address} cannot be read ({fault})"
-                unread.append(Finding("broken", what, generation.number, table=table))
+                unread.append(Finding(fault.verdict, what, generation.number, table=table))
     return logs, unread
 
 

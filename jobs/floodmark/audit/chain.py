@@ -73,6 +73,16 @@ class Generation:
         return ended[-1] if ended else self.begun
 
 
+def misshapen(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Cells of another type than the ledger's columns have; with one of these nothing can be said of the rows."""
+    for name, told in Row.__dataclass_fields__.items():
+        places = [at for at, row in enumerate(rows, 1) if type(getattr(row, name)).__name__ != told.type]
+        if places:
+            found = type(getattr(rows[places[0] - 1], name)).__name__
+            what = f"{len(places)} rows of the ledger, of {len(rows)}, have in `{name}` no {told.type}, such as row "
+            yield Finding("broken", f"{what}{places[0]}, which has {found}", row=places[0])
+
+
 def chained(rows: Sequence[Row]) -> Iterator[Finding]:
     """Numbers without gaps, each row with the hash of the one before and the hash of itself."""
     seq, before = 0, ""
@@ -241,7 +251,7 @@ class Story:
         if row.kind == "commit":
             _check_tables(body)
             _check_counts(body)
-        _ = int(body["lost"]) if row.kind == "lost" else None
+        _ = _whole(body["lost"]) if row.kind == "lost" else None
         epoch.result, epoch.end = {"commit": "committed", "lost": "lost"}[row.kind], body
         if body["intent"] != epoch.intent_hash:
             self._fault(row, "the row names another intent than the epoch's")
@@ -269,11 +279,11 @@ class Story:
             self._fault(row, "the end of a backfill without its intent")
             return
         _check_written(body)
-        _ = [int(body["removed"][table]) for table in body["tables"]]
+        _ = [_whole(body["removed"][table]) for table in body["tables"]]
         backfill.result, backfill.end = "committed", body
 
     def _seal(self, row: Row, body: Mapping[str, Any]) -> None:
-        _ = int(body["successor"]), str(body["token"])
+        _ = _whole(body["successor"]), str(body["token"])
         self._now.seal = body
 
     def _live(self, row: Row, body: Mapping[str, Any]) -> None:
@@ -294,9 +304,17 @@ class Story:
         self.dropped |= dict.fromkeys(body.get("tables", {}).values(), row)
 
 
+def _whole(found: Any) -> int:
+    """A number as the ledger has it. Raises TypeError for any that is not whole, and for a text that reads like one."""
+    if type(found) is not int:
+        raise TypeError(f"expected a whole number, found {found!r}")
+    return found
+
+
 def _check_tables(body: Mapping[str, Any]) -> None:
     """Raise AttributeError, KeyError, TypeError or ValueError where what is looked for later is not there."""
-    _ = int(body["output_rows"]), dict(body["table_ids"]), [int(rows) for rows in body.get("rejected", {}).values()]
+    _ = _whole(body["output_rows"]), [_whole(rows) for rows in body.get("rejected", {}).values()]
+    _ = [table + id_ for table, id_ in body["table_ids"].items()]
     _check_entry(body)
     _check_expected([body])
     _check_written(body)
@@ -304,7 +322,7 @@ def _check_tables(body: Mapping[str, Any]) -> None:
 
 def _check_written(body: Mapping[str, Any]) -> None:
     for written in body["tables"].values():
-        _ = int(written["version"]), int(written["commit"]), int(written["rows"])
+        _ = _whole(written["version"]), _whole(written["commit"]), _whole(written["rows"])
 
 
 def _check_rule(body: Mapping[str, Any]) -> None:
@@ -318,17 +336,18 @@ def _check_rule(body: Mapping[str, Any]) -> None:
 def _check_entry(body: Mapping[str, Any]) -> None:
     """The same of what begins, announces or ends an epoch: where the sources stand, and the watermark."""
     _ = body["entry"].split("\n"), body["maxima"]
-    _ = None if body["watermark"] is None else int(body["watermark"])
+    _ = None if body["watermark"] is None else _whole(body["watermark"])
 
 
 def _check_counts(body: Mapping[str, Any]) -> None:
     counts = body["counts"].values()
-    _ = [int(one[part]) for one in counts for part in ("read", "filtered", "dead", "late", "folded")]
+    _ = [_whole(one[part]) for one in counts for part in ("read", "filtered", "dead", "late", "folded")]
+    _ = [_whole(one.get("dropped", 0)) for one in counts]
     _check_expected(counts)
 
 
 def _check_expected(bodies: Iterable[Mapping[str, Any]]) -> None:
-    _ = [int(one["failed"]) + int(one["taken"]) for body in bodies for one in body.get("expected", {}).values()]
+    _ = [_whole(one["failed"]) + _whole(one["taken"]) for body in bodies for one in body.get("expected", {}).values()]
 
 
 def _check_backfill(body: Mapping[str, Any]) -> None:
@@ -336,7 +355,7 @@ def _check_backfill(body: Mapping[str, Any]) -> None:
     rule = json.loads(body["rule"])
     _ = [(sink["kind"], sink["address"]) for sink in rule["sinks"]]
     _check_counts(body)
-    _ = str(body["column"]), [int(body[name]) for name in ("begin", "end", "high", "shift", "upto")]
+    _ = str(body["column"]), [_whole(body[name]) for name in ("begin", "end", "high", "shift", "upto")]
     _ = dict(body["restated"]), str(body["entry"])
     digests = (body["results"], *body.get("taken", {}).values())
     _ = [digest[name] for digest in digests for name in ("rows", "high", "low")]

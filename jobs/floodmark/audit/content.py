@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,14 +13,18 @@ from pyarrow.fs import PyFileSystem
 from floodmark.audit.chain import Backfill, Epoch
 from floodmark.audit.expected import misfiled
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.fitting import misread, unbounded
 from floodmark.audit.joined import total
+from floodmark.audit.keys import doubled
 from floodmark.audit.named import Named
 from floodmark.audit.partitions import constant
 from floodmark.audit.reading import store_of
 from floodmark.audit.rowhash import RowDigest, Sums, digest
+from floodmark.audit.vectors import unmarked
 from floodmark.redaction import redacted
 
 CLOSE = 1e-9
+HUGE = 1.7e308  # near the largest double
 Epochs = Mapping[tuple[int, int], Epoch]  # by generation and number
 HARMED = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError)  # what files and logs lead to
 FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
@@ -40,13 +43,15 @@ def as_far_as_read(named: Named, found: Iterator[Finding]) -> Iterator[Finding]:
 def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
     """What these files, into which those of the commits were joined, hold else than the commits have brought."""
     known = total([one.written["digest"] for one in named])
-    store = store_of(log.address)
-    rows = _together([_of_table(store, file, log) for file in files])
+    store, files = store_of(log.address), list(files)
+    parts = [_of_table(store, file, log) for file in files]
+    rows = _together(parts)
     differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
     if differing:
         what = f"the files that {len(named)} commits were joined into hold other rows than the ledger says"
         yield named[-1].finding(f"{what} ({differing})")
         return
+    yield from (named[-1].finding(what) for what in _unseen(store, files, parts, log))
     for one in named if named[0].table == "dead" else ():
         of, mine = epochs.get((one.generation, one.epoch)), rows.filter(pc.equal(rows["_epoch"], one.epoch))
         yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
@@ -60,11 +65,14 @@ def check_commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], 
     if known is None or why is not None:
         yield unknown(named, str(why))
         return
-    rows = _together([_of_table(store, file, log) for file in entry.brought])
+    parts = [_of_table(store, file, log) for file in entry.brought]
+    rows = _together(parts)
     differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
     if differing:
         yield named.finding(f"its files hold other rows than the ledger says ({differing})")
-    elif named.backfill is not None:
+        return
+    yield from (named.finding(what) for what in _unseen(store, entry.brought, parts, log))
+    if named.backfill is not None:
         yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
     elif of is not None and named.table == "dead":
         yield from (named.finding(what) for what in misfiled(of.rule, of.intent["counts"], rows))
@@ -103,36 +111,61 @@ def _inside(rows: pa.Table, backfill: Backfill, inside: bool) -> pa.Table:
     return rows.filter(within if inside else pc.invert(within))
 
 
-def rows_of(store: PyFileSystem, path: str) -> pa.Table:
+def rows_of(store: PyFileSystem, path: str, only: Sequence[str] | None = None) -> pa.Table:
     """Not by pyarrow's data sets: those leave threads behind that at times abort the process as it ends."""
+    wanted = None if only is None else {name.lower() for name in only}
     with store.open_input_file(path) as file:
-        rows = pq.ParquetFile(file).read()
+        found = pq.ParquetFile(file)
+        names = found.schema_arrow.names
+        rows = found.read(None if wanted is None else [name for name in names if name.lower() in wanted])
     return rows.drop_columns([name for name in FEED if name in rows.column_names])
 
 
 def check_same(before: Iterable[File], after: Iterable[File], named: Named, log: TableLog) -> Iterator[Finding]:
     """What a commit that says that it changes no rows has changed. `named`: one whose rows they are."""
-    store = store_of(log.address)
-    one, other = (_together([_of_table(store, file, log) for file in files]) for files in (before, after))
+    store, after = store_of(log.address), list(after)
+    parts = [_of_table(store, file, log) for file in after]
+    one, other = _together([_of_table(store, file, log) for file in before]), _together(parts)
     if digest(one, computed=False) != digest(other, computed=False):
         what = (
             f"the files that its own were joined into hold other rows ({one.num_rows} before, {other.num_rows} after)"
         )
         yield named.finding(what)
+        return
+    yield from (named.finding(what) for what in _unseen(store, after, parts, log))
+
+
+def check_keys(files: Iterable[File], key: Sequence[str], named: Named, log: TableLog) -> Iterator[Finding]:
+    """Rows of these files, which are all that readers see, that have one key."""
+    store = store_of(log.address)
+    parts = [unmarked(store, file, _of_table(store, file, log, key)) for file in files]
+    yield from (named.finding(what) for what in doubled(parts, key))
 
 
 def _together(parts: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts, promote_options="default")
 
 
-def _of_table(store: PyFileSystem, file: File, log: TableLog) -> pa.Table:
+def _of_table(store: PyFileSystem, file: File, log: TableLog, only: Sequence[str] | None = None) -> pa.Table:
     """The rows of a file with the columns by which the table is partitioned, as the log has them: for every reader it
-    is the log that counts, whether the file has such a column or not."""
-    rows = rows_of(store, file.path)
+    is the log that counts, whether the file has such a column or not. `only`:
+    columns, in any case; else all of them."""
+    rows = rows_of(store, file.path, only)
     rows = rows.drop_columns([name for name in rows.column_names if name in file.partition])
     for name, text in file.partition.items():
         rows = rows.append_column(name, constant(text, log.types[name], rows.num_rows))
     return rows
+
+
+def _unseen(store: PyFileSystem, files: Iterable[File], parts: Iterable[pa.Table], log: TableLog) -> Iterator[str]:
+    """Where readers of the newest version do not see these files' rows as they are. `parts`: the rows of each."""
+    for file, rows in zip(files, parts, strict=True):
+        newest = log.newest.get(file.path, file)
+        if file.path in log.live:
+            whats = list(misread(rows, newest, log))
+            yield from whats
+            if not whats and log.has(newest.vector):
+                yield from unbounded(unmarked(store, newest, rows), newest)
 
 
 def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, entry: LogEntry) -> str | None:
@@ -162,15 +195,10 @@ def differences(known: Mapping[str, Any], found: RowDigest) -> Iterator[str]:
 
 
 def _agrees(known: Mapping[str, Any] | None, found: Sums | None) -> bool:
-    if known is None or found is None:
+    if known is None or found is None or (known["nulls"], known["nans"]) != (found.nulls, found.nans):
         return False
-    size = float(known["size"])
-    within = CLOSE * max(size, found.size)
-    sums = ((float(known["sum"]), found.sum), (size, found.size))
-    return (known["nulls"], known["nans"]) == (found.nulls, found.nans) and all(_near(*pair, within) for pair in sums)
-
-
-def _near(one: float, other: float, within: float) -> bool:
-    if not (math.isfinite(one) and math.isfinite(other)):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    return abs(one - other) <= within
+    sizes = float(known["size"]), found.size
+    if max(sizes) > HUGE:  # parts of the sum overflow or not, by the order in which they are added
+        return min(sizes) > HUGE
+    within = CLOSE * max(sizes)
+    return abs(float(known["sum"]) - found.sum) <= within and abs(sizes[0] - sizes[1]) <= within

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
-from floodmark.audit.chain import Backfill, Epoch, Generation, Story
-from floodmark.audit.facts import Finding, LogEntry, TableLog
+from floodmark.audit.allowed import epoch_in, excused, of_sink, qos_of
+from floodmark.audit.carried import carried, complete, complete_backfill
+from floodmark.audit.chain import Epoch, Generation, Story
+from floodmark.audit.facts import Finding, LogEntry, TableLog, Tally
 from floodmark.audit.logs import absent, ascending, holes, owned_since
-from floodmark.audit.moves import Move, Replay, hidden, replay, unbalanced
-from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in, place_of
-
-OWN = ("late", "dead")
-
-
-@dataclass
-class Tally:
-    """What was found of one table. `repeated`: commits of earlier attempts at qos 1; `rewrites`: of its state."""
-
-    named: int = 0
-    seen: int = 0
-    pruned: int = 0
-    repeated: int = 0
-    pending: int = 0
-    rewrites: int = 0
-    recomputed: int = 0
+from floodmark.audit.moves import May, Move, Replay, hidden, misshown, replay, unbalanced
+from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in
+from floodmark.audit.sinks import PREFIX, Sinks, tables_of
 
 
 @dataclass
@@ -49,15 +38,29 @@ class Effects:
     def check(self) -> None:
         for generation in self.story.generations:
             for named in named_in(generation, self.ledger):
-                self._check_named(named)
+                with self.followed(named.table, named.commit, named.epoch):
+                    self._check_named(named)
             for epoch in generation.epochs:
-                self.findings += _complete(epoch)
+                self.findings += complete(epoch, self._sinks[generation.number, epoch.number])
             for backfill in generation.backfills:
-                self.findings += _complete_backfill(backfill)
+                ids = ids_of(generation, backfill.epoch)
+                self.findings += complete_backfill(backfill, tables_of(backfill.rule["sinks"], ids))
+            self.findings += self._unmatched(generation)
         self._tell_once()
-        for address, names in self._names().items():
-            self._check_log(address, names)
+        for address, table in self._names().items():
+            with self.followed(table):
+                self._check_log(address, table)
         self._tell_untold()
+
+    @contextmanager
+    def followed(self, table: str, commit: int | None = None, epoch: int | None = None) -> Iterator[None]:
+        """Whatever forged metadata lead to is a finding of its place: all else is looked at all the same."""
+        try:
+            yield
+        except Exception as fault:
+            whose = "its log" if commit is None else "the commit's metadata"
+            what = f"{whose} cannot be followed ({type(fault).__name__}: {fault})"
+            self.findings.append(Finding("broken", what, epoch=epoch, table=table, commit=commit))
 
     def tally(self, table: str) -> Tally:
         return self.tallies.setdefault(table, Tally())
@@ -93,6 +96,40 @@ class Effects:
     def _ids(self) -> dict[int, dict[str, str]]:
         return {generation.number: ids_of(generation) for generation in self.story.generations}
 
+    @cached_property
+    def _sinks(self) -> dict[tuple[int, int], Sinks | None]:
+        """By generation and epoch: the sinks of the epoch's rule; None where it cannot be told which is which."""
+        found: dict[tuple[int, int], Sinks | None] = {}
+        for generation in self.story.generations:
+            ids = dict(generation.begun["table_ids"])
+            for epoch in generation.epochs:
+                ids |= epoch.end.get("table_ids", {})
+                found[generation.number, epoch.number] = tables_of(epoch.rule["sinks"], ids)
+        return found
+
+    def key_of(self, table: str, log: TableLog) -> tuple[str, ...] | None:
+        """The key that all rows of a sink were merged by; None where they were not, or where that cannot be told."""
+        if not table.startswith(PREFIX) or self.story.beyond or adopted_from(self.story.generations, table) is not None:
+            return None
+        generations = [one for one in self.story.generations if self._ids[one.number].get(table) == log.id]
+        emptied = [i for i, one in enumerate(generations) if table in one.begun["tables"]]
+        keys = {self._key_in(epoch, table) for one in generations[max(emptied, default=0) :] for epoch in one.epochs}
+        return keys.pop() if len(keys) == 1 else None
+
+    def _key_in(self, epoch: Epoch, table: str) -> tuple[str, ...] | None:
+        sinks = self._sinks[epoch.generation, epoch.number]
+        sink = None if sinks is None else sinks.get(table)
+        return None if sink is None else tuple(name.lower() for name in sink.get("key") or ()) or None
+
+    def _unmatched(self, generation: Generation) -> Iterator[Finding]:
+        """Said once of a generation."""
+        for epoch in generation.epochs:
+            written = epoch.result == "committed" and epoch.end["output_rows"]
+            if written and self._sinks[generation.number, epoch.number] is None:
+                what = "which sink of the rule is which of the ledger's tables cannot be told from their addresses"
+                yield Finding("unknown", what, generation.number, epoch.number)
+                return
+
     def _names(self) -> dict[str, str]:
         """Address → the ledger's name, of every table that it has ever known."""
         return {
@@ -126,7 +163,7 @@ class Effects:
             self._check_carried(named, entry, self.replayed(log).moves[entry.version])
 
     def _check_carried(self, named: Named, entry: LogEntry, move: Move) -> None:
-        self.findings += _carried(named, entry)
+        self.findings += carried(named, entry)
         rows = move.came if named.written.get("results") is None else entry.said.get("rows")
         if rows is None:
             self._untold.setdefault(named.table, set()).add(entry.version)
@@ -136,6 +173,8 @@ class Effects:
     def _tell_once(self) -> None:
         """What would be said of many commits is said once for their table."""
         for address, named in self._missing.items():
+            if not self.log(named.table, named.generation).readable:
+                continue  # which has been told
             what = f"there is no table at {address}"
             if address not in self.logs:
                 what = f"the ledger names commits of the table at {address}, and never said which table that is"
@@ -165,7 +204,7 @@ class Effects:
 
     def _check_log(self, address: str, table: str) -> None:
         log, expected = self.logs[address], self._expected(address)
-        if expected is None:
+        if expected is None or not log.readable:
             return
         generation, id_ = expected
         if log.id != id_ and generation.seal is not None:
@@ -183,9 +222,11 @@ class Effects:
         known, replayed = self._known(address), self.replayed(log)
         since = owned_since(log, self.ledger, adopted_from(self.story.generations, table))
         for entry in (entry for entry in log.entries if entry.version >= since.possibly):
-            self._check_unnamed(table, entry, known, entry.version >= since.surely)
-            self._check_moved(table, entry, replayed.moves[entry.version], entry.version == log.first)
+            with self.followed(table, entry.version, self._epoch_of(entry)):
+                self._check_unnamed(table, entry, known, entry.version >= since.surely)
+                self._check_moved(table, entry, replayed, known, entry.version == log.first)
         self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
+        self.findings += [Finding("broken", what, table=table) for what in misshown(log, replayed.then)]
 
     def _expected(self, address: str) -> tuple[Generation, str] | None:
         """The newest generation that has written to an address, and the table's id, but for those that were dropped."""
@@ -195,21 +236,24 @@ class Effects:
         left = [(generation, id_) for generation, id_ in found if id_ not in self.story.dropped]
         return left[-1] if left else None
 
-    def _known(self, address: str) -> dict[tuple[str, int], int]:
-        """(app, version) → commit, as the ledger names them."""
-        return {
-            (named.app, named.version): named.commit
-            for generation in self.story.generations
-            for named in named_in(generation, self.ledger)
-            if address_of(named.table, named.generation, self.root) == address and not self.is_gone(named)
-        }
+    def _known(self, address: str) -> dict[tuple[str, int], Named]:
+        """(app, version) → the commit that the ledger names by it."""
+        return {(one.app, one.version): one for one in self._named_by_address.get(address, ()) if not self.is_gone(one)}
 
-    def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], int], surely: bool) -> None:
+    @cached_property
+    def _named_by_address(self) -> dict[str, list[Named]]:
+        found: dict[str, list[Named]] = {}
+        for one in (one for generation in self.story.generations for one in named_in(generation, self.ledger)):
+            found.setdefault(address_of(one.table, one.generation, self.root), []).append(one)
+        return found
+
+    def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], Named], surely: bool) -> None:
         """`surely`: the table was this ledger's by then."""
         ours = self._ours(entry)
         for app, version in ours:
-            if known.get((app, version)) != entry.version:
-                self._check_extra(table, entry, app, version, known.get((app, version)))
+            twin = known[app, version].commit if (app, version) in known else None
+            if twin != entry.version:
+                self._check_extra(table, entry, app, version, twin)
         if not ours and entry.changes:
             self._check_foreign(table, entry, surely)
 
@@ -217,23 +261,47 @@ class Effects:
         """App and version of what the ledger's own generations recorded with a commit."""
         return [(app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.ledger}/")]
 
-    def _check_moved(self, table: str, entry: LogEntry, move: Move, first: bool) -> None:
-        """`first`: of what is left of the log; what a commit of others' takes there came with one that is pruned."""
+    def _epoch_of(self, entry: LogEntry) -> int | None:
         ours = self._ours(entry)
-        epoch = None if not ours or ours[0][1] == SEAL else ours[0][1] // ATTEMPTS
-        for verdict, what in unbalanced(entry, move, ours[0][1] if ours else None):
+        return None if not ours or ours[0][1] == SEAL else ours[0][1] // ATTEMPTS
+
+    def _check_moved(
+        self, table: str, entry: LogEntry, replayed: Replay, known: Mapping[tuple[str, int], Named], first: bool
+    ) -> None:
+        """`first`: of what is left of the log; what a commit of others' takes there came with one that is pruned."""
+        ours, epoch = self._ours(entry), self._epoch_of(entry)
+        may = self._may(table, *ours[0], known.get(ours[0])) if ours else May()
+        told = unbalanced(entry, replayed.moves[entry.version], ours[0][1] if ours else None, may)
+        odd = [("broken", what) for what in replayed.faults.get(entry.version, ())]
+        for verdict, what in odd or told:
             if verdict == "broken":
                 self.findings.append(Finding("broken", what, epoch=epoch, table=table, commit=entry.version))
             elif ours or not first:
                 self._untold.setdefault(table, set()).add(entry.version)
 
+    def _may(self, table: str, app: str, version: int, named: Named | None) -> May:
+        """What the ledger lets a commit of ours do, whatever that says of itself."""
+        if not table.startswith(PREFIX):
+            return May()
+        generation = self._generation(app)
+        epoch = None if generation is None else epoch_in(generation, version // ATTEMPTS)
+        if generation is None or epoch is None or version % ATTEMPTS > BACKFILLS:
+            return May(merge=True)  # whatever it is: that it stands there is told, or was begun by an open backfill
+        sinks = self._sinks[generation.number, epoch.number]
+        return of_sink(epoch, None if sinks is None else sinks.get(table), named)
+
+    def _generation(self, app: str) -> Generation | None:
+        return next((g for g in self.story.generations if app.split("/")[2] == f"g{g.number}-{g.token}"), None)
+
     def _check_extra(self, table: str, entry: LogEntry, app: str, version: int, twin: int | None) -> None:
         """A commit of ours that the ledger does not name: only some are no fault."""
-        generation = next((g for g in self.story.generations if app.split("/")[2] == f"g{g.number}-{g.token}"), None)
+        generation = self._generation(app)
         why = "of a generation that the ledger does not know" if generation is None else ""
         if generation is not None:
-            excused = _excused(generation, version, table, entry.said.get("intent"), self.tally(table))
-            why = "" if excused else f"of {_whose(version)} that the ledger does not name"
+            of, intent = epoch_in(generation, version // ATTEMPTS), entry.said.get("intent")
+            sinks = None if of is None else self._sinks[generation.number, of.number]
+            may_stand = excused(generation, version, intent, self.tally(table), of, qos_of(of, sinks, table))
+            why = "" if may_stand else f"of {_whose(version)} that the ledger does not name"
         elif self._successor(app):
             return
         if why and twin is not None:
@@ -276,109 +344,8 @@ def _is_beyond(generation: Generation | None, version: int) -> bool:
 
 
 def _whose(version: int) -> str:
-    """Of an app's version: the epoch or the backfill."""
+    """Of an app's version: the epoch or the backfill, or the seal."""
     number = version % ATTEMPTS - BACKFILLS
-    return f"backfill {number}" if number > 0 and version != SEAL else f"epoch {version // ATTEMPTS}"
-
-
-def _carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
-    """What a commit of the log must have in it."""
-    if (named.app, named.version) not in entry.transactions:
-        yield named.finding(f"the commit does not record version {named.version} of {named.app}")
-        return
-    if named.version // ATTEMPTS != named.epoch:
-        yield named.finding(f"the commit's version is of epoch {named.version // ATTEMPTS}")
-    if named.backfill is not None:
-        yield from _carried_backfill(named, named.backfill, entry)
-    if entry.said.get("intent") != named.intent:
-        yield named.finding("the commit carries another intent's hash than the ledger has")
-    for name in ("digest", "results"):
-        if entry.said.get(name) != named.written.get(name):
-            yield named.finding(f"`{name}` in the commit's metadata is not the ledger's")
-
-
-def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iterator[Finding]:
-    """What the commit of a backfill must have in it besides."""
-    if named.version % ATTEMPTS != BACKFILLS + backfill.number:
-        yield named.finding(f"the commit's version is not of backfill {backfill.number}")
-    expected = _results_for(backfill, named.table)
-    if any((named.written.get("results") or {}).get(name) != expected[name] for name in ("rows", "high", "low")):
-        yield named.finding(f"its results are not those of the intent of backfill {backfill.number}")
-    if entry.said.get("deleted") != backfill.end["removed"][named.table]:
-        yield named.finding(f"the ledger says that {backfill.end['removed'][named.table]} rows went, the commit "
-                            f"{entry.said.get('deleted')}")  # fmt: skip
-
-
-def _complete(epoch: Epoch) -> Iterator[Finding]:
-    """Every table that must have rows of a committed epoch is named with them."""
-    if epoch.result != "committed":
-        return
-    tables, counts = epoch.end["tables"], epoch.end["counts"].values()
-    expected = {name: sum(one[name] for one in counts) for name in OWN}
-    expected["dead"] += sum(epoch.end.get("rejected", {}).values())
-    if epoch.rule.get("late") == "drop":
-        expected["late"] = 0
-    sinks = {f"sink/{place_of(sink['address'])}": sink for sink in epoch.rule["sinks"]
-             if sink["kind"] == "delta" and not (sink["qos"] == 0 and epoch.attempts > 1)}  # fmt: skip
-    choosy = {table for table, sink in sinks.items() if sink.get("where") and not sink.get("key")}
-    for table, rows in {**expected, **dict.fromkeys(sinks, epoch.end["output_rows"])}.items():
-        found = tables[table]["rows"] if table in tables else 0
-        if found > rows or (found < rows and table not in choosy):
-            what = (
-                f"the epoch has {rows} rows for it, the ledger names {'a commit of ' if found else ''}{found or 'none'}"
-            )
-            yield Finding("broken", what, epoch.generation, epoch.number, table)
-
-
-def _complete_backfill(backfill: Backfill) -> Iterator[Finding]:
-    """Every sink that is a table is named, and has all of its results."""
-    if backfill.result != "committed":
-        return
-    expected = {f"sink/{place_of(sink['address'])}" for sink in backfill.rule["sinks"] if sink["kind"] == "delta"}
-    found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
-    for table in sorted(expected ^ found.keys()):
-        what = f"backfill {backfill.number} names {'a commit' if table in found else 'none'} of it"
-        yield Finding("broken", what, backfill.generation, backfill.epoch, table)
-    for table, rows in found.items():
-        wanted = _results_for(backfill, table)["rows"]
-        if rows != wanted:
-            what = f"backfill {backfill.number} has {wanted} rows for it, the commit {rows}"
-            yield Finding("broken", what, backfill.generation, backfill.epoch, table)
-
-
-def _results_for(backfill: Backfill, table: str) -> Mapping[str, Any]:
-    """The digest of what a sink takes of a backfill's results: of all of them, unless the intent says otherwise."""
-    found: Mapping[str, Any] = backfill.intent.get("taken", {}).get(table, backfill.intent["results"])
-    return found
-
-
-def _excused(generation: Generation, version: int, table: str, intent: Any, tally: Tally) -> bool:
-    """Whether a commit of this generation, which carries the hash of this intent, may stand there unnamed."""
     if version == SEAL:
-        return generation.seal is not None
-    if version % ATTEMPTS > BACKFILLS:
-        open_one = next((one for one in generation.backfills if one.result == "open"), None)
-        mine = open_one is not None and (version, intent) == (
-            open_one.epoch * ATTEMPTS + BACKFILLS + open_one.number,
-            open_one.intent_hash,
-        )
-        tally.pending += mine
-        return mine
-    epoch = next((one for one in generation.epochs if one.number == version // ATTEMPTS), None)
-    if epoch is None or intent != epoch.intent_hash:
-        return False
-    if epoch.result == "open":
-        tally.pending += 1
-        return True
-    if epoch.result == "committed" and _qos(epoch, table) == 1 and version % ATTEMPTS < epoch.attempts:
-        tally.repeated += 1
-        return True
-    return epoch.result == "lost"
-
-
-def _qos(epoch: Epoch, table: str) -> int | None:
-    """Of a sink, as the epoch's rule has it."""
-    found = [
-        sink["qos"] for sink in epoch.rule["sinks"] if sink["address"] and f"sink/{place_of(sink['address'])}" == table
-    ]
-    return found[0] if found else None
+        return "a generation's seal"
+    return f"backfill {number}" if number > 0 else f"epoch {version // ATTEMPTS}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,6 +25,19 @@ class Finding:
     table: str | None = None
     commit: int | None = None
     row: int | None = None
+
+
+@dataclass
+class Tally:
+    """What was found of one table. `repeated`: commits of earlier attempts at qos 1; `rewrites`: of its state."""
+
+    named: int = 0
+    seen: int = 0
+    pruned: int = 0
+    repeated: int = 0
+    pending: int = 0
+    rewrites: int = 0
+    recomputed: int = 0
 
 
 def worst(findings: list[Finding]) -> Verdict:
@@ -55,7 +68,7 @@ class Vector:
     """A deletion vector, which leaves out so many rows of its file. `id`: what tells it from others.
 
     `file`: where it lies, None where the log itself has it; `end`: how many bytes that file has at least; `size`: of
-    its bitmap, in bytes.
+    its bitmap, in bytes; `text`: the bitmap where the log itself has it.
     """
 
     id: str
@@ -63,13 +76,15 @@ class Vector:
     file: str | None = None
     end: int = 0
     size: int = 0
+    text: str | None = None
 
 
 @dataclass(frozen=True)
 class File:
     """A file that a commit added or removed. `rows`: all that it has by its statistics, None where they do not tell.
 
-    `partition`: column → value as text (None: null), of columns that have one value in all its rows.
+    `partition`: column → value as text (None: null), of columns that have one value in all its rows; `bounds`: the
+    rest of its statistics, as the log has them.
     """
 
     path: str
@@ -77,6 +92,7 @@ class File:
     rows: int | None
     vector: Vector | None = None
     partition: Mapping[str, str | None] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -134,7 +150,9 @@ class TableLog:
 
     `live`: size of each file of the newest version, by path; `there`: of those in the table's folder. `plain`: a file's
     columns are the table's, under their own names. `types`: of its columns, as Delta names them. `checkpoint`: the
-    oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it.
+    oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it. `readable`:
+    else nothing is known of it, and that is told. `partitions`: columns by which it is partitioned.
+    `shown`: the newest checkpoint, which readers believe, where it is newer than the first entry.
     """
 
     address: str
@@ -146,6 +164,9 @@ class TableLog:
     types: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Base | None = None
     version: int = -1
+    readable: bool = True
+    partitions: tuple[str, ...] | None = None
+    shown: Base | None = None
 
     @property
     def base(self) -> Base | None:
@@ -160,8 +181,23 @@ class TableLog:
     def last(self) -> int:
         return self.entries[-1].version if self.entries else self.version
 
+    def has(self, vector: Vector | None) -> bool:
+        """Whether a vector, if there is one, is where it should be, as far as its size tells."""
+        return vector is None or vector.file is None or self.there.get(vector.file, -1) >= vector.end
+
     def at(self, version: int) -> LogEntry | None:
         return self._by_version.get(version)
+
+    @cached_property
+    def newest(self) -> dict[str, File]:
+        """Each file as it was added last, by path, with the bounds that readers have for it."""
+        shown = self.shown or Base()
+        bounds = {file.path: file.bounds for file in shown.files.values() if file.bounds}
+        found: dict[str, File] = {}
+        for entry in self.entries:
+            told = bounds if entry.version <= shown.version else {}
+            found |= {file.path: replace(file, bounds=told.get(file.path, file.bounds)) for file in entry.added}
+        return found
 
     @cached_property
     def _by_version(self) -> dict[int, LogEntry]:

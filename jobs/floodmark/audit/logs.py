@@ -20,16 +20,18 @@ def owned_since(log: TableLog, ledger: str, adopted: int | None) -> Since:
     """`adopted`: the version that the ledger names, of a table that was there before.
 
     Each change of properties names the owner again, so where the entry that set it is pruned, and no checkpoint from
-    before the first entry tells the owner, the table is surely the ledger's from its first commit there on.
+    before the first entry tells the owner, the table is surely the ledger's from its first commit there on. So it is
+    where an entry after that one is the first to name the owner.
     """
     if adopted is not None:
         return Since(adopted, adopted)
+    mine = [entry.version for entry in log.entries for app, _ in entry.transactions
+            if app.startswith(f"floodmark/{ledger}/")]  # fmt: skip
     if log.base is None:
-        mine = (entry.version for entry in log.entries for app, _ in entry.transactions
-                if app.startswith(f"floodmark/{ledger}/"))  # fmt: skip
-        return Since(log.first, next(mine, log.last + 1))
+        return Since(log.first, mine[0] if mine else log.last + 1)
     named = [] if log.base.owner == ledger else [entry.version for entry in log.entries if entry.owner == ledger]
-    return Since(named[0], named[0]) if named else Since(log.first, log.first)
+    since = min([*named, *mine]) if named else log.first
+    return Since(since, since)
 
 
 def ascending(log: TableLog, table: str, ours: str) -> Iterator[Finding]:

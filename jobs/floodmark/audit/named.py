@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from floodmark.audit.chain import Backfill, Generation
 from floodmark.audit.facts import Finding
@@ -62,10 +60,10 @@ def app_of(generation: Generation, ledger: str, table: str) -> str:
     return f"floodmark/{ledger}/g{generation.number}-{generation.token}/{table.partition('/')[0]}"
 
 
-def ids_of(generation: Generation) -> dict[str, str]:
-    """Table → its id, of all that the generation has made or taken."""
+def ids_of(generation: Generation, upto: int | None = None) -> dict[str, str]:
+    """Table → its id, of all that the generation has made or taken; `upto`: when that epoch had ended."""
     found = dict(generation.begun["table_ids"])
-    for epoch in generation.epochs:
+    for epoch in generation.epochs[:upto]:
         found |= epoch.end.get("table_ids", {})
     return found
 
@@ -82,11 +80,3 @@ def address_of(table: str, generation: int, root: str) -> str:
     if kind == "sink":
         return rest
     return f"{root}/state/g{generation}/{rest}" if kind == "state" else f"{root}/{kind}"
-
-
-def place_of(address: str) -> str:
-    """A sink's address as the ledger spells it."""
-    parsed = urlparse(address)
-    if parsed.scheme and parsed.scheme != "file" and "://" in address:
-        return f"{parsed.scheme}://{parsed.netloc}/" + "/".join(p for p in parsed.path.split("/") if p not in ("", "."))
-    return str(Path(unquote(parsed.path) if parsed.scheme == "file" else address).resolve())

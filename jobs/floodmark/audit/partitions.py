@@ -22,6 +22,16 @@ def constant(text: str | None, kind: Any, rows: int) -> pa.Array:
     return pa.array([value(text) if text else None] * rows, arrow)
 
 
+def differ(one: str | None, other: str | None, kind: Any) -> bool:
+    """Whether two texts of the log surely mean two values: writers spell one in several ways."""
+    if one == other:
+        return False
+    try:
+        return not constant(one, kind, 1).equals(constant(other, kind, 1))
+    except (NotImplementedError, ValueError, ArithmeticError, pa.ArrowException):
+        return False
+
+
 def _reader(kind: str) -> tuple[pa.DataType, Callable[[str], Any]]:
     decimal = re.fullmatch(r"decimal\((\d+), *(\d+)\)", kind)
     if decimal:

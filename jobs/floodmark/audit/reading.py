@@ -6,9 +6,10 @@ import functools
 import json
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -25,6 +26,7 @@ FRAME = 8  # bytes around a deletion vector in its file: four of its size, four 
 Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
 ENTRY = re.compile(r"_delta_log/(\d{20})\.json$")
 CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.parquet$")
+UNSUPPORTED = re.compile(r"Feature '.*' is not supported|Unsupported (table features|minimum reader)|catalog-managed")
 
 
 LEDGER_APP = "floodmark.ledger"  # under which every row of a ledger records its number
@@ -41,6 +43,14 @@ class LedgerRead(NamedTuple):
 class Unreadable(Exception):
     """A table's log or one of its files is missing, or is not what it must be."""
 
+    verdict: Literal["broken", "unknown"] = "broken"
+
+
+class Unsupported(Unreadable):
+    """A table that may be whole, with a feature that delta-rs cannot read."""
+
+    verdict = "unknown"
+
 
 @contextmanager
 def reading() -> Iterator[None]:
@@ -51,7 +61,8 @@ def reading() -> Iterator[None]:
         if not isinstance(fault, Exception) and type(fault).__name__ != "PanicException":
             raise
         said = str(fault).strip().split("\n", 1)[0]
-        raise Unreadable(redacted(f"{type(fault).__name__}: {said}")) from fault
+        kind = Unsupported if UNSUPPORTED.search(said) else Unreadable
+        raise kind(redacted(f"{type(fault).__name__}: {said}")) from fault
 
 
 def read_ledger(address: str) -> LedgerRead | None:
@@ -97,8 +108,10 @@ def _read_table(address: str) -> TableLog:
         there=_folder(store),
         plain=metadata.configuration.get("delta.columnMapping.mode", "none") == "none",
         types={column["name"]: column["type"] for column in json.loads(table.schema().to_json())["fields"]},
-        checkpoint=_checkpoint(store, first) if first > 0 else None,
+        checkpoint=_checkpoint(store, (first - 1, first)) if first > 0 else None,
+        shown=_checkpoint(store, range(table.version(), first, -1)),
         version=table.version(),
+        partitions=tuple(metadata.partition_columns),
     )
 
 
@@ -126,14 +139,14 @@ def _entries(store: PyFileSystem) -> Iterator[LogEntry]:
                 yield _entry(int(found[1]), bytes(file.read()))
 
 
-def _checkpoint(store: PyFileSystem, first: int) -> Base | None:
-    """What the checkpoint just before the first entry left, or else that of the first entry itself, says."""
+def _checkpoint(store: PyFileSystem, versions: Iterable[int]) -> Base | None:
+    """What the first of these versions that has a checkpoint says there."""
     found: dict[int, list[str]] = {}
     for info in store.get_file_info(FileSelector("_delta_log", recursive=False)):
         named = CHECKPOINT.search(info.path)
         if named:
             found.setdefault(int(named[1]), []).append(info.path)
-    version = next((one for one in (first - 1, first) if one in found), None)
+    version = next((one for one in versions if one in found), None)
     return None if version is None else _base(store, version, found[version])
 
 
@@ -182,16 +195,20 @@ def _said(text: str | None) -> dict[str, Any]:
 
 def _file(said: dict[str, Any]) -> File:
     """Of what a log says of a file that comes or goes."""
-    rows = json.loads(said.get("stats") or "{}").get("numRecords")
+    bounds = json.loads(said.get("stats") or "{}", parse_float=Decimal)
+    rows = bounds.pop("numRecords", None)
     vector, partition = said.get("deletionVector"), dict(said.get("partitionValues") or {})
-    return File(unquote(said["path"]), said.get("size") or 0, rows, _vector(vector) if vector else None, partition)
+    return File(
+        unquote(said["path"]), said.get("size") or 0, rows, _vector(vector) if vector else None, partition, bounds
+    )
 
 
 def _vector(said: dict[str, Any]) -> Vector:
     start = said.get("offset") or 0
     id_ = f"{said['storageType']}{said['pathOrInlineDv']}@{start}"
     size = said["sizeInBytes"]
-    return Vector(id_, said["cardinality"], _vector_file(said), start + size + FRAME, size)
+    text = said["pathOrInlineDv"] if said["storageType"] == "i" else None
+    return Vector(id_, said["cardinality"], _vector_file(said), start + size + FRAME, size, text)
 
 
 def _vector_file(descriptor: dict[str, Any]) -> str | None:

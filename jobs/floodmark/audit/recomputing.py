@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from floodmark.audit.content import Epochs, as_far_as_read, check_commit, check_joined, check_same, unknown
+from floodmark.audit.content import Epochs, as_far_as_read, check_commit, check_joined, check_keys, check_same, unknown
 from floodmark.audit.effects import Effects
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
 from floodmark.audit.joined import Groups, groups
@@ -29,12 +29,16 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
         if not of_old_state and not effects.is_gone(one):
             tables.setdefault(effects.log(one.table, one.generation).address, []).append(one)
     for ones in tables.values():
-        yield from _Recomputing(effects, effects.log(ones[0].table, ones[0].generation), ones, newest, epochs).check()
+        log = effects.log(ones[0].table, ones[0].generation)
+        with effects.followed(ones[0].table):
+            if log.id is not None:  # else that has been told
+                yield from _Recomputing(effects, log, ones, newest, epochs).check()
 
 
 @dataclass
 class _Recomputing:
-    """Of one table. `proven`: paths of the files whose rows are the ledger's; `lost`: commits that cannot be told."""
+    """Of one table. `proven`: paths of the files whose rows are the ledger's; `told`: of those of which it was said why
+    they are not, or that it cannot be told; `lost`: commits that cannot be told."""
 
     effects: Effects
     log: TableLog
@@ -42,6 +46,7 @@ class _Recomputing:
     newest: int
     epochs: Epochs
     proven: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
     lost: list[Named] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
 
@@ -50,7 +55,7 @@ class _Recomputing:
         self._names = {one.commit: one for one in self.named}
         self._appends = {one.commit: one for one in told}
         self._groups: Groups = groups(self.log, self._appends)
-        self._files = {file.path: file for entry in self.log.entries for file in entry.added}
+        self._files = self.log.newest
 
     def check(self) -> Iterator[Finding]:
         yield from as_far_as_read(self.named[-1], self._check_vectors())
@@ -62,11 +67,13 @@ class _Recomputing:
             yield _lost(self.lost)
         if not self.named[0].table.startswith("state/"):  # which is rewritten as it ages
             yield from self._check_joinings()
+            yield from self._check_left()
+            yield from self._check_keys()
 
     def _check_vectors(self) -> Iterator[Finding]:
         """Of the newest version's files; one that is gone or cut off is told of without reading."""
         files = (self._files[path] for path in self.log.live if path in self._files)
-        there = [one for one in files if one.vector and self.log.there.get(one.vector.file or "", 0) >= one.vector.end]
+        there = [one for one in files if self.log.has(one.vector)]
         for what in altered(store_of(self.log.address), there):
             yield self.named[-1].finding(what)
 
@@ -79,6 +86,7 @@ class _Recomputing:
             yield from self._check_own(one, entry, [path for path in brought if path not in self.log.there])
 
     def _check_own(self, one: Named, entry: LogEntry, gone: list[str]) -> Iterator[Finding]:
+        self.told |= {file.path for file in entry.brought}
         if gone and (one.table.startswith("state/") or any(path in self.log.live for path in gone)):
             return  # state is rewritten as it ages; what is gone of the newest version has been told of
         if gone and one.written.get("digest") is not None:
@@ -92,7 +100,7 @@ class _Recomputing:
     def _tells(self, commit: int) -> bool:
         """Whether what a commit's files were joined into is there, can be read plainly, and is the ledger's alone."""
         group = self._groups.of_commit.get(commit)
-        if group is None or group.mixed or not group.files <= self.log.there.keys():
+        if group is None or group.mixed or not group.files or not group.files <= self.log.there.keys():
             return False
         return self._plain([self._files[path] for path in group.files])
 
@@ -118,6 +126,7 @@ class _Recomputing:
             one = next((self._names[commit] for file in entry.removed for commit in self._brought(file)), None)
             coming = [file for file in entry.added if file.path not in self.proven]
             if one is not None and coming:
+                self.told |= {file.path for file in coming}
                 untold += ((file.path, one) for file in coming if file.path in self.log.live)
                 before = [self._files.get(file.path, file) for file in entry.removed]
                 yield from self._check_joining(one, before, coming)
@@ -132,6 +141,33 @@ class _Recomputing:
         if known and self._plain([*before, *after]) and all(file.path in self.log.there for file in (*before, *after)):
             self.proven |= {file.path for file in after}  # or told of
             yield from as_far_as_read(one, check_same(before, after, one, self.log))
+
+    def _check_left(self) -> Iterator[Finding]:
+        """Every file that readers see is proven, was told of, or came by a commit that is held to account elsewhere."""
+        if self.log.base is None or self.effects.story.beyond:
+            return
+        known = self.proven | self.told | self._elsewhere()
+        for path in sorted(path for path in self.log.live if path in self._files and path not in known):
+            yield self.named[-1].finding(f"readers see the file {path}, whose rows no commit that is known has brought")
+
+    def _elsewhere(self) -> set[str]:
+        """Files of commits that the ledger does not name (those that may stand there, and those that were told of), and
+        what was made of such files alone."""
+        found = set() if self.log.base is None else {path for path, _ in self.log.base.files}
+        for entry in self.log.entries:
+            if entry.version not in self._names and (entry.changes or all(one.path in found for one in entry.removed)):
+                found |= {file.path for file in entry.added if entry.changes or entry.removed}
+        return found
+
+    def _check_keys(self) -> Iterator[Finding]:
+        """Of a sink with a key: it is the same for all that its rows came by."""
+        files = [self._files[path] for path in self.log.live if path in self._files]
+        key = self.effects.key_of(self.named[-1].table, self.log)
+        if key and len(files) == len(self.log.live) and self.log.plain and self._readable(files):
+            yield from as_far_as_read(self.named[-1], check_keys(files, key, self.named[-1], self.log))
+
+    def _readable(self, files: list[File]) -> bool:
+        return all(file.path in self.log.there and self.log.has(file.vector) for file in files)
 
     def _brought(self, file: File) -> set[int]:
         """The commits that the ledger names and that may have brought rows of a file."""

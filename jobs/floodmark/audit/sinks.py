@@ -1,0 +1,63 @@
+"""Which table is which sink: a rule has addresses as its user wrote them, the ledger has what they meant then.
+
+What they mean now, from another working directory or after a link was changed, is of no matter.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+Sink = Mapping[str, Any]
+Sinks = Mapping[str, Sink]  # by the ledger's name of the table
+PREFIX = "sink/"
+
+
+def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str]) -> Sinks | None:
+    """The ledger's name of the table → the sink, of those sinks that are tables; None where it cannot be told.
+
+    `ids`: of the tables that the ledger knew by then, by name.
+    """
+    wanted = [sink for sink in sinks if sink["kind"] == "delta"]
+    places = tuple(table.removeprefix(PREFIX) for table in ids if table.startswith(PREFIX))
+    addresses = tuple(str(sink["address"]) for sink in wanted)
+    found = matched(addresses, places) if places else addresses  # none of them is a table that the ledger knows
+    return None if found is None else {PREFIX + place: sink for place, sink in zip(found, wanted, strict=True)}
+
+
+@functools.lru_cache(maxsize=256)
+def matched(addresses: tuple[str, ...], places: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The place of each address: that which is spelled alike, else which ends alike, else the next one in order."""
+    alike = {(one, place): _alike(one, place) for one in addresses for place in places}
+    found: dict[str, str] = {}
+    for least in sorted({rank for rank in alike.values() if rank > (0, 0)}, reverse=True):
+        found |= _clear({pair for pair, rank in alike.items() if rank == least}, found)
+    left = [place for place in places if place not in found.values()]
+    open_ = [one for one in addresses if one not in found]
+    if len(left) != len(open_):
+        return tuple(found[one] for one in addresses) if not open_ else None
+    found |= zip(open_, left, strict=True)
+    return tuple(found[one] for one in addresses)
+
+
+def _clear(pairs: set[tuple[str, str]], found: Mapping[str, str]) -> dict[str, str]:
+    """Those pairs of what is not found yet of which neither side has another partner."""
+    free = [(one, place) for one, place in pairs if one not in found and place not in found.values()]
+    ones, places = [one for one, _ in free], [place for _, place in free]
+    return {one: place for one, place in free if ones.count(one) == 1 == places.count(place)}
+
+
+def _alike(address: str, place: str) -> tuple[int, int]:
+    """Whether they are spelled alike, and how many of their last names agree."""
+    one, other = _names(address), _names(place)
+    same = next((i for i, (a, b) in enumerate(zip(one[::-1], other[::-1], strict=False)) if a != b), None)
+    return int(one == other), min(len(one), len(other)) if same is None else same
+
+
+def _names(address: str) -> list[str]:
+    """The names on the way to a table, behind the root that an absolute address has."""
+    parsed = urlparse(address)
+    place = unquote(parsed.path) if parsed.scheme == "file" else address
+    return ["/"] * place.startswith("/") + [name for name in place.split("/") if name not in ("", ".")]
