@@ -5,6 +5,7 @@ docs/security.md says where the boundary of trust lies; these are its sentences,
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -23,13 +25,20 @@ from floodmark.cli.app import app
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.files import MAX_CHARACTERS
 from floodmark.core.process.stable import unstable
+from floodmark.core.records import Replay
+from floodmark.core.replays import wanted
 from floodmark.core.rules import Rule, load_rule, load_rules
 from floodmark.core.secrets import ALLOWED, has_credentials, secret_setting, secret_variable
 from floodmark.core.sql import analyse
+from floodmark.core.sql.functions import is_call
+from floodmark.core.sql.lexis import words_of
 from floodmark.core.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
 from floodmark.errors import NotOwned, Refused, RuleInvalid, RunFailed, SqlRefused, message
 from floodmark.ledger.home import Home
 from floodmark.redaction import redacted
+from floodmark.spark.batch import micros
+from floodmark.spark.replacing import Span
+from floodmark.spark.run import analyse as analyse_rule
 
 MARK = "hunter2-mark"
 Load = Callable[..., Rule]
@@ -178,6 +187,16 @@ TRICKS = [
     "k = ${spark.jars}",
     "my_own_function(k)",
     "TRANSFORM(k) USING 'sh -c id' IS NULL",
+    # Spark ends the comment at the first `*/`: a hint opens none.
+    "k = 1 /* /*+ */ OR reflect('java.lang.System', 'exit') IS NULL -- */",
+    "k = 1 /* /* */ /*+ */ OR k IN (SELECT value FROM text.`/etc/passwd`) -- */",
+    # Words of the language, where Spark takes them for functions.
+    *(f"{word}(k) IS NULL" for word in ("as", "by", "group", "union", "within", "and", "or")),
+    "k = 1 AND or(k)",
+    "k LIKE by(k)",
+    "k * union(k) = 1",
+    "k = k.within(k)",
+    "CASE and(k) WHEN 1 THEN true END",
 ]
 PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
     "sql": lambda sql: {"sql": f"SELECT k FROM events WHERE {sql}"},
@@ -186,6 +205,9 @@ PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
         "streams": {"events": {"delta": "/e", "event_time": {"name": "t", "expr": sql}, "lateness": "1 second"}}
     },
     "delete": lambda sql: {"sinks": [{"delta": "/lake/out", "key": ["k"], "delete": sql}]},
+    "sinks.where": lambda sql: {"sinks": [{"delta": "/lake/out", "where": sql}]},
+    "expect.check": lambda sql: {"expect": {"a": {"check": sql}}},
+    "streams.expect": lambda sql: {"streams": {"events": {"delta": "/lake/events", "expect": {"a": {"check": sql}}}}},
 }
 
 
@@ -195,6 +217,59 @@ def test_no_sql_anywhere_reaches_beyond_its_row(load: Load, place: str, trick: s
     field = place.split(".")[0]
     # What looks like a variable is refused before it is SQL.
     assert field in refusal(load, **PLACES[place](trick)) or "${" in trick
+
+
+@pytest.mark.parametrize(
+    "statement", ["ADD JAR '/tmp/x.jar'", "SET spark.x = 1", "CREATE TABLE x AS SELECT 1", "TABLE secret"]
+)
+def test_no_statement_hides_before_the_select(load: Load, statement: str) -> None:
+    said = refusal(load, sql=f"/* /*+ */ {statement} -- */\nSELECT k FROM events")
+    assert "column 4: /*+ inside a comment" in said
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_nor_does_sql_of_a_replay(trick: str) -> None:
+    """That of the command line and of the form of a manual trigger; and what a ledger holds of earlier ones."""
+    plain = Replay(upto=1, stream=None, where="k = 1", corrected={"k": "lower(k)"})
+    assert "lower" not in wanted(plain, [plain], ())
+    for bad in (plain.model_copy(update={"where": trick}), plain.model_copy(update={"corrected": {"k": trick}})):
+        for replay, earlier in ((bad, []), (plain, [bad])):
+            with pytest.raises(Refused, match=r"--where|--set k"):
+                wanted(replay, earlier, ())
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "sql"])
+def test_nor_does_what_an_open_epoch_is_finished_with(load: Load, place: str, trick: str) -> None:
+    """A ledger may hold a rule that was written before the checks were as they are."""
+    text = load(**PLACES[place]("k = 'the place'")).to_json()
+    held = Rule.from_json(text.replace(json.dumps("k = 'the place'"), json.dumps(trick)))
+    with pytest.raises(SqlRefused, match="rule plain: "):
+        analyse_rule(Mock(), held, None)
+
+
+EVIL = "c` .`date` IS NULL OR reflect('java.lang.System', 'exit') IS NULL OR `c"
+
+
+@pytest.mark.parametrize("name", [EVIL, "`", "``", "a`b", "`a", "a`"])
+def test_a_name_in_backquotes_stays_a_name_in_what_floodmark_writes(name: str) -> None:
+    one, at = f"`{name.replace('`', '``')}`", {"events": "at", "others": "at"}
+    joined = (
+        f"SELECT c.k AS k FROM others AS {one} JOIN events c ON c.k = {one}.k AND c.at BETWEEN {one}.at - INTERVAL 1 "
+        f"HOUR AND {one}.at + INTERVAL 1 HOUR"
+    )
+    renamed = f"(SELECT k, at AS {one} FROM events)"
+    windowed = f"SELECT count(*) AS n FROM {renamed} GROUP BY window({one}, '1 hour'), k"
+    ranged = (
+        f"SELECT k, sum(k) OVER (ORDER BY {one} RANGE BETWEEN INTERVAL 1 HOUR PRECEDING AND CURRENT ROW) AS s "
+        f"FROM {renamed}"
+    )
+    for sql in (joined, windowed, ranged):
+        words = words_of(analyse(sql, at).bounded(0, 1, lambda moment, _: f"timestamp_micros({moment})"))
+        called = {word.name for i, word in enumerate(words) if is_call(words, i)}
+        assert called <= {"count", "window", "sum", "timestamp_micros"}
+    assert Span(name, "timestamp", 0, 1).holds.startswith(f"coalesce({one} >= ")
+    assert micros(name, "timestamp") == f"unix_micros({one})"
 
 
 @pytest.mark.parametrize(
