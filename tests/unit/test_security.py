@@ -29,7 +29,7 @@ from floodmark.core.records import Replay
 from floodmark.core.replays import wanted
 from floodmark.core.rules import Rule, load_rule, load_rules
 from floodmark.core.secrets import ALLOWED, has_credentials, secret_setting, secret_variable
-from floodmark.core.sql import analyse
+from floodmark.core.sql import analyse, analyse_expression
 from floodmark.core.sql.functions import is_call
 from floodmark.core.sql.lexis import words_of
 from floodmark.core.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
@@ -313,6 +313,34 @@ def test_sql_that_would_take_long_to_check_is_refused_or_checked_in_seconds() ->
         analyse(f"WITH a0 AS (SELECT *, k FROM events), {', '.join(steps)} SELECT k FROM a29", streams)
     analyse(f"SELECT {','.join(['$k$'] * 10_000)} FROM events".replace("$", "'"), streams)
     assert time.process_time() - begun < 30  # 96 s for the strings alone, compared each with each
+
+
+NESTED = ["date({})", "timestamp({})", "int({})", "string({})", "decimal({})", "boolean({})", "struct({} AS a)",
+          "map(1, {})", "array({})", "abs(({}))", "({})", "CASE WHEN {} THEN 1 END", "CAST({} AS decimal(9,2))",
+          "k[{}]", "transform(a, x -> {})", "{}::date", "date(struct({}))", "k IN ({})"]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", NESTED)
+def test_nesting_is_read_in_time_by_its_depth(form: str) -> None:
+    """Where a name is tried as a type first, each level takes twice as long as the one in it."""
+    nested = "k"
+    for _ in range(16):
+        nested = form.format(nested)
+    begun = time.process_time()
+    assert "k" in analyse_expression(nested)
+    analyse(f"SELECT {nested} AS x FROM events", {"events": "at"})
+    assert time.process_time() - begun < 10  # 30 s and more, were each tried as a type
+
+
+@pytest.mark.parametrize("step", ["SELECT k FROM {0} UNION ALL SELECT k FROM {0}", "SELECT x.k FROM {0} x, {0} y"])
+def test_what_reads_itself_twice_again_and_again_is_refused_at_once(step: str) -> None:
+    steps = ", ".join(f"a{i} AS ({step.format(f'a{i - 1}')})" for i in range(1, 40))
+    begun = time.process_time()
+    with pytest.raises(SqlRefused, match="expected at most 2000 SELECTs"):
+        analyse(f"WITH a0 AS (SELECT k FROM events), {steps} SELECT k FROM a39", {"events": "at"})
+    assert time.process_time() - begun < 10
+    twenty = " UNION ALL ".join(["SELECT k FROM a0"] * 20)
+    assert analyse(f"WITH a0 AS (SELECT k FROM events), a1 AS ({twenty}) SELECT k FROM a1", {"events": "at"})
 
 
 # -------------------------------------------------------------------------------------------------------- YAML

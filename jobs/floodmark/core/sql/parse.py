@@ -16,12 +16,20 @@ from sqlglot.tokenizer_core import Token, TokenType
 from floodmark.core.sql.functions import closing, is_call
 from floodmark.core.sql.lexis import SqlAt, Word, ends_select, refuse_at
 
+_TYPES = SparkParser.TYPE_TOKENS - {TokenType.INTERVAL}
+
 
 class _Parser(SparkParser):
     """Knows Spark's syntax but no function by name: functions are judged by their names in the text, and sqlglot's
     own ideas of how many arguments each has would only get in the way."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
+        # As a value, `date(` is a call. To look for a type first would take twice as long for each level of nesting.
+        if self._next and self._next.token_type == TokenType.L_PAREN and self._curr.token_type in _TYPES:
+            return self._parse_column()
+        return super()._parse_type(parse_interval, fallback_to_identifier)
 
 
 # Words with which Spark begins a query, and sqlglot (in some places) none.
