@@ -574,11 +574,26 @@ def test_other_names_are_not_taken_for_secrets(name: str) -> None:
     assert secret_variable(name, {}) is None
 
 
+LONG_OR_ODD = [
+    f"postgres://u:{MARK * 40}@h/x", f"postgres://u:it's{MARK}@h/x", f"postgres://u:{MARK} {MARK}@h/x",
+    f"https://{MARK * 40}@h", f"postgres://us/er:{MARK}@h", f"postgres://{'u' * 200}:{MARK}@h",
+    f"postgres://u:{MARK}@{MARK}@h/x", f"postgres://u:{MARK}[@h/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", LONG_OR_ODD)
+def test_a_password_may_be_long_or_odd(load: Load, address: str) -> None:
+    said = refusal(load, spark={"conf": {"spark.app.x": address}})
+    assert "setting spark.app.x is or holds a secret" in said
+    assert has_credentials(address)
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_value_with_a_password_in_it_is_found_whatever_its_name(load: Load, field: str) -> None:
     said = refusal(load, env={"LAKE": f"s3://user:{MARK}@bucket/x"}, **FIELDS[field]("${LAKE}"))
     assert "the variable LAKE holds an address with a password" in said
-    for address in (f"https://{MARK}@host/x", f"https://account.example/x?sv=1&sig={MARK}"):
+    for address in (f"https://{MARK}@host/x", f"https://account.example/x?sv=1&sig={MARK}", *LONG_OR_ODD,
+                    f"s3a://bucket/x#access_key={MARK}"):  # fmt: skip
         assert "holds an address with a password" in refusal(load, env={"LAKE": address}, **FIELDS[field]("${LAKE}"))
 
 
@@ -614,7 +629,14 @@ def test_an_address_with_credentials_is_refused_and_not_repeated(load: Load, add
 
 @pytest.mark.parametrize(
     "address",
-    ["/lake/a?b#c", "lake/a@b", "s3://bucket/a", "abfss://box@account.dfs.core.windows.net/a", "hdfs://node:8020/a"],
+    [
+        "s3://a/x,abfss://box@acc/y",
+        "/lake/a?b#c",
+        "lake/a@b",
+        "s3://bucket/a",
+        "abfss://box@account.dfs.core.windows.net/a",
+        "hdfs://node:8020/a",
+    ],
 )
 def test_other_addresses_have_no_credentials(address: str) -> None:
     assert not has_credentials(address)
@@ -633,6 +655,8 @@ def test_a_value_in_the_wrong_place_is_repeated_without_its_password(load: Load)
         redacted(f"at s3://u:{MARK}@b/x?sig={MARK} and https://h/p?a={MARK}")
         == "at s3://***@b/x?*** and https://h/p?***"
     )
+    assert redacted(f"x://u:p@{MARK}@h/a@b,s3://v:{MARK}@c/x") == "x://***@h/a@b,s3://***@c/x"
+    assert redacted(f"(s3a://b/x#access_key={MARK}) x://u/{MARK}:{MARK * 40}@h") == "(s3a://b/x#*** x://***@h"
     assert redacted(f"s3:/u:{MARK}@b https://{MARK}@h abfss://box@a/x") == "s3://***@b https://***@h abfss://box@a/x"
 
 
@@ -697,12 +721,43 @@ def test_a_setting_that_says_where_a_secret_is_kept_is_none(key: str, value: str
         ("spark.hadoop.fs.s3a.endpoint", "$${env.DB_PASSWORD}", "expected text without ${"),
         ("spark.driver.extraJavaOptions", "-Xmx1g -Dspark.sql.ansi.enabled=false", "holds settings of Spark"),
         ("spark.executor.extraJavaOptions", '-"Dspark.plugins=x.Y"', "holds settings of Spark"),
+        ("spark.driver.extraJavaOptions", "@/tmp/options", "names a file of options"),
+        ("spark.executor.extraJavaOptions", "-Xmx1g '@'/tmp/options", "names a file of options"),
+        ("spark.yarn.am.extraJavaOptions", "-XX:VMOptionsFile=/tmp/options", "names a file of options"),
+        ("spark.driver.extraJavaOptions", "-Xmx1g -XX:Flags=/tmp/flags", "names a file of options"),
         ("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem", "is not a rule's to set"),
     ],
 )
 def test_a_setting_brings_no_others_and_no_variables(load: Load, key: str, value: str, said: str) -> None:
     assert f"setting {key}" in (found := refusal(load, spark={"conf": {key: value}}))
     assert said in found
+
+
+@pytest.mark.parametrize(
+    "key", ["spark.app.a\nspark.sql.extensions", "spark.app.a=b", "spark.app.a b", "spark.app.\xe9"]
+)
+def test_a_setting_has_a_plain_name(load: Load, key: str) -> None:
+    assert "expected names of settings" in refusal(load, spark={"conf": {key: "x"}})
+
+
+@pytest.mark.parametrize(
+    "key", ["spark.metrics.conf.*.sink.x.class", "spark.kubernetes.driver.annotation.iam.amazonaws.com/role"]
+)
+def test_names_of_settings_that_are_plain_enough(load: Load, key: str) -> None:
+    assert load(spark={"conf": {key: "x"}})
+
+
+@pytest.mark.parametrize("cron", ["R * * * *", "r * * * *", "R/5 * * * *", "0 1,R * * *", "H * * * *"])
+def test_a_schedule_is_the_same_at_every_look(load: Load, cron: str) -> None:
+    assert "expected cron with five fields" in refusal(load, schedule=cron)
+    assert load(schedule="0 0 * MAR THU").schedule == "0 0 * MAR THU"
+
+
+@pytest.mark.parametrize("asset", [f"x:y?token={MARK}", f"x:y#{MARK}", f"x:{MARK}@y", f"x:u:{MARK}@y", f"y?{MARK}"])
+def test_an_asset_is_an_address_alone(load: Load, asset: str) -> None:
+    assert "schedule.assets[0]: expected an address alone" in refusal(load, schedule={"assets": [asset]})
+    plain = ["abfss://box@account/x", "x:y", "s3://bucket/a@b"]
+    assert load(schedule={"assets": plain}).schedule.assets == tuple(plain)
 
 
 def test_what_spark_would_put_in_place_of_a_variable_is_refused(load: Load) -> None:
@@ -713,9 +768,11 @@ def test_what_spark_would_put_in_place_of_a_variable_is_refused(load: Load) -> N
 
 def test_long_texts_are_searched_for_secrets_in_seconds() -> None:
     begun = time.process_time()
-    for long in ("secret" * 20_000, "//:" * 20_000):
+    for long in ("secret" * 20_000, "//:" * 20_000, "a://" * 20_000, ":/" * 20_000):
         assert not secret_setting("spark.app.x", long)
         assert redacted(long) == long
+    assert redacted("https://" + "a@" * 20_000) == "https://***@"
+    assert redacted("//@" * 20_000 + " //" + ":" * 20_000 + "@").endswith("@ //***@")
     assert time.process_time() - begun < 12  # 38 s for the first alone, where each begins a search of all the rest
 
 
