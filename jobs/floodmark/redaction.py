@@ -3,30 +3,71 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 WITH_USER = ("abfs", "abfss", "wasb", "wasbs")  # container@account
-# Also in an address that lacks a slash: a user with a password, and a user alone. Bounded, for texts may be long.
-_USER = re.compile(r"(:/|//)/*[^/\s@'\"]{0,100}:[^\s@'\"]{0,400}@")
-_USER_ALONE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}):/+[^/\s@'\"]{1,400}@")
-_QUERY = re.compile(r"(:/[^\s?'\"]{0,2000})\?[^\s'\"]+")
+# An address ends at a blank or a quote. What looks into a text goes through it once, for texts may be long.
+_RUN = re.compile(r"[^\s'\"]+")
+_MARK = re.compile(r":/+|//+")  # also of an address that lacks a slash
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*\Z")
+_LONGEST_SCHEME = 31
+_MORE = re.compile(r"[?#]")  # begins a query or a fragment
 
 
 def has_password(text: str) -> bool:
     """Whether an address in the text has a password in it."""
-    return bool(_USER.search(text))
+    return any(":" in user for user in _users(text))
 
 
 def names_user(text: str) -> bool:
     """Whether an address in the text has a user in it, with or without a password."""
-    alone = any(match[1].lower() not in WITH_USER for match in _USER_ALONE.finditer(text))
-    return alone or has_password(text)
+    return any(_users(text))
 
 
 def redacted(text: str) -> str:
     """The text without the users, passwords and queries of the addresses in it."""
-    without = _USER.sub(lambda found: f"{'://' if found[1] == ':/' else '//'}***@", text)
-    return _QUERY.sub(r"\1?***", _USER_ALONE.sub(_without_user, without))
+    return _RUN.sub(lambda run: _without_query(_without_users(run[0])), text)
 
 
-def _without_user(found: re.Match[str]) -> str:
-    return found[0] if found[1].lower() in WITH_USER else f"{found[1]}://***@"
+def _users(text: str) -> Iterator[str]:
+    """What stands before an @ in the addresses of the text, where it is a user."""
+    for run in _RUN.finditer(text):
+        for part in run[0].split("@")[:-1]:
+            found = _user_of(part)
+            if found is not None:
+                yield part[found.end() :]
+
+
+def _user_of(part: str) -> re.Match[str] | None:
+    """The mark behind which a user begins in what an @ ends: one with a password, or one alone after a scheme."""
+    at = part.rfind("://")
+    mark = _MARK.match(part, at) if at >= 0 else _MARK.search(part)
+    if mark is None:
+        return None
+    user = part[mark.end() :]
+    return mark if ":" in user or (user and "/" not in user and _takes_none(part, mark)) else None
+
+
+def _takes_none(part: str, mark: re.Match[str]) -> bool:
+    """Whether the mark follows a scheme whose addresses have no name before the host."""
+    scheme = _SCHEME.search(part[max(0, mark.start() - _LONGEST_SCHEME) : mark.start()])
+    return mark[0][0] == ":" and scheme is not None and scheme[0].lower() not in WITH_USER
+
+
+def _without_users(run: str) -> str:
+    """An @ may be a part of a password, too: up to the next slash the last one ends it."""
+    *parts, rest = run.split("@")
+    told: list[str] = []
+    hiding = False
+    for part in parts:
+        goes_on, mark = hiding and "/" not in part, _user_of(part)
+        hiding = goes_on or mark is not None
+        if not goes_on:
+            told.append(part if mark is None else f"{part[: mark.start()]}{'://' if mark[0][0] == ':' else '//'}***")
+    return "@".join([*told, rest])
+
+
+def _without_query(run: str) -> str:
+    begun = run.find(":/")
+    mark = _MORE.search(run, begun) if begun >= 0 else None
+    return run if mark is None or mark.end() == len(run) else f"{run[: mark.end()]}***"

@@ -5,6 +5,7 @@ docs/security.md says where the boundary of trust lies; these are its sentences,
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -30,15 +32,22 @@ from floodmark.cli.app import app
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.files import MAX_CHARACTERS
 from floodmark.core.process.stable import unstable
+from floodmark.core.records import Replay
+from floodmark.core.replays import wanted
 from floodmark.core.rules import Rule, load_rule, load_rules
 from floodmark.core.secrets import ALLOWED, has_credentials, secret_setting, secret_variable
-from floodmark.core.sql import analyse
+from floodmark.core.sql import analyse, analyse_expression
+from floodmark.core.sql.functions import is_call
+from floodmark.core.sql.lexis import words_of
 from floodmark.core.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
 from floodmark.errors import NotOwned, Refused, RuleInvalid, RunFailed, SqlRefused, message
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.proving.worker import _fault
 from floodmark.redaction import redacted
+from floodmark.spark.batch import micros
+from floodmark.spark.replacing import Span
+from floodmark.spark.run import analyse as analyse_rule
 from floodmark.views.glance import glance
 from floodmark.views.homes import home_of
 
@@ -189,6 +198,16 @@ TRICKS = [
     "k = ${spark.jars}",
     "my_own_function(k)",
     "TRANSFORM(k) USING 'sh -c id' IS NULL",
+    # Spark ends the comment at the first `*/`: a hint opens none.
+    "k = 1 /* /*+ */ OR reflect('java.lang.System', 'exit') IS NULL -- */",
+    "k = 1 /* /* */ /*+ */ OR k IN (SELECT value FROM text.`/etc/passwd`) -- */",
+    # Words of the language, where Spark takes them for functions.
+    *(f"{word}(k) IS NULL" for word in ("as", "by", "group", "union", "within", "and", "or")),
+    "k = 1 AND or(k)",
+    "k LIKE by(k)",
+    "k * union(k) = 1",
+    "k = k.within(k)",
+    "CASE and(k) WHEN 1 THEN true END",
 ]
 PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
     "sql": lambda sql: {"sql": f"SELECT k FROM events WHERE {sql}"},
@@ -197,6 +216,9 @@ PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
         "streams": {"events": {"delta": "/e", "event_time": {"name": "t", "expr": sql}, "lateness": "1 second"}}
     },
     "delete": lambda sql: {"sinks": [{"delta": "/lake/out", "key": ["k"], "delete": sql}]},
+    "sinks.where": lambda sql: {"sinks": [{"delta": "/lake/out", "where": sql}]},
+    "expect.check": lambda sql: {"expect": {"a": {"check": sql}}},
+    "streams.expect": lambda sql: {"streams": {"events": {"delta": "/lake/events", "expect": {"a": {"check": sql}}}}},
 }
 
 
@@ -206,6 +228,59 @@ def test_no_sql_anywhere_reaches_beyond_its_row(load: Load, place: str, trick: s
     field = place.split(".")[0]
     # What looks like a variable is refused before it is SQL.
     assert field in refusal(load, **PLACES[place](trick)) or "${" in trick
+
+
+@pytest.mark.parametrize(
+    "statement", ["ADD JAR '/tmp/x.jar'", "SET spark.x = 1", "CREATE TABLE x AS SELECT 1", "TABLE secret"]
+)
+def test_no_statement_hides_before_the_select(load: Load, statement: str) -> None:
+    said = refusal(load, sql=f"/* /*+ */ {statement} -- */\nSELECT k FROM events")
+    assert "column 4: /*+ inside a comment" in said
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_nor_does_sql_of_a_replay(trick: str) -> None:
+    """That of the command line and of the form of a manual trigger; and what a ledger holds of earlier ones."""
+    plain = Replay(upto=1, stream=None, where="k = 1", corrected={"k": "lower(k)"})
+    assert "lower" not in wanted(plain, [plain], ())
+    for bad in (plain.model_copy(update={"where": trick}), plain.model_copy(update={"corrected": {"k": trick}})):
+        for replay, earlier in ((bad, []), (plain, [bad])):
+            with pytest.raises(Refused, match=r"--where|--set k"):
+                wanted(replay, earlier, ())
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "sql"])
+def test_nor_does_what_an_open_epoch_is_finished_with(load: Load, place: str, trick: str) -> None:
+    """A ledger may hold a rule that was written before the checks were as they are."""
+    text = load(**PLACES[place]("k = 'the place'")).to_json()
+    held = Rule.from_json(text.replace(json.dumps("k = 'the place'"), json.dumps(trick)))
+    with pytest.raises(SqlRefused, match="rule plain: "):
+        analyse_rule(Mock(), held, None)
+
+
+EVIL = "c` .`date` IS NULL OR reflect('java.lang.System', 'exit') IS NULL OR `c"
+
+
+@pytest.mark.parametrize("name", [EVIL, "`", "``", "a`b", "`a", "a`"])
+def test_a_name_in_backquotes_stays_a_name_in_what_floodmark_writes(name: str) -> None:
+    one, at = f"`{name.replace('`', '``')}`", {"events": "at", "others": "at"}
+    joined = (
+        f"SELECT c.k AS k FROM others AS {one} JOIN events c ON c.k = {one}.k AND c.at BETWEEN {one}.at - INTERVAL 1 "
+        f"HOUR AND {one}.at + INTERVAL 1 HOUR"
+    )
+    renamed = f"(SELECT k, at AS {one} FROM events)"
+    windowed = f"SELECT count(*) AS n FROM {renamed} GROUP BY window({one}, '1 hour'), k"
+    ranged = (
+        f"SELECT k, sum(k) OVER (ORDER BY {one} RANGE BETWEEN INTERVAL 1 HOUR PRECEDING AND CURRENT ROW) AS s "
+        f"FROM {renamed}"
+    )
+    for sql in (joined, windowed, ranged):
+        words = words_of(analyse(sql, at).bounded(0, 1, lambda moment, _: f"timestamp_micros({moment})"))
+        called = {word.name for i, word in enumerate(words) if is_call(words, i)}
+        assert called <= {"count", "window", "sum", "timestamp_micros"}
+    assert Span(name, "timestamp", 0, 1).holds.startswith(f"coalesce({one} >= ")
+    assert micros(name, "timestamp") == f"unix_micros({one})"
 
 
 @pytest.mark.parametrize(
@@ -249,6 +324,34 @@ def test_sql_that_would_take_long_to_check_is_refused_or_checked_in_seconds() ->
         analyse(f"WITH a0 AS (SELECT *, k FROM events), {', '.join(steps)} SELECT k FROM a29", streams)
     analyse(f"SELECT {','.join(['$k$'] * 10_000)} FROM events".replace("$", "'"), streams)
     assert time.process_time() - begun < 30  # 96 s for the strings alone, compared each with each
+
+
+NESTED = ["date({})", "timestamp({})", "int({})", "string({})", "decimal({})", "boolean({})", "struct({} AS a)",
+          "map(1, {})", "array({})", "abs(({}))", "({})", "CASE WHEN {} THEN 1 END", "CAST({} AS decimal(9,2))",
+          "k[{}]", "transform(a, x -> {})", "{}::date", "date(struct({}))", "k IN ({})"]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", NESTED)
+def test_nesting_is_read_in_time_by_its_depth(form: str) -> None:
+    """Where a name is tried as a type first, each level takes twice as long as the one in it."""
+    nested = "k"
+    for _ in range(16):
+        nested = form.format(nested)
+    begun = time.process_time()
+    assert "k" in analyse_expression(nested)
+    analyse(f"SELECT {nested} AS x FROM events", {"events": "at"})
+    assert time.process_time() - begun < 10  # 30 s and more, were each tried as a type
+
+
+@pytest.mark.parametrize("step", ["SELECT k FROM {0} UNION ALL SELECT k FROM {0}", "SELECT x.k FROM {0} x, {0} y"])
+def test_what_reads_itself_twice_again_and_again_is_refused_at_once(step: str) -> None:
+    steps = ", ".join(f"a{i} AS ({step.format(f'a{i - 1}')})" for i in range(1, 40))
+    begun = time.process_time()
+    with pytest.raises(SqlRefused, match="expected at most 2000 SELECTs"):
+        analyse(f"WITH a0 AS (SELECT k FROM events), {steps} SELECT k FROM a39", {"events": "at"})
+    assert time.process_time() - begun < 10
+    twenty = " UNION ALL ".join(["SELECT k FROM a0"] * 20)
+    assert analyse(f"WITH a0 AS (SELECT k FROM events), a1 AS ({twenty}) SELECT k FROM a1", {"events": "at"})
 
 
 # -------------------------------------------------------------------------------------------------------- YAML
@@ -482,11 +585,26 @@ def test_other_names_are_not_taken_for_secrets(name: str) -> None:
     assert secret_variable(name, {}) is None
 
 
+LONG_OR_ODD = [
+    f"postgres://u:{MARK * 40}@h/x", f"postgres://u:it's{MARK}@h/x", f"postgres://u:{MARK} {MARK}@h/x",
+    f"https://{MARK * 40}@h", f"postgres://us/er:{MARK}@h", f"postgres://{'u' * 200}:{MARK}@h",
+    f"postgres://u:{MARK}@{MARK}@h/x", f"postgres://u:{MARK}[@h/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", LONG_OR_ODD)
+def test_a_password_may_be_long_or_odd(load: Load, address: str) -> None:
+    said = refusal(load, spark={"conf": {"spark.app.x": address}})
+    assert "setting spark.app.x is or holds a secret" in said
+    assert has_credentials(address)
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_value_with_a_password_in_it_is_found_whatever_its_name(load: Load, field: str) -> None:
     said = refusal(load, env={"LAKE": f"s3://user:{MARK}@bucket/x"}, **FIELDS[field]("${LAKE}"))
     assert "the variable LAKE holds an address with a password" in said
-    for address in (f"https://{MARK}@host/x", f"https://account.example/x?sv=1&sig={MARK}"):
+    for address in (f"https://{MARK}@host/x", f"https://account.example/x?sv=1&sig={MARK}", *LONG_OR_ODD,
+                    f"s3a://bucket/x#access_key={MARK}"):  # fmt: skip
         assert "holds an address with a password" in refusal(load, env={"LAKE": address}, **FIELDS[field]("${LAKE}"))
 
 
@@ -522,7 +640,14 @@ def test_an_address_with_credentials_is_refused_and_not_repeated(load: Load, add
 
 @pytest.mark.parametrize(
     "address",
-    ["/lake/a?b#c", "lake/a@b", "s3://bucket/a", "abfss://box@account.dfs.core.windows.net/a", "hdfs://node:8020/a"],
+    [
+        "s3://a/x,abfss://box@acc/y",
+        "/lake/a?b#c",
+        "lake/a@b",
+        "s3://bucket/a",
+        "abfss://box@account.dfs.core.windows.net/a",
+        "hdfs://node:8020/a",
+    ],
 )
 def test_other_addresses_have_no_credentials(address: str) -> None:
     assert not has_credentials(address)
@@ -541,6 +666,8 @@ def test_a_value_in_the_wrong_place_is_repeated_without_its_password(load: Load)
         redacted(f"at s3://u:{MARK}@b/x?sig={MARK} and https://h/p?a={MARK}")
         == "at s3://***@b/x?*** and https://h/p?***"
     )
+    assert redacted(f"x://u:p@{MARK}@h/a@b,s3://v:{MARK}@c/x") == "x://***@h/a@b,s3://***@c/x"
+    assert redacted(f"(s3a://b/x#access_key={MARK}) x://u/{MARK}:{MARK * 40}@h") == "(s3a://b/x#*** x://***@h"
     assert redacted(f"s3:/u:{MARK}@b https://{MARK}@h abfss://box@a/x") == "s3://***@b https://***@h abfss://box@a/x"
 
 
@@ -605,12 +732,43 @@ def test_a_setting_that_says_where_a_secret_is_kept_is_none(key: str, value: str
         ("spark.hadoop.fs.s3a.endpoint", "$${env.DB_PASSWORD}", "expected text without ${"),
         ("spark.driver.extraJavaOptions", "-Xmx1g -Dspark.sql.ansi.enabled=false", "holds settings of Spark"),
         ("spark.executor.extraJavaOptions", '-"Dspark.plugins=x.Y"', "holds settings of Spark"),
+        ("spark.driver.extraJavaOptions", "@/tmp/options", "names a file of options"),
+        ("spark.executor.extraJavaOptions", "-Xmx1g '@'/tmp/options", "names a file of options"),
+        ("spark.yarn.am.extraJavaOptions", "-XX:VMOptionsFile=/tmp/options", "names a file of options"),
+        ("spark.driver.extraJavaOptions", "-Xmx1g -XX:Flags=/tmp/flags", "names a file of options"),
         ("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem", "is not a rule's to set"),
     ],
 )
 def test_a_setting_brings_no_others_and_no_variables(load: Load, key: str, value: str, said: str) -> None:
     assert f"setting {key}" in (found := refusal(load, spark={"conf": {key: value}}))
     assert said in found
+
+
+@pytest.mark.parametrize(
+    "key", ["spark.app.a\nspark.sql.extensions", "spark.app.a=b", "spark.app.a b", "spark.app.\xe9"]
+)
+def test_a_setting_has_a_plain_name(load: Load, key: str) -> None:
+    assert "expected names of settings" in refusal(load, spark={"conf": {key: "x"}})
+
+
+@pytest.mark.parametrize(
+    "key", ["spark.metrics.conf.*.sink.x.class", "spark.kubernetes.driver.annotation.iam.amazonaws.com/role"]
+)
+def test_names_of_settings_that_are_plain_enough(load: Load, key: str) -> None:
+    assert load(spark={"conf": {key: "x"}})
+
+
+@pytest.mark.parametrize("cron", ["R * * * *", "r * * * *", "R/5 * * * *", "0 1,R * * *", "H * * * *"])
+def test_a_schedule_is_the_same_at_every_look(load: Load, cron: str) -> None:
+    assert "expected cron with five fields" in refusal(load, schedule=cron)
+    assert load(schedule="0 0 * MAR THU").schedule == "0 0 * MAR THU"
+
+
+@pytest.mark.parametrize("asset", [f"x:y?token={MARK}", f"x:y#{MARK}", f"x:{MARK}@y", f"x:u:{MARK}@y", f"y?{MARK}"])
+def test_an_asset_is_an_address_alone(load: Load, asset: str) -> None:
+    assert "schedule.assets[0]: expected an address alone" in refusal(load, schedule={"assets": [asset]})
+    plain = ["abfss://box@account/x", "x:y", "s3://bucket/a@b"]
+    assert load(schedule={"assets": plain}).schedule.assets == tuple(plain)
 
 
 def test_what_spark_would_put_in_place_of_a_variable_is_refused(load: Load) -> None:
@@ -621,9 +779,11 @@ def test_what_spark_would_put_in_place_of_a_variable_is_refused(load: Load) -> N
 
 def test_long_texts_are_searched_for_secrets_in_seconds() -> None:
     begun = time.process_time()
-    for long in ("secret" * 20_000, "//:" * 20_000):
+    for long in ("secret" * 20_000, "//:" * 20_000, "a://" * 20_000, ":/" * 20_000):
         assert not secret_setting("spark.app.x", long)
         assert redacted(long) == long
+    assert redacted("https://" + "a@" * 20_000) == "https://***@"
+    assert redacted("//@" * 20_000 + " //" + ":" * 20_000 + "@").endswith("@ //***@")
     assert time.process_time() - begun < 12  # 38 s for the first alone, where each begins a search of all the rest
 
 

@@ -24,10 +24,10 @@ def replay_of(
     """
     if stream is not None and stream not in head.rule.streams:
         raise Refused(f"--stream: expected one of {', '.join(head.rule.streams)}, found {stream!r}")
-    if where is not None:
-        _check("--where", where)
     corrected = dict(_correction(text, columns) for text in corrections)
-    return Replay(upto=head.epoch, stream=stream, where=where, corrected=corrected)
+    asked = Replay(upto=head.epoch, stream=stream, where=where, corrected=corrected)
+    check_replay(asked)
+    return asked
 
 
 def _correction(text: str, columns: Collection[str]) -> tuple[str, str]:
@@ -40,8 +40,15 @@ def _correction(text: str, columns: Collection[str]) -> tuple[str, str]:
         near = difflib.get_close_matches(name.strip(), known.values(), 1)
         hint = f"did you mean {near[0]}?" if near else f"columns: {', '.join(known.values())}"
         raise Refused(f"--set: dead rows have no column {name.strip()!r} to correct; {hint}")
-    _check(f"--set {found}", sql)
     return found, sql.strip()
+
+
+def check_replay(replay: Replay) -> None:
+    """Raise Refused for SQL that is not allowed. A replay out of a ledger may be older than these checks are."""
+    if replay.where is not None:
+        _check("--where", replay.where)
+    for name, sql in replay.corrected.items():
+        _check(f"--set {name}", sql)
 
 
 def _check(option: str, sql: str) -> None:
@@ -55,7 +62,11 @@ def wanted(replay: Replay, earlier: Iterable[Replay], lost: Collection[int]) -> 
     """SQL over the dead table that is true for the rows that a replay reads.
 
     Each condition is computed only for rows that it is about: an earlier one may fail on rows of later epochs.
+    Raises Refused for a replay with SQL that is not allowed.
     """
+    earlier = list(earlier)
+    for one in (*earlier, replay):
+        check_replay(one)
     before = "".join(f" WHEN {_matches(one, lost)} THEN false" for one in earlier)
     return f"CASE{before} WHEN {_matches(replay, lost)} THEN true ELSE false END"
 

@@ -15,6 +15,7 @@ from floodmark.core.sql import SqlAt
 from floodmark.core.takings import STAMPS
 from floodmark.core.windows import WindowSpec
 from floodmark.core.yamltree import Path as Field
+from floodmark.errors import SqlRefused
 
 if TYPE_CHECKING:
     from floodmark.core.sql import Query
@@ -101,6 +102,30 @@ def _expression(path: Field, expression: str) -> Iterator[tuple[Field, SqlAt]]:
         analyse_expression(expression, clock=path[-1] == "expr")
     except SqlAt as error:
         yield path, error
+
+
+def check_expressions(rule: Rule) -> None:
+    """Raise SqlRefused for an expression over rows that is not allowed, as `query` does for the SQL.
+
+    For rules out of a ledger: these checks may be newer than the row is.
+    """
+    for path, expression in _expressions(rule):
+        for field, problem in _expression(path, expression):
+            raise SqlRefused(f"rule {rule.rule}: {'.'.join(map(str, field))}: {problem}")
+
+
+def _expressions(rule: Rule) -> Iterator[tuple[Field, str]]:
+    for name, stream in rule.streams.items():
+        at = ("streams", name)
+        yield from (((*at, "expect", key), one.check) for key, one in stream.expect.items())
+        if stream.where:
+            yield (*at, "where"), stream.where
+        if stream.event_time and stream.event_time.expr:
+            yield (*at, "event_time", "expr"), stream.event_time.expr
+    for i, sink in enumerate(rule.sinks):
+        texts = {"where": sink.where, "delete": sink.delete}
+        yield from ((("sinks", i, key), text) for key, text in texts.items() if text)
+    yield from ((("expect", key), one.check) for key, one in rule.expect.items())
 
 
 def _upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:

@@ -37,6 +37,7 @@ from floodmark.core.rule_model import (
     Stream,
 )
 from floodmark.core.secrets import WAY_OUT, has_credentials, secret_setting
+from floodmark.redaction import WITH_USER
 
 SOURCE_KINDS = ("delta", "rule")
 SINK_KINDS = ("delta", "console")
@@ -52,7 +53,7 @@ _RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _SINK_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
-_CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#L?-]+")
+_CRON_FIELD = re.compile(r"(?!.*\b[HhRr]\b)[0-9A-Za-z*/,#?-]+")  # R: another minute at every look
 MOST_OF_CRON = 100  # characters: Airflow keeps what it makes of them, in words, in a column of 1000
 UPSTREAM = "upstream"  # a rule's schedule: after the rules that its streams name
 _CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
@@ -77,6 +78,9 @@ _FREE_CONF = (
     "spark.stage.", "spark.storage.", "spark.task.", "spark.ui.", "spark.yarn.", "spark.driver.extraJavaOptions",
 )  # fmt: skip
 # Of the local files: another class would write and read them without Hadoop's checksums.
+_CONF_NAME = re.compile(r"spark\.[\w./*-]+", re.ASCII)
+# Options of Java that name a file of further options: what stands in there nobody has looked at.
+_OPTIONS_ELSEWHERE = re.compile(r"(?:^|\s)(?:@|-XX:(?:Flags|VMOptionsFile)=)")
 _CHECKSUMS = ("spark.hadoop.fs.file.impl", "spark.hadoop.fs.AbstractFileSystem.file.impl")
 
 
@@ -99,9 +103,12 @@ def _filled(value: str) -> str:
     return value
 
 
+_MORE_THAN_A_PLACE = f"expected an address alone, found one with a user, a password or a query: {WAY_OUT}"
+
+
 def _without_credentials(value: str) -> str:
     if has_credentials(value):
-        raise ValueError(f"expected an address alone, found one with a user, a password or a query: {WAY_OUT}")
+        raise ValueError(_MORE_THAN_A_PLACE)
     return value
 
 
@@ -514,7 +521,16 @@ class WrittenSink(Written):
         return self
 
 
-Asset: TypeAlias = Annotated[Filled, AfterValidator(_without_credentials)]
+def _asset(value: str) -> str:
+    """Also of no store that a table could be in, and with one slash or none."""
+    scheme, _, rest = value.partition(":")
+    user = "@" in rest.lstrip("/").partition("/")[0] and scheme.lower() not in WITH_USER
+    if user or re.search(r"[?#]", value):
+        raise ValueError(_MORE_THAN_A_PLACE)
+    return _without_credentials(value)
+
+
+Asset: TypeAlias = Annotated[Filled, AfterValidator(_asset)]
 
 
 class WrittenAssets(Written):
@@ -581,6 +597,8 @@ def _conf(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("expected Spark settings, {spark.name: value}")
     for key in value:
+        if not _CONF_NAME.fullmatch(str(key)):
+            raise ValueError(f"expected names of settings such as spark.executor.memory, found {key!r}")
         if key in _OWN_CONF:
             raise ValueError(f"setting {key} has a place of its own; use {_OWN_CONF[key]} instead")
         if key in _CHECKSUMS or not key.startswith(_FREE_CONF):
@@ -594,7 +612,10 @@ def _conf(value: object) -> object:
     for key, text in found.items():
         if secret_setting(key, text):
             raise ValueError(f"setting {key} is or holds a secret, which a rule cannot keep: {WAY_OUT}")
-        if "-Dspark." in re.sub(r"[\"'\\]", "", text):  # quotes are the command line's own
+        plain = re.sub(r"[\"'\\]", "", text)  # quotes are the command line's own
+        if key.endswith("JavaOptions") and _OPTIONS_ELSEWHERE.search(plain):
+            raise ValueError(f"setting {key} names a file of options: write the options themselves")
+        if "-Dspark." in plain:
             raise ValueError(f"setting {key} holds settings of Spark (-Dspark. ...): put each under `conf` by itself")
     return found
 

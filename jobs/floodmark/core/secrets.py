@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import unquote, urlparse
+from urllib.parse import ParseResult, unquote, urlparse
 
 from floodmark.redaction import WITH_USER, has_password, names_user
 
@@ -33,7 +33,7 @@ _ENVIRONMENT = re.compile(r"spark\.(kubernetes\.driverEnv|yarn\.appMasterEnv|exe
 _SHORT = r"(?<![A-Za-z0-9])(?:sig|signature|sas|pass|pwd|pw|jwt)(?![A-Za-z0-9])"
 _ASSIGNED = rf"(?:{_INSIDE.pattern}|{_SHORT})[\w.-]{{0,100}}\s{{0,10}}="
 _HOLDS = re.compile(_ASSIGNED, re.IGNORECASE)
-_QUERY = re.compile(rf"[?&;][\w.-]{{0,100}}?{_ASSIGNED}", re.IGNORECASE)
+_QUERY = re.compile(rf"[?&;#][\w.-]{{0,100}}?{_ASSIGNED}", re.IGNORECASE)
 
 
 def secret_variable(name: str, env: Mapping[str, str]) -> str | None:
@@ -43,7 +43,8 @@ def secret_variable(name: str, env: Mapping[str, str]) -> str | None:
         return None if name in allowed else f"the variable {name} is none of {ALLOWED} ({', '.join(allowed) or 'none'})"
     if _looks_secret(name):
         return f"the variable {name} has the name of a secret, which a rule cannot keep: {WAY_OUT}"
-    if names_user(env.get(name, "")) or _QUERY.search(env.get(name, "")):
+    value = env.get(name, "")
+    if names_user(value) or _has_user(value) or _QUERY.search(value):
         return f"the variable {name} holds an address with a password, which a rule cannot keep: {WAY_OUT}"
     return None
 
@@ -57,7 +58,7 @@ def _looks_secret(name: str) -> bool:
 
 def secret_setting(key: str, value: str) -> bool:
     """Whether a Spark setting is a secret, or has one in its text (`-Dfs.s3a.secret.key=...`, an address)."""
-    return _named_secret(key, value) or bool(_HOLDS.search(value)) or names_user(value)
+    return _named_secret(key, value) or bool(_HOLDS.search(value)) or names_user(value) or _has_user(value)
 
 
 def _named_secret(key: str, value: str) -> bool:
@@ -72,17 +73,29 @@ def _named_secret(key: str, value: str) -> bool:
 
 def has_credentials(address: str) -> bool:
     """Whether an address carries more than the place: a user with or without a password, a query, a fragment."""
+    parsed = _parsed(address)
+    return parsed is not None and (_has_user(address) or bool(parsed.query or parsed.fragment))
+
+
+def _has_user(address: str) -> bool:
+    """Whether an address, which may be any text, has a user: with blanks and quotes in it, too."""
+    parsed = _parsed(address)
+    if parsed is None:
+        return False
+    password = has_password(address) or has_password(unquote(address))
+    return password or ("@" in parsed.netloc and parsed.scheme not in WITH_USER)
+
+
+def _parsed(address: str) -> ParseResult | None:
+    """The parts of an address; None for what is none."""
     scheme, mark, rest = address.partition(":/")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
-        return False
-    if has_password(address) or has_password(unquote(address)):
-        return True
+        return None
     try:
         # A slash too few, or too many, hides nothing.
-        parsed = urlparse(address if scheme == "file" else f"{scheme}://{rest.lstrip('/')}")
-    except ValueError:
-        return "@" in address
-    return bool(parsed.query or parsed.fragment or ("@" in parsed.netloc and parsed.scheme not in WITH_USER))
+        return urlparse(address if scheme == "file" else f"{scheme}://{rest.lstrip('/')}")
+    except ValueError:  # of its host: then all of it counts as host
+        return ParseResult(scheme.lower(), rest.lstrip("/"), "", "", "", "")
 
 
 def may_hold(text: str) -> bool:

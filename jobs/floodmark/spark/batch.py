@@ -25,6 +25,7 @@ from floodmark.core.digests import Digest
 from floodmark.core.records import Counts
 from floodmark.core.rules import EventTime, Rule, Stream
 from floodmark.core.sql.clock import at_clock
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.takings import APART
 from floodmark.errors import InputFault, Refused, WrongColumn
 from floodmark.spark import expecting, rowchecks
@@ -81,11 +82,11 @@ def shape_of(spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]]) -
         wanted = frozen.get(name) or needed(rule, name, columns)
         _refuse_unknown(name, wanted, columns)
         _refuse_apart(name, wanted)
-        table = source.read_batch(spark).select(*wanted)
+        table = source.read_batch(spark).select(*map(quoted, wanted))
         timed = _with_event_time(table, rule.streams[name], name)
         found[name], checks[name] = timed.schema, rowchecks.checks_of(rule, name, table, timed)
         if rule.streams[name].expect:
-            table = source.read_batch(spark).select(*asked(rule, name, wanted, columns))
+            table = source.read_batch(spark).select(*map(quoted, asked(rule, name, wanted, columns)))
             timed = _with_event_time(table, rule.streams[name], name)
             expected[name] = expecting.asked_of(timed, rule.streams[name].expect, f"rule {rule.rule}, stream {name}")
             more[name] = timed.schema
@@ -141,8 +142,8 @@ def micros(column: str, kind: str | None) -> str:
     if kind is None:
         return "CAST(NULL AS BIGINT)"
     if kind == "timestamp":
-        return f"unix_micros(`{column}`)"
-    return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', `{column}`)"
+        return f"unix_micros({quoted(column)})"
+    return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {quoted(column)})"
 
 
 def instant(at: int, kind: str) -> str:
@@ -205,7 +206,7 @@ def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int
     place = list(shape.streams).index(name)
     tags = [f"{place} AS _s", f"{keep} AS _k", f"{time} AS _t", f"{ERROR if checks else 'CAST(NULL AS INT)'} AS _e"]
     tags.append(f"{expecting.FAILED if expected else 'CAST(NULL AS BIGINT)'} AS _x")
-    own = (f"`{field.name}` AS `{shape.prefix(name)}{field.name}`" for field in mine)
+    own = (f"{quoted(field.name)} AS {quoted(shape.prefix(name) + field.name)}" for field in mine)
     return _with_nulls(frame.selectExpr(*tags, *own), name, shape)
 
 
@@ -244,7 +245,7 @@ def _with_nulls(frame: DataFrame, name: str, shape: Shape) -> DataFrame:
         if stream != name
         for column, kind in kinds.items()
     }
-    ordered = (f"`{column}`" for kinds in named.values() for column in kinds)
+    ordered = (quoted(column) for kinds in named.values() for column in kinds)
     return frame.withColumns(others).selectExpr("_s", "_k", "_t", "_e", "_x", *ordered)
 
 
@@ -409,7 +410,9 @@ class Batch:
     def _own(self, name: str, columns: StructType | None = None) -> list[str]:
         """The columns of a stream (None: all with which it is read) by their own names."""
         prefix = self.shape.prefix(name)
-        return [f"`{prefix}{field.name}` AS `{field.name}`" for field in columns or self.shape.columns(name)]
+        return [
+            f"{quoted(prefix + field.name)} AS {quoted(field.name)}" for field in columns or self.shape.columns(name)
+        ]
 
 
 def _is(stream: int, *kinds: int) -> str:
@@ -419,7 +422,7 @@ def _is(stream: int, *kinds: int) -> str:
 
 def stamped(rows: DataFrame, epoch: int, stream: str, source: str) -> DataFrame:
     """Rows of a stream and their `_reason`, with the other columns of a table of rows that are set apart."""
-    columns = [F.col(f"`{name}`") for name in rows.columns if name != "_reason"]
+    columns = [F.col(quoted(name)) for name in rows.columns if name != "_reason"]
     stamps = [F.lit(epoch).cast("long").alias("_epoch"), F.lit(stream).alias("_stream"), F.col("_reason")]
     return rows.select(*columns, *stamps, F.lit(source).alias("_source"))
 

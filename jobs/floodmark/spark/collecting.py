@@ -13,8 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import BooleanType, LongType, StructType
 
 from floodmark.core.rules import Rule
-from floodmark.core.sql.bounds import HIDDEN, quoted
+from floodmark.core.sql.bounds import HIDDEN
 from floodmark.core.sql.collected import NUMBER, Collected, EveryRows, FromTo
+from floodmark.core.sql.lexis import quoted
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader, touched

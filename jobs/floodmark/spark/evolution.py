@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from floodmark.core.changes import misfits
 from floodmark.core.ddl import columns_of
+from floodmark.core.sql.lexis import quoted
 from floodmark.errors import RuleChanged
 from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
@@ -77,7 +78,7 @@ def _fitted(rows: DataFrame, wanted: StructType) -> DataFrame:
     there = set(rows.columns)
     return rows.select(
         *(
-            (F.col(f"`{field.name}`") if field.name in there else F.lit(None)).cast(field.dataType).alias(field.name)
+            (F.col(quoted(field.name)) if field.name in there else F.lit(None)).cast(field.dataType).alias(field.name)
             for field in wanted
         )
     )

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from floodmark.core.expectations import ordered, reason
 from floodmark.core.records import Failed
 from floodmark.core.rules import Expectation
+from floodmark.core.sql.lexis import quoted
 from floodmark.errors import InputFault, SqlRefused
 from floodmark.spark.planned import materialised
 from floodmark.spark.rowchecks import risky_of, tried
@@ -142,7 +143,7 @@ def refuse(
         return
     name, first = stopping[0]
     place = next(i for i, (other, _) in enumerate(asked.expected) if other == name)
-    some = rows.where(f"({number} & {1 << place}L) <> 0").select(*(f"`{one.name}`" for one in shown)).take(SAMPLE)
+    some = rows.where(f"({number} & {1 << place}L) <> 0").select(*(quoted(one.name) for one in shown)).take(SAMPLE)
     others = "".join(f"; {other} fails for {_rows(counts[other].failed)}" for other, _ in stopping[1:])
     raise InputFault(
         f"{where}: {reason(name, first.check)}, for {counts[name].failed} of {_rows(of)}{others}. "

@@ -12,6 +12,7 @@ from pyspark.sql.types import DecimalType, StructType
 
 from floodmark.core.rules import Rule
 from floodmark.core.sql.clock import at_clock
+from floodmark.core.sql.lexis import quoted
 from floodmark.spark.batch import Batch, Shape, instant, time_type
 from floodmark.spark.constants import aside
 from floodmark.spark.jvm import without_rows
@@ -128,11 +129,11 @@ FEW = 200_000  # rows: their keys are sent to every task, which is cheaper than 
 
 def touched(kept: DataFrame, added: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Of `kept` the rows with a key of `added`; null is a key like others."""
-    same = [kept[f"`{key}`"].eqNullSafe(added[f"`{key}`"]) for key in keys]
+    same = [kept[quoted(key)].eqNullSafe(added[quoted(key)]) for key in keys]
     return kept.join(added, same, "left_semi") if same else kept
 
 
 def typed(frame: DataFrame, schema: StructType) -> DataFrame:
     """The same columns in the types that they have in batch: a sum of decimal sums would grow in every step."""
     columns = zip(frame.columns, schema, strict=True)
-    return frame.select(*(F.col(f"`{name}`").cast(field.dataType).alias(field.name) for name, field in columns))
+    return frame.select(*(F.col(quoted(name)).cast(field.dataType).alias(field.name) for name, field in columns))

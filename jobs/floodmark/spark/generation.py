@@ -28,6 +28,7 @@ from floodmark.core.life import check_same_reset
 from floodmark.core.records import RESTORE, Columns, Commit, Head, Seal, Written
 from floodmark.core.recovery import app_id
 from floodmark.core.rules import Rule, Sink
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.takings import Taking, merged, taking_of
 from floodmark.crashpoints import reach
 from floodmark.errors import LedgerBroken, Refused, SqlRefused, TableBroken
@@ -166,7 +167,7 @@ def _state_properties(plan: Plan, name: str) -> dict[str, str]:
     """State is rewritten often and read by its own rule only, so what a rewrite replaced need not stay for long."""
     time = plan.fold.time_of(name)
     return {
-        "delta.dataSkippingStatsColumns": f"_epoch,`{time}`" if time else "_epoch",
+        "delta.dataSkippingStatsColumns": f"_epoch,{quoted(time)}" if time else "_epoch",
         "delta.deletedFileRetentionDuration": "interval 1 hour",
         "delta.logRetentionDuration": "interval 1 day",
     }

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.core.sql.bounds import HIDDEN, Last, quoted
+from floodmark.core.sql.bounds import HIDDEN, Last
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.sql.query import Query
 from floodmark.core.windows import Instant, needed_from
 

@@ -9,6 +9,7 @@ from pyspark.sql.types import DataType, MapType, StructField, StructType, Varian
 from floodmark.connectors.columns import KEY_TYPES, is_key_type
 from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS
 from floodmark.core.rules import Process, Rule
+from floodmark.core.sql.lexis import quoted
 from floodmark.errors import WrongColumn
 from floodmark.spark.batch import Shape, micros, time_type, united
 from floodmark.spark.constants import aside
@@ -169,7 +170,7 @@ def _struct(ddl: str) -> StructType:
 
 
 def _renamed(columns: list[str], names: list[str]) -> list[Column]:
-    return [F.col(f"`{column}`").alias(name) for column, name in zip(columns, names, strict=True)]
+    return [F.col(quoted(column)).alias(name) for column, name in zip(columns, names, strict=True)]
 
 
 def _tags(waits: bool, part: int, time: str) -> list[Column]:

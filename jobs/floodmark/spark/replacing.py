@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.core.keybounds import Bound
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.upserts import Effect
 from floodmark.spark.appending import files_for
 from floodmark.spark.batch import instant
@@ -34,7 +35,7 @@ class Span:
     @property
     def holds(self) -> str:
         """SQL, true for such a row and false for any other."""
-        column = f"`{self.column}`"
+        column = quoted(self.column)
         within = f"{column} >= {instant(self.low, self.kind)} AND {column} < {instant(self.high, self.kind)}"
         return f"coalesce({within}, false)"
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.core.records import Head, Replay
 from floodmark.core.replays import wanted
 from floodmark.core.rules import Rule, Stream
+from floodmark.core.sql.lexis import quoted
 from floodmark.errors import Refused
 from floodmark.spark.batch import Shape, tagged, united
 
@@ -67,7 +68,7 @@ def _corrected(rows: DataFrame, stream: Stream, shape: Shape, name: str, replay:
         if sql is not None:
             found.append(F.expr(f"({sql}\n)").cast(field.dataType).alias(field.name))
         elif field.name.lower() != made:
-            known = F.col(f"`{field.name}`") if field.name.lower() in there else F.lit(None).cast(field.dataType)
+            known = F.col(quoted(field.name)) if field.name.lower() in there else F.lit(None).cast(field.dataType)
             found.append(known.alias(field.name))
     return found
 

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.core.rules import Rule
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.sql.rowchecks import RowCheck
 from floodmark.spark.jvm import jvm_class
 
@@ -119,7 +120,7 @@ def tried(frame: DataFrame, sql: str) -> Column:
     Spark computes what occurs twice in a projection beforehand, outside of the try. It leaves alone what stands in a
     branch of a condition; so it stands in one, whose condition always holds and is not known to.
     """
-    always = f"array(true, true)[CAST(`{frame.columns[0]}` IS NULL AS INT)]"
+    always = f"array(true, true)[CAST({quoted(frame.columns[0])} IS NULL AS INT)]"
     given = F.expr(f"CASE WHEN {always} THEN named_struct('v', {sql}\n) END")
     utils = jvm_class(frame.sparkSession, "org.apache.spark.sql.classic.ExpressionUtils")
     evaluated = jvm_class(frame.sparkSession, f"{_EXPRESSIONS}.TryEval")(utils.expression(given._jc))

@@ -26,6 +26,7 @@ from floodmark.core.life import check_living, refuse_rebuilt
 from floodmark.core.process.loading import load_class
 from floodmark.core.records import Head, Intent, Lost, Replay, total
 from floodmark.core.recovery import Gate, at_the_gate
+from floodmark.core.rule_checks import check_expressions
 from floodmark.core.rules import EpochLimits, Rule
 from floodmark.core.takings import grows
 from floodmark.core.ticks import due, tick
@@ -71,6 +72,7 @@ def analyse(
 
     `gaining`: for epochs to come, which read columns that the streams have gained, where the rule wants these.
     """
+    check_expressions(rule)
     ansi = intent.ansi if intent else rule.ansi
     session = rule_session(root, rule, intent.zone if intent else rule.timezone, ansi)
     frozen = _frozen_columns(rule, head, intent)

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StructType
 
 from floodmark.core.records import total
 from floodmark.core.rules import Rule
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.sql.partials import TOTALS
 from floodmark.core.sql.slices import Slices
 from floodmark.spark.batch import Batch, Shape
@@ -38,7 +39,7 @@ class SlicedWindows(Fold):
         added = self._added(batch, session, at) if total(batch.counts).folded else None
         changes = {}
         if added is not None:
-            epoch = f"{aside(f'{at.epoch}L', f'`{self._slices.time}`')} AS _epoch"
+            epoch = f"{aside(f'{at.epoch}L', quoted(self._slices.time))} AS _epoch"
             changes = {TABLE: self._needed(added, at.after).selectExpr("*", epoch)}
         return Folded(self._due(added, state[TABLE], session, at), changes)
 
@@ -64,7 +65,7 @@ class SlicedWindows(Fold):
         return rows if since is None else rows.where(f"NOT ({self._before(since)})")
 
     def _before(self, moment: int) -> str:
-        time = f"`{self._slices.time}`"
+        time = quoted(self._slices.time)
         return f"{time} < {self._instant(moment, time)}"
 
     def _instant(self, moment: int, column: str) -> str:

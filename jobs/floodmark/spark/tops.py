@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StructType
 
 from floodmark.core.records import total
 from floodmark.core.rules import Rule
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.sql.tops import PLACE, Top
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
@@ -33,14 +34,14 @@ class TopRows(Fold):
         if not total(batch.counts).folded:
             return Folded(None)
         fresh = materialised(self._first(batch.folded(self._top.stream)), session)
-        new = fresh.selectExpr("*", f"{aside(f'{at.epoch}L', f'`{fresh.columns[0]}`')} AS _epoch")
+        new = fresh.selectExpr("*", f"{aside(f'{at.epoch}L', quoted(fresh.columns[0]))} AS _epoch")
         kept = state[self._top.stream](None)
         rows = fresh if kept is None else fresh.unionByName(self._touched(at.committed(kept), fresh, batch))
         rows.createOrReplaceTempView(self._top.stream)
         return Folded(session.sql(at.sql(self.rule.query.sql)), {self._top.stream: new})
 
     def _touched(self, kept: DataFrame, fresh: DataFrame, batch: Batch) -> DataFrame:
-        keys = fresh.select(*(F.col(f"`{key}`") for key in self._top.keys))
+        keys = fresh.select(*(F.col(quoted(key)) for key in self._top.keys))
         few = total(batch.counts).folded <= FEW  # what `materialised` gives has no size by which Spark could tell
         return touched(kept.drop("_epoch"), F.broadcast(keys) if few else keys, self._top.keys)
 

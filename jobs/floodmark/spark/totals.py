@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructType
 
 from floodmark.core.records import total
 from floodmark.core.rules import Rule
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.sql.partials import TOTALS
 from floodmark.core.sql.running import Running
 from floodmark.errors import Refused
@@ -46,7 +47,7 @@ class RunningTotals(Fold):
             return Folded(None)
         self.show(batch)
         added = materialised(session.sql(at.sql(self._running.partial)), session)
-        new = added.selectExpr("*", f"{aside(f'{at.epoch}L', f'`{self._running.keys[0]}`')} AS _epoch")
+        new = added.selectExpr("*", f"{aside(f'{at.epoch}L', quoted(self._running.keys[0]))} AS _epoch")
         kept = state[TABLE](None)
         if total(batch.counts).folded <= FEW:  # what `materialised` gives has no size by which Spark could tell
             added = F.broadcast(added)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
 from floodmark.core.rules import Rule
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.windows import Spec, needed_from
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
@@ -116,7 +117,7 @@ class WindowRows(Fold):
         return live_rows(query, table, self._column(table), rows, watermark, self._instant)
 
     def _column(self, name: str) -> str:
-        return f"`{self.time_of(name)}`"
+        return quoted(self.time_of(name))
 
     def needed_from(self, watermark: int | None) -> int | None:
         return self._since(self.rule.late_below(watermark))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from floodmark.core.sql.columns import GroupSpec, names_column
-from floodmark.core.sql.lexis import Word
+from floodmark.core.sql.lexis import Word, quoted
 from floodmark.core.sql.over import Back
 from floodmark.core.sql.shape import Select, Stream
 from floodmark.core.sql.window import streams_of, window_called
@@ -228,11 +228,6 @@ def _is_plain(item: exp.Expr, relation: str, aliases: set[str]) -> bool:
     if not names_column(item, relation):
         return False
     return bool(item.args.get("table")) or item.name.lower() not in aliases
-
-
-def quoted(name: str) -> str:
-    """A column's name as SQL."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def prefix_of(words: Sequence[Word]) -> int:

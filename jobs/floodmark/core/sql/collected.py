@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from floodmark.core.sql.bounds import HIDDEN, prefix_of, quoted
+from floodmark.core.sql.bounds import HIDDEN, prefix_of
 from floodmark.core.sql.function_names import COLLECTING
 from floodmark.core.sql.functions import closing, is_call
-from floodmark.core.sql.lexis import SqlAt, Word
+from floodmark.core.sql.lexis import SqlAt, Word, quoted
 from floodmark.core.sql.partials import clause_of, grouping_column
 from floodmark.core.sql.shape import Select, Shape, Source, Stream
 

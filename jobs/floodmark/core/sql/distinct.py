@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from floodmark.core.sql.bounds import HIDDEN, quoted
+from floodmark.core.sql.bounds import HIDDEN
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.sql.shape import Shape
 
 Horizon = tuple[Sequence[str], int]  # the key's columns, and how long a row makes another of its key a duplicate: µs

@@ -21,6 +21,17 @@ or over select then union using values when where with within
 """.split()
 )
 
+# Those that follow a value or a name: where an expression begins, Spark takes them for functions.
+_FOLLOWING = _KEYWORDS - frozenset("all case distinct except from not select values".split())
+_BEGINNING = frozenset(
+    """
+all and between both case distinct div else escape from having ilike leading like on or regexp rlike select then
+trailing when where
+""".split()
+)
+_AFTER_NOT = frozenset("between in like ilike rlike regexp".split())
+_BEFORE_BY = frozenset("cluster distribute group order partition sort".split())
+
 _TEXTS = ("string", "raw")
 
 _REASONS = (
@@ -94,10 +105,26 @@ def is_call(words: Sequence[Word], i: int) -> bool:
         return False
     before = words[i - 1] if i else None
     if word.kind == "word" and word.name in _KEYWORDS:
-        return False
+        return word.name in _FOLLOWING and _begins_expression(words, i)
     if word.kind == "word" and before and before.name in ("like", "ilike"):
         return word.name not in ("any", "some")
     return not (word.kind == "word" and word.name == "filter" and before and before.text == ")")
+
+
+def _begins_expression(words: Sequence[Word], i: int) -> bool:
+    """Whether token `i`, a keyword that follows a value elsewhere, stands where an expression begins."""
+    if i == 0:
+        return True
+    before, name = words[i - 1], words[i].name
+    if before.kind == "operator":
+        return before.text not in (")", "]")
+    if before.kind != "word" or (i > 1 and words[i - 2].text == "."):
+        return False
+    if before.name == "by":
+        return i > 1 and words[i - 2].name in _BEFORE_BY
+    if before.name == "not":
+        return name not in _AFTER_NOT
+    return before.name in _BEGINNING and (before.name, name) != ("case", "when")
 
 
 def _check_text(sql: str, words: Sequence[Word], i: int) -> None:

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from floodmark.core.sql.columns import Column, Columns, Meaning, Named, Part, Rest, Time, lookup, meaning_of, under
 from floodmark.core.sql.intervals import length_of, slack_of
-from floodmark.core.sql.lexis import SqlAt
+from floodmark.core.sql.lexis import SqlAt, quoted
 from floodmark.core.sql.shape import Select, Shape
 
 BOUNDED = (
@@ -48,7 +48,7 @@ class _Clock:
 
     @property
     def sql(self) -> str:
-        return f"`{self.relation}`.`{self.name}`" if self.relation else f"`{self.name}`"
+        return f"{quoted(self.relation)}.{quoted(self.name)}" if self.relation else quoted(self.name)
 
 
 def side_of(join: exp.Join | None) -> str:

@@ -28,6 +28,7 @@ _PATTERNS = (
     ("operator", r"<=>|>>>|->|=>|::|<=|>=|<>|!=|==|\|\||\|>|<<|>>|[-()\[\],.+*/%&|^~!=<>;]"),
 )
 _LEXER = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS), re.DOTALL)
+_BRACKETS = re.compile(r"/\*\+?|\*/")
 _CLAUSES = frozenset({"from", "where", "group", "having"})
 
 
@@ -63,6 +64,11 @@ def refuse_at(sql: str, offset: int, problem: str) -> SqlAt:
     """The error to raise at a character offset."""
     line_start = sql.rfind("\n", 0, offset) + 1
     return SqlAt(problem, sql.count("\n", 0, offset) + 1, offset - line_start + 1)
+
+
+def quoted(name: str) -> str:
+    """The name of a column, or of a relation, as SQL."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def words_of(sql: str) -> tuple[Word, ...]:
@@ -101,9 +107,11 @@ def _strange(char: str) -> str:
 
 
 def _comment_end(sql: str, start: int) -> int:
-    """The end of a bracketed comment; Spark nests them."""
+    """The end of a bracketed comment; Spark nests them, but for hints, which open none."""
     depth = 0
-    for match in re.compile(r"/\*|\*/").finditer(sql, start):
+    for match in _BRACKETS.finditer(sql, start):
+        if match.group() == "/*+":
+            raise refuse_at(sql, match.start(), "/*+ inside a comment: Spark would end the comment at the next */")
         depth += 1 if match.group() == "/*" else -1
         if depth == 0:
             return match.end()

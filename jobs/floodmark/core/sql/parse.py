@@ -13,8 +13,10 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from floodmark.core.sql.functions import closing
+from floodmark.core.sql.functions import closing, is_call
 from floodmark.core.sql.lexis import SqlAt, Word, ends_select, refuse_at
+
+_TYPES = SparkParser.TYPE_TOKENS - {TokenType.INTERVAL}
 
 
 class _Parser(SparkParser):
@@ -23,6 +25,12 @@ class _Parser(SparkParser):
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
+        # As a value, `date(` is a call. To look for a type first would take twice as long for each level of nesting.
+        if self._next and self._next.token_type == TokenType.L_PAREN and self._curr.token_type in _TYPES:
+            return self._parse_column()
+        return super()._parse_type(parse_interval, fallback_to_identifier)
+
 
 # Words with which Spark begins a query, and sqlglot (in some places) none.
 _QUERIES = {
@@ -30,6 +38,7 @@ _QUERIES = {
     "table": "TABLE as a query is not allowed; write a JOIN with a stream or lookup. If it is a column, put its name "
     "in backquotes",
 }
+_JOINS = frozenset("anti cross full inner join left natural outer right semi".split())
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
 
@@ -82,6 +91,8 @@ def _check_words(sql: str, words: Sequence[Word]) -> None:
         if word.text == "," and _ends_list(words, i + 1):
             # Spark would take FROM for a column, and the stream's name for that column's alias.
             raise word.refuse(sql, "a comma with nothing after it")
+        if _names_relation(words, i):
+            raise word.refuse(sql, f"{word.text} where a stream's name is expected: Spark reads it as that name")
         if word.name == "where" and word.clause == "where" and _is_name_list(words, i + 1):
             # Spark reads `FROM t WHERE (a)` as the table t under the name WHERE with the column a.
             raise word.refuse(sql, "WHERE (name): Spark reads it as an alias; leave the parentheses out")
@@ -93,6 +104,14 @@ def _check_words(sql: str, words: Sequence[Word]) -> None:
 
 def _ends_list(words: Sequence[Word], i: int) -> bool:
     return i == len(words) or words[i].text in (")", ";") or words[i].name == words[i].clause != ""
+
+
+def _names_relation(words: Sequence[Word], i: int) -> bool:
+    """Whether a word of joins stands where a relation begins: `FROM a, JOIN b` is `a JOIN b` to sqlglot alone."""
+    if words[i].kind != "word" or words[i].name not in _JOINS or words[i].clause != "from" or i == 0:
+        return False
+    calls = is_call(words, i) and words[i + 2].name != "select"  # left(x, 2) among the arguments of another call
+    return not calls and (words[i - 1].text == "," or words[i - 1].name == "from")
 
 
 def _is_name_list(words: Sequence[Word], i: int) -> bool:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from floodmark.core.sql import function_names as names
-from floodmark.core.sql.bounds import prefix_of, quoted
+from floodmark.core.sql.bounds import prefix_of
 from floodmark.core.sql.columns import names_column
 from floodmark.core.sql.functions import NOT_THERE_YET, closing, is_call
-from floodmark.core.sql.lexis import SqlAt, Word
+from floodmark.core.sql.lexis import SqlAt, Word, quoted
 from floodmark.core.sql.shape import Select, Shape
 
 TOTALS = "_floodmark_totals"  # the view with the partial aggregates that `final` reads

@@ -13,6 +13,7 @@ from floodmark.core.sql.functions import NOT_THERE_YET
 from floodmark.core.sql.lexis import SqlAt, Word
 
 MAX_JOINS = 50  # what bounds each of them is found by comparing all: seconds of work
+MAX_SELECTS = 2_000  # those of a WITH name count wherever it is read: so often they are looked at, and Spark plans them
 # What of a SELECT is allowed; then what else can stand in one: argument -> (words to find it by, what to say).
 _SELECT_ARGS = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _NO_FIRST = (
@@ -147,7 +148,9 @@ class Shape:
     groups: list[Select] = field(default_factory=list)
     _ctes: dict[str, Source] = field(default_factory=dict)
     _uses: dict[str, int] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
     _count: int = 0
+    _size: int = 0
 
     def root(self, tree: exp.Expr) -> Source:
         """The query's structure. Raises SqlAt for the first form that is not allowed."""
@@ -202,8 +205,10 @@ class Shape:
             raise self.at((name,), f"WITH {cte.alias}: it stands there twice; choose another name")
         if name in _NO_ALIASES:
             raise self.at((name,), f"{cte.alias} as the name of a relation is not allowed")
+        before = self._size
         self._ctes[name] = self._query(cte.this)
         self._uses[name] = 0
+        self._sizes[name], self._size = self._size - before, before
 
     def _query(self, node: exp.Expr, top: bool = False) -> Source:
         if node.args.get("with_") and not top:
@@ -227,6 +232,7 @@ class Shape:
     def _select(self, node: exp.Select) -> Select:
         number = self._count
         self._count += 1
+        self._grow(1, number)
         self._only(node, _SELECT_ARGS, number)
         if not node.expressions:
             raise self.at(("select",), "a SELECT without columns", number)
@@ -303,6 +309,7 @@ class Shape:
         name = table.name.lower()
         if name in self._ctes:
             self._uses[name] += 1
+            self._grow(self._sizes[name], number)
             return self._ctes[name]
         declared = self._declared(name)
         if declared is None:
@@ -313,6 +320,12 @@ class Shape:
         at = table.this.meta
         self.places.append((at["start"], at["end"] + 1, declared, bool(table.alias)))
         return Stream(declared)
+
+    def _grow(self, by: int, number: int) -> None:
+        self._size += by
+        if self._size > MAX_SELECTS:
+            problem = f"expected at most {MAX_SELECTS} SELECTs, those of WITH counted wherever they are read"
+            raise self.at(("from", "select"), problem, number)
 
     def _declared(self, name: str) -> str | None:
         return next((known for known in (*self.declared, *self.lookups) if known.lower() == name), None)
