@@ -18,7 +18,7 @@ FloodmarkError
     ├── ReplayDiffers       an epoch computed again is not what was recorded
     ├── Sealed              this generation was ended by a newer one
     ├── HistoryGone         what recovery needs is no longer there
-    ├── InputFault          the SQL fails on a row of the input, or gives two results for one key
+    ├── InputFault          the SQL fails on a row of the input, or gives rows that a sink cannot take
     ├── ProcessFault        the rule's class fails on a row of the input, or does what no class may
     ├── Stale               results are older, or more rows late, than the rule wants; what was committed stays
     ├── LedgerBroken        the ledger contradicts itself or its tables, or cannot be read
@@ -123,7 +123,7 @@ class HistoryGone(Final):
 
 
 class InputFault(Final):
-    """The SQL fails on a row of the input, or gives two results for one key of a sink."""
+    """The SQL fails on a row of the input, or gives rows that a sink cannot take."""
 
 
 class ProcessFault(Final):

@@ -63,7 +63,11 @@ class Sink:
             return pa.table(QueryBuilder().register("t", self.table).execute("SELECT * FROM t").read_all())
 
     def spark(self, session: SparkSession) -> DataFrame:
-        """The same rows in Spark, which must have Delta."""
+        """The same rows in Spark, which must have Delta.
+
+        Delta refuses versions of more than a week ago (`delta.deletedFileRetentionDuration`) unless the session has
+        `spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration` set to false.
+        """
         return session.read.format("delta").option("versionAsOf", self.version).load(self.address)
 
 

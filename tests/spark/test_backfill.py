@@ -32,7 +32,9 @@ from floodmark.core.replays import replay_of
 from floodmark.crashpoints import BACKFILL_POINTS
 from floodmark.errors import InputFault, ReplayDiffers
 from floodmark.ledger.ledger import LedgerReader
+from floodmark.spark import planned
 from floodmark.spark.backfilling import Put
+from floodmark.spark.planned import by_stream
 from floodmark.spark.run import RuleRun
 
 LIVE = [event(s, k, v) for s, k, v in ((0, "a", 1.0), (10, "b", 2.0), (70, "a", 4.0), (130, "a", 8.0), (400, "b", 1.0))]
@@ -100,6 +102,27 @@ def test_late_rows_come_into_the_interval_and_nothing_else_changes(spark: SparkS
     run(spark, flow)
     assert sink(flow)[-3:] == [(at(360), "a", 1, 1.0), (at(360), "b", 1, 1.0), (at(420), "d", 1, 1.0)]
     proven(flow)
+
+
+def test_a_source_whose_first_snapshot_had_deletion_vectors_is_read_again(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's source then reads each version apart, so that one stream has several relations in Spark's plan."""
+    leaves = list[int]()
+    monkeypatch.setattr(planned, "by_stream", lambda tables, n: leaves.append(len(tables)) or by_stream(tables, n))
+    flow = Flow(place)
+    flow.arrive([*LIVE, event(25, "gone", 512.0)])
+    source = f"delta.`{flow.source}`"
+    spark.sql(f"ALTER TABLE {source} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    spark.sql(f"DELETE FROM {source} WHERE k = 'gone'")
+    run(spark, flow)
+    for portion in (LATE[:2], LATE[2:]):
+        rows = spark.createDataFrame(portion, "at timestamp, k string, v double, n bigint").coalesce(1)
+        rows.write.format("delta").mode("append").save(flow.source)
+    run(spark, flow)
+    backfill(spark, flow, 0, 60)
+    assert leaves[-1] > 1
+    assert sink(flow) == sink(flow, 1) == ordered(windows(LIVE + LATE, 60) + windows(LIVE, 360, 60))
 
 
 def between_computing_and_replacing(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:

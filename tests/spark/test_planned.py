@@ -12,7 +12,7 @@ from support.flow import Flow, event, rows_of
 from support.running import run
 
 from floodmark.spark import batch, checkpoint
-from floodmark.spark.planned import relations
+from floodmark.spark.planned import by_stream, relations
 
 
 @pytest.fixture
@@ -80,3 +80,26 @@ def test_without_relations_the_batch_itself_is_read(
 
     assert results[0] == results[1]
     assert results[0][1]
+
+
+@pytest.mark.parametrize(
+    ("tables", "streams", "places"),
+    [
+        (["a", "b"], 2, [[0], [1]]),
+        (["a", None], 2, [[0], [1]]),
+        (["a", "a"], 2, [[0], [1]]),
+        (["a", "a", "a"], 1, [[0, 1, 2]]),
+        (["a", "a", "b"], 2, [[0, 1], [2]]),
+        ([None, "b", "b", None], 3, [[0], [1, 2], [3]]),
+        (["a", "b", "b", "a"], 3, [[0], [1, 2], [3]]),
+        (["a", "a", "a"], 2, None),
+        (["a", "a", "a", "b"], 3, None),
+        (["a", "a", None, None], 2, None),
+        (["a"], 2, None),
+        ([], 1, None),
+    ],
+)
+def test_several_leaves_are_of_one_stream_only_where_that_is_sure(
+    tables: list[str | None], streams: int, places: list[list[int]] | None
+) -> None:
+    assert by_stream(tables, streams) == places

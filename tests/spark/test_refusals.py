@@ -215,3 +215,21 @@ def test_a_sink_that_missed_a_reset_is_not_taken_back_with_its_rows(spark: Spark
     reset(spark, flow)
     run(spark, flow)
     assert [DeltaTable(flow.sink(i)).to_pyarrow_table().num_rows for i in range(2)] == [1, 1]
+
+
+def test_a_struct_of_kept_rows_that_gained_a_field_is_refused_with_no_epoch_open(
+    spark: SparkSession, place: Path
+) -> None:
+    sql = "SELECT window.start AS start, count(DISTINCT s) AS c FROM events GROUP BY window(at, '1 minute')"
+    flow = Flow(place, sql=sql, sinks=1)
+    rows = spark.sql("SELECT timestamp'2001-01-01 00:00:00' AS at, named_struct('a', 1) AS s")
+    rows.write.format("delta").save(flow.source)
+    run(spark, flow)
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` ADD COLUMNS (s.b INT)")
+    more = spark.sql("SELECT timestamp'2001-01-01 00:00:01' AS at, named_struct('a', 1, 'b', 2) AS s")
+    more.write.format("delta").mode("append").save(flow.source)
+    refused(spark, flow, WrongColumn, r"events\.s: kept as struct<a:int>, found struct<a:int,b:int>.*floodmark reset")
+    head = flow.ledger().head
+    assert head is not None and head.open is None
+    reset(spark, flow)
+    run(spark, flow)

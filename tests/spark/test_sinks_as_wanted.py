@@ -17,7 +17,7 @@ from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.core.backfills import asked_for
-from floodmark.errors import Refused, RuleChanged, SqlRefused, WrongColumn
+from floodmark.errors import InputFault, Refused, RuleChanged, SqlRefused, WrongColumn
 from floodmark.proving.inbatch import for_sink
 from floodmark.reading import read
 from floodmark.spark.run import RuleRun
@@ -392,3 +392,19 @@ def test_late_and_dead_rows_have_the_columns_that_were_gained(spark: SparkSessio
     assert [row["w"] for row in rows_of(flow.place.late)] == ["late"]
     assert [row["w"] for row in rows_of(flow.place.dead)] == ["dead"]
     proven(flow)
+
+
+def test_a_sink_with_a_constraint_of_its_own_says_which_row_and_what_to_do(spark: SparkSession, place: Path) -> None:
+    """No retry helps while the table is as it is; once the constraint is dropped, the open epoch is finished."""
+    flow = Flow(place, sql=STATELESS, sinks=1)
+    flow.arrive([event(1)])
+    run(spark, flow)
+    table = f"delta.`{flow.sink()}`"
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT positive CHECK (n >= 0)")
+    flow.arrive([event(2, n=-7)])
+    for _ in range(2):
+        with pytest.raises(InputFault, match=r"sink/.*CHECK constraint positive \(n >= 0\) .* n : -7.*floodmark reset"):
+            run(spark, flow)
+    spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT positive")
+    run(spark, flow)
+    assert sorted(row["n"] for row in rows_of(flow.sink())) == [-7, 0]

@@ -7,11 +7,13 @@ import sys
 import sysconfig
 
 import pyarrow as pa
+import pytest
 from pyspark import cloudpickle
 from support.flow import CLASSES
 
 import floodmark
 from floodmark.core.process.context import Kept, Times
+from floodmark.errors import ProcessFault
 from floodmark.spark.turns import Layout, Work, worker
 
 LAYOUT = Layout(keys=1, streams=(("s", ("k", "at")),), tables=("counters",), states=(), output=3)
@@ -53,3 +55,50 @@ def test_a_worker_needs_no_copy_of_this_package() -> None:
         "[{'part': 0, 'o2': None, 'number': 8}]",
         "alone",
     ], found.stderr.decode()
+
+
+def given(**columns: pa.Array) -> pa.RecordBatch:
+    """Two rows of stream `s`, keys a and b."""
+    rows = [{"k0": key, "waits": True, "part": 0, "time": 5, "r0_0": key} for key in "ab"]
+    batch = pa.RecordBatch.from_pylist(rows, schema=GIVEN)
+    for name, column in columns.items():
+        batch = batch.set_column(batch.schema.get_field_index(name), name, column)
+    return batch
+
+
+def turned(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    kept, times = Kept({}, {}, False, False), Times(0, 9, 9)
+    source = (CLASSES / "both.py").read_text()
+    output = "k STRING, at TIMESTAMP, what STRING"
+    return list(worker(Work(LAYOUT, source, "both.py", "Both", output, kept, times, True, TAKEN))(iter([batch])))
+
+
+IN_UTC = pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    "beyond",
+    [
+        pa.array([0, 253402318799 * 10**6], pa.timestamp("us", "America/New_York")),
+        pa.array([0, -62135599608 * 10**6], pa.timestamp("us", "Europe/Berlin")),
+        pa.array([0, 2932897], pa.date32()),
+        pa.array([0, 253402318799 * 10**6], pa.timestamp("us")),
+        pa.array([{"a": 0}, {"a": 253402318799 * 10**6}], pa.struct([("a", IN_UTC)])),
+    ],
+    ids=["after", "before", "date", "no zone", "nested"],
+)
+def test_a_time_beyond_pythons_calendar_is_told_with_its_key_and_column(beyond: pa.Array) -> None:
+    said = r"year 1 to 9999, in UTC\) in stream s, column at, for key .*b.*, found another: .*`where`"
+    with pytest.raises(ProcessFault, match=said) as met:
+        turned(given(r0_1=beyond))
+    assert "\n" not in str(met.value)
+
+
+def test_the_key_itself_may_hold_such_a_time() -> None:
+    beyond = pa.array([0, 253402318799 * 10**6], IN_UTC)
+    with pytest.raises(ProcessFault, match="in column 1 of the key, for key"):
+        turned(given(k0=beyond))
+
+
+def test_times_at_the_ends_of_pythons_calendar_are_values_like_others() -> None:
+    assert turned(given(r0_1=pa.array([-62135596800 * 10**6, 253402300799999999], IN_UTC)))

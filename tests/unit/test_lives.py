@@ -26,8 +26,9 @@ from floodmark.cli.app import app
 from floodmark.connectors import adopting
 from floodmark.connectors.delta import DeltaSink
 from floodmark.connectors.news import look
+from floodmark.connectors.preflight import check_tables
 from floodmark.core.records import Counts, Life
-from floodmark.errors import Busy, Fenced, LedgerBroken, NotOwned, Retired
+from floodmark.errors import Busy, Fenced, LedgerBroken, NotOwned, Refused, Retired
 from floodmark.ledger import dropping, renaming, tables
 from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
 from floodmark.ledger.ledger import Ledger
@@ -371,6 +372,21 @@ def test_a_sink_with_rows_is_refused_until_it_is_adopted(flow: Flow) -> None:
     assert "with --keep-output" in call(flow, "reset", "counted", "--yes", code=2)
     call(flow, "reset", "counted", "--keep-output", "--dry-run")
     assert "nothing to do" in call(flow, "adopt", "counted", flow.sink(), "--yes")
+
+
+def test_a_sink_that_only_grows_is_neither_emptied_nor_merged_into(flow: Flow) -> None:
+    """Said before anything is written: a seal without the emptying would leave the reset half done."""
+    ledger = lived(flow)
+    DeltaTable(flow.sink()).alter.set_table_properties({"delta.appendOnly": "true"})
+    before = len(flow.ledger().rows)
+    for words in (["--yes"], ["--dry-run"]):
+        assert "delta.appendOnly is set" in " ".join(call(flow, "reset", "counted", *words, code=2).split())
+    assert len(flow.ledger().rows) == before
+    call(flow, "reset", "counted", "--keep-output", "--dry-run")
+    check_tables(flow.rule(), ledger.id)
+    flow.settings["sinks"] = [{"delta": flow.sink(), "key": ["k", "start"]}]
+    with pytest.raises(Refused, match=r"delta.appendOnly is set.*to false"):
+        check_tables(flow.rule(), ledger.id)
 
 
 @pytest.mark.parametrize("point", POINTS["adopt"])

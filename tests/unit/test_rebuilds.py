@@ -153,6 +153,12 @@ def test_it_keeps_nothing_and_says_so(flow: Flow) -> None:
         assert found.exit_code == 0, found.output
 
 
+def test_a_sink_that_only_grows_cannot_be_replaced_by_each_run(flow: Flow) -> None:
+    flow.settings["sinks"] = [{"delta": flow.sink(), "properties": {"delta.appendOnly": True}}]
+    with pytest.raises(RuleInvalid, match=r"expected no delta\.appendOnly of a rule that each run rebuilds"):
+        flow.rule()
+
+
 def test_the_way_back_to_epochs_is_a_reset(flow: Flow) -> None:
     rebuilt, flow.settings = flow.rule(), {}
     with pytest.raises(RuleChanged, match="changed rebuild"):

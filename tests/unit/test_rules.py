@@ -407,6 +407,12 @@ def with_line(text: str, old: str, new: str) -> str:
             "found both: Delta lays a table out by one of them",
         ),
         (OUT, f"{OUT}\n    cluster_by: [a, b, c, d, e]", "13: sinks[0].cluster_by: expected at most 4 columns"),
+        (
+            OUT,
+            f"{OUT}\n    key: [a]\n    properties: {{delta.appendOnly: true}}",
+            "sinks[0].properties: expected no delta.appendOnly of a sink with `key`",
+        ),
+        (OUT, f"{OUT}\n    key: [a]\n    properties: {{Delta.APPENDONLY: 'TRUE'}}", "expected no Delta.APPENDONLY of"),
         (OUT, f"{OUT}\n    columns: []", "13: sinks[0].columns: expected a list of at least one result column"),
         (OUT, f"{OUT}\n    columns: [a, A]", "13: sinks[0].columns: expected each column once, found a, A"),
         (OUT, f"{OUT}\n    columns: [a]\n    key: [a, b]", "sinks[0].key: expected columns out of `columns`, found b"),

@@ -10,8 +10,9 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from support.flow import Flow
 
-from floodmark.errors import InputFault, Refused, RunFailed
-from floodmark.spark.faults import explained, of_open_epoch
+from floodmark.core.sparkconf import static_conf
+from floodmark.errors import HistoryGone, InputFault, Refused, RunFailed
+from floodmark.spark.faults import explained, of_open_epoch, of_table, of_version
 from floodmark.spark.session import root_session, rule_session
 
 
@@ -33,6 +34,76 @@ def test_a_row_that_fails_in_an_open_epoch_asks_for_a_reset_too() -> None:
     with pytest.raises(RunFailed) as met, explained("r"), of_open_epoch("r", 4):
         raise fault("Job aborted due to stage failure")
     assert "reset" not in str(met.value)
+
+
+VIOLATED = """[TASK_WRITE_FAILED] Task failed while writing rows
+[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (v > 0) violated by row with values:
+ - v : -1
+ - at : s3a://me:secret@bucket/x
+\tat org.apache.spark"""
+NO_NULL = "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: k.\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (VIOLATED, r"CHECK constraint positive \(v > 0\) violated by row with values: - v : -1 - at : s3a://\*\*\*@b"),
+        (NO_NULL, "NOT NULL constraint violated for column: k"),
+    ],
+)
+def test_a_row_that_a_sinks_own_constraint_refuses_is_no_passing_fault(said: str, told: str) -> None:
+    match = rf"^sink/out: .*{told}.*[Dd]rop the constraint.*floodmark reset"
+    with (
+        pytest.raises(InputFault, match=match) as met,
+        explained("r"),
+        of_open_epoch("r", 4),
+        of_table("sink/out"),
+    ):
+        raise fault(said)
+    assert "org.apache" not in str(met.value) and "secret" not in str(met.value)
+
+
+def test_rows_with_fields_that_a_table_lacks_are_no_passing_fault() -> None:
+    said = "[DELTA_CANNOT_RESOLVE_COLUMN] Can't resolve column s.b in root"
+    with pytest.raises(InputFault, match=r"^state/events: .*s\.b.*gained fields.*reset"), of_table("state/events"):
+        raise fault(said)
+
+
+def test_a_table_names_no_other_fault_than_its_own() -> None:
+    with pytest.raises(PySparkException, match="aborted"), of_table("sink/out"):
+        raise fault("Job aborted due to stage failure")
+
+
+@pytest.mark.parametrize(
+    "sign", ["DELTA_VERSION_NOT_FOUND", "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION"]
+)
+def test_a_version_that_is_gone_is_told_with_its_table_and_asks_for_a_reset(sign: str) -> None:
+    said = fault(f"[{sign}] Cannot time travel Delta table.")
+    match = rf"lookup cities: expected version 3 of /lake/c, .*{sign}.*floodmark reset"
+    with pytest.raises(HistoryGone, match=match), explained("r"), of_version("lookup cities", "/lake/c", 3):
+        raise said
+    with pytest.raises(HistoryGone, match=rf"{sign}.*`floodmark reset r`"), explained("r"):
+        raise said
+    with pytest.raises(PySparkException, match="aborted"), of_version("lookup cities", "/lake/c", 3):
+        raise fault("Job aborted due to stage failure")
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE",
+        "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG",
+        "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING_TYPE_WIDENING",
+    ],
+)
+def test_a_source_with_columns_renamed_dropped_or_retyped_asks_for_a_reset(sign: str) -> None:
+    with pytest.raises(HistoryGone, match=rf"renamed, dropped or retyped.*{sign}.*`floodmark reset r`"), explained("r"):
+        raise fault(f"[STREAM_FAILED] Query terminated with exception: [{sign}] Streaming read is not supported.")
+
+
+def test_a_source_that_changes_while_it_is_read_is_tried_again_first() -> None:
+    with pytest.raises(RunFailed, match=r"Retry; if it repeats.*`floodmark reset r`"), explained("r"):
+        raise fault("[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 3:\n\nstreaming source ...")
 
 
 class Told(dict[str, str]):
@@ -57,6 +128,14 @@ def test_no_setting_of_a_cluster_lets_a_broken_or_missing_file_go_unsaid(tmp_pat
     rule_session(found, Flow(tmp_path.resolve()).rule(), "UTC", True)
     named = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
     assert [found[name] for name in named] == ["false", "false"]
+
+
+def test_versions_of_more_than_a_week_ago_are_read_as_long_as_they_are_there(tmp_path: Path) -> None:
+    """Delta's own default refuses them by their age alone, and an open epoch may be finished late."""
+    name = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+    found: Any = Told({name: "true"})
+    rule_session(found, Flow(tmp_path.resolve()).rule(), "UTC", True)
+    assert found[name] == static_conf("1g", 2)[name] == "false"
 
 
 def test_without_a_java_nothing_is_started_and_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from support.damaging import damage
 from test_ledger import commit, first, intent
 
@@ -245,6 +247,31 @@ def test_a_source_that_lost_what_was_read_is_refused(table: str, version: int, i
         return
     with pytest.raises(HistoryGone, match="it lost commits"):
         source.check_identity(line)
+
+
+@pytest.mark.parametrize(("gone", "kept"), [(range(5), 5), (range(2), 5), ((2,), 5), ((0,), 5)])
+def test_a_first_snapshot_that_the_log_does_not_reach_any_more(tmp_path: Path, gone: Iterable[int], kept: int) -> None:
+    """Half read when the source cleaned its log: no retry brings it back. The store's own passing faults are none."""
+    address = str(tmp_path / "t")
+    for n in range(kept + 1):
+        write_deltalake(address, pa.table({"n": [n]}), mode="append")
+    DeltaTable(address).create_checkpoint()
+    for version in gone:
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    source = DeltaSource("s", Stream(kind="delta", address=address))
+    line = DeltaOffset(tables.table_id(DeltaTable(address)), 2, 0, True).line()
+    for asked in (source.news, source.waiting):
+        with pytest.raises(HistoryGone, match=r"stream s: expected version 2 of .* half read.*floodmark reset"):
+            asked(line)
+
+
+def test_a_store_that_is_away_has_forgotten_nothing(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise DeltaError("Generic LocalFileSystem error: Stale file handle (os error 116)")
+
+    monkeypatch.setattr(DeltaTable, "load_as_version", away)
+    with pytest.raises(RunFailed, match="mend the disk or the store, then retry"):
+        DeltaSource("s", Stream(kind="delta", address=table)).paths_at(0)
 
 
 def test_a_ledger_row_is_synced_before_anything_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

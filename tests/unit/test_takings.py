@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from support.flow import STATELESS, Flow
 
-from floodmark.core.changes import check_edit
+from floodmark.core.changes import check_edit, check_kept
+from floodmark.core.records import Columns
 from floodmark.core.rules import Rule, Sink
 from floodmark.core.takings import GONE, STAMPS, grows, merged, takes, taking_of
 from floodmark.errors import RuleChanged, RuleInvalid, WrongColumn
@@ -173,3 +174,23 @@ def test_a_distinct_stream_keeps_rows_and_cannot_gain_columns(tmp_path: Path) ->
     flow.stream = {"distinct": {"key": ["k"], "within": "1 hour"}}
     with pytest.raises(RuleInvalid, match="schema: expected `fail`, or SQL without state"):
         flow.rule()
+
+
+WAS = {"events": [("at", "timestamp"), ("s", "struct<a:int>")]}
+IS = {"events": [("at", "timestamp"), ("s", "struct<a:int,b:int>"), ("new", "int")]}
+
+
+def test_a_column_of_kept_rows_has_the_type_that_they_have() -> None:
+    """A struct that gained a field would not fit the state's table, once the epoch was open."""
+    with pytest.raises(
+        WrongColumn, match=r"events.s: kept as struct<a:int>, found struct<a:int,b:int>.*floodmark reset r"
+    ):
+        check_kept("r", WAS, IS, {"events": ["at", "s", "_epoch"]})
+
+
+@pytest.mark.parametrize(
+    ("recorded", "kept"),
+    [(WAS, {}), (WAS, {"events": ["at", "_epoch"]}), (WAS, {"totals": ["s"]}), ({}, {"events": ["s"]})],
+)
+def test_a_column_of_which_no_row_is_kept_may_gain_fields(recorded: Columns, kept: dict[str, list[str]]) -> None:
+    check_kept("r", recorded, IS, kept)

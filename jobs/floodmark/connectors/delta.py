@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from floodmark.connectors.reading import read_table
 from floodmark.core.addresses import location
 from floodmark.core.entry import DeltaOffset
+from floodmark.core.storefaults import passing
+from floodmark.core.takings import appends_only
 from floodmark.errors import HistoryGone, NotOwned, NotThereYet, Refused
 from floodmark.ledger import tables
 
@@ -111,10 +114,7 @@ class DeltaSource:
         if at is None:
             return tables.size_of(table)
         size = sum(commit.size for commit in self.fresh(at, table.version()))
-        if at.snapshot:
-            table.load_as_version(at.version)
-            size += tables.size_of(table)
-        return size
+        return size + (tables.size_of(self._as_of(at.version)) if at.snapshot else 0)
 
     def bytes_a_row(self) -> float | None:
         """Of the newest version, by its statistics; None where they do not tell."""
@@ -128,9 +128,26 @@ class DeltaSource:
 
     def paths_at(self, version: int) -> set[str]:
         """The files of the table as it was at a version."""
+        return set(tables.values_of(self._as_of(version).get_add_actions()["path"]))
+
+    def _as_of(self, version: int) -> DeltaTable:
+        """The table as it was; the newest was read before, so what fails here is the older part of its log."""
         table = self.table()
-        table.load_as_version(version)
-        return set(tables.values_of(table.get_add_actions()["path"]))
+        with tables.reading(self.address):
+            try:
+                table.load_as_version(version)
+            except DeltaError as fault:
+                if passing(str(fault)):
+                    raise
+                raise self._forgotten(version, str(fault)) from fault
+        return table
+
+    def _forgotten(self, version: int, said: str) -> HistoryGone:
+        return HistoryGone(
+            f"stream {self.name}: expected version {version} of {self.address}, whose first snapshot is half read; its "
+            f"log does not reach back to it any more ({said.strip().splitlines()[0]}). Put the table's log back, or "
+            "begin anew with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
+        )
 
     def newest(self) -> int:
         return self.table().version()
@@ -246,17 +263,26 @@ class DeltaSink:
 
     def check_replaceable(self) -> None:
         """Refuse a table whose rows may not be taken away."""
+        self.check_changeable()
         table = tables.open_table(self.address)
-        if table is not None and table.metadata().configuration.get("delta.appendOnly", "false").lower() == "true":
-            raise Refused(f"sink {self.address}: delta.appendOnly is set, so no row of it can be replaced; unset it")
         if table is not None and tables.adopted_at(table) is not None:
             raise NotOwned(
                 f"sink {self.address}: it was adopted with rows that are not the rule's, and those could be among the "
                 "replaced ones; name another sink"
             )
 
+    def check_changeable(self) -> None:
+        """Refuse a table that only grows."""
+        table = tables.open_table(self.address)
+        if table is not None and (name := appends_only(table.metadata().configuration)):
+            raise Refused(
+                f"sink {self.address}: {name} is set, so no row of it can be replaced or taken away; set it to false "
+                "in the table (ALTER TABLE ... SET TBLPROPERTIES)"
+            )
+
     def check_can_be_emptied(self) -> None:
-        """Refuse a table with rows that were there before the rule."""
+        """Refuse a table that only grows, or with rows that were there before the rule."""
+        self.check_changeable()
         table = tables.open_table(self.address)
         if table is not None and tables.adopted_at(table) is not None:
             raise NotOwned(

@@ -70,8 +70,10 @@ def check_there(rule: Rule, head: Head) -> None:
 
 def check_tables(rule: Rule, owner: str | None) -> None:
     """Sinks are this ledger's (`owner`: its id) or free, and the streams are fit. Writes nothing."""
-    for address in delta_sinks(rule):
+    for address, sink in delta_sinks(rule).items():
         DeltaSink(address).check(owner)
+        if sink.key:
+            DeltaSink(address).check_changeable()
     check_replaced(rule)
     check_one_each(rule)
     check_streams(rule)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from floodmark.core.ddl import Column, columns_of, fits
+from floodmark.core.records import Columns
 from floodmark.core.rules import Process, Rule, Sink
-from floodmark.errors import RuleChanged
+from floodmark.errors import RuleChanged, WrongColumn
 
 
 def check_edit(old: Rule, new: Rule) -> None:
@@ -22,6 +23,22 @@ def check_edit(old: Rule, new: Rule) -> None:
         raise RuleChanged(
             f"rule {new.rule}: changed {', '.join(broken)}; the state and sinks of this generation do not fit that. "
             f"Undo the change, or begin a new generation from the start of the input with `floodmark reset {new.rule}`"
+        )
+
+
+def check_kept(rule: str, recorded: Columns, found: Columns, kept: Mapping[str, Collection[str]]) -> None:
+    """Raise WrongColumn where a column of which rows are kept has another type than those have, such as a struct that
+    gained a field. `kept`: the columns of each state table, by its name; that of a stream's rows has the stream's."""
+    wrong = [
+        f"{stream}.{column}: kept as {known}, found {kind}"
+        for stream in found.keys() & kept.keys()
+        for column, kind in found[stream]
+        if column in kept[stream] and (known := dict(recorded.get(stream, ())).get(column, kind)) != kind
+    ]
+    if wrong:
+        raise WrongColumn(
+            f"rule {rule}: expected columns of the types that its kept rows have ({'; '.join(sorted(wrong))}). Give "
+            f"the table the type back, or begin anew with `floodmark reset {rule}`"
         )
 
 

@@ -12,7 +12,7 @@ from floodmark.core.expectation_checks import expected
 from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rule_model import Process, Rule, Sink
 from floodmark.core.sql import SqlAt
-from floodmark.core.takings import STAMPS
+from floodmark.core.takings import STAMPS, appends_only
 from floodmark.core.windows import WindowSpec
 from floodmark.core.yamltree import Path as Field
 from floodmark.errors import SqlRefused
@@ -34,6 +34,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from _sinks(rule)
     yield from _upserts(rule)
     yield from _takings(rule)
+    yield from _never_replaced(rule)
     yield from _growing(rule)
     yield from _epoch(rule)
     yield from _schedule(rule)
@@ -171,6 +172,14 @@ def _takings(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         if sink.where:
             yield from _expression(("sinks", i, "where"), sink.where)
         yield from _left_out(i, sink)
+
+
+def _never_replaced(rule: Rule) -> Iterator[Problem]:
+    """A table that only grows takes neither a newer row of a key nor other rows for all of them."""
+    for i, sink in enumerate(rule.sinks):
+        if (sink.key or rule.rebuild) and (name := appends_only(sink.properties)):
+            why = "a sink with `key`" if sink.key else "a rule that each run rebuilds"
+            yield ("sinks", i, "properties"), f"expected no {name} of {why}, for its rows are replaced; take it out"
 
 
 def _left_out(place: int, sink: Sink) -> Iterator[Problem]:

@@ -76,6 +76,10 @@ def fast_start(backlog: int | None) -> str:
 # A missing or broken file is an error; what a cluster's own settings say of it would lose its rows without a word.
 WHOLE_FILES = {"spark.sql.files.ignoreCorruptFiles": "false", "spark.sql.files.ignoreMissingFiles": "false"}
 
+# By default Delta refuses a version that is a week old and not the newest, whether its files are there or not. An open
+# epoch reads the versions that it began with, whenever it is finished; files that are gone are told by who reads them.
+OLD_VERSIONS = {"spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false"}
+
 
 def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
     """Settings every run starts with, whether by spark-submit or from the command line."""
@@ -90,6 +94,7 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         # Rules are checked as they stand; Spark would put settings and environment variables into the text.
         "spark.sql.variable.substitute": "false",
         **WHOLE_FILES,
+        **OLD_VERSIONS,
         # Delta's own defaults (50 tasks for one small snapshot) cost seconds on every write.
         "spark.databricks.delta.snapshotPartitions": "1",
         # By default 100 pieces of generated code, half of what one rule needs: several would compile theirs each time.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from floodmark.core.rule_model import Rule, Sink
@@ -12,6 +12,14 @@ from floodmark.errors import WrongColumn
 GENERATION, EPOCH = STAMPS = ("_generation", "_epoch")
 APART = ("_epoch", "_stream", "_reason", "_source")  # what late and dead rows have beside the columns of their stream
 GONE = "_floodmark_gone"  # whether a result takes its key's row away, beside the columns of the table
+
+
+def appends_only(properties: Mapping[str, str]) -> str | None:
+    """The property by which a Delta table keeps every row, as it is written there; Delta minds no case. None: none."""
+    return next(
+        (name for name, value in properties.items() if (name.lower(), value.lower()) == ("delta.appendonly", "true")),
+        None,
+    )
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,10 @@ def shape_of(spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]]) -
 def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) -> None:
     lacking = [column for column in wanted if column not in columns]
     if lacking:
-        raise WrongColumn(f"stream {name}: expected columns {', '.join(lacking)}, found {', '.join(columns)}")
+        raise WrongColumn(
+            f"stream {name}: expected columns {', '.join(lacking)}, found {', '.join(columns)}: give the table these "
+            "columns back, or begin anew with what it has with `floodmark reset`"
+        )
 
 
 def _refuse_apart(name: str, wanted: list[str]) -> None:

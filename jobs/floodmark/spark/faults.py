@@ -20,7 +20,13 @@ REWRITTEN = (
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
     "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
 )
+RETYPED = ("DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE", "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING")
+GAINED = "DELTA_SCHEMA_CHANGED"
+LACKING = "DELTA_CANNOT_RESOLVE_COLUMN"
+CONSTRAINT = re.compile(r"\[DELTA_(?:VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT)\w*\] .*(?:\n - .*)*")
 NAMING = ("Caused by: ", "Checksum error", "org.apache.hadoop.fs.ChecksumException")
 INPUT = (
     "CAST_INVALID_INPUT",
@@ -59,11 +65,43 @@ def of_table(name: str) -> Iterator[None]:
     except FloodmarkError:
         raise
     except (PySparkException, Py4JJavaError, OSError, DeltaError) as fault:
-        text = "\n".join(_messages(fault.java_exception)) if isinstance(fault, Py4JJavaError) else str(fault)
+        text = _text(fault)
         why = cannot_take(text)
-        if why is None:
+        if why is not None:
+            raise RunFailed(f"{name}: {why}, nothing was committed; {make_room(why)}, then retry") from fault
+        if refused := CONSTRAINT.search(text):
+            raise _refused_by(name, refused[0]) from fault
+        if LACKING in text:
+            raise InputFault(
+                f"{name}: expected rows with the columns that the table has, found others: {_first(text)}. A column of "
+                "a source has gained fields since; begin anew with `floodmark reset`"
+            ) from fault
+        raise
+
+
+def _refused_by(name: str, said: str) -> InputFault:
+    """A row that a table's own constraint does not take, as Delta shows it."""
+    shown = " ".join(said.split()).rstrip(".")
+    return InputFault(
+        f"{name}: expected rows that the table's own constraint takes, found another: {shown}. Drop "
+        "the constraint and run again, or begin anew with `floodmark reset`; the rule itself can say what becomes of "
+        "such rows (`expect`, or a `where` of the sink)"
+    )
+
+
+@contextmanager
+def of_version(name: str, address: str, version: int) -> Iterator[None]:
+    """Name the table of which a version is not there any more; every other error passes as it is."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as fault:
+        text = _text(fault)
+        if not any(sign in text for sign in REWRITTEN):
             raise
-        raise RunFailed(f"{name}: {why}, nothing was committed; {make_room(why)}, then retry") from fault
+        raise HistoryGone(
+            f"{name}: expected version {version} of {address}, which the epoch reads, found it gone: "
+            f"{_first(text)}. Put the table's log and files back, or begin anew with `floodmark reset`"
+        ) from fault
 
 
 @contextmanager
@@ -82,9 +120,20 @@ def of_open_epoch(rule: str, epoch: int) -> Iterator[None]:
 
 
 def _of_spark(rule: str, fault: PySparkException | Py4JJavaError) -> FloodmarkError:
+    condition = "" if isinstance(fault, Py4JJavaError) else fault.getCondition() or ""
+    return _sorted(rule, condition, _text(fault))
+
+
+def _text(fault: Exception) -> str:
+    """All that a fault and its causes say."""
     if isinstance(fault, Py4JJavaError):
-        return _sorted(rule, "", "\n".join(_messages(fault.java_exception)))
-    return _sorted(rule, fault.getCondition() or "", "\n".join([str(fault).strip(), *_causes(fault)]))
+        return "\n".join(_messages(fault.java_exception))
+    causes = _causes(fault) if isinstance(fault, PySparkException) else ()
+    return "\n".join([str(fault).strip(), *causes])
+
+
+def _first(text: str) -> str:
+    return text.split("\n", 1)[0]
 
 
 def _causes(fault: PySparkException) -> Iterator[str]:
@@ -111,11 +160,16 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
     of_class = re.search(r"ProcessFault: (.+)", text) or re.search(r"RuleInvalid: (.+ cannot be imported: .+)", text)
     if of_class:
         return ProcessFault(f"rule {rule}: {of_class[1].strip()}")
-    line = text.split("\n", 1)[0]
+    line = _first(text)
     if any(name in condition or name in text for name in REWRITTEN):
         return HistoryGone(
             f"rule {rule}: a source changed behind the rule: {line}. Floodmark folds what is appended; put the source "
             f"back, or begin anew with `floodmark reset {rule}`"
+        )
+    if any(name in condition or name in text for name in RETYPED):
+        return HistoryGone(
+            f"rule {rule}: a source has had columns renamed, dropped or retyped, and what was committed before cannot "
+            f"be read beside them: {line}. Begin anew with `floodmark reset {rule}`"
         )
     why = cannot_take(text)
     if why is not None:
@@ -131,5 +185,10 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
         return InputFault(
             f"rule {rule}: the SQL fails on a row of the input: {line}. Write try_cast, try_divide or a `where` that "
             "leaves such rows out"
+        )
+    if GAINED in condition or GAINED in text:
+        return RunFailed(
+            f"rule {rule}: a source's columns changed while it was read: {line} Retry; if it repeats, begin anew with "
+            f"`floodmark reset {rule}`"
         )
     return RunFailed(f"rule {rule}: Spark failed: {line}")

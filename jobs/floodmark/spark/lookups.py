@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.connectors.lookups import FOR_EVER, LookupTable, lookup_tables
 from floodmark.core.records import Pinned
 from floodmark.core.rules import Rule
+from floodmark.spark.faults import of_version
 
 BEGIN, END = "_valid_from", "_valid_to"
 
@@ -33,7 +34,8 @@ def show_columns(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned]
 
 
 def _at(session: SparkSession, table: LookupTable, version: int) -> DataFrame:
-    return session.read.format("delta").option("versionAsOf", str(version)).load(table.address)
+    with of_version(f"lookup {table.name}", table.address, version):
+        return session.read.format("delta").option("versionAsOf", str(version)).load(table.address)
 
 
 def _history(session: SparkSession, table: LookupTable, newest: int, since: int | None) -> DataFrame:

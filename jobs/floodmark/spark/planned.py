@@ -8,6 +8,9 @@ only the columns and row groups that an action needs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from itertools import groupby
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,18 +24,36 @@ def relations(session: SparkSession, query: str, streams: int) -> list[DataFrame
     None altogether where a source is not planned as files: then only the batch itself has its rows.
     """
     leaves = _leaves(session, query)
-    if len(leaves) != streams:
+    kinds = [leaf.getClass().getSimpleName() for leaf in leaves]
+    tables = [_table(leaf) if kind == "LogicalRelation" else None for leaf, kind in zip(leaves, kinds, strict=True)]
+    empty = [kind == "LocalRelation" and leaf.data().isEmpty() for leaf, kind in zip(leaves, kinds, strict=True)]
+    if not all(none or table for none, table in zip(empty, tables, strict=True)):
         return None
-    found: list[DataFrame | None] = []
-    for leaf in leaves:
-        kind = leaf.getClass().getSimpleName()
-        if kind == "LogicalRelation" and leaf.relation().getClass().getName() == FILES:
-            found.append(DataFrame(_jvm(session).baseRelationToDataFrame(leaf.relation()), session))
-        elif kind == "LocalRelation" and leaf.data().isEmpty():
-            found.append(None)
-        else:
-            return None
-    return found
+    places = by_stream(tables, streams)
+    return None if places is None else [_frame(session, [leaves[i] for i in one if tables[i]]) for one in places]
+
+
+def by_stream(tables: Sequence[str | None], streams: int) -> list[list[int]] | None:
+    """Which leaves, by place, are of each stream; None where that cannot be told. `tables`: None is an empty leaf.
+
+    Of files with deletion vectors Delta reads each version apart, so a stream may have several leaves, all of its table
+    and side by side. No stream has none: so there are as many runs of a table as streams only where each is one.
+    """
+    if len(tables) == streams:
+        return [[i] for i in range(streams)]
+    runs = [list(run) for _, run in groupby(range(len(tables)), key=lambda i: tables[i] or i)]
+    return runs if len(runs) == streams else None
+
+
+def _table(leaf: Any) -> str | None:
+    """Where the files of a leaf lie; None where it is none of files."""
+    relation = leaf.relation()
+    return str(relation.location().rootPaths().mkString(",")) if relation.getClass().getName() == FILES else None
+
+
+def _frame(session: SparkSession, leaves: Sequence[Any]) -> DataFrame | None:
+    frames = [DataFrame(_jvm(session).baseRelationToDataFrame(leaf.relation()), session) for leaf in leaves]
+    return reduce(DataFrame.unionAll, frames) if frames else None
 
 
 def _leaves(session: SparkSession, query: str) -> list[Any]:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from floodmark.core.entry import Entry
 from floodmark.core.records import Head
 from floodmark.core.rules import EpochLimits, Stream
-from floodmark.errors import RunFailed
+from floodmark.errors import Refused
 from floodmark.ledger.home import Home
 from floodmark.spark import checkpoint
 from floodmark.spark.batch import Shape, planned_union, tagged, union, united
@@ -39,7 +39,11 @@ def read_again(session: SparkSession, plan: Plan, begun: Entry, end: Entry) -> D
     if planning.failure is not None:
         raise planning.failure
     if planning.found is None:
-        raise RunFailed(f"rule {rule.rule}: Spark did not plan what was read as files, so it cannot be read again")
+        raise Refused(
+            f"rule {rule.rule}: expected to read its sources again as files, each stream apart, found a plan of "
+            "Spark's that does not tell them apart. Likely: two streams read one table with deletion vectors. Runs "
+            f"do not need this; what a backfill was to mend, `floodmark reset {rule.rule}` computes anew"
+        )
     return planning.found
 
 

@@ -20,7 +20,7 @@ from floodmark.connectors.pacing import paced
 from floodmark.connectors.preflight import check_replaced, check_there, check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.backfills import Asked, stands
-from floodmark.core.changes import check_edit
+from floodmark.core.changes import check_edit, check_kept
 from floodmark.core.entry import Entry
 from floodmark.core.life import check_living, refuse_rebuilt
 from floodmark.core.process.loading import load_class
@@ -388,6 +388,9 @@ class RuleRun:
         check_edit(head.rule, self._rule)
         self._check_tables(head, ledger)
         session, plan = analyse(self._root, self._rule, head, gaining=gaining)
+        if plan.rule.process is None:
+            kept = {name: table.names for name, table in plan.fold.tables.items()}
+            check_kept(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
         self._check_sinks(session, plan, ledger)
         evolution.fit_state(session, plan, self._sites(plan, ledger), ledger)
         evolution.fit_apart(session, plan, self._sites(plan, ledger))

@@ -19,6 +19,8 @@ from floodmark.core.process.calls import Caller, Rejected
 from floodmark.core.process.context import ORIGIN, Kept, Times
 from floodmark.core.process.loading import load_class
 from floodmark.core.process.slots import Change, Place, Slot
+from floodmark.core.process.values import short
+from floodmark.errors import ProcessFault
 
 SEND = 4096  # output rows and changes that wait to be sent on
 OUTPUT = -1  # in column `part` of what comes out; else it is the number of a state table, or
@@ -50,6 +52,13 @@ class Layout:
 
     def state_columns(self, table: int) -> list[str]:
         return [f"s{table}_{j}" for j in range(len(self.states[table]))] if table < len(self.states) else []
+
+    def place(self, name: str) -> str:
+        """What a column that comes in is, in words."""
+        for i, (stream, names) in enumerate(self.streams):
+            if name in self.row_columns(i):
+                return f"stream {stream}, column {names[self.row_columns(i).index(name)]}"
+        return f"column {self.key_columns.index(name) + 1} of the key" if name in self.key_columns else "state"
 
     @property
     def output_columns(self) -> list[str]:
@@ -96,10 +105,10 @@ def _records(layout: Layout, batches: Batches) -> Iterator[tuple[Any, ...]]:
     """(key, waits, part, time, values…) of each row, in the order of the partition."""
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        keys = list(zip(*(_plain(columns[name]) for name in layout.key_columns), strict=True))
+        keys = _zipped(layout, columns, layout.key_columns, batch.num_rows)
         heads = [_plain(columns[name]) for name in ("waits", "part", "time", "name", "number", "gone")]
-        rows = [_zipped(columns, layout.row_columns(i), len(keys)) for i in range(len(layout.streams))]
-        states = [_zipped(columns, layout.state_columns(i), len(keys)) for i in range(len(layout.states))]
+        rows = [_zipped(layout, columns, layout.row_columns(i), len(keys)) for i in range(len(layout.streams))]
+        states = [_zipped(layout, columns, layout.state_columns(i), len(keys)) for i in range(len(layout.states))]
         for i, (key, (waits, part, time, name, number, gone)) in enumerate(
             zip(keys, zip(*heads, strict=True), strict=True)
         ):
@@ -143,8 +152,34 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _zipped(columns: dict[str, pa.Array], names: list[str], rows: int) -> list[tuple[Any, ...]]:
-    return list(zip(*(_plain(columns[name]) for name in names), strict=True)) if names else [()] * rows
+def _zipped(layout: Layout, columns: dict[str, pa.Array], names: list[str], rows: int) -> list[tuple[Any, ...]]:
+    return list(zip(*(_told(layout, columns, name) for name in names), strict=True)) if names else [()] * rows
+
+
+def _told(layout: Layout, columns: dict[str, pa.Array], name: str) -> list[Any]:
+    """Python's values of a column. Raises ProcessFault for a value that Python has not: a time beyond its calendar."""
+    try:
+        return _plain(columns[name])
+    except (OverflowError, ValueError) as fault:
+        row = next(i for i, one in enumerate(_rows(columns[name])) if not _is_plain(one))
+        parts = [_rows(columns[key])[row] for key in layout.key_columns]
+        key = tuple(_plain(one)[0] if _is_plain(one) else "?" for one in parts)
+        raise ProcessFault(
+            f"expected a value that Python has (times from year 1 to 9999, in UTC) in {layout.place(name)}, for key "
+            f"{short(key)}, found another: {' '.join(str(fault).split())}. Leave such rows out by the stream's `where`"
+        ) from fault
+
+
+def _rows(column: pa.Array) -> list[pa.Array]:
+    return [column.slice(i, 1) for i in range(len(column))]
+
+
+def _is_plain(one: pa.Array) -> bool:
+    try:
+        _plain(one)
+    except (OverflowError, ValueError):
+        return False
+    return True
 
 
 def _split(layout: Layout, records: Iterable[tuple[Any, ...]]) -> tuple[dict[Place, Slot], Iterator[Any]]:
