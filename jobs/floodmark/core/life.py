@@ -11,6 +11,9 @@ from floodmark.core.records import Head, Life
 from floodmark.core.rules import Rule
 from floodmark.errors import Refused, Retired
 
+GOES_ON = "`floodmark drop` with the same options goes on with it"
+UNFINISHED = f"a drop has not finished: {GOES_ON}"
+
 
 def check_living(head: Head | None, name: str | None = None) -> None:
     """Raise Retired, or Refused where the rule has another name than `name` by now (None: whatever its name is)."""
@@ -116,7 +119,4 @@ def check_droppable(head: Head, name: str) -> None:
 
 def _check_dropped(head: Head, name: str) -> None:
     if head.dropping is not None:
-        raise Refused(
-            f"rule {name}: a drop of {', '.join(head.dropping.tables)} has not finished: `floodmark drop` with the "
-            "same options goes on with it"
-        )
+        raise Refused(f"rule {name}: a drop of {', '.join(head.dropping.tables)} has not finished: {GOES_ON}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from floodmark.core.durations import HOUR
+from floodmark.core.life import UNFINISHED
 from floodmark.core.records import Head
 from floodmark.core.recovery import SEAL
 from floodmark.core.rule_model import CleanUp
@@ -98,7 +99,7 @@ def check_maintainable(head: Head, name: str) -> None:
     if head.seal is not None:
         raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
     if head.dropping is not None:
-        raise Refused(f"rule {name}: a drop has not finished; `floodmark drop {name}` goes on with it")
+        raise Refused(f"rule {name}: {UNFINISHED}")
 
 
 def awaited(head: Head, recorded: Mapping[str, int | None]) -> dict[str, str]:

@@ -24,9 +24,9 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.addresses import identity
-from floodmark.core.durations import parse_duration
 from floodmark.core.records import Head, Life, Tended
 from floodmark.core.recovery import app_id, check_tables
+from floodmark.core.retention import FILES, LOG, kept_us
 from floodmark.core.rule_model import CleanUp
 from floodmark.core.storefaults import cannot_take, make_room
 from floodmark.core.upkeep import (
@@ -51,7 +51,6 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.ledger.syncing import sync_table
 
 Say = Callable[[str], None]
-FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 # A checkpoint is made below, and the log cut, by what is needed; delta-rs would go by age alone.
 NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
@@ -237,7 +236,7 @@ def _beyond(table: DeltaTable) -> str:
 def _retention(table: DeltaTable, name: str, else_us: int) -> int:
     """Microseconds: what the table says of itself, else the rule."""
     said = table.metadata().configuration.get(name)
-    return else_us if said is None else parse_duration(said)
+    return else_us if said is None else kept_us(tables.root_of(table).removeprefix("file://"), name, said)
 
 
 TARGET = 100 * 1024 * 1024  # bytes of a file after which another begins
