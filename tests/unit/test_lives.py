@@ -341,6 +341,59 @@ def test_a_table_that_is_not_the_rules_own_is_never_removed(flow: Flow, plant: A
     assert rows_of(flow.sink(0))
 
 
+def test_what_others_wrote_to_since_a_drop_was_announced_stays(flow: Flow) -> None:
+    retired(flow)
+    crashed(flow, "drop.intent.after", "drop", "counted", "--sinks", "--yes")
+    assert "with the same options" in call(flow, "maintain", "counted", "--yes", code=2)
+    assert "--undo" not in call(flow, "status", "counted")
+    by_hand(flow.sink(1))
+    assert "others have written" in call(flow, "drop", "counted", "--sinks", "--yes", code=2)
+    call(flow, "drop", "counted", "--sinks", "--leave-others", "--yes")
+    assert not Path(flow.sink(0)).exists() and len(rows_of(flow.sink(1))) == 2
+    head = flow.ledger().head
+    assert head is not None and head.dropping is None
+
+
+def test_a_home_on_another_disk_goes_and_so_does_the_link_to_it(flow: Flow) -> None:
+    retired(flow)
+    disk = flow.root / "disk"
+    flow.place.path.rename(disk)
+    flow.place.path.symlink_to(disk)
+    crashed(flow, "drop.home.moved", "drop", "counted", "--all", "--yes")
+    call(flow, "drop", "counted", "--all", "--yes")
+    assert not disk.exists() and not list(flow.home.iterdir())
+
+
+def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retired(flow)
+    monkeypatch.setattr(Path, "is_mount", lambda path: str(path) == flow.sink(1))
+    said = call(flow, "drop", "counted", "--all", "--yes", code=2)
+    assert f"{flow.sink(1)}: its folder cannot be moved aside" in said and "a mount point" in said
+    head = flow.ledger().head
+    assert head is not None and head.dropping is None and Path(flow.sink(0)).exists()
+
+
+def test_a_store_that_does_not_let_a_folder_be_moved_is_told_with_the_way_on(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retired(flow)
+    rename = Path.rename
+
+    def busy(path: Path, to: Path) -> Path:
+        if str(path) == flow.sink(1):
+            raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", busy)
+        said = call(flow, "drop", "counted", "--sinks", "--yes", code=1)
+    assert f"{flow.sink(1)} cannot be moved aside: Device or resource busy. Once it can, `floodmark drop`" in said
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    assert not Path(flow.sink(1)).exists()
+
+
 def test_another_table_at_an_old_address_stays(flow: Flow) -> None:
     retired(flow)
     call(flow, "drop", "counted", "--sinks", "--yes")

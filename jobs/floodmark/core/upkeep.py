@@ -43,7 +43,8 @@ class Need:
         """What both need."""
         starts = [one for one in (self.since, other.since) if one is not None]
         everything = self.everything or other.everything
-        return Need(min(starts, default=None), self.versions | other.versions, everything, (*self.who, *other.who))
+        who = tuple(dict.fromkeys((*self.who, *other.who)))
+        return Need(min(starts, default=None), self.versions | other.versions, everything, who)
 
     @property
     def oldest(self) -> int | None:

@@ -12,6 +12,7 @@ would be the truth from then on.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,7 @@ from floodmark.core.upkeep import (
 from floodmark.crashpoints import reach
 from floodmark.errors import Busy, Refused, RunFailed, TableBroken
 from floodmark.ledger import tables
-from floodmark.ledger.damage import HINT, changed, listed, log_faults
+from floodmark.ledger.damage import HINT, changed, listed, log_faults, unreadable_checkpoint
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, address_of, not_ours
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
@@ -150,20 +151,22 @@ class Upkeep:
             reach(rule, "maintain.checkpoint.after")
         begins, entries = self._log(table, one.address)
         if entries:
+            _check_repeated(one, begins)
             say(f"{one.name}: cutting {entries} entries of its log, which begins at version {begins} now")
             _cut(rule, one.address, begins)
         return Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins)
 
     def _removable(self, table: DeltaTable, address: str) -> Iterator[Path]:
         """Files older than is to be kept that neither the newest version has nor anybody else needs."""
-        need, root = self.need(address), Path(address)
+        need, root = self.need(address), Path(address).resolve()
         if need.everything:
             return
         keep = hours(_retention(table, FILES, self.how.keep_us))
         wanted = _needed(table, address, need)
         for path in table.vacuum(keep, dry_run=True, enforce_retention_duration=False, full=True):
             file = root / (path if (root / path).exists() else unquote(path))
-            if file.suffix == ".parquet" and not {path, unquote(path)} & wanted and file.exists():
+            own = file.exists() and file.resolve() == file  # delta-rs follows links, which lead to files of others
+            if own and file.suffix == ".parquet" and not {path, unquote(path)} & wanted:
                 yield file
 
     def _log(self, table: DeltaTable, address: str) -> tuple[int, int]:
@@ -268,10 +271,25 @@ def _compact(address: str) -> None:
     with _working(address):
         table = DeltaTable(address)
         before = table.version()
-        table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK)
+        with _kept_young(Path(address) / "_delta_log"):
+            table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK)
         for version in range(before + 1, table.version() + 1):
             _vouch_for(address, version)
     sync_table(address)
+
+
+@contextmanager
+def _kept_young(log: Path) -> Iterator[None]:
+    """Where delta-rs joins files it does not heed NO_HOOK, and cuts the log by its files' age: also what readers need,
+    and up to a checkpoint that lacks a part. So for this long they look new."""
+    times = {file: file.stat() for file in log.iterdir() if file.is_file()}
+    for file in times:
+        os.utime(file)
+    try:
+        yield
+    finally:
+        for file, was in times.items():
+            os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
 
 
 def _vouch_for(address: str, version: int) -> None:
@@ -313,6 +331,13 @@ def _remove(rule: str, files: tuple[Path, ...]) -> None:
 def _behind_checkpoint(table: DeltaTable, address: str) -> int:
     """Commits since the newest checkpoint, or since the first."""
     return table.version() - max(listed(file.name for file in (Path(address) / "_delta_log").iterdir()).base, 0)
+
+
+def _check_repeated(one: Due, begins: int) -> None:
+    """Raise TableBroken unless the checkpoint that is to stand for what is cut can be read."""
+    fault = unreadable_checkpoint(one.address, begins)
+    if fault is not None:
+        raise TableBroken(f"{one.name}: {fault}; its log was not cut")
 
 
 def _cut(rule: str, address: str, begins: int) -> None:

@@ -240,9 +240,9 @@ def newest_end(rows: list[Row]) -> Row | None:
 def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
     """How far each stream is behind its source, or why that cannot be told."""
     found: dict[str, Lag | str] = {}
-    read = {name: source for name, source in sources(rule).items() if head and name in head.lines}
-    for name, source in read.items():
-        line = head.lines[name]
+    lines = head.lines if head else {}
+    for name, source in ((name, source) for name, source in sources(rule).items() if name in lines):
+        line = lines[name]
         try:
             if rule.rebuild and source.is_another(line):
                 found[name] = "another table lies there now; the next run reads it from the start"
