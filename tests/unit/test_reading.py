@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from support.flow import Flow
+from support.flow import STATELESS, Flow
 from support.lives import RESULT, an_epoch, by_hand, lived, wrote
 from typer.testing import CliRunner
 
@@ -23,6 +23,8 @@ from floodmark.core.recovery import ATTEMPTS, SEAL, backfill_version
 from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger.ledger import Ledger
 from floodmark.reading import read
+
+UNTIMED = {"event_time": None, "lateness": None}
 
 
 @pytest.fixture
@@ -230,6 +232,23 @@ def test_a_log_that_was_cleaned_up_is_told_and_the_newest_can_be_read_as_long_as
     wrote(flow.sink(0), ledger, 2)
     with pytest.raises(HistoryGone, match=r"counted_out0: its log entry 2 is gone.* after epoch 1"):
         held(flow)
+
+
+def test_between_two_rebuilds_the_sinks_are_read_though_their_logs_were_cleaned_up(place: Path) -> None:
+    """The new generation has begun, and has not replaced their rows yet."""
+    flow = Flow(place, sql=STATELESS, settings={"rebuild": True, "epoch": "none"}, stream=UNTIMED)
+    ledger = lived(flow)
+    an_epoch(flow, ledger)
+    for sink in (flow.sink(0), flow.sink(1)):
+        DeltaTable(sink).create_checkpoint()
+        for version in range(2):
+            Path(sink, "_delta_log", f"{version:020}.json").unlink()
+    assert ledger.head is not None
+    begun_with = ledger.head.begun_with
+    ledger.seal(Seal(why="rebuild", successor=2, token="new", keep_output=False, discarded=None))
+    assert held(flow) == [[1, 2], [1, 2]]
+    ledger.begin(2, "new", begun_with)
+    assert held(flow) == [[1, 2], [1, 2]]
 
 
 def test_a_table_that_was_removed_or_made_anew_is_not_the_sink_that_the_ledger_knows(flow: Flow) -> None:
