@@ -26,7 +26,7 @@ from floodmark.cli.app import app
 from floodmark.connectors import adopting
 from floodmark.connectors.delta import DeltaSink
 from floodmark.connectors.news import look
-from floodmark.core.records import Counts, Life
+from floodmark.core.records import Counts, Life, Seal
 from floodmark.errors import Busy, Fenced, LedgerBroken, NotOwned, Retired
 from floodmark.ledger import dropping, renaming, tables
 from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
@@ -221,6 +221,8 @@ def test_a_name_that_is_taken_and_a_rule_file_that_does_not_fit_are_refused(flow
     assert "is there already" in call(flow, "rename", "counted", "third", "--yes", code=2)
     assert "did you mean 'counted'" in call(flow, "rename", "couted", "fourth", "--yes", code=2)
     assert "letters, digits and _" in call(flow, "rename", "counted", "../x", "--yes", code=2)
+    for name in ("1a", "Counted", "_x", "x" * 64):
+        assert "expected a name of at most 63 small letters" in call(flow, "rename", "counted", name, "--yes", code=2)
 
 
 # ---------------------------------------------------------------------------------------------------- drop
@@ -413,7 +415,7 @@ def test_a_sink_with_rows_is_refused_until_it_is_adopted(flow: Flow) -> None:
         DeltaSink(flow.sink()).check(None)
     assert "adopts" in call(flow, "adopt", "counted", flow.sink(), "--dry-run")
     assert not flow.home.exists()
-    call(flow, "adopt", "counted", flow.sink(), "--yes")
+    assert "is its own from version 1 on" in call(flow, "adopt", "counted", flow.sink(), "--yes")
     ledger = lived(flow)
     DeltaSink(flow.sink()).check(ledger.id)
     assert len(rows_of(flow.sink())) == 4
@@ -443,6 +445,9 @@ def test_what_is_no_sink_of_the_rule_or_somebody_elses_is_not_adopted(flow: Flow
     assert "no Delta sink at" in call(flow, "adopt", "counted", flow.source, "--yes", code=2)
     others_own(flow, ledger)
     assert "belongs to another rule's ledger" in call(flow, "adopt", "counted", flow.sink(), "--yes", code=2)
+    ledger.seal(Seal(why="reset", successor=2, token="new", keep_output=True, discarded=None))
+    said = call(flow, "adopt", "counted", flow.sink(1), "--yes", code=2)
+    assert "a reset has not finished; `floodmark run counted` goes on with it" in said
     keyed = Flow(flow.root, "keyed", settings={"sinks": [{"delta": f"{flow.root}/lake/k", "key": ["k"]}]})
     keyed.write_rule()
     by_hand(f"{flow.root}/lake/k")

@@ -188,6 +188,19 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(flow: Flow) -> None:
     assert (files(flow.sink()), flow.ledger().head) == before
 
 
+def test_what_is_printed_is_what_was_done_and_what_will_be(flow: Flow) -> None:
+    """A checkpoint that will be made repeats what is cut."""
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    for _ in range(CHECKPOINT_AFTER):
+        an_epoch(flow, ledger)
+    aged(flow)
+    will, done = maintain(flow, "--dry-run"), maintain(flow)
+    assert will["tables"] == done["tables"]
+    told = done["tables"][f"sink/{flow.sink()}"]
+    newest = EPOCHS + CHECKPOINT_AFTER + 1
+    assert (told["entries_cut"], told["log_from"], entries(flow.sink())) == (newest, newest, [newest])
+
+
 def test_the_ledger_says_what_was_done_and_goes_on(flow: Flow) -> None:
     maintain(flow, "--run-id", "me")
     assert len(DeltaTable(flow.place.ledger).file_uris()) <= 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from support.flow import STATELESS, Flow
+from support.flow import START, STATELESS, Flow
 from support.lives import RESULT, an_epoch, by_hand, lived, wrote
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
+from floodmark.cli.output import document
 from floodmark.core.pinning import is_query, short_names
 from floodmark.core.records import Seal
 from floodmark.core.recovery import ATTEMPTS, SEAL, backfill_version
@@ -306,3 +308,11 @@ def test_the_commands_mistakes_are_refused(flow: Flow) -> None:
     lived(flow)
     assert "expected --csv or --json, found both" in call(flow, "counted", "--csv", "--json", code=2)
     assert "expected an epoch from 0 to 1" in call(flow, "counted", "--epoch", "9", code=2)
+
+
+def test_a_document_is_json_whatever_numbers_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [[1.5, math.nan], [math.inf, -math.inf], [None, "NaN"]]
+    document({"rows": rows, "at": START})
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["rows"] == [[1.5, "NaN"], ["Infinity", "-Infinity"], [None, "NaN"]]
+    assert (found["format"], found["at"]) == (1, str(START))

@@ -17,7 +17,7 @@ from test_ledger import first
 from test_ledger import intent as planned
 
 from floodmark.core.digests import Digest
-from floodmark.core.records import Backfill, Backfilled, Counts, Lost, Row
+from floodmark.core.records import Backfill, Backfilled, Counts, Lost, Row, Seal
 from floodmark.core.rules import load_rule
 from floodmark.core.tally import COUNTS
 from floodmark.errors import LedgerBroken, Refused, RunFailed
@@ -137,6 +137,20 @@ def test_a_backfill_is_left_open_like_an_epoch(place: Path) -> None:
     folded(flow, ledger, 1, 0, None)
     ledger.start_backfill(restating())
     assert left_open(flow) == "backfill 1 is open (attempt 1); the next run finishes it"
+
+
+def test_what_a_reset_discarded_is_not_open_any_more(place: Path) -> None:
+    flow = Flow(place)
+    ledger = begun(flow)
+    folded(flow, ledger, 1, 0, None)
+    ledger.intend(intent(flow, 1, None, 0, Counts(read=1, folded=1)))
+    assert [one["result"] for one in epochs_told(ledger.rows, True, 9)] == ["begun", "committed", "open"]
+    ledger.seal(Seal(why="reset", successor=2, token="new", keep_output=False, discarded=2))
+    told = ["begun", "committed", "discarded", "sealed"]
+    assert [one["result"] for one in epochs_told(ledger.rows, True, 9)] == told
+    ledger.begin(2, "new", ledger.head.begun_with)  # type: ignore[union-attr]
+    ledger.intend(intent(flow, 1, None, 0, Counts(read=1, folded=1)))
+    assert [one["result"] for one in epochs_told(ledger.rows, True, 9)] == [*told, "begun", "open"]
 
 
 def test_an_epoch_of_many_attempts_does_not_hide_those_before_it(place: Path) -> None:

@@ -34,6 +34,12 @@ def retired_at(head: Head | None, name: str | None = None) -> str | None:
     )
 
 
+def check_unsealed(head: Head | None, name: str) -> None:
+    """Raise Refused in the middle of a change of generation."""
+    if head is not None and head.seal is not None:
+        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
+
+
 def check_same_reset(head: Head, name: str, keep_output: bool) -> None:
     """Raise Refused where a reset of the other kind has not ended: its seal says what becomes of the sinks' rows."""
     if head.seal is None or head.seal.keep_output == keep_output:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from floodmark.core.durations import HOUR
-from floodmark.core.life import UNFINISHED
+from floodmark.core.life import UNFINISHED, check_unsealed
 from floodmark.core.records import Head
 from floodmark.core.recovery import SEAL
 from floodmark.core.rule_model import CleanUp
@@ -97,8 +97,7 @@ def is_due(maintained: str | None, how: CleanUp, now: datetime) -> bool:
 
 def check_maintainable(head: Head, name: str) -> None:
     """Refuse a rule whose tables are about to be others."""
-    if head.seal is not None:
-        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
+    check_unsealed(head, name)
     if head.dropping is not None:
         raise Refused(f"rule {name}: {UNFINISHED}")
 

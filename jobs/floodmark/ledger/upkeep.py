@@ -73,6 +73,14 @@ class Due:
 
 
 @dataclass(frozen=True)
+class Done:
+    """What was done to a table, as the ledger's row says it, and how many entries of its log were cut."""
+
+    tended: Tended
+    cut: int
+
+
+@dataclass(frozen=True)
 class Upkeep:
     """Of one rule: how long things stay, what others need of its sinks (by `identity`), who else writes them."""
 
@@ -103,8 +111,8 @@ class Upkeep:
                 raise
             raise Busy(holder_text(home.lock)) from None
 
-    def maintain(self, ledger: Ledger, home: Home, say: Say) -> dict[str, Tended]:
-        """Do it. What was done to each table; a row of the ledger says the same.
+    def maintain(self, ledger: Ledger, home: Home, say: Say) -> dict[str, Done]:
+        """Do it. What was done to each table; a row of the ledger says so, too.
 
         Raises, before it touches any, what a run raises at tables that are harmed or do not fit the ledger.
         """
@@ -119,7 +127,8 @@ class Upkeep:
         reach(rule, "maintain.ledger.before")
         ledger.tidy()
         reach(rule, "maintain.commit.before")
-        ledger.live(Life(what="maintained", tended={name: one for name, one in done.items() if one != Tended()}))
+        tended = {name: one.tended for name, one in done.items() if one.tended != Tended()}
+        ledger.live(Life(what="maintained", tended=tended))
         reach(rule, "maintain.commit.after")
         return done
 
@@ -133,10 +142,11 @@ class Upkeep:
             beyond = _beyond(table)
             small = 0 if beyond or one.name.startswith("state/") else _small(table)
             files = () if beyond else tuple(self._removable(table, one.address))
-            begins, entries = self._log(table, one.address)
+            coming = table.version() + (small > 1)  # of the checkpoint, where one will be made
+            begins, entries = self._log(table, one.address, None if beyond else coming)
         return Due(one.name, one.address, small, files, begins, entries, beyond)
 
-    def _tend(self, rule: str, one: Due, say: Say) -> Tended:
+    def _tend(self, rule: str, one: Due, say: Say) -> Done:
         if one.small > 1:
             say(f"{one.name}: joining {one.small} small files")
             _compact(one.address)
@@ -145,7 +155,7 @@ class Upkeep:
             say(f"{one.name}: removing {len(one.files)} files that no version needs")
             _remove(rule, one.files)
         table = DeltaTable(one.address)
-        if not one.beyond and _behind_checkpoint(table, one.address) >= CHECKPOINT_AFTER:
+        if not one.beyond and table.version() - _base(one.address) >= CHECKPOINT_AFTER:
             with _working(one.address):
                 _checkpoint(table, one.address)
             reach(rule, "maintain.checkpoint.after")
@@ -154,7 +164,9 @@ class Upkeep:
             _check_repeated(one, begins)
             say(f"{one.name}: cutting {entries} entries of its log, which begins at version {begins} now")
             _cut(rule, one.address, begins)
-        return Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins)
+        return Done(
+            Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins), entries
+        )
 
     def _removable(self, table: DeltaTable, address: str) -> Iterator[Path]:
         """Files older than is to be kept that neither the newest version has nor anybody else needs."""
@@ -169,13 +181,20 @@ class Upkeep:
             if own and file.suffix == ".parquet" and not {path, unquote(path)} & wanted:
                 yield file
 
-    def _log(self, table: DeltaTable, address: str) -> tuple[int, int]:
-        """The version with which the log can begin, and how many entries lie before it."""
+    def _log(self, table: DeltaTable, address: str, coming: int | None = None) -> tuple[int, int]:
+        """The version with which the log can begin, and how many entries lie before it.
+
+        `coming`: the version that will be the newest by then, of which a checkpoint is made if it is due.
+        """
         log = Path(address) / "_delta_log"
         found = listed(file.name for file in log.iterdir())
         written = {version: (log / name).stat().st_mtime for version, name in found.entries.items()}
+        checkpoints = list(found.checkpoints)
+        if coming is not None and coming - _base(address) >= CHECKPOINT_AFTER:
+            checkpoints.append(coming)
+            written.setdefault(coming, time.time())
         before = time.time() - _retention(table, LOG, self.how.keep_log_us) / 1_000_000
-        begins = log_begins(found.checkpoints, written, before, self.need(address))
+        begins = log_begins(checkpoints, written, before, self.need(address))
         return begins, sum(version < begins for version in found.entries)
 
 
@@ -328,9 +347,9 @@ def _remove(rule: str, files: tuple[Path, ...]) -> None:
         reach(rule, "maintain.vacuum.during")
 
 
-def _behind_checkpoint(table: DeltaTable, address: str) -> int:
-    """Commits since the newest checkpoint, or since the first."""
-    return table.version() - max(listed(file.name for file in (Path(address) / "_delta_log").iterdir()).base, 0)
+def _base(address: str) -> int:
+    """The version of the newest checkpoint; 0 where there is none."""
+    return max(listed(file.name for file in (Path(address) / "_delta_log").iterdir()).base, 0)
 
 
 def _check_repeated(one: Due, begins: int) -> None:
