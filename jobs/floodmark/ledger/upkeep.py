@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -308,7 +308,8 @@ def _kept_young(log: Path) -> Iterator[None]:
         yield
     finally:
         for file, was in times.items():
-            os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+            with suppress(FileNotFoundError):  # others may clean the log meanwhile
+                os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
 
 
 def _vouch_for(address: str, version: int) -> None:
