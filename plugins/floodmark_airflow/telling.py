@@ -44,9 +44,9 @@ def commits_behind(rule: Rule, head: Head | None) -> int:
     from floodmark.connectors.lag import lag_of
     from floodmark.connectors.registry import sources
 
-    lines = head.entry.offsets if head else ()
-    behind = (lag_of(source, line, rule.rebuild) for source, line in zip(sources(rule).values(), lines, strict=False))
-    return sum(lag.commits for lag in behind)
+    lines = head.lines if head else {}
+    read = ((source, lines[name]) for name, source in sources(rule).items() if name in lines)
+    return sum(lag_of(source, line, rule.rebuild).commits for source, line in read)
 
 
 def watermark_age(rule: Rule, head: Head, now: datetime) -> float | None:

@@ -20,6 +20,13 @@ def test_a_temporary_home_is_refused_above_qos_0(root: str) -> None:
     assert not Path(root).exists()
 
 
+@pytest.mark.parametrize("name", ["ho%20me", "[ho]me", "ho{me}", "ho*me", "ho?me", "ho|me", "ho^me"])
+def test_a_home_that_would_be_read_elsewhere_is_refused_at_any_qos(place: Path, name: str) -> None:
+    with pytest.raises(HomeUnfit, match="expected a path without"):
+        check_home(place / name, 0)
+    assert not (place / name).exists()
+
+
 def test_a_link_to_a_temporary_home_is_one(place: Path) -> None:
     (place / "home").symlink_to("/tmp/floodmark-home")
     with pytest.raises(HomeUnfit, match="--home or FLOODMARK_HOME"):

@@ -27,7 +27,7 @@ from floodmark.connectors import adopting
 from floodmark.connectors.delta import DeltaSink
 from floodmark.connectors.news import look
 from floodmark.connectors.preflight import check_tables
-from floodmark.core.records import Counts, Life
+from floodmark.core.records import Counts, Life, Seal
 from floodmark.errors import Busy, Fenced, LedgerBroken, NotOwned, Refused, Retired
 from floodmark.ledger import dropping, renaming, tables
 from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
@@ -222,6 +222,8 @@ def test_a_name_that_is_taken_and_a_rule_file_that_does_not_fit_are_refused(flow
     assert "is there already" in call(flow, "rename", "counted", "third", "--yes", code=2)
     assert "did you mean 'counted'" in call(flow, "rename", "couted", "fourth", "--yes", code=2)
     assert "letters, digits and _" in call(flow, "rename", "counted", "../x", "--yes", code=2)
+    for name in ("1a", "Counted", "_x", "x" * 64):
+        assert "expected a name of at most 63 small letters" in call(flow, "rename", "counted", name, "--yes", code=2)
 
 
 # ---------------------------------------------------------------------------------------------------- drop
@@ -342,6 +344,59 @@ def test_a_table_that_is_not_the_rules_own_is_never_removed(flow: Flow, plant: A
     assert rows_of(flow.sink(0))
 
 
+def test_what_others_wrote_to_since_a_drop_was_announced_stays(flow: Flow) -> None:
+    retired(flow)
+    crashed(flow, "drop.intent.after", "drop", "counted", "--sinks", "--yes")
+    assert "with the same options" in call(flow, "maintain", "counted", "--yes", code=2)
+    assert "--undo" not in call(flow, "status", "counted")
+    by_hand(flow.sink(1))
+    assert "others have written" in call(flow, "drop", "counted", "--sinks", "--yes", code=2)
+    call(flow, "drop", "counted", "--sinks", "--leave-others", "--yes")
+    assert not Path(flow.sink(0)).exists() and len(rows_of(flow.sink(1))) == 2
+    head = flow.ledger().head
+    assert head is not None and head.dropping is None
+
+
+def test_a_home_on_another_disk_goes_and_so_does_the_link_to_it(flow: Flow) -> None:
+    retired(flow)
+    disk = flow.root / "disk"
+    flow.place.path.rename(disk)
+    flow.place.path.symlink_to(disk)
+    crashed(flow, "drop.home.moved", "drop", "counted", "--all", "--yes")
+    call(flow, "drop", "counted", "--all", "--yes")
+    assert not disk.exists() and not list(flow.home.iterdir())
+
+
+def test_a_folder_that_cannot_be_moved_is_refused_before_anything_is_announced(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retired(flow)
+    monkeypatch.setattr(Path, "is_mount", lambda path: str(path) == flow.sink(1))
+    said = call(flow, "drop", "counted", "--all", "--yes", code=2)
+    assert f"{flow.sink(1)}: its folder cannot be moved aside" in said and "a mount point" in said
+    head = flow.ledger().head
+    assert head is not None and head.dropping is None and Path(flow.sink(0)).exists()
+
+
+def test_a_store_that_does_not_let_a_folder_be_moved_is_told_with_the_way_on(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retired(flow)
+    rename = Path.rename
+
+    def busy(path: Path, to: Path) -> Path:
+        if str(path) == flow.sink(1):
+            raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+        return rename(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", busy)
+        said = call(flow, "drop", "counted", "--sinks", "--yes", code=1)
+    assert f"{flow.sink(1)} cannot be moved aside: Device or resource busy. Once it can, `floodmark drop`" in said
+    call(flow, "drop", "counted", "--sinks", "--yes")
+    assert not Path(flow.sink(1)).exists()
+
+
 def test_another_table_at_an_old_address_stays(flow: Flow) -> None:
     retired(flow)
     call(flow, "drop", "counted", "--sinks", "--yes")
@@ -361,7 +416,7 @@ def test_a_sink_with_rows_is_refused_until_it_is_adopted(flow: Flow) -> None:
         DeltaSink(flow.sink()).check(None)
     assert "adopts" in call(flow, "adopt", "counted", flow.sink(), "--dry-run")
     assert not flow.home.exists()
-    call(flow, "adopt", "counted", flow.sink(), "--yes")
+    assert "is its own from version 1 on" in call(flow, "adopt", "counted", flow.sink(), "--yes")
     ledger = lived(flow)
     DeltaSink(flow.sink()).check(ledger.id)
     assert len(rows_of(flow.sink())) == 4
@@ -406,6 +461,9 @@ def test_what_is_no_sink_of_the_rule_or_somebody_elses_is_not_adopted(flow: Flow
     assert "no Delta sink at" in call(flow, "adopt", "counted", flow.source, "--yes", code=2)
     others_own(flow, ledger)
     assert "belongs to another rule's ledger" in call(flow, "adopt", "counted", flow.sink(), "--yes", code=2)
+    ledger.seal(Seal(why="reset", successor=2, token="new", keep_output=True, discarded=None))
+    said = call(flow, "adopt", "counted", flow.sink(1), "--yes", code=2)
+    assert "a reset has not finished; `floodmark run counted` goes on with it" in said
     keyed = Flow(flow.root, "keyed", settings={"sinks": [{"delta": f"{flow.root}/lake/k", "key": ["k"]}]})
     keyed.write_rule()
     by_hand(f"{flow.root}/lake/k")

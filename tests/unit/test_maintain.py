@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.aged import age, entries, files
-from support.byhand import commit, intent
+from support.byhand import begun, commit, intent
 from support.damaging import damage
 from support.flow import STATELESS, Flow, rows_of
 from support.lives import an_epoch, by_hand, lived, wrote
@@ -23,7 +24,7 @@ from typer.testing import CliRunner
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.core.entry import DeltaOffset, Entry
-from floodmark.core.records import Commit, Counts, Seal
+from floodmark.core.records import Commit, Counts, Pinned, Seal
 from floodmark.core.recovery import app_id
 from floodmark.core.upkeep import CHECKPOINT_AFTER
 from floodmark.ledger import tables
@@ -187,6 +188,19 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(flow: Flow) -> None:
     assert (files(flow.sink()), flow.ledger().head) == before
 
 
+def test_what_is_printed_is_what_was_done_and_what_will_be(flow: Flow) -> None:
+    """A checkpoint that will be made repeats what is cut."""
+    ledger = Ledger.open(flow.place.ledger, "by hand")
+    for _ in range(CHECKPOINT_AFTER):
+        an_epoch(flow, ledger)
+    aged(flow)
+    will, done = maintain(flow, "--dry-run"), maintain(flow)
+    assert will["tables"] == done["tables"]
+    told = done["tables"][f"sink/{flow.sink()}"]
+    newest = EPOCHS + CHECKPOINT_AFTER + 1
+    assert (told["entries_cut"], told["log_from"], entries(flow.sink())) == (newest, newest, [newest])
+
+
 def test_the_ledger_says_what_was_done_and_goes_on(flow: Flow) -> None:
     maintain(flow, "--run-id", "me")
     assert len(DeltaTable(flow.place.ledger).file_uris()) <= 2
@@ -317,6 +331,49 @@ def test_partitions_of_which_it_would_make_others_are_left_to_spark(
     assert _beyond(DeltaTable(tmp_path)) == left
 
 
+def test_files_that_a_link_leads_to_are_not_the_tables(flow: Flow) -> None:
+    other = f"{flow.root}/lake/other"
+    by_hand(other)
+    by_hand(other)
+    age(other, 60)
+    before = files(other)
+    Path(flow.sink(), "linked").symlink_to(other)
+    maintain(flow)
+    age(other, 60)
+    aged(flow)
+    assert maintain(flow)["tables"][f"sink/{flow.sink()}"]["removed"] == EPOCHS
+    assert files(other) == before and len(rows_of(flow.sink())) == EPOCHS
+
+
+def test_joining_files_cuts_no_log_that_a_reader_needs(flow: Flow) -> None:
+    reading(flow, EPOCHS - 1)
+    DeltaTable(flow.sink()).create_checkpoint()
+    aged(flow)
+    before = {file: file.stat().st_mtime for file in Path(flow.sink(), "_delta_log").glob("*.json")}
+    assert maintain(flow)["tables"][f"sink/{flow.sink()}"]["joined"] == EPOCHS
+    assert {file: file.stat().st_mtime for file in before} == before
+
+
+def test_a_checkpoint_that_lacks_a_part_stands_for_nothing(flow: Flow) -> None:
+    log, newest = Path(flow.sink(), "_delta_log"), DeltaTable(flow.sink()).version()
+    DeltaTable(flow.sink(1)).create_checkpoint()
+    whole = Path(flow.sink(1), "_delta_log", f"{newest:020}.checkpoint.parquet")
+    (log / f"{newest:020}.checkpoint.{1:010}.{2:010}.parquet").write_bytes(whole.read_bytes())
+    aged(flow)
+    maintain(flow)
+    assert entries(flow.sink())[0] == 0 and len(rows_of(flow.sink())) == EPOCHS
+
+
+def test_a_log_is_not_cut_where_the_checkpoint_cannot_be_read(flow: Flow) -> None:
+    an_epoch(flow, Ledger.open(flow.place.ledger, "by hand"))
+    DeltaTable(flow.sink()).create_checkpoint()
+    Path(flow.sink(), "_delta_log", f"{EPOCHS:020}.checkpoint.parquet").write_bytes(b"PAR1 torn PAR1")
+    aged(flow)
+    os.utime(Path(flow.sink(), "_delta_log", f"{EPOCHS:020}.json"))  # young: the newest checkpoint is beyond it
+    assert "cannot be read; its log was not cut" in call(flow, "maintain", "counted", "--yes", code=3)
+    assert entries(flow.sink())[0] == 0 and len(rows_of(flow.sink())) == EPOCHS + 1
+
+
 def test_a_run_that_holds_the_rule_is_not_disturbed(flow: Flow) -> None:
     with held(flow.place.lock, "a run"):
         assert "process" in call(flow, "maintain", "counted", "--yes", code=1)
@@ -401,6 +458,34 @@ def test_a_table_whose_history_is_looked_up_keeps_all_of_it(flow: Flow) -> None:
     aged(flow)
     maintain(flow)
     assert len(files(flow.sink(0))) == EPOCHS + 1 and entries(flow.sink(0))[0] == 0
+
+
+@pytest.mark.parametrize(("opened", "left"), [(True, 2), (False, 1)])
+def test_what_an_open_epoch_has_pinned_stays_though_its_rules_file_was_edited(
+    flow: Flow, opened: bool, left: int
+) -> None:
+    reader = Flow(flow.root, "reader", sql="SELECT e.at, e.k, t.c FROM events e JOIN t ON e.k = t.k")
+    reader.settings = {"lookups": {"t": {"delta": flow.sink(0)}}}
+    ledger = begun(reader)
+    pinned = {"t": Pinned(table=tables.table_id(DeltaTable(flow.sink(0))), version=1)}
+    if opened:
+        epoch = intent(reader, 1, None, 0, Counts(read=1, folded=1))
+        ledger.intend(epoch.model_copy(update={"lookups": pinned}))
+    reader.sql, reader.settings = STATELESS, {}
+    reader.write_rule()
+    maintain(flow)
+    aged(flow)
+    maintain(flow)
+    assert len(files(flow.sink(0))) == left
+
+
+def test_a_retired_rule_without_a_file_writes_nothing_any_more(flow: Flow) -> None:
+    twin = Flow(flow.root, "twin", settings={"sinks": [{"delta": flow.sink(0)}]})
+    begun(twin)
+    (flow.root / "rules" / "twin.yaml").unlink()
+    assert "rule twin writes it, too" in maintain(flow, "--dry-run")["left"][f"sink/{flow.sink(0)}"]
+    call(flow, "retire", "twin", "--yes")
+    assert maintain(flow, "--dry-run")["left"] == {}
 
 
 def test_a_reader_that_is_retired_holds_nothing(flow: Flow) -> None:

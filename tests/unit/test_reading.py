@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from support.flow import Flow
+from support.flow import START, STATELESS, Flow
 from support.lives import RESULT, an_epoch, by_hand, lived, wrote
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
+from floodmark.cli.output import document
 from floodmark.core.pinning import is_query, short_names
 from floodmark.core.records import Seal
 from floodmark.core.recovery import ATTEMPTS, SEAL, backfill_version
 from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger.ledger import Ledger
 from floodmark.reading import read
+
+UNTIMED = {"event_time": None, "lateness": None}
 
 
 @pytest.fixture
@@ -232,6 +236,23 @@ def test_a_log_that_was_cleaned_up_is_told_and_the_newest_can_be_read_as_long_as
         held(flow)
 
 
+def test_between_two_rebuilds_the_sinks_are_read_though_their_logs_were_cleaned_up(place: Path) -> None:
+    """The new generation has begun, and has not replaced their rows yet."""
+    flow = Flow(place, sql=STATELESS, settings={"rebuild": True, "epoch": "none"}, stream=UNTIMED)
+    ledger = lived(flow)
+    an_epoch(flow, ledger)
+    for sink in (flow.sink(0), flow.sink(1)):
+        DeltaTable(sink).create_checkpoint()
+        for version in range(2):
+            Path(sink, "_delta_log", f"{version:020}.json").unlink()
+    assert ledger.head is not None
+    begun_with = ledger.head.begun_with
+    ledger.seal(Seal(why="rebuild", successor=2, token="new", keep_output=False, discarded=None))
+    assert held(flow) == [[1, 2], [1, 2]]
+    ledger.begin(2, "new", begun_with)
+    assert held(flow) == [[1, 2], [1, 2]]
+
+
 def test_a_table_that_was_removed_or_made_anew_is_not_the_sink_that_the_ledger_knows(flow: Flow) -> None:
     lived(flow)
     shutil.rmtree(flow.sink(1))
@@ -287,3 +308,11 @@ def test_the_commands_mistakes_are_refused(flow: Flow) -> None:
     lived(flow)
     assert "expected --csv or --json, found both" in call(flow, "counted", "--csv", "--json", code=2)
     assert "expected an epoch from 0 to 1" in call(flow, "counted", "--epoch", "9", code=2)
+
+
+def test_a_document_is_json_whatever_numbers_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [[1.5, math.nan], [math.inf, -math.inf], [None, "NaN"]]
+    document({"rows": rows, "at": START})
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert found["rows"] == [[1.5, "NaN"], ["Infinity", "-Infinity"], [None, "NaN"]]
+    assert (found["format"], found["at"]) == (1, str(START))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 from deltalake import DeltaTable, write_deltalake
 from support.aged import age
 from support.byhand import begun, commit, intent
@@ -20,6 +21,7 @@ from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.retention import limits
 from floodmark.core.changes import check_edit
 from floodmark.core.records import Counts, Pinned
+from floodmark.core.rules import load_rule
 from floodmark.core.statewords import kept
 from floodmark.errors import NotOwned, RuleChanged, RuleInvalid, RunFailed
 from floodmark.ledger import tables
@@ -61,6 +63,33 @@ def test_a_run_is_due_for_any_source_that_is_another_now(flow: Flow) -> None:
     shutil.rmtree(flow.source)
     flow.arrive([event(3)])
     assert why(flow) == "new data in events", "a table that was made anew is read anew"
+
+
+def test_a_run_is_due_where_streams_came_went_or_have_other_places(flow: Flow) -> None:
+    """The file names them; the offsets are of those that the last run read."""
+    other = Flow(flow.root, "more")
+    other.arrive([event(1), event(2)])
+    text, both = flow.text(), flow.root / "rules" / "counted.yaml"
+    more = {**text["streams"]["events"], "delta": other.source}
+    text["sql"] = "SELECT at, k FROM events UNION ALL SELECT at, k FROM more"
+    for streams in ({**text["streams"], "more": more}, {"more": more, **text["streams"]}):
+        both.write_text(yaml.safe_dump({**text, "streams": streams}, sort_keys=False))
+        found = look(load_rule(both, os.environ), flow.home)
+        assert (found.why, found.backlog) == ("the rule was changed", tables.size_of(DeltaTable(other.source)))
+    text["streams"], text["sql"] = {"more": more}, "SELECT at, k FROM more"
+    both.write_text(yaml.safe_dump(text, sort_keys=False))
+    assert look(load_rule(both, os.environ), flow.home).backlog == tables.size_of(DeltaTable(other.source))
+
+
+def test_an_open_epoch_is_finished_before_a_file_with_more_streams_is_looked_at(place: Path) -> None:
+    flow = Flow(place)
+    begun(flow).intend(intent(flow, 1, None, 0, Counts(read=1, folded=1)))
+    text = flow.text()
+    text["streams"] |= {"more": dict(text["streams"]["events"])}
+    text["sql"] = "SELECT at, k FROM events UNION ALL SELECT at, k FROM more"
+    path = flow.write_rule()
+    path.write_text(yaml.safe_dump(text, sort_keys=False))
+    assert look(load_rule(path, os.environ), flow.home).why == "epoch 1 is open"
 
 
 def test_a_run_is_due_where_a_lookup_table_holds_other_rows(flow: Flow) -> None:

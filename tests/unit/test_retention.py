@@ -19,7 +19,8 @@ from floodmark.cli.outcome import Outcome
 from floodmark.connectors.retention import limits
 from floodmark.core.durations import DAY, HOUR
 from floodmark.core.records import Counts
-from floodmark.core.retention import FILES, LOG, Limit
+from floodmark.core.retention import FILES, LOG, Limit, kept_us
+from floodmark.errors import Refused
 from floodmark.ledger.ledger import Ledger
 
 
@@ -52,6 +53,16 @@ def test_a_source_says_itself_how_long_it_keeps_them(flow: Flow) -> None:
     DeltaTable(flow.source).alter.set_table_properties({LOG: "interval 100 days"})
     age(flow.source, 40)
     assert waits(flow) == {"events": (LOG, 60, False)}
+
+
+@pytest.mark.parametrize("said", ["interval '7' day", "7 days", "INTERVAL 1 week", "interval 6 days '24' hours"])
+def test_what_a_table_says_is_read_as_sql_has_it(said: str) -> None:
+    assert kept_us("/lake/t", LOG, said) == 7 * DAY
+
+
+def test_what_a_table_says_and_is_no_length_of_time_is_named() -> None:
+    with pytest.raises(Refused, match=r"/lake/t: delta.logRetentionDuration .* found 'interval 1 month'"):
+        kept_us("/lake/t", LOG, "interval 1 month")
 
 
 def test_files_that_were_replaced_before_they_were_read_go_sooner(flow: Flow) -> None:

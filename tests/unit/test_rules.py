@@ -476,6 +476,9 @@ def with_line(text: str, old: str, new: str) -> str:
         ("${LAKE}/flights", "file://lake/x", "three slashes"),
         ("${LAKE}/flights", "~/lake", "~ is not expanded"),
         ("${LAKE}/flights", '" /lake/x "', "without space around it"),
+        ("${LAKE}/flights", '"/lake/fl%41ghts"', "found '%41': another place would be read"),
+        ("${LAKE}/flights", '"file:///lake/fl%2541ghts"', "found '%41'"),
+        ("${LAKE}/flights", '"/lake/[x]"', "without [ ] | ^, found '['"),
         ("  - delta: ${LAKE}/delays", "  - delta: /lake/flights/out", "lose its files to the other's clean-up"),
         ("  - delta: ${LAKE}/delays", "  - delta: /lake", "lose its files to the other's clean-up"),
         # numbers and settings out of bounds

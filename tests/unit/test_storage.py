@@ -72,6 +72,13 @@ def test_what_a_network_store_says_while_it_is_away_is_no_damage(code: str) -> N
     assert not damaged(f"[FAILED_READ_FILE.NO_HINT] /mnt/a: java.io.IOException: {said}")
 
 
+def test_a_table_that_asks_for_more_than_the_client_knows_is_not_called_harmed() -> None:
+    said = str(
+        tables._unreadable("/lake/t", Exception("Kernel error: Unsupported: Feature 'brandNew' is not supported"))
+    )
+    assert "Feature 'brandNew' is not supported; nothing is harmed" in said and "put back" not in said
+
+
 def test_a_file_that_could_not_be_read_is_damaged_only_where_something_says_so() -> None:
     assert not damaged("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://a/b.parquet.")
     assert not damaged("[FAILED_READ_FILE] s3a://a: Unable to execute HTTP request: The server failed to respond")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from floodmark.core.rule_model import CleanUp
 from floodmark.core.upkeep import Need, hours, is_due, is_plain, log_begins, readable, strange_partitions
+from floodmark.ledger.damage import listed, unreadable_checkpoint
 
 DAY = 86_400_000_000
 
@@ -65,3 +69,22 @@ def test_partitions_whose_values_others_would_write_differently_are_left_to_spar
 def test_a_version_can_be_told_from_the_beginning_or_a_checkpoint() -> None:
     assert readable(3, [], [0, 1, 2, 3]) and readable(7, [5], [5, 6, 7])
     assert not readable(3, [5], [4, 5, 6])
+
+
+def test_a_checkpoint_counts_once_all_of_its_parts_are_there() -> None:
+    one, other, lone = (f"{1:020}.checkpoint.{part:010}.{of:010}.parquet" for part, of in ((1, 2), (2, 2), (1, 3)))
+    whole, named = f"{2:020}.checkpoint.parquet", f"{2:020}.checkpoint.0b2a.json"
+    assert listed([one]).checkpoints == {}
+    assert listed([one, lone]).base == -1
+    assert listed([other, one, lone, whole, named]).checkpoints == {1: [one, other], 2: [named, whole]}
+
+
+def test_no_log_is_cut_up_to_a_checkpoint_that_cannot_be_read(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    assert unreadable_checkpoint(str(tmp_path), 3) == "there is no checkpoint of version 3"
+    checkpoint = log / f"{3:020}.checkpoint.parquet"
+    checkpoint.write_bytes(b"PAR1 torn PAR1")
+    assert unreadable_checkpoint(str(tmp_path), 3) == f"the checkpoint {checkpoint} cannot be read"
+    pq.write_table(pa.table({"add": [1]}), checkpoint)
+    assert unreadable_checkpoint(str(tmp_path), 3) is None

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from deltalake import DeltaTable
 from support.byhand import begun, folded, intent
-from support.flow import Flow
+from support.flow import TUMBLING, Flow, event
+from support.lives import lived
 from test_ledger import commit as committed
 from test_ledger import first
 from test_ledger import intent as planned
 
 from floodmark.core.digests import Digest
-from floodmark.core.records import Backfill, Backfilled, Counts, Lost, Row
+from floodmark.core.records import Backfill, Backfilled, Counts, Lost, Row, Seal
+from floodmark.core.rules import load_rule
 from floodmark.core.tally import COUNTS
 from floodmark.errors import LedgerBroken, Refused, RunFailed
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -136,6 +139,20 @@ def test_a_backfill_is_left_open_like_an_epoch(place: Path) -> None:
     assert left_open(flow) == "backfill 1 is open (attempt 1); the next run finishes it"
 
 
+def test_what_a_reset_discarded_is_not_open_any_more(place: Path) -> None:
+    flow = Flow(place)
+    ledger = begun(flow)
+    folded(flow, ledger, 1, 0, None)
+    ledger.intend(intent(flow, 1, None, 0, Counts(read=1, folded=1)))
+    assert [one["result"] for one in epochs_told(ledger.rows, True, 9)] == ["begun", "committed", "open"]
+    ledger.seal(Seal(why="reset", successor=2, token="new", keep_output=False, discarded=2))
+    told = ["begun", "committed", "discarded", "sealed"]
+    assert [one["result"] for one in epochs_told(ledger.rows, True, 9)] == told
+    ledger.begin(2, "new", ledger.head.begun_with)  # type: ignore[union-attr]
+    ledger.intend(intent(flow, 1, None, 0, Counts(read=1, folded=1)))
+    assert [one["result"] for one in epochs_told(ledger.rows, True, 9)] == [*told, "begun", "open"]
+
+
 def test_an_epoch_of_many_attempts_does_not_hide_those_before_it(place: Path) -> None:
     flow = Flow(place)
     ledger = begun(flow)
@@ -174,6 +191,41 @@ def rule_text(name: str, **more: str) -> str:
     lines = {"rule": name, "sql": "SELECT k FROM e", **more}
     head = "".join(f"{key}: {value}\n" for key, value in lines.items())
     return f"{head}streams: {{e: {{delta: lake/e}}}}\nsinks: [{{delta: lake/{name}_out}}]\n"
+
+
+def test_a_file_that_does_not_fit_what_is_kept_is_told_of_its_rule_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event time has another name; and what nobody foresaw is told, too, without what may be secret in it."""
+    flow = Flow(place)
+    lived(flow)
+    flow.stream = {"event_time": {"name": "ts", "expr": "at"}}
+    flow.sql = TUMBLING.replace("window(at", "window(ts")
+    told = standing(flow.rule(), flow.home)
+    assert isinstance(told.fault, Refused) and "expected the event time ts in what is kept of events" in told.text()
+
+    def fails(*_: object) -> None:
+        raise KeyError("https://me:secret@store/x")
+
+    monkeypatch.setattr("floodmark.views.standing.lag_by_stream", fails)
+    told = standing(flow.rule(), flow.home)
+    assert "KeyError" in told.text() and "secret" not in told.text()
+
+
+def test_streams_are_told_by_the_offsets_of_their_names(place: Path) -> None:
+    flow, other = Flow(place), Flow(place, "other")
+    lived(flow)
+    other.arrive([event(1)])
+    text = flow.text()
+    text["streams"] = {"more": {**text["streams"]["events"], "delta": other.source}, **text["streams"]}
+    text["sql"] = TUMBLING.replace(
+        "FROM events", "FROM (SELECT at, k, v, n FROM events UNION ALL SELECT at, k, v, n FROM more)"
+    )
+    path = flow.write_rule()
+    path.write_text(yaml.safe_dump(text, sort_keys=False))
+    told = standing(load_rule(path, os.environ), flow.home)
+    assert told.fault is None
+    assert [(name, lag.version) for name, lag in told.lag.items() if not isinstance(lag, str)] == [("events", 2)]
 
 
 def test_a_home_that_cannot_be_read_is_told_of_its_rule_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ def adopt(
     from floodmark.connectors.delta import DeltaSink
     from floodmark.connectors.preflight import check_apart, check_one_each
     from floodmark.core.addresses import location
+    from floodmark.core.life import check_unsealed
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
@@ -44,6 +45,7 @@ def adopt(
     check_apart(rule, root)
     check_one_each(rule)
     ledger = LedgerReader.load(Home(root, name).ledger)
+    check_unsealed(ledger.head if ledger else None, name)
     found = adoptable(place, ledger.id if ledger else None)
     facts = {"rule": name, "done": not dry_run, "table": place, "changed": found is not None, "version": None}
     if found is None:
@@ -54,14 +56,18 @@ def adopt(
     if dry_run:
         return output.document(facts) if as_json else None
     asking.ask(yes, "adopt asks before it takes a table over")
-    facts["version"] = _adopt(rule, root, place, run_id or made_up_id())
-    return _tell(facts, f"{name}: {place} is its own from version {facts['version']} on", as_json)
+    facts["version"] = upto = _adopt(rule, root, place, run_id or made_up_id())
+    since = "" if upto is None else f" from version {upto + 1} on"
+    return _tell(facts, f"{name}: {place} is its own{since}", as_json)
 
 
-def _adopt(rule: Rule, root: Path, place: str, run: str) -> Any:
-    """With the rule held; its ledger is made where it has none, for the table is to name it."""
+def _adopt(rule: Rule, root: Path, place: str, run: str) -> int | None:
+    """With the rule held; its ledger is made where it has none, for the table is to name it.
+
+    The version up to which the rows are not the rule's; None where it needs no adoption any more.
+    """
     from floodmark.connectors.adopting import adopt, adoptable
-    from floodmark.core.life import check_living
+    from floodmark.core.life import check_living, check_unsealed
     from floodmark.ledger.home import Home, check_home
 
     check_home(root, rule.qos)
@@ -69,6 +75,7 @@ def _adopt(rule: Rule, root: Path, place: str, run: str) -> Any:
     mine.path.mkdir(parents=True, exist_ok=True)
     with asking.held_ledger(mine, run) as ledger:
         check_living(ledger.head, rule.rule)
+        check_unsealed(ledger.head, rule.rule)
         table = adoptable(place, ledger.id)
         return None if table is None else adopt(table, rule.rule, ledger.id)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,7 +53,8 @@ def drop(
         return _clear(place, yes, dry_run, as_json)
     _, reader, head = asking.begun_home(root, name)
     check_droppable(head, name)
-    found = _doomed(reader, place, parts, rules, leave_others)
+    others = _others(rules, name)
+    found = _doomed(reader, place, parts, others, leave_others)
     readers = asking.downstream([one.address for one in found.tables], rules, name)
     facts = {
         "rule": name,
@@ -73,8 +73,8 @@ def drop(
         return output.document(facts) if as_json else None
     asking.ask(yes, "drop asks before it removes tables")
     with asking.held_ledger(place, run_id or made_up_id()) as ledger:
-        dropping.finish(ledger, place)
-        dropping.drop(ledger, place, _doomed(ledger, place, parts, rules, leave_others).tables, everything)
+        dropping.finish(ledger, place, others)
+        dropping.drop(ledger, place, _doomed(ledger, place, parts, others, leave_others), others, everything)
     if as_json:
         return output.document(facts)
     return output.say(_done(name, everything, rules) if found.tables or everything else f"{name}: nothing was dropped")
@@ -86,11 +86,16 @@ def _parts(state: bool, sinks: bool, everything: bool) -> list[str]:
     return [part for part, asked in (("state", state), ("sink", sinks or everything)) if asked]
 
 
-def _doomed(ledger: LedgerReader, place: Home, parts: list[str], rules: Path, leave_others: bool) -> Doomed:
-    from floodmark.ledger.dropping import doomed, refuse_spared
+def _others(rules: Path, name: str) -> dict[str, str]:
     from floodmark.views.downstream import writers
 
-    found = doomed(ledger, place, parts, writers(asking.good_rules(rules), place.rule))
+    return writers(asking.good_rules(rules), name)
+
+
+def _doomed(ledger: LedgerReader, place: Home, parts: list[str], others: dict[str, str], leave_others: bool) -> Doomed:
+    from floodmark.ledger.dropping import doomed, refuse_spared
+
+    found = doomed(ledger, place, parts, others)
     if not leave_others:
         refuse_spared(found, place.rule)
     return found
@@ -118,7 +123,7 @@ def _done(name: str, everything: bool, rules: Path) -> str:
 
 def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
     """The rest of a drop that was killed while the home was being removed."""
-    from floodmark.ledger.dropping import left_aside
+    from floodmark.ledger.dropping import left_aside, remove_aside
 
     left = left_aside(place)
     facts: dict[str, Any] = {"rule": place.rule, "done": not dry_run, "tables": [], "left": {}, "home": str(place.path),
@@ -128,5 +133,5 @@ def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
     if not dry_run:
         asking.ask(yes, "drop asks before it removes tables")
         for one in left:
-            shutil.rmtree(one)
+            remove_aside(one)
     return output.document(facts) if as_json else output.say(f"{place.rule}: nothing is left of it")

@@ -12,8 +12,7 @@ from floodmark.cli.run import made_up_id
 from floodmark.views.formats import size
 
 if TYPE_CHECKING:
-    from floodmark.core.records import Tended
-    from floodmark.ledger.upkeep import Due, Upkeep
+    from floodmark.ledger.upkeep import Done, Due, Upkeep
 
 
 def maintain(
@@ -50,7 +49,8 @@ def maintain(
     asking.ask(yes, "maintain asks before it removes files")
     with asking.held_ledger(place, run_id or made_up_id()) as ledger:
         done = upkeep.maintain(ledger, place, lambda text: output.say(f"  {text}", err=as_json))
-    return _tell(_facts(name, found, left, done=True), f"{name}: maintained{_in_all(done)}", as_json)
+    facts = _facts(name, found, left, done=True)
+    return _tell(facts | {"tables": _done(found, done)}, f"{name}: maintained{_in_all(done)}", as_json)
 
 
 def _announce(name: str, found: list[Due], left: dict[str, str], upkeep: Upkeep) -> None:
@@ -71,8 +71,8 @@ def _bytes(one: Due) -> str:
     return size(sum(file.stat().st_size for file in one.files if file.exists()))
 
 
-def _in_all(done: dict[str, Tended]) -> str:
-    compacted, removed = (sum(getattr(one, what) for one in done.values()) for what in ("compacted", "removed"))
+def _in_all(done: dict[str, Done]) -> str:
+    compacted, removed = (sum(getattr(one.tended, what) for one in done.values()) for what in ("compacted", "removed"))
     return f", {compacted} small files joined, {removed} files removed"
 
 
@@ -80,18 +80,22 @@ def _facts(name: str, found: list[Due], left: dict[str, str], done: bool) -> dic
     return {
         "rule": name,
         "done": done,
-        "tables": {
-            one.name: {
-                "joined": one.small,
-                "removed": len(one.files),
-                "entries_cut": one.entries,
-                "log_from": one.log_from,
-                "not_by_us": one.beyond or None,
-            }
-            for one in found
-        },
+        "tables": {one.name: _table(one.small, len(one.files), one.entries, one.log_from, one.beyond) for one in found},
         "left": left,
     }
+
+
+def _done(found: list[Due], done: dict[str, Done]) -> dict[str, Any]:
+    beyond = {one.name: one.beyond for one in found}
+    return {
+        name: _table(one.tended.compacted, one.tended.removed, one.cut, one.tended.log_from, beyond.get(name, ""))
+        for name, one in done.items()
+    }
+
+
+def _table(joined: int, removed: int, cut: int, log_from: int, beyond: str) -> dict[str, Any]:
+    counts = {"joined": joined, "removed": removed, "entries_cut": cut, "log_from": log_from}
+    return {**counts, "not_by_us": beyond or None}
 
 
 def _tell(facts: dict[str, Any], text: str, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import typer
 from floodmark.cli import asking, options, output
 from floodmark.cli.completing import rule_names
 from floodmark.cli.run import made_up_id
+from floodmark.errors import Refused
 
 if TYPE_CHECKING:
     from floodmark.core.records import Head
@@ -68,11 +69,21 @@ def _check(head: Head, place: Home, target: Home, rules: Path) -> None:
     from floodmark.ledger.renaming import check_free
 
     if place != target:
+        _check_name(target.rule)
         check_free(target)
     renaming(head, place.rule, target.rule)
     named = next((rule for rule in asking.good_rules(rules) if rule.rule == target.rule), None)
     if named is not None:
         check_edit(head.rule, named)
+
+
+def _check_name(name: str) -> None:
+    from floodmark.core.rule_file import rule_name
+
+    try:
+        rule_name(name)
+    except ValueError as fault:
+        raise Refused(f"{fault}, found {name!r}: no rule file could have it") from None
 
 
 def _left_to_do(rules: Path, old: str, new: str) -> list[str]:

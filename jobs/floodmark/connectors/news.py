@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from floodmark.connectors.delta import DeltaSource
     from floodmark.core.records import Head, Pinned
     from floodmark.core.rules import Rule
 
@@ -79,9 +80,14 @@ def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:
 
 
 def _backlog(rule: Rule, head: Head | None) -> int:
-    """Bytes to read. A generation that has yet to begin may read all of its sources."""
-    lines = [None] * len(rule.streams) if head is None or head.seal is not None else head.entry.offsets
-    return sum(source.waiting(line) for source, line in zip(sources(rule).values(), lines, strict=True))
+    """Bytes to read: of a source that is not read yet, or of a generation that has yet to begin, all that is there."""
+    lines = {} if head is None or head.seal is not None else head.lines
+    return sum(source.waiting(_known(source, lines.get(name))) for name, source in sources(rule).items())
+
+
+def _known(source: DeltaSource, line: str | None) -> str | None:
+    """The line of an offset, where it is one in the table that lies there now."""
+    return None if line is None or source.is_another(line) else line
 
 
 def still_due(rule: Rule, root: Path, seen: dict[str, int]) -> str | None:
@@ -147,7 +153,8 @@ def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, int] | None = 
         return "the last run was lost"
     if head.rule.model_dump(exclude=_BESIDE) != rule.model_dump(exclude=_BESIDE):
         return "the rule was changed"
-    for (name, source), line in zip(sources(rule).items(), head.entry.offsets, strict=True):
+    for name, source in sources(rule).items():
+        line = head.lines[name]
         if source.is_another(line) or source.news(line, (seen or {}).get(name)):
             return f"new data in {name}"
     other = changed_since(rule, _looked_up(ledger)) if rule.lookups else None
@@ -162,8 +169,9 @@ def _looked_up(ledger: LedgerReader) -> dict[str, Pinned]:
 
 def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[str, bool]:
     found = {}
-    for (name, source), line in zip(sources(rule).items(), head.entry.offsets, strict=True):
-        if rule.rebuild and source.is_another(line):
+    for name, source in sources(rule).items():
+        line = head.lines.get(name)
+        if line is None or (rule.rebuild and source.is_another(line)):
             found[name] = True
             continue
         source.check_identity(line)

@@ -6,9 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.registry import sources
-from floodmark.core.durations import parse_duration
 from floodmark.core.entry import NOWHERE, DeltaOffset
-from floodmark.core.retention import DEFAULTS, FILES, LOG, Limit, nearest
+from floodmark.core.retention import DEFAULTS, FILES, LOG, Limit, kept_us, nearest
 from floodmark.ledger import tables
 
 if TYPE_CHECKING:
@@ -25,7 +24,9 @@ def limits(rule: Rule, head: Head) -> dict[str, Limit]:
     found: dict[str, Limit] = {}
     if rule.rebuild:
         return found
-    for (name, source), line in zip(sources(rule).items(), head.reads_from.offsets, strict=True):
+    lines = head.lines_of(head.reads_from)
+    for name, source in sources(rule).items():
+        line = lines.get(name, NOWHERE)
         limit = None if line == NOWHERE else nearest(_limits(source, DeltaOffset.parse(line), time.time_ns() // 1000))
         if limit is not None:
             found[name] = limit
@@ -39,7 +40,8 @@ def _limits(source: DeltaSource, at: DeltaOffset, now: int) -> list[Limit]:
     whole = source.paths_at(at.version) if at.snapshot else set[str]()
     if tables.table_id(table) != at.table_id or not (fresh or whole):
         return []
-    kept = {name: _kept(table.metadata().configuration.get(name), name) for name in (LOG, FILES)}
+    said = table.metadata().configuration
+    kept = {name: kept_us(source.address, name, said.get(name) or DEFAULTS[name]) for name in (LOG, FILES)}
     moves = {version: tables.moved(source.address, version) for version in range(min([first, *fresh]), newest + 1)}
     needed, removed = set(whole), list[int]()
     for version, move in moves.items():
@@ -51,7 +53,3 @@ def _limits(source: DeltaSource, at: DeltaOffset, now: int) -> list[Limit]:
     written = [oldest.written_us] if oldest else [tables.written_us(source.address, at.version)]
     found = [Limit(source.name, LOG, now - one, kept[LOG]) for one in written if one is not None]
     return found + [Limit(source.name, FILES, now - one, kept[FILES]) for one in removed]
-
-
-def _kept(said: str | None, name: str) -> int:
-    return parse_duration(said or DEFAULTS[name])

@@ -39,7 +39,7 @@ def unfit(address: str) -> str | None:
         return f"{address[0]} is not expanded; ${{HOME}} is, and so is any ${{NAME}} of the environment"
     scheme, mark, _ = address.partition(":")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
-        return None
+        return strange_path(address)
     return _unfit_uri(address, scheme)
 
 
@@ -51,10 +51,19 @@ def _unfit_uri(address: str, scheme: str) -> str | None:
     except ValueError as fault:
         return str(fault)
     if scheme == "file":
-        return "a file URI has three slashes, for it names no host" if parsed.netloc else None
+        host = "a file URI has three slashes, for it names no host" if parsed.netloc else None
+        return host or strange_path(unquote(parsed.path))
     if not address.startswith(f"{scheme}://") or not parsed.netloc:
         return f"{scheme}:// with two slashes, then a bucket or container"
     return "without .." if ".." in parsed.path.split("/") else None
+
+
+def strange_path(path: str, but: str = "[]|^") -> str | None:
+    """Why a local path leads delta-rs to another place, or nowhere; None where it does not. `but`: characters."""
+    if decoded := re.search(r"%[0-9A-Fa-f]{2}", path):
+        return f"without % before two hex digits, found {decoded[0]!r}: another place would be read"
+    found = next((one for one in path if one in but), None)
+    return found and f"without {' '.join(but)}, found {found!r}: Delta's client, or Spark, reads no such path"
 
 
 def same_address(one: str, other: str) -> bool:

@@ -11,6 +11,9 @@ from floodmark.core.records import Head, Life
 from floodmark.core.rules import Rule
 from floodmark.errors import Refused, Retired
 
+GOES_ON = "`floodmark drop` with the same options goes on with it"
+UNFINISHED = f"a drop has not finished: {GOES_ON}"
+
 
 def check_living(head: Head | None, name: str | None = None) -> None:
     """Raise Retired, or Refused where the rule has another name than `name` by now (None: whatever its name is)."""
@@ -29,6 +32,12 @@ def retired_at(head: Head | None, name: str | None = None) -> str | None:
     return (
         f"rule {known} was retired {head.retired}, so nothing runs it; `floodmark retire {known} --undo` brings it back"
     )
+
+
+def check_unsealed(head: Head | None, name: str) -> None:
+    """Raise Refused in the middle of a change of generation."""
+    if head is not None and head.seal is not None:
+        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
 
 
 def check_same_reset(head: Head, name: str, keep_output: bool) -> None:
@@ -116,7 +125,4 @@ def check_droppable(head: Head, name: str) -> None:
 
 def _check_dropped(head: Head, name: str) -> None:
     if head.dropping is not None:
-        raise Refused(
-            f"rule {name}: a drop of {', '.join(head.dropping.tables)} has not finished: `floodmark drop` with the "
-            "same options goes on with it"
-        )
+        raise Refused(f"rule {name}: a drop of {', '.join(head.dropping.tables)} has not finished: {GOES_ON}")

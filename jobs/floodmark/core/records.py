@@ -378,6 +378,15 @@ class Head:
         """Where what is yet to be read, once more or at all, begins: an open backfill reads all that epochs have."""
         return self.entry if self.backfill is None else Entry.parse(self.begun_with.entry)
 
+    @property
+    def lines(self) -> dict[str, str]:
+        """By stream, the line of its offset. A rule's file may name other streams by now, or in another order."""
+        return self.lines_of(self.entry)
+
+    def lines_of(self, entry: Entry) -> dict[str, str]:
+        """The same of another entry of this generation."""
+        return dict(zip(self.rule.streams, entry.offsets, strict=False))
+
 
 def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:
     """The head of a whole ledger, oldest row first, or of the rows that follow on `head`; None for an empty one.

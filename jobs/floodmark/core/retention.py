@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from floodmark.core.durations import DAY, HOUR, MINUTE
+from floodmark.core.durations import DAY, HOUR, MINUTE, parse_duration
+from floodmark.errors import Refused
 
 LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 DEFAULTS = {LOG: "interval 30 days", FILES: "interval 7 days"}  # Delta's own
@@ -56,6 +58,17 @@ class Limit:
             f"keeps {_WHAT[self.setting]} for {_rough(self.kept_us)}: run the rule more often, or raise {self.setting} "
             "of the source"
         )
+
+
+def kept_us(address: str, name: str, said: str) -> int:
+    """Microseconds that a table keeps things for, by its property `name`. A number may stand in quotes, as in SQL.
+
+    Raises Refused where it is no length of time.
+    """
+    try:
+        return parse_duration(re.sub(r"'\s*([+-]?\d+)\s*'", r"\1", said))
+    except ValueError as fault:
+        raise Refused(f"{address}: {name} of the table cannot be read: {fault}. Set it so, by ALTER TABLE") from None
 
 
 def nearest(limits: list[Limit]) -> Limit | None:

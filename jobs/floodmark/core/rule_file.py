@@ -296,13 +296,14 @@ class WrittenDistinct(Written):
     within: Annotated[Duration, AfterValidator(_positive)]
 
 
-def _rule_name(value: str) -> str:
+def rule_name(value: str) -> str:
+    """A rule's name as it is. Raises ValueError where it can be none."""
     if not re.match(_RULE_NAME, value) or value.endswith("\n"):
         raise ValueError("expected a name of at most 63 small letters, digits and _, beginning with a letter")
     return value
 
 
-RuleName: TypeAlias = Annotated[str, AfterValidator(_rule_name), BeforeValidator(_text), Field(pattern=_RULE_NAME)]
+RuleName: TypeAlias = Annotated[str, AfterValidator(rule_name), BeforeValidator(_text), Field(pattern=_RULE_NAME)]
 
 
 class WrittenStream(Written):
@@ -767,7 +768,7 @@ class WrittenRule(Written):
     group: (
         Annotated[
             str,
-            AfterValidator(_rule_name),
+            AfterValidator(rule_name),
             BeforeValidator(_text),
             Field(pattern=_RULE_NAME, description="rules of one group run together, in one Spark application"),
         ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from floodmark.core.durations import HOUR
+from floodmark.core.life import UNFINISHED, check_unsealed
 from floodmark.core.records import Head
 from floodmark.core.recovery import SEAL
 from floodmark.core.rule_model import CleanUp
@@ -42,7 +43,8 @@ class Need:
         """What both need."""
         starts = [one for one in (self.since, other.since) if one is not None]
         everything = self.everything or other.everything
-        return Need(min(starts, default=None), self.versions | other.versions, everything, (*self.who, *other.who))
+        who = tuple(dict.fromkeys((*self.who, *other.who)))
+        return Need(min(starts, default=None), self.versions | other.versions, everything, who)
 
     @property
     def oldest(self) -> int | None:
@@ -95,10 +97,9 @@ def is_due(maintained: str | None, how: CleanUp, now: datetime) -> bool:
 
 def check_maintainable(head: Head, name: str) -> None:
     """Refuse a rule whose tables are about to be others."""
-    if head.seal is not None:
-        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
+    check_unsealed(head, name)
     if head.dropping is not None:
-        raise Refused(f"rule {name}: a drop has not finished; `floodmark drop {name}` goes on with it")
+        raise Refused(f"rule {name}: {UNFINISHED}")
 
 
 def awaited(head: Head, recorded: Mapping[str, int | None]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +22,7 @@ from floodmark.core.hadoopsums import fits
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:.+\.)?(?:parquet|json)")
+_PART = re.compile(r"(\d{20}\.checkpoint)\.\d{10}\.(\d{10})\.parquet")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 HINT = "_last_checkpoint"
 PARQUET_END = b"PAR1"
@@ -58,8 +60,9 @@ class Listed:
 
 
 def listed(names: Iterable[str]) -> Listed:
+    """A checkpoint of several parts counts where all of them are there: readers pass over any other."""
     found = Listed()
-    for name in sorted(names):
+    for name in _whole(sorted(names)):
         if match := _ENTRY.fullmatch(name):
             found.entries[int(match[1])] = name
         elif match := _CHECKPOINT.fullmatch(name):
@@ -67,6 +70,13 @@ def listed(names: Iterable[str]) -> Listed:
         elif match := _CHECKSUM.fullmatch(name):
             found.checksums[int(match[1])] = name
     return found
+
+
+def _whole(names: list[str]) -> Iterator[str]:
+    """Without the parts of checkpoints that lack one."""
+    parts = {name: match.groups() for name in names if (match := _PART.fullmatch(name))}
+    there = Counter(parts.values())
+    return (name for name in names if name not in parts or there[parts[name]] == int(parts[name][1]))
 
 
 def log_of(address: str) -> Path | None:
@@ -134,6 +144,16 @@ def _bad_checkpoint(log: Path, found: Listed) -> Iterator[str]:
         if not _can_be_read(log / name):
             spare = f"; the log's entries tell the same: remove it and {HINT}"
             yield f"the checkpoint {log / name} cannot be read{spare if found.complete_without(found.base) else ''}"
+
+
+def unreadable_checkpoint(address: str, version: int) -> str | None:
+    """Why the checkpoint of a version cannot stand for the entries before it; None where it can."""
+    log = log_of(address)
+    names = listed(file.name for file in log.iterdir()).checkpoints.get(version, []) if log else []
+    if log is None or not names:
+        return f"there is no checkpoint of version {version}"
+    bad = next((name for name in names if not _can_be_read(log / name)), None)
+    return bad and f"the checkpoint {log / bad} cannot be read"
 
 
 def _can_be_read(file: Path) -> bool:

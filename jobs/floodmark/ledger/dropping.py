@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from floodmark.core.addresses import location
-from floodmark.core.life import dropping
+from floodmark.core.life import GOES_ON, dropping
 from floodmark.core.records import Life
 from floodmark.crashpoints import reach
-from floodmark.errors import NotOwned, TableBroken
+from floodmark.errors import NotOwned, Refused, RunFailed, TableBroken
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -77,29 +78,36 @@ def address_of(home: Home, name: str) -> str:
     return rest if kind == "sink" else str(home.path / name)
 
 
-def drop(ledger: Ledger, home: Home, wanted: Iterable[Owned], whole: bool) -> None:
+def drop(ledger: Ledger, home: Home, wanted: Doomed, others: Mapping[str, str], whole: bool) -> None:
     """Remove the tables; with `whole` the home too, its ledger last. For who holds the lock, once `finish` is done.
 
-    Raises Refused where the rule can run.
+    Raises Refused where the rule can run, or where a sink's folder cannot be moved.
     """
     assert ledger.head is not None
-    announced = dropping(ledger.head, home.rule, {one.name: one.id for one in wanted})
+    announced = dropping(ledger.head, home.rule, {one.name: one.id for one in wanted.tables})
+    for one in wanted.tables:
+        _check_movable(Path(one.address))
     if announced.tables:
         reach(home.rule, "drop.intent.before")
         ledger.live(announced)
         reach(home.rule, "drop.intent.after")
-        finish(ledger, home)
+        finish(ledger, home, others)
     if whole:
         reach(home.rule, "drop.home.before")
         _remove_home(home, ledger.id)
 
 
-def finish(ledger: Ledger, home: Home) -> None:
-    """Take the steps that an announcing row still asks for, if there is one."""
+def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
+    """Take the steps that an announcing row still asks for, if there is one.
+
+    What has become somebody else's since it was announced, and is still in its place, stays.
+    """
     if ledger.head is None or ledger.head.dropping is None:
         return
     for name, id_ in ledger.head.dropping.tables.items():
-        _remove(Owned(name, address_of(home, name), id_), home.rule)
+        one = Owned(name, address_of(home, name), id_)
+        if not_ours(one, ledger.id, others) is None:
+            _remove(one, home.rule)
         reach(home.rule, "drop.table.after")
     if any(name.startswith("state/") for name in ledger.head.dropping.tables):
         shutil.rmtree(home.path / "state", ignore_errors=True)  # what is left there belongs to no table
@@ -114,17 +122,44 @@ def _remove(one: Owned, rule: str) -> None:
     place = Path(one.address)
     aside = place.with_name(f"{ASIDE}{one.id}")
     if _is_there(one) and not aside.exists():
-        place.rename(aside)
+        _move(place, aside)
         reach(rule, "drop.table.moved")
     if aside.exists():
         shutil.rmtree(aside)
 
 
+def _check_movable(place: Path) -> None:
+    """Refuse a folder that cannot be moved aside, before a row says that it will be."""
+    why = "it is a disk of its own (a mount point)" if place.is_mount() else None
+    if why is None and place.exists() and not os.access(place.parent, os.W_OK | os.X_OK):
+        why = f"nothing may be changed in {place.parent}"
+    if why is not None:
+        raise Refused(f"{place}: its folder cannot be moved aside, and so not be dropped: {why}. Nothing was dropped")
+
+
+def _move(place: Path, aside: Path) -> None:
+    """Raises RunFailed where the store does not take it."""
+    try:
+        place.rename(aside)
+    except OSError as fault:
+        why = f"{place} cannot be moved aside: {fault.strerror}"
+        raise RunFailed(f"{why}. Once it can, {GOES_ON}") from fault
+
+
 def _remove_home(home: Home, ledger: str) -> None:
     aside = home.path.with_name(f"{ASIDE}{home.rule}-{ledger}")
-    home.path.rename(aside)
+    _move(home.path, aside)
     reach(home.rule, "drop.home.moved")
-    shutil.rmtree(aside)
+    remove_aside(aside)
+
+
+def remove_aside(aside: Path) -> None:
+    """What was moved aside; where that is a link, as of a home on another disk, what it leads to, and then the link."""
+    if not aside.is_symlink():
+        return shutil.rmtree(aside)
+    if aside.exists():
+        shutil.rmtree(aside.resolve())
+    return aside.unlink()
 
 
 def left_aside(home: Home) -> list[Path]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from floodmark.core.addresses import strange_path
 from floodmark.core.storefaults import cannot_take, make_room, passing
 from floodmark.errors import HomeUnfit, Refused, RunFailed
 
@@ -61,9 +62,17 @@ def check_home(root: Path, qos: int) -> None:
 
     Writes and removes one probe file. Raises HomeUnfit; RunFailed where it takes nothing now.
     """
+    _refuse_strange(root)
     if qos > 0:
         _refuse_forgetful(root.resolve())
     _probe(root)
+
+
+def _refuse_strange(root: Path) -> None:
+    """State is read by Spark's own readers, too, for which some characters stand for others."""
+    why = strange_path(str(root.absolute()), but="[]{}*?|^")
+    if why is not None:
+        raise HomeUnfit(f"the home {root} cannot be used: expected a path {why}. Name another with --home")
 
 
 def _refuse_forgetful(root: Path) -> None:

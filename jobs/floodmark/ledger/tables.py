@@ -59,6 +59,8 @@ def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
     said = str(fault).strip().split("\n", 1)[0]
     if passing(said):
         return RunFailed(f"{address}: the table cannot be read now: {said}; mend the disk or the store, then retry")
+    if "unsupported" in said.lower():
+        return TableBroken(f"{address}: the table cannot be read: {said}; nothing is harmed, Delta's client lacks that")
     return TableBroken(f"{address}: the table cannot be read: {why_unreadable(address) or said}; {ANEW}")
 
 

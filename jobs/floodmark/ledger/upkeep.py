@@ -12,10 +12,11 @@ would be the truth from then on.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -24,9 +25,9 @@ from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.addresses import identity
-from floodmark.core.durations import parse_duration
 from floodmark.core.records import Head, Life, Tended
 from floodmark.core.recovery import app_id, check_tables
+from floodmark.core.retention import FILES, LOG, kept_us
 from floodmark.core.rule_model import CleanUp
 from floodmark.core.storefaults import cannot_take, make_room
 from floodmark.core.upkeep import (
@@ -43,7 +44,7 @@ from floodmark.core.upkeep import (
 from floodmark.crashpoints import reach
 from floodmark.errors import Busy, Refused, RunFailed, TableBroken
 from floodmark.ledger import tables
-from floodmark.ledger.damage import HINT, changed, listed, log_faults
+from floodmark.ledger.damage import HINT, changed, listed, log_faults, unreadable_checkpoint
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, address_of, not_ours
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
@@ -51,7 +52,6 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.ledger.syncing import sync_table
 
 Say = Callable[[str], None]
-FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 # A checkpoint is made below, and the log cut, by what is needed; delta-rs would go by age alone.
 NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
@@ -70,6 +70,14 @@ class Due:
     log_from: int
     entries: int
     beyond: str = ""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done to a table, as the ledger's row says it, and how many entries of its log were cut."""
+
+    tended: Tended
+    cut: int
 
 
 @dataclass(frozen=True)
@@ -103,8 +111,8 @@ class Upkeep:
                 raise
             raise Busy(holder_text(home.lock)) from None
 
-    def maintain(self, ledger: Ledger, home: Home, say: Say) -> dict[str, Tended]:
-        """Do it. What was done to each table; a row of the ledger says the same.
+    def maintain(self, ledger: Ledger, home: Home, say: Say) -> dict[str, Done]:
+        """Do it. What was done to each table; a row of the ledger says so, too.
 
         Raises, before it touches any, what a run raises at tables that are harmed or do not fit the ledger.
         """
@@ -119,7 +127,8 @@ class Upkeep:
         reach(rule, "maintain.ledger.before")
         ledger.tidy()
         reach(rule, "maintain.commit.before")
-        ledger.live(Life(what="maintained", tended={name: one for name, one in done.items() if one != Tended()}))
+        tended = {name: one.tended for name, one in done.items() if one.tended != Tended()}
+        ledger.live(Life(what="maintained", tended=tended))
         reach(rule, "maintain.commit.after")
         return done
 
@@ -133,10 +142,11 @@ class Upkeep:
             beyond = _beyond(table)
             small = 0 if beyond or one.name.startswith("state/") else _small(table)
             files = () if beyond else tuple(self._removable(table, one.address))
-            begins, entries = self._log(table, one.address)
+            coming = table.version() + (small > 1)  # of the checkpoint, where one will be made
+            begins, entries = self._log(table, one.address, None if beyond else coming)
         return Due(one.name, one.address, small, files, begins, entries, beyond)
 
-    def _tend(self, rule: str, one: Due, say: Say) -> Tended:
+    def _tend(self, rule: str, one: Due, say: Say) -> Done:
         if one.small > 1:
             say(f"{one.name}: joining {one.small} small files")
             _compact(one.address)
@@ -145,35 +155,46 @@ class Upkeep:
             say(f"{one.name}: removing {len(one.files)} files that no version needs")
             _remove(rule, one.files)
         table = DeltaTable(one.address)
-        if not one.beyond and _behind_checkpoint(table, one.address) >= CHECKPOINT_AFTER:
+        if not one.beyond and table.version() - _base(one.address) >= CHECKPOINT_AFTER:
             with _working(one.address):
                 _checkpoint(table, one.address)
             reach(rule, "maintain.checkpoint.after")
         begins, entries = self._log(table, one.address)
         if entries:
+            _check_repeated(one, begins)
             say(f"{one.name}: cutting {entries} entries of its log, which begins at version {begins} now")
             _cut(rule, one.address, begins)
-        return Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins)
+        return Done(
+            Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins), entries
+        )
 
     def _removable(self, table: DeltaTable, address: str) -> Iterator[Path]:
         """Files older than is to be kept that neither the newest version has nor anybody else needs."""
-        need, root = self.need(address), Path(address)
+        need, root = self.need(address), Path(address).resolve()
         if need.everything:
             return
         keep = hours(_retention(table, FILES, self.how.keep_us))
         wanted = _needed(table, address, need)
         for path in table.vacuum(keep, dry_run=True, enforce_retention_duration=False, full=True):
             file = root / (path if (root / path).exists() else unquote(path))
-            if file.suffix == ".parquet" and not {path, unquote(path)} & wanted and file.exists():
+            own = file.exists() and file.resolve() == file  # delta-rs follows links, which lead to files of others
+            if own and file.suffix == ".parquet" and not {path, unquote(path)} & wanted:
                 yield file
 
-    def _log(self, table: DeltaTable, address: str) -> tuple[int, int]:
-        """The version with which the log can begin, and how many entries lie before it."""
+    def _log(self, table: DeltaTable, address: str, coming: int | None = None) -> tuple[int, int]:
+        """The version with which the log can begin, and how many entries lie before it.
+
+        `coming`: the version that will be the newest by then, of which a checkpoint is made if it is due.
+        """
         log = Path(address) / "_delta_log"
         found = listed(file.name for file in log.iterdir())
         written = {version: (log / name).stat().st_mtime for version, name in found.entries.items()}
+        checkpoints = list(found.checkpoints)
+        if coming is not None and coming - _base(address) >= CHECKPOINT_AFTER:
+            checkpoints.append(coming)
+            written.setdefault(coming, time.time())
         before = time.time() - _retention(table, LOG, self.how.keep_log_us) / 1_000_000
-        begins = log_begins(found.checkpoints, written, before, self.need(address))
+        begins = log_begins(checkpoints, written, before, self.need(address))
         return begins, sum(version < begins for version in found.entries)
 
 
@@ -237,7 +258,7 @@ def _beyond(table: DeltaTable) -> str:
 def _retention(table: DeltaTable, name: str, else_us: int) -> int:
     """Microseconds: what the table says of itself, else the rule."""
     said = table.metadata().configuration.get(name)
-    return else_us if said is None else parse_duration(said)
+    return else_us if said is None else kept_us(tables.root_of(table).removeprefix("file://"), name, said)
 
 
 TARGET = 100 * 1024 * 1024  # bytes of a file after which another begins
@@ -269,10 +290,26 @@ def _compact(address: str) -> None:
     with _working(address):
         table = DeltaTable(address)
         before = table.version()
-        table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK)
+        with _kept_young(Path(address) / "_delta_log"):
+            table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK)
         for version in range(before + 1, table.version() + 1):
             _vouch_for(address, version)
     sync_table(address)
+
+
+@contextmanager
+def _kept_young(log: Path) -> Iterator[None]:
+    """Where delta-rs joins files it does not heed NO_HOOK, and cuts the log by its files' age: also what readers need,
+    and up to a checkpoint that lacks a part. So for this long they look new."""
+    times = {file: file.stat() for file in log.iterdir() if file.is_file()}
+    for file in times:
+        os.utime(file)
+    try:
+        yield
+    finally:
+        for file, was in times.items():
+            with suppress(FileNotFoundError):  # others may clean the log meanwhile
+                os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
 
 
 def _vouch_for(address: str, version: int) -> None:
@@ -311,9 +348,16 @@ def _remove(rule: str, files: tuple[Path, ...]) -> None:
         reach(rule, "maintain.vacuum.during")
 
 
-def _behind_checkpoint(table: DeltaTable, address: str) -> int:
-    """Commits since the newest checkpoint, or since the first."""
-    return table.version() - max(listed(file.name for file in (Path(address) / "_delta_log").iterdir()).base, 0)
+def _base(address: str) -> int:
+    """The version of the newest checkpoint; 0 where there is none."""
+    return max(listed(file.name for file in (Path(address) / "_delta_log").iterdir()).base, 0)
+
+
+def _check_repeated(one: Due, begins: int) -> None:
+    """Raise TableBroken unless the checkpoint that is to stand for what is cut can be read."""
+    fault = unreadable_checkpoint(one.address, begins)
+    if fault is not None:
+        raise TableBroken(f"{one.name}: {fault}; its log was not cut")
 
 
 def _cut(rule: str, address: str, begins: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from floodmark.core.expectations import failing
@@ -25,13 +26,20 @@ def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
 def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
     """The `last` entries, oldest first: one for each epoch, ended or open, each seal, backfill and turn of life.
 
+    What was open when its generation was sealed is discarded.
     A backfill whose intent is not among the rows is left out, for that says what it is about.
     """
     found: dict[tuple[int, int, str, int], list[Row]] = {}
     for row in rows:
         found.setdefault(_told_by(row), []).append(row)
     whole = [mine for mine in found.values() if mine[0].kind != "backfilled"]
-    return [_entry(mine[-1], zone) | _backfill(mine, zone) for mine in whole[-last:]]
+    sealed = {row.generation for row in rows if row.kind == "seal"}
+    return [_ended(_entry(mine[-1], zone) | _backfill(mine, zone), sealed) for mine in whole[-last:]]
+
+
+def _ended(entry: dict[str, Any], sealed: Collection[int]) -> dict[str, Any]:
+    over = entry["result"] == "open" and entry["generation"] in sealed
+    return entry | ({"result": "discarded"} if over else {})
 
 
 def _told_by(row: Row) -> tuple[int, int, str, int]:

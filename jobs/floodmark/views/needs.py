@@ -24,29 +24,38 @@ def upkeep_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Upkee
     how = next((rule.cleanup for rule in rules if rule.rule == name), head.rule.cleanup)
     place = Home(root, name)
     read = [place.late, place.dead, *(one.removeprefix("sink/") for one in head.table_ids if one.startswith("sink/"))]
-    others = [rule for rule in (*rules, *_without_file(rules, root)) if rule.rule != name]
-    return Upkeep(how, needs_of(read, others, root), writers(others, name))
+    begun = list(_begun(root, name))
+    files = {rule.rule for rule in rules}
+    others = [rule for rule in rules if rule.rule != name]
+    without_file = [rule for rule in begun if rule.rule not in files]
+    return Upkeep(how, needs_of(read, [*others, *begun], root), writers([*others, *without_file], name))
 
 
-def _without_file(rules: Sequence[Rule], root: Path) -> Iterator[Rule]:
-    """Rules that have a home and no file that can be read, as their ledgers have them: they may be mended."""
-    for home in set(homes(root)) - {rule.rule for rule in rules}:
+def _begun(root: Path, but: str) -> Iterator[Rule]:
+    """Rules as their ledgers have them: what is open is finished by that text, and a file may be gone or edited.
+
+    Not those that are retired, which need nothing, and write nothing.
+    """
+    for home in (one for one in homes(root) if one != but):
         try:
             ledger = LedgerReader.load(Home(root, home).ledger)
         except FloodmarkError:  # it says nothing of what it reads; `doctor` names it
             continue
-        if ledger is not None and ledger.head is not None:
-            yield ledger.head.rule.model_copy(update={"rule": home})
+        head = ledger.head if ledger else None
+        if head is not None and not head.retired:
+            opened = head.open or head.backfill
+            texts = [head.rule, *([Rule.from_json(opened.rule)] if opened else [])]
+            yield from (rule.model_copy(update={"rule": home}) for rule in texts)
 
 
 def needs_of(addresses: Sequence[str], rules: Iterable[Rule], root: Path) -> dict[str, Need]:
-    """By `identity` of the table. `rules`: all but the one whose tables these are. A retired rule needs nothing."""
-    by_name = {rule.rule: rule for rule in rules}
+    """By `identity` of the table. `rules`: all but the one whose tables these are, of a rule any of its texts. A
+    retired rule needs nothing."""
     found: dict[str, Need] = {}
-    for reader in readers_of(addresses, readers(by_name.values())):
-        need = _need(reader, by_name[reader.rule], root)
-        place = identity(reader.sink)
-        found[place] = found.get(place, Need()).also(need)
+    for rule in rules:
+        for reader in readers_of(addresses, readers([rule])):
+            place = identity(reader.sink)
+            found[place] = found.get(place, Need()).also(_need(reader, rule, root))
     return found
 
 
@@ -77,7 +86,7 @@ def _pinned(reader: Reader, head: Head) -> Need:
 
 def _ahead(reader: Reader, head: Head) -> Need:
     """All beyond the last committed epoch; an open one lies beyond it, too. Of an open backfill, all from the start."""
-    line = dict(zip(head.rule.streams, head.reads_from.offsets, strict=True)).get(reader.name, NOWHERE)
+    line = head.lines_of(head.reads_from).get(reader.name, NOWHERE)
     if line == NOWHERE or (at := DeltaOffset.parse(line)).table_id != _id(reader.sink):
         return Need()
     who = (f"{reader.text()} from version {at.version} on",)

@@ -13,6 +13,7 @@ from floodmark.core.durations import format_duration
 from floodmark.core.watermark import holding
 from floodmark.core.windows import Starts, WindowSpec, joined, needed_from
 from floodmark.core.zones import zoned
+from floodmark.errors import Refused
 from floodmark.ledger import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.tables import query
@@ -135,10 +136,19 @@ def still_needed(rule: Rule, head: Head, name: str, table: DeltaTable) -> str:
 
 
 def micros(rule: Rule, name: str, table: DeltaTable) -> str:
-    """SQL for a kept row's event time in microseconds, which is how its column is stored."""
+    """SQL for a kept row's event time in microseconds, which is how its column is stored.
+
+    Raises Refused where what is kept has no such column.
+    """
     time = rule.slices.time if name == SLICES and rule.slices else rule.event_times[name]
     assert time is not None
-    column = next(found for found in tables.columns_of(table) if found.lower() == time.lower())
+    columns = tables.columns_of(table)
+    column = next((found for found in columns if found.lower() == time.lower()), None)
+    if column is None:
+        raise Refused(
+            f"rule {rule.rule}: expected the event time {time} in what is kept of {name}, found the columns "
+            f"{', '.join(columns)}: the rule was edited since. Undo that, or `floodmark reset {rule.rule}`"
+        )
     return f"CAST({quoted(column)} AS BIGINT)"
 
 
@@ -186,5 +196,7 @@ def _held_by(rule: Rule, head: Head, until: int | None) -> tuple[str | None, int
 
 
 def _in_snapshot(rule: Rule, head: Head, excused: Set[str]) -> str | None:
-    lines = zip(sources(rule).items(), head.entry.offsets, strict=True)
-    return next((name for (name, source), line in lines if source.in_snapshot(line) and name not in excused), None)
+    lines = ((name, source, head.lines.get(name)) for name, source in sources(rule).items())
+    return next(
+        (name for name, source, line in lines if line and source.in_snapshot(line) and name not in excused), None
+    )

@@ -16,6 +16,7 @@ from floodmark.connectors.retention import limits
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.expectations import Told, counted_in, told
 from floodmark.core.freshness import Fresh, fresh, late_of
+from floodmark.core.life import UNFINISHED
 from floodmark.core.records import Head, Row
 from floodmark.core.recovery import opened_at_qos
 from floodmark.core.retention import Limit
@@ -155,8 +156,9 @@ class Standing:
     def _retired(self) -> str | None:
         if self.head is None or self.head.retired is None:
             return None
-        left = "; a drop has not finished" if self.head.dropping else ""
-        return f"{self.head.retired}: nothing runs it{left}; `floodmark retire {self.rule} --undo` brings it back"
+        if self.head.dropping is not None:
+            return f"{self.head.retired}: nothing runs it; {UNFINISHED}"
+        return f"{self.head.retired}: nothing runs it; `floodmark retire {self.rule} --undo` brings it back"
 
     def _backfilled(self) -> str | None:
         found = _backfills(self.head, self.zoned) if self.head else []
@@ -194,7 +196,7 @@ def standing(rule: Rule, root: Path) -> Standing:
         )
     except FloodmarkError as fault:
         return Standing(rule.rule, fault=fault)
-    except OSError as fault:  # a folder that may not be read, a disk that fails
+    except Exception as fault:  # a disk that fails, a file edited in a way that nobody foresaw: this rule's alone
         return Standing(rule.rule, fault=RunFailed(f"rule {rule.rule}: {message(fault)}"))
 
 
@@ -238,8 +240,9 @@ def newest_end(rows: list[Row]) -> Row | None:
 def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
     """How far each stream is behind its source, or why that cannot be told."""
     found: dict[str, Lag | str] = {}
-    lines = head.entry.offsets if head else ()
-    for (name, source), line in zip(sources(rule).items(), lines, strict=False):
+    lines = head.lines if head else {}
+    for name, source in ((name, source) for name, source in sources(rule).items() if name in lines):
+        line = lines[name]
         try:
             if rule.rebuild and source.is_another(line):
                 found[name] = "another table lies there now; the next run reads it from the start"

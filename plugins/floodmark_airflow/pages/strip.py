@@ -9,12 +9,13 @@ from markupsafe import Markup, escape
 
 WIDTH = 8  # of a bar and the space beside it
 # Whole where an epoch was committed, broken where it took more than one attempt, hollow where it is open, low and
-# crossed where it was lost, a line where a generation was sealed.
+# crossed where it was lost or discarded, a line where a generation was sealed.
 SHAPES = {
     "committed": '<rect x="{0}" y="1" width="6" height="14" rx="1"/>',
     "retried": '<path d="M{0} 1h6v4.5h-6zm0 6.5h6v7.5h-6z"/>',
     "open": '<rect x="{0}.5" y="1.5" width="5" height="13" rx="1"/>',
     "lost": '<rect x="{0}.5" y="8.5" width="5" height="6" rx="1"/><path d="M{1} 2l4 4m0-4-4 4"/>',
+    "discarded": '<rect x="{0}.5" y="8.5" width="5" height="6" rx="1"/><path d="M{1} 2l4 4m0-4-4 4"/>',
     "sealed": '<path d="M{2} 1v14"/>',
 }
 BAR = '<g class="{0}"><title>epoch {1:d}: {0}</title>{2}</g>'
