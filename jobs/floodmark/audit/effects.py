@@ -16,6 +16,7 @@ from floodmark.audit.logs import absent, ascending, holes, owned_since
 from floodmark.audit.moves import May, Move, Replay, hidden, misshown, replay, unbalanced
 from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in
 from floodmark.audit.sinks import PREFIX, Sinks, tables_of
+from floodmark.redaction import redacted
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Effects:
             yield
         except Exception as fault:
             whose = "its log" if commit is None else "the commit's metadata"
-            what = f"{whose} cannot be followed ({type(fault).__name__}: {fault})"
+            what = redacted(f"{whose} cannot be followed ({type(fault).__name__}: {fault})")
             self.findings.append(Finding("broken", what, epoch=epoch, table=table, commit=commit))
 
     def tally(self, table: str) -> Tally:

@@ -34,19 +34,8 @@ def complain(text: str) -> None:
 
 def document(facts: Mapping[str, Any]) -> None:
     """The one JSON document of a command with --json. NaN and infinities, which JSON has not, are text in it."""
-    facts = {"format": FORMAT, **facts}
-    if not _is_finite(facts):
-        facts = json.loads(json.dumps(facts, default=str), parse_constant=str)
-    print(json.dumps(facts, indent=2, default=str, ensure_ascii=False, allow_nan=False))
-
-
-def _is_finite(facts: Any) -> bool:
-    """Whether JSON has all numbers of it."""
-    try:
-        json.dumps(facts, default=str, allow_nan=False)
-    except ValueError:
-        return False
-    return True
+    plain = json.loads(json.dumps({"format": FORMAT, **facts}, default=str), parse_constant=str)
+    print(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
