@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from bench import contenders, processes, small, state, windows
+from bench import contenders, digests, processes, small, state, windows
 from bench.events import write_events
 from bench.questions import Questions
 from bench.table import Line, Measured, show
@@ -29,7 +29,7 @@ from floodmark.spark.session import root_session
 KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)
 WARM_ROWS = 200_000
-PARTS = ("throughput", "windows", "small", "state", "nexmark", "processes", "cold")
+PARTS = ("throughput", "digests", "windows", "small", "state", "nexmark", "processes", "cold")
 
 
 class Bench:
@@ -65,6 +65,12 @@ class Bench:
             for epochs in EPOCHS:
                 lines += self._cell(f"{name} keys, {epochs} epoch{'s' if epochs > 1 else ''}", table, epochs, batch)
         return lines + self._by_qos(self.events(self.rows, KEYS["1 k"]))
+
+    def digests(self) -> list[Line]:
+        self._warm_up()
+        tables = {f"{name} keys, 1 epoch": self.events(self.rows, keys) for name, keys in KEYS.items()}
+        pairs = digests.cost(self.spark, tables, self.work, self.rows, self.repeats)
+        return [line for pair in pairs for line in told(*pair)]
 
     def _warm_up(self) -> None:
         table = self.events(WARM_ROWS, KEYS["1 k"])
@@ -115,6 +121,8 @@ def main() -> None:
     lines: list[Line] = []
     if "throughput" in given.only:
         lines += bench.throughput()
+    if "digests" in given.only:
+        lines += bench.digests()
     if "windows" in given.only:
         every, tenth = (bench.events(rows, KEYS["1 k"]) for rows in (given.rows, given.rows // 10))
         lines += told(*windows.hopping(bench.spark, every, tenth, bench.work, given.repeats))

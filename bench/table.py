@@ -69,14 +69,16 @@ class Line:
         """Put beside `ours`: how many times as fast ours is; `at_least`: the aim."""
         ratio = self.seconds / ours.median
         aim = _aim(ratio >= at_least, f">= {at_least}") if at_least is not None else ""
-        note = f"{self.note}, ratio {self.busy / median(ours.busy):.2f}" if self.busy and ours.busy else self.note
-        return replace(self, ratio=f"{ratio:.2f}", aim=aim, note=note)
+        return replace(self, ratio=f"{ratio:.2f}", aim=aim, note=self._busy_beside(ours))
 
     def beside(self, other: Measured, at_most: float | None = None) -> Line:
         """Put beside something else of ours: how many times as long this takes; `at_most`: the aim."""
         ratio = self.seconds / other.median
         aim = _aim(ratio <= at_most, f"<= {at_most}") if at_most is not None else ""
-        return replace(self, ratio=f"{ratio:.2f}", aim=aim)
+        return replace(self, ratio=f"{ratio:.2f}", aim=aim, note=self._busy_beside(other))
+
+    def _busy_beside(self, other: Measured) -> str:
+        return f"{self.note}, ratio {self.busy / median(other.busy):.2f}" if self.busy and other.busy else self.note
 
 
 def differing(theirs: int, ours: int) -> str:

@@ -52,6 +52,10 @@ class Damage:
         return f"{self.how} {self.file}"
 
 
+def bytes_of(file: Path) -> bytes | None:
+    return file.read_bytes() if file.exists() else None
+
+
 class Kept:
     """A rule's tables after three epochs and an open fourth, with more input waiting; put back for each damage."""
 
@@ -100,11 +104,15 @@ class Kept:
             return self._refused(planned, fault)
         assert report.head is not None and report.head.epoch == 5
         self.check()
-        gone = [
-            file for file in before if file.name.endswith(".crc") and "_delta_log" in str(file) and not file.exists()
-        ]
         again = [epoch for epoch in report.epochs if epoch.epoch == 4 and epoch.attempt > 2]
-        return "repaired" if gone or again or len(report.epochs) > 2 else "harmless"
+        mended = again or len(report.epochs) > 2 or self._is_mended(planned, before)
+        return "repaired" if mended else "harmless"
+
+    def _is_mended(self, planned: Damage, before: dict[Path, bytes]) -> bool:
+        """Whether a log entry was put aside, or the file, one of a log, is gone or is another than `before` the run."""
+        file = self.flow.root / planned.file
+        aside = any(".torn-" in one.name for one in files_in(self.flow.root))
+        return aside or (file.parent.name == "_delta_log" and before.get(file) != bytes_of(file))
 
     def _refused(self, planned: Damage, fault: FloodmarkError) -> str:
         said = str(fault)

@@ -14,6 +14,7 @@ from test_ledger import commit, first, intent
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
+from floodmark.core.hadoopsums import sums_of
 from floodmark.core.records import Row, recalled, remembered
 from floodmark.errors import LedgerBroken
 from floodmark.ledger import ledger as module
@@ -200,9 +201,14 @@ def test_a_checkpoint_whose_names_are_no_text_cannot_be_read(tmp_path: Path) -> 
 
 
 def test_a_checksum_of_a_commit_that_was_lost_goes(tmp_path: Path) -> None:
+    """Delta's own, and Hadoop's of the log entry."""
     log = tmp_path / "_delta_log"
     log.mkdir()
-    for name in ("0.json", "0.crc", "1.crc"):
-        (log / f"{name.split('.')[0]:0>20}.{name.split('.')[1]}").write_text("{}")
-    assert drop_checksums(str(tmp_path)) == [f"{1:020}.crc"]
+    lost = [f"{1:020}.crc", f".{1:020}.json.crc"]
+    for name in (f"{0:020}.json", f"{0:020}.crc", *lost):
+        (log / name).write_text("{}")
+    sums = log / f".{0:020}.json.crc"
+    sums.write_bytes(sums_of(b"{}"))
+    assert drop_checksums(str(tmp_path)) == lost
     assert drop_checksums(str(tmp_path)) == []
+    assert sums.exists()

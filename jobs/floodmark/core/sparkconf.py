@@ -97,6 +97,8 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         **OLD_VERSIONS,
         # Delta's own defaults (50 tasks for one small snapshot) cost seconds on every write.
         "spark.databricks.delta.snapshotPartitions": "1",
+        # VACUUM's own two commits of each rewrite of state would be log entries that nobody has the disk take.
+        "spark.databricks.delta.vacuum.logging.enabled": "false",
         # By default 100 pieces of generated code, half of what one rule needs: several would compile theirs each time.
         "spark.sql.codegen.cache.maxEntries": "2000",
         # INT96, the default, cannot be read back as microseconds by others beyond the year 2262.

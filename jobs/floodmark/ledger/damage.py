@@ -24,17 +24,19 @@ _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:.+\.)?(?:parquet|json)")
 _PART = re.compile(r"(\d{20}\.checkpoint)\.\d{10}\.(\d{10})\.parquet")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
+_SUMS = re.compile(r"\.(\d{20})\.json\.crc")
 HINT = "_last_checkpoint"
 PARQUET_END = b"PAR1"
 
 
 @dataclass(frozen=True)
 class Listed:
-    """What lies in a `_delta_log`: names by version, in order; whether there is a hint to the newest checkpoint."""
+    """What lies in a `_delta_log`: names by version, in order. `checksums`: Delta's; `sums`: Hadoop's, of entries."""
 
     entries: dict[int, str] = field(default_factory=dict)
     checkpoints: dict[int, list[str]] = field(default_factory=dict)
     checksums: dict[int, str] = field(default_factory=dict)
+    sums: dict[int, str] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
@@ -69,6 +71,8 @@ def listed(names: Iterable[str]) -> Listed:
             found.checkpoints.setdefault(int(match[1]), []).append(name)
         elif match := _CHECKSUM.fullmatch(name):
             found.checksums[int(match[1])] = name
+        elif match := _SUMS.fullmatch(name):
+            found.sums[int(match[1])] = name
     return found
 
 
@@ -284,9 +288,10 @@ def mend(address: str, named: int, app: str | None = None) -> None:
 
 
 def drop_checksums(address: str) -> list[str]:
-    """Remove Delta's checksum files of versions that are not there, and one that was changed: readers do without.
+    """Remove checksum files of versions that are not there, and one of Delta's that was changed: readers do without.
 
-    Only for who writes the table. Of a commit that was lost, a checksum that stayed would speak for the next one.
+    Only for who writes the table. Of a commit that was lost, a checksum that stayed would speak for the next one, and
+    Hadoop's would keep Delta from writing that one: it takes a checksum in its way for another's commit.
     """
     log = log_of(address)
     if log is None:
@@ -300,4 +305,8 @@ def drop_checksums(address: str) -> list[str]:
     for name in dropped:
         (log / f".{name}.crc").unlink(missing_ok=True)
         (log / name).unlink()
+    for version, name in found.sums.items():
+        if version > found.newest and not (log / f"{version:020}.json").exists():
+            (log / name).unlink()
+            dropped.append(name)
     return dropped
