@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from support.flow import Flow
 
 from floodmark.core.sparkconf import static_conf
-from floodmark.errors import HistoryGone, InputFault, Refused, RunFailed
+from floodmark.errors import HistoryGone, InputFault, Refused, RunFailed, TableBroken
 from floodmark.spark.faults import explained, of_open_epoch, of_table, of_version
 from floodmark.spark.session import root_session, rule_session
 
@@ -61,6 +61,15 @@ def test_a_row_that_a_sinks_own_constraint_refuses_is_no_passing_fault(said: str
     ):
         raise fault(said)
     assert "org.apache" not in str(met.value) and "secret" not in str(met.value)
+
+
+CUT_OFF = """Read past End of File
+[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///lake/state/part-0.parquet. SQLSTATE: KD001"""
+
+
+def test_a_file_or_its_checksum_that_ends_too_soon_is_named_as_damage() -> None:
+    with pytest.raises(TableBroken, match=r"Read past End of File \(.*state/part-0\.parquet.*checksum"), explained("r"):
+        raise fault(CUT_OFF)
 
 
 def test_rows_with_fields_that_a_table_lacks_are_no_passing_fault() -> None:

@@ -19,11 +19,11 @@ _PASSING = ("Input/output error", "os error 5)", "Too many open files", "Permiss
             "Unable to execute HTTP request")  # fmt: skip
 # FAILED_READ_FILE by itself is none: a store that is away is told by it, too.
 _DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is not a Parquet file",
-            "could not read page", "FAILED_TO_UNCOMPRESS", "can not read class org.apache.parquet",
-            "Can not read value at", "FileNotFoundException", "FILE_NOT_EXIST", "DELTA_VERSIONS_NOT_CONTIGUOUS",
-            "DELTA_LOG_FILE_NOT_FOUND", "DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_STATE_RECOVER_ERROR",
-            "DELTA_INVALID_LOGSTORE_CONF", "CANNOT_READ_FILE_FOOTER", "DELTA_MISSING_PART_FILES",
-            "DELTA_CHECKPOINT")  # fmt: skip
+            "Read past End of File", "could not read page", "FAILED_TO_UNCOMPRESS",
+            "can not read class org.apache.parquet", "Can not read value at", "FileNotFoundException", "FILE_NOT_EXIST",
+            "DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_LOG_FILE_NOT_FOUND", "DELTA_TRUNCATED_TRANSACTION_LOG",
+            "DELTA_STATE_RECOVER_ERROR", "DELTA_INVALID_LOGSTORE_CONF", "CANNOT_READ_FILE_FOOTER",
+            "DELTA_MISSING_PART_FILES", "DELTA_CHECKPOINT")  # fmt: skip
 
 
 def cannot_take(text: str) -> str | None:

@@ -21,7 +21,7 @@ from floodmark.core.storefaults import passing
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
 from floodmark.ledger.damage import actions_of, why_unreadable
 
-NEWEST = 10  # commits to look at first: the one looked for is nearly always among them
+NEWEST = 10  # commits among which a rule's last one lies
 # A checkpoint of a small log costs Spark two seconds, more than the epoch that it falls upon; Delta's default is 10.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
 _MOVES = ("add", "remove")
@@ -291,17 +291,30 @@ def _file_rows(file: dict[str, Any]) -> int:
 
 
 def our_commit(address: str, app: str, version: int) -> OurCommit:
-    """The commit that recorded (app, version). Raises HistoryGone where the table's log no longer holds it."""
-    table = open_table(address)
-    for limit in (NEWEST, None):
-        for entry in table.history(limit) if table else []:
-            found = _ours(entry)
-            if found and (found.metadata["app"], found.metadata["version"]) == (app, version):
-                return found
+    """The commit that recorded (app, version). Raises HistoryGone where the table's log no longer holds it.
+
+    From the newest on, and no entry further: it is nearly always among the first, and of older ones, which a checkpoint
+    stands for, nothing is asked here.
+    """
+    for entry in _heads(address):
+        found = _ours(entry)
+        if found and (found.metadata["app"], found.metadata["version"]) == (app, version):
+            return found
     raise HistoryGone(
         f"{address}: the log no longer holds the commit of {app} version {version}, so what it wrote cannot be "
         "compared; restore the table's log, or begin anew with `floodmark reset`"
     )
+
+
+def _heads(address: str) -> Iterator[dict[str, Any]]:
+    """What each commit says of itself, from the newest to the oldest that the log still holds."""
+    table = open_table(address)
+    for version in range(table.version() if table else -1, -1, -1):
+        try:
+            actions = _actions(address, version)
+        except FileNotFoundError:
+            return
+        yield {**next((action["commitInfo"] for action in actions if "commitInfo" in action), {}), "version": version}
 
 
 def _ours(entry: dict[str, Any]) -> OurCommit | None:

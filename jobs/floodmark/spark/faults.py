@@ -28,6 +28,7 @@ GAINED = "DELTA_SCHEMA_CHANGED"
 LACKING = "DELTA_CANNOT_RESOLVE_COLUMN"
 CONSTRAINT = re.compile(r"\[DELTA_(?:VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT)\w*\] .*(?:\n - .*)*")
 NAMING = ("Caused by: ", "Checksum error", "org.apache.hadoop.fs.ChecksumException")
+READING = "while reading file"
 INPUT = (
     "CAST_INVALID_INPUT",
     "CAST_OVERFLOW",
@@ -143,9 +144,11 @@ def _causes(fault: PySparkException) -> Iterator[str]:
 
 
 def _told(text: str) -> str:
-    """The line of a long message that names the file and says what is wrong with it."""
+    """The line of a long message that names the file and says what is wrong with it, or the two that do so together."""
     lines = [line.strip() for line in text.splitlines()]
-    return next((line for line in lines if "file" in line and line.startswith(NAMING)), lines[0])
+    told = next((line for line in lines if "file" in line and line.startswith(NAMING)), lines[0])
+    named = next((line for line in lines if READING in line), told)
+    return told if "file:" in told or named in told else f"{told} ({named})"
 
 
 def _messages(fault: Any) -> Iterator[str]:
