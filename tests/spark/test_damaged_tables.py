@@ -59,7 +59,7 @@ def bytes_of(file: Path) -> bytes | None:
 class Kept:
     """A rule's tables after three epochs and an open fourth, with more input waiting; put back for each damage.
 
-    After the second epoch Delta has made a checkpoint of each table that Spark writes.
+    After the second epoch Delta has made a checkpoint of each table that Spark writes, but for the dead rows.
     """
 
     def __init__(self, spark: SparkSession):
@@ -85,7 +85,7 @@ class Kept:
     def _make_checkpoints(self) -> None:
         jvm: Any = self.spark._jvm
         state, place = self.flow.place.path / "state/g1/events", self.flow.place
-        for address in (state, place.late, place.dead, self.flow.sink(0), self.flow.sink(1)):
+        for address in (state, place.late, self.flow.sink(0), self.flow.sink(1)):
             log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, str(address))
             log.checkpoint()
 
@@ -205,7 +205,7 @@ def test_unharmed_the_run_ends_well(kept: Kept) -> None:
         (data, f"{HOME}/late", "deleted", "refused"),
         (named, f"{HOME}/dead", "truncated", "refused"),
         pytest.param(newest, f"{OUT}0", "truncated", "repaired", marks=pytest.mark.prove),
-        pytest.param(newest, f"{OUT}0", "deleted", "repaired", marks=pytest.mark.prove),
+        (newest, f"{OUT}0", "deleted", "repaired"),
         pytest.param(of_checkpoint, f"{HOME}/checkpoint", "emptied", "harmless", marks=pytest.mark.prove),
     ],
 )
@@ -213,7 +213,6 @@ def test_damage(kept: Kept, which: Callable[[Kept, str], str], table: str, how: 
     assert kept.play(Damage(which(kept, table), how)) == expected
 
 
-@pytest.mark.prove
 def test_a_checksum_of_a_lost_commit_does_not_speak_for_the_next(kept: Kept) -> None:
     """The log entry of an upsert is lost, Delta's own checksum of it stays; the epoch writes that version again."""
     kept.put_back()
