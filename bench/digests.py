@@ -22,10 +22,14 @@ def cost(
     """One epoch over each table, without and with digests in turn; the tables by what to call them."""
     for name, table in tables.items():
         without, taken = Measured(), Measured()
+
+        def epoch(table: Path = table) -> float:
+            return contenders.floodmark(spark, table, work(), 1)[0]
+
         for _ in range(repeats):
-            taken.take(lambda table=table: contenders.floodmark(spark, table, work(), 1)[0])
+            taken.take(epoch)
             with _undigested():
-                without.take(lambda table=table: contenders.floodmark(spark, table, work(), 1)[0])
+                without.take(epoch)
         bare = Line.rate_of(f"{name}, rows only counted", without, rows)
         yield [bare, Line.rate_of("  with digests", taken, rows).beside(without, AIM)]
 

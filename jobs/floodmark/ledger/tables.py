@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -324,8 +325,7 @@ def _ours(entry: dict[str, Any]) -> OurCommit | None:
 
 def written_for(address: str, ledger: str) -> bool:
     """Whether one of the table's newest commits is a rule's whose ledger this is."""
-    table = open_table(address)
-    found = (_ours(entry) for entry in (table.history(NEWEST) if table else []))
+    found = map(_ours, islice(_heads(address), NEWEST))
     return any(one.metadata["app"].split("/")[1] == ledger for one in found if one)
 
 

@@ -36,7 +36,7 @@ def files_for(rows: int) -> int:
 
 
 class Appending:
-    """A transaction on the table at `address`, begun at the newest version, that writes as `app`.
+    """A transaction on the table at `address`, begun at the newest version, that writes as `app`. For one thread.
 
     `exact`: its floating point is a copy of the input. `effect`: what a write does to rows that are there; None:
     nothing. `digest`: of the rows written; `results`: of those that were merged, where that is not the same.
@@ -44,6 +44,9 @@ class Appending:
 
     def __init__(self, session: SparkSession, address: str, app: str, exact: bool = False):
         self._session, self._address, self._app, self._exact = session, address, app, exact
+        # Where its own checksum of the newest version is missing, Delta computes the table's state in the session of
+        # the thread at work, and a thread of Python's has none.
+        self._class("org.apache.spark.sql.classic.SparkSession").setActiveSession(session._jsparkSession)
         self._txn = self._delta("DeltaLog").forTable(session._jsparkSession, address).startTransaction()
         getattr(self._txn.readTxn(), "$plus$eq")(app)
         self._files = self._seq()
