@@ -29,6 +29,7 @@ from floodmark.ledger.ledger import LedgerReader
 
 pytestmark = pytest.mark.timeout(3600)
 CHECKOUT = Path(__file__).parents[2]
+HOME, OUT = "home/counted", "lake/counted_out"
 PORTIONS = [
     [event(s, k) for s, k in ((0, "a"), (10, "b"), (50, "a"), (70, "a"), (100, "b"), (130, "a"))],
     [event(105), event(110, "b", 2.5, 4), event(200, "a", None, 9), event(250, None, 3.0, None)],
@@ -101,11 +102,9 @@ class Kept:
 
     def damages(self) -> list[Damage]:
         """Every file of the rule's home, and of the sinks' logs, in every way."""
-        home, sinks = self.flow.place.path, (Path(self.flow.sink(number)) / "_delta_log" for number in (0, 1))
-        files = [file for folder in (home, *sinks) for file in files_in(folder)]
-        return [
-            Damage(str(file.relative_to(self.flow.root)), how) for file in files if file.stat().st_size for how in WAYS
-        ]
+        folders = (HOME, *(f"{OUT}{number}/_delta_log" for number in (0, 1)))
+        files = [file for folder in folders for file in files_in(self.copy / folder)]
+        return [Damage(str(file.relative_to(self.copy)), how) for file in files if file.stat().st_size for how in WAYS]
 
     def play(self, planned: Damage) -> str:
         """What the next run makes of it."""
@@ -188,9 +187,6 @@ def data(kept: Kept, table: str) -> str:
 def of_checkpoint(kept: Kept, place: str) -> str:
     """Of the directory that the crash has left."""
     return str(files_in(kept.copy / place)[-1].relative_to(kept.copy))
-
-
-HOME, OUT = "home/counted", "lake/counted_out"
 
 
 @pytest.mark.prove
