@@ -272,15 +272,25 @@ def test_a_table_that_is_gone_is_no_proof() -> None:
     assert verdicts.equal("sink", ROWS, None, "the other").verdict == "unknown"
 
 
-def test_beside_lost_epochs_no_row_is_made_up() -> None:
-    kept, undisturbed = [("a", 1)], [("a", 1), ("b", 2)]
-    for found, verdict in ((kept, "proven"), (undisturbed, "proven"), ([], "proven"), ([("a", 1)] * 2, "broken")):
-        assert verdicts.beside_lost("sink", found, kept, undisturbed if found == undisturbed else [], True).verdict == (
-            verdict
-        )
-    assert verdicts.beside_lost("sink", [("c", 1)], kept, undisturbed, True).verdict == "broken"
-    assert verdicts.beside_lost("sink", [("c", 1)], kept, undisturbed, False).verdict == "unknown"
-    assert verdicts.beside_lost("sink", kept, None, undisturbed, True).verdict == "unknown"
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        ([("a", 1), ("c", 3)], "proven"),
+        ([("a", 1), ("b", 2), ("c", 3)], "proven"),
+        ([("a", 1), ("a", 1), ("c", 3)], "broken"),
+        ([("a", 1), ("b", 2), ("b", 2), ("c", 3)], "broken"),
+        ([("a", 1), ("b", 2)], "broken"),
+        ([("a", 1), ("c", 3), ("d", 4)], "broken"),
+    ],
+)
+def test_beside_lost_epochs_no_row_is_made_up(found: list[tuple[Any, ...]], verdict: str) -> None:
+    of_each = {1: [("a", 1)], 2: [("b", 2)], 3: [("c", 3)]}
+    assert verdicts.beside_lost("sink", found, of_each, [2]).verdict == verdict
+
+
+def test_without_an_answer_for_each_epoch_nothing_is_said_of_losses() -> None:
+    assert verdicts.beside_lost("sink", [], {1: [], 2: None}, [2]).verdict == "unknown"
+    assert verdicts.beside_lost("sink", None, {1: []}, []).verdict == "unknown"
 
 
 def test_a_fault_that_did_not_fire_is_no_proof() -> None:

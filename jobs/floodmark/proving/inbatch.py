@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +19,8 @@ from floodmark.core.zones import zoned
 from floodmark.ledger.damage import actions_of
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.proving.scratch import Scratch
+from floodmark.proving.cases import REFERENCE
+from floodmark.proving.scratch import Scratch, by_epoch
 from floodmark.spark import lookups
 from floodmark.spark.batch import instant
 from floodmark.spark.rowchecks import tried
@@ -26,18 +28,26 @@ from floodmark.spark.session import rule_session
 
 
 def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
-    """Leave the answer for each sink as a Delta table of the case."""
+    """Leave the answer for each sink as a Delta table of the case; where epochs were lost, one for each epoch."""
     ledger = LedgerReader.load(Home(scratch.home, rule.rule).ledger)
     assert ledger is not None and ledger.head is not None
-    results = _Batch(root, rule, scratch, ledger, ledger.head).results()
+    answer = partial(_Batch, root, rule, scratch, ledger, ledger.head)
+    if not ledger.head.lost:
+        _write(answer().results(), rule, partial(scratch.expected, rule.rule))
+    elif by_epoch(rule):
+        for epoch in range(1, ledger.head.epoch + 1):
+            _write(answer(epoch).results(), rule, partial(scratch.expected, rule.rule, epoch=epoch))
+
+
+def _write(results: DataFrame, rule: Rule, address: Callable[[int], str]) -> None:
     answers: dict[tuple[object, ...], str] = {}
     for place, sink in enumerate(rule.sinks):
         asked = (sink.where, sink.delete, sink.columns, sink.partition_by)
-        known = answers.setdefault(asked, scratch.expected(rule.rule, place))
-        if known == scratch.expected(rule.rule, place):
+        known = answers.setdefault(asked, address(place))
+        if known == address(place):
             for_sink(results, sink).coalesce(1).write.format("delta").mode("overwrite").save(known)
         else:
-            shutil.copytree(known, scratch.expected(rule.rule, place))
+            shutil.copytree(known, address(place))
 
 
 def for_sink(results: DataFrame, sink: Sink) -> DataFrame:
@@ -51,9 +61,15 @@ def for_sink(results: DataFrame, sink: Sink) -> DataFrame:
 
 
 class _Batch:
-    def __init__(self, root: SparkSession, rule: Rule, scratch: Scratch, ledger: LedgerReader, head: Head):
+    """Of all epochs, or of `epoch` beside the committed ones before it: what it gave, or if it was lost may have."""
+
+    def __init__(
+        self, root: SparkSession, rule: Rule, scratch: Scratch, ledger: LedgerReader, head: Head, epoch: int = 0
+    ):
         self._session = rule_session(root, rule, rule.timezone, rule.ansi)
-        self._rule, self._scratch, self._ledger, self._head = rule, scratch, ledger, head
+        self._rule, self._scratch, self._ledger, self._head, self._epoch = rule, scratch, ledger, head, epoch
+        self._alone = bool(epoch) and not rule.query.windows
+        self._lost = [lost for lost in head.lost if lost != epoch]
 
     def results(self) -> DataFrame:
         lookups.show(self._session, self._rule, pinned_now(self._rule), lambda: None)
@@ -67,9 +83,19 @@ class _Batch:
         if not query.windows:
             return self._session.sql(query.sql)
         kind = "timestamp" if zoned(self._rule, self._head) else "timestamp_ntz"
-        if self._head.watermark is None:
+        low, high = self._watermarks()
+        if high is None:
             return self._session.sql(query.sql).limit(0)
-        return self._session.sql(query.bounded(None, self._head.watermark, lambda at, _: instant(at, kind)))
+        return self._session.sql(query.bounded(low, high, lambda at, _: instant(at, kind)))
+
+    def _watermarks(self) -> tuple[int | None, int | None]:
+        """Between which the results become final."""
+        if not self._epoch:
+            return None, self._head.watermark
+        return self._at(self._epoch - 1).watermark, self._at(self._epoch).watermark
+
+    def _at(self, epoch: int) -> Head:
+        return head_at(self._ledger.rows, epoch)
 
     def _folded(self, place: int, name: str, stream: Stream) -> DataFrame:
         """The stream's rows that are neither filtered, dropped, late, dead nor lost."""
@@ -79,9 +105,8 @@ class _Batch:
         if stream.where:
             rows = rows.where(F.expr(f"coalesce({stream.where}\n, false)"))
         rows = self._expected(rows, stream.expect)
-        home = Home(self._scratch.home, self._rule.rule)
-        for apart in (home.late, home.dead):
-            rows = self._without(rows, apart, name)
+        for table in ("late", "dead"):
+            rows = self._without(rows, table, name)
         return rows
 
     def _expected(self, rows: DataFrame, expect: Mapping[str, Expectation]) -> DataFrame:
@@ -91,30 +116,44 @@ class _Batch:
         return rows
 
     def _without(self, rows: DataFrame, table: str, stream: str) -> DataFrame:
-        apart = self._session.read.format("delta").load(table).where(F.col("_stream") == stream)
-        if self._head.lost:
-            apart = apart.where(~F.col("_epoch").isin(*self._head.lost))
+        apart = self._apart(table, stream)
         names = {name.lower() for name in apart.columns if name not in APART}
         columns = [name for name in rows.columns if name.lower() in names]
         rows = rows.select(*columns)
         return rows if apart.isEmpty() else rows.exceptAll(apart.select(*columns))
 
-    def _read(self, place: int, name: str) -> DataFrame:
-        """All rows of the sample, but those of lost epochs."""
-        rows = self._session.read.format("delta").load(self._scratch.input(name))
-        lost = self._lost_files(place, name)
-        return rows.where(~F.col("_metadata.file_name").isin(*lost)) if lost else rows
+    def _apart(self, table: str, stream: str) -> DataFrame:
+        """The stream's late or dead rows, as far as `_read` gives them."""
+        epoch, case = F.col("_epoch"), self._rule.rule
+        found = self._set_apart(case, table)
+        if self._head.lost:
+            found = found.where(~epoch.isin(*self._head.lost))
+        if self._epoch in self._head.lost:  # the copy may lack its rows; the undisturbed run has the same epochs
+            found = found.unionByName(self._set_apart(REFERENCE, table).where(epoch == self._epoch))
+        if self._alone:
+            found = found.where(epoch == self._epoch)
+        return found.where(F.col("_stream") == stream)
 
-    def _lost_files(self, place: int, name: str) -> list[str]:
-        """Names of the files that lost epochs read: one file is one commit."""
-        versions = [version for epoch in self._head.lost for version in self._span(epoch, place)]
+    def _set_apart(self, case: str, table: str) -> DataFrame:
+        return self._session.read.format("delta").load(str(Home(self._scratch.home, case).path / table))
+
+    def _read(self, place: int, name: str) -> DataFrame:
+        """The rows of the sample, but those of lost epochs; of one epoch alone where others have no part in it."""
+        rows = self._session.read.format("delta").load(self._scratch.input(name))
+        file = F.col("_metadata.file_name")
+        if self._alone:
+            return rows.where(file.isin(*self._files(place, name, [self._epoch])))
+        lost = self._files(place, name, self._lost)
+        return rows.where(~file.isin(*lost)) if lost else rows
+
+    def _files(self, place: int, name: str, epochs: Iterable[int]) -> list[str]:
+        """Names of the files that these epochs read: one file is one commit."""
+        versions = [version for epoch in epochs for version in self._span(epoch, place)]
         return [path for version in versions for path in _added(self._scratch.input(name), version)]
 
     def _span(self, epoch: int, place: int) -> range:
         """The versions whose files the epoch read."""
-        before, after = (
-            DeltaOffset.parse(head_at(self._ledger.rows, number).entry.offsets[place]) for number in (epoch - 1, epoch)
-        )
+        before, after = (DeltaOffset.parse(self._at(number).entry.offsets[place]) for number in (epoch - 1, epoch))
         return range(before.version + (before.index >= 0), after.version + (after.index >= 0))
 
 

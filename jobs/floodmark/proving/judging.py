@@ -159,14 +159,13 @@ class _Judge:
         """At qos 0: the rows of lost epochs are counted, and of results none is twice or made up."""
         lost = sum(epoch.end["lost"] for epoch in left.epochs if epoch.result == "lost")
         yield Check("losses are counted", "proven", f"epochs lost: {', '.join(map(str, left.lost))}; rows lost: {lost}")
-        stateless = self._rule.process is None and not self._rule.query.stateful
         for i, name, sink in self._sinks:
-            if sink.key:
-                yield verdicts.not_compared(name, "epochs were lost, and rows of one key replace each other")
+            why = "epochs were lost, and rows of one key replace each other" if sink.key else self._no_batch(left, i)
+            if why:
+                yield verdicts.not_compared(name, why)
                 continue
-            kept = None if not_in_batch(self._rule) else left.batch(i)
-            sure = stateless or len(left.lost) == 1
-            yield verdicts.beside_lost(name, left.sink(i), kept, self._reference.sink(i) or [], sure)
+            of_each = {epoch.number: left.batch(i, epoch.number) for epoch in left.epochs}
+            yield verdicts.beside_lost(name, left.sink(i), of_each, left.lost)
 
     def _replayed(self, left: Left) -> Iterator[Check]:
         """With other epochs the sinks are the same where nothing is late."""

@@ -78,9 +78,9 @@ class Left:
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         return {name: self._rows(str(folder / name)) for name in names}
 
-    def batch(self, number: int) -> list[Row] | None:
-        """What plain batch has for a sink."""
-        return self._rows(self._played.scratch.expected(self.case, number))
+    def batch(self, number: int, epoch: int | None = None) -> list[Row] | None:
+        """What plain batch has for a sink, of all epochs or of one."""
+        return self._rows(self._played.scratch.expected(self.case, number, epoch))
 
     def _rows(self, address: str, without: Collection[str] = ()) -> list[Row] | None:
         if address not in self._known:

@@ -40,8 +40,9 @@ class Scratch:
     def sink(self, case: str, number: int) -> str:
         return str(self.root / "sinks" / case / str(number))
 
-    def expected(self, case: str, number: int) -> str:
-        return str(self.root / "expected" / case / str(number))
+    def expected(self, case: str, number: int, epoch: int | None = None) -> str:
+        """What batch has for a sink, of all epochs or of one."""
+        return str(self.root / "expected" / case / (str(number) if epoch is None else f"{number}.{epoch}"))
 
     def marks(self, name: str) -> Path:
         return self.root / "marks" / name
@@ -155,6 +156,13 @@ def not_in_batch(rule: Rule) -> str | None:
     if rule.query.collected is not None:
         return "windows of rows are no SQL that Spark has"
     return "the results hold the epoch's clock" if clocked(rule) else None
+
+
+def by_epoch(rule: Rule) -> bool:
+    """Whether batch can say what each epoch gives: rows alone, or what becomes final in it."""
+    if rule.process is not None or rule.amend_us is not None:
+        return False
+    return not (rule.query.running or rule.query.top or rule.query.collected)
 
 
 def replaces(rule: Rule, sink: Sink) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,21 +89,25 @@ def _unequal(what: str, unequal: Difference, expected: Sequence[Row], to: str, q
 
 
 def beside_lost(
-    what: str, found: Sequence[Row] | None, kept: Sequence[Row] | None, undisturbed: Sequence[Row], sure: bool
+    what: str, found: Sequence[Row] | None, of_each: Mapping[int, Sequence[Row] | None], lost: Collection[int]
 ) -> Check:
-    """At qos 0, where epochs were lost: each row is one of batch over the rows folded, or a result of a lost epoch.
+    """At qos 0, where epochs were lost: the results of all others are there, and besides only a lost epoch's own.
 
-    `sure`: whether a result of a lost epoch is one of the undisturbed run.
+    `of_each`: what plain batch gives for each epoch, beside the committed ones before it.
     """
-    if found is None or kept is None:
-        return Check(what, "unknown", "not compared: epochs were lost, and there is no answer in batch without them")
-    odd = difference(difference(found, kept).extra, undisturbed).extra
-    if not odd:
-        count = len(kept) - len(found)
-        told = f"{count} less than" if count > 0 else "none beyond those of"
-        return Check(what, "proven", f"{len(found)} rows, none twice and none wrong; {told} batch over the rows folded")
-    verdict: Verdict = "broken" if sure else "unknown"
-    return Check(what, verdict, f"neither in batch over the rows folded nor undisturbed: {Difference([], odd).text()}")
+    results = {epoch: rows for epoch, rows in of_each.items() if rows is not None}
+    if found is None or len(results) < len(of_each):
+        return Check(what, "unknown", "not compared: epochs were lost, and there is no answer in batch for each epoch")
+    kept = [row for epoch, rows in results.items() if epoch not in lost for row in rows]
+    unequal = difference(found, kept)
+    odd = difference(unequal.extra, [row for epoch in lost for row in results[epoch]]).extra
+    if unequal.missing or odd:
+        told = Difference(unequal.missing, odd).text()
+        return Check(what, "broken", f"unlike batch over the rows that each epoch folded: {told}")
+    more = f", {len(unequal.extra)} of them of lost epochs" if unequal.extra else ""
+    return Check(
+        what, "proven", f"{len(found)} rows, none twice, none wrong and none of a committed epoch missing{more}"
+    )
 
 
 def balanced(read: dict[str, int], sampled: dict[str, int]) -> Check:
