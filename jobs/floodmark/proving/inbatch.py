@@ -14,6 +14,7 @@ from floodmark.connectors.lookups import pinned_now
 from floodmark.core.entry import DeltaOffset
 from floodmark.core.records import Head, head_at
 from floodmark.core.rules import Expectation, Rule, Sink, Stream
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.takings import APART
 from floodmark.core.zones import zoned
 from floodmark.ledger.damage import actions_of
@@ -54,10 +55,10 @@ def for_sink(results: DataFrame, sink: Sink) -> DataFrame:
     """What of the results a sink is to hold, but for the numbers of epochs."""
     rows = results.where(F.expr(f"({sink.where}\n)")) if sink.where else results
     rows = rows.where(F.expr(f"NOT coalesce(({sink.delete}\n), false)")) if sink.delete else rows
-    rows = rows.select(*(F.col(f"`{name}`") for name in sink.columns)) if sink.columns else rows
+    rows = rows.select(*(F.col(quoted(name)) for name in sink.columns)) if sink.columns else rows
     laid = {name.lower() for name in sink.partition_by}
     texts = [name for name, kind in rows.dtypes if name.lower() in laid and kind == "string"]
-    return rows.withColumns({name: F.expr(f"nullif(`{name}`, '')") for name in texts})
+    return rows.withColumns({name: F.expr(f"nullif({quoted(name)}, '')") for name in texts})
 
 
 class _Batch:

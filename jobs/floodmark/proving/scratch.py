@@ -159,10 +159,8 @@ def not_in_batch(rule: Rule) -> str | None:
 
 
 def by_epoch(rule: Rule) -> bool:
-    """Whether batch can say what each epoch gives: rows alone, or what becomes final in it."""
-    if rule.process is not None or rule.amend_us is not None:
-        return False
-    return not (rule.query.running or rule.query.top or rule.query.collected)
+    """Of a rule that batch has results of: whether it can say what each epoch gives, rows or what becomes final."""
+    return rule.amend_us is None and not (rule.query.running or rule.query.top)
 
 
 def replaces(rule: Rule, sink: Sink) -> bool:

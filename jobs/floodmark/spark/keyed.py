@@ -10,17 +10,13 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.upserts import Upsert
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 FILE = {"file": "file_name"}  # where a row of the table stands
 PLACE = FILE | {"path": "file_path", "at": "row_index"}  # and which of the file's it is, where Delta tells
 CHANGE = "_change_type"  # Delta writes rows that have one to the change feed, and not to the table
-
-
-def named(column: str) -> str:
-    """A column's name as SQL."""
-    return "`" + column.replace("`", "``") + "`"
 
 
 def keys_of(upsert: Upsert, table: str = "") -> list[Column]:
@@ -30,8 +26,8 @@ def keys_of(upsert: Upsert, table: str = "") -> list[Column]:
 
 def packed(frame: DataFrame, upsert: Upsert, columns: Sequence[str]) -> list[Column]:
     """The key's columns, and `row` with so many of the frame's, by name: a result's columns may change places."""
-    keys = [F.col(named(column)).alias(f"k{i}") for i, column in enumerate(upsert.key)]
-    return [*keys, F.struct(*(F.col(named(column)) for column in sorted(columns))).alias("row")]
+    keys = [F.col(quoted(column)).alias(f"k{i}") for i, column in enumerate(upsert.key)]
+    return [*keys, F.struct(*(F.col(quoted(column)) for column in sorted(columns))).alias("row")]
 
 
 def one_for_each_key(frame: DataFrame, upsert: Upsert) -> DataFrame:
@@ -51,7 +47,7 @@ def _order(row: str, upsert: Upsert) -> Column:
 
     `row` comes last of all, so that the largest tells it, stamps included; those say nothing of a row's age.
     """
-    newest = F.col(f"{row}.{named(str(upsert.newest))}").alias("newest")
+    newest = F.col(f"{row}.{quoted(str(upsert.newest))}").alias("newest")
     plain = [F.col(row).dropFields(*upsert.stamps).alias("plain")] if upsert.stamps else []
     return F.struct(newest, *plain, F.col(row).alias("row"))
 

@@ -8,6 +8,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.takings import GONE
 from floodmark.errors import Refused, WrongColumn
 from floodmark.ledger import tables
@@ -18,12 +19,12 @@ def lay_out(spark: SparkSession, address: str, properties: Mapping[str, str], cl
     """Give a table the properties, and the columns to be clustered by, that it has not; what it has besides stays."""
     set_properties(spark, address, properties)
     if clusters and list(clusters) != _clustered(spark, address):
-        _cluster(spark, address, ", ".join(map(_named, clusters)))
+        _cluster(spark, address, ", ".join(map(quoted, clusters)))
 
 
 def table_at(address: str) -> str:
     """The Delta table at an address, as SQL names it."""
-    return f"delta.{_named(address)}"
+    return f"delta.{quoted(address)}"
 
 
 def loosen(spark: SparkSession, address: str) -> None:
@@ -71,13 +72,13 @@ def add_columns(spark: SparkSession, address: str, schema: StructType) -> None:
 
 
 def _declared(field: StructField) -> str:
-    return f"{_named(field.name)} {_type(field.dataType)}"
+    return f"{quoted(field.name)} {_type(field.dataType)}"
 
 
 def _type(kind: DataType) -> str:
     """As SQL: simpleString() leaves the names of a struct's fields bare, and a rule's SQL may name them anyhow."""
     if isinstance(kind, StructType):
-        return f"struct<{', '.join(f'{_named(part.name)}: {_type(part.dataType)}' for part in kind)}>"
+        return f"struct<{', '.join(f'{quoted(part.name)}: {_type(part.dataType)}' for part in kind)}>"
     if isinstance(kind, ArrayType):
         return f"array<{_type(kind.elementType)}>"
     if isinstance(kind, MapType):
@@ -104,10 +105,6 @@ def _alter(spark: SparkSession, address: str, change: str, expected: str) -> Non
         said = str(fault).strip().split("\n", 1)[0]
         raise Refused(f"{address}: expected {expected}; it says: {said}. Change that in the rule file") from fault
     sync_table(address)
-
-
-def _named(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
 
 
 def _text(value: str) -> str:

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 import floodmark
 from floodmark.core.process.context import CLOCK_TIMERS, TIMERS, Kept, Times
 from floodmark.core.rules import Process, Rule
+from floodmark.core.sql.lexis import quoted
 from floodmark.spark.batch import Batch, Shape, instant, united
 from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, Rejected, StateReader
@@ -76,8 +77,8 @@ class Processed(Fold):
     def _live(self, table: str, rows: DataFrame, watermark: int | None) -> DataFrame:
         if table in self._streams:
             return rows if watermark is None else rows.where(f"NOT ({self._is(self.time_of(table), '<', watermark)})")
-        names, all_of_it = self._frames.names_of(table), F.struct(*(F.col(f"`{name}`") for name in rows.columns))
-        newest = rows.groupBy(*(F.col(f"`{name}`") for name in names)).agg(F.max_by(all_of_it, "_epoch").alias("_new"))
+        names, all_of_it = self._frames.names_of(table), F.struct(*(F.col(quoted(name)) for name in rows.columns))
+        newest = rows.groupBy(*(F.col(quoted(name)) for name in names)).agg(F.max_by(all_of_it, "_epoch").alias("_new"))
         found = newest.select("_new.*").where("NOT _deleted")
         ttl = self._process.ttl_us.get(table)
         if ttl is None or watermark is None:

@@ -10,10 +10,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from floodmark.connectors.columns import is_key_type
 from floodmark.core.rules import Rule, Sink
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.takings import GONE, Taking, taking_of
 from floodmark.errors import WrongColumn
 from floodmark.spark.constants import aside
-from floodmark.spark.keyed import named
 from floodmark.spark.upsertchecks import check_condition
 
 
@@ -34,11 +34,11 @@ def taken(results: DataFrame, taking: Taking, generation: int, epoch: int) -> Da
 def _columns(rows: DataFrame, taking: Taking, generation: int, epoch: int) -> Iterator[Column]:
     laid = {name for name in taking.partitions if name in taking.columns}
     for name in taking.columns:
-        column = F.col(named(name))
+        column = F.col(quoted(name))
         empty = name in laid and isinstance(rows.schema[name].dataType, StringType)
         yield (F.nullif(column, F.lit("")) if empty else column).alias(name)  # Delta has no such partition
     for name, number in zip(taking.stamps, (generation, epoch), strict=False):
-        yield F.expr(aside(f"{number}L", named(taking.columns[0]))).alias(name)
+        yield F.expr(aside(f"{number}L", quoted(taking.columns[0]))).alias(name)
     if taking.gone is not None:
         yield F.expr(taking.gone).alias(GONE)
 

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import StructType
 
 from floodmark.core.keybounds import MEASURES, Bound
+from floodmark.core.sql.lexis import quoted
 from floodmark.core.upserts import Effect, Upsert, is_marked
 from floodmark.errors import InputFault, LedgerBroken
 from floodmark.spark import keyed
@@ -63,7 +64,7 @@ class Upserting(Rewriting):
 
         Takes the digest of the rows that stay of each key, those that take a row away included.
         """
-        key = F.to_json(F.struct(*(F.col(f"row.{keyed.named(name)}").alias(name) for name in self._upsert.key)))
+        key = F.to_json(F.struct(*(F.col(f"row.{quoted(name)}").alias(name) for name in self._upsert.key)))
         measures = [
             F.count(F.lit(1)).alias("keys"),
             F.coalesce(F.sum("times"), F.lit(0)).alias("results"),
@@ -158,7 +159,7 @@ class Upserting(Rewriting):
     def _rewritten(self, effect: Effect, changes: DataFrame, touched: Sequence[Any]) -> int:
         """Write the rows to come, and what stays of the files that lose a row; these go. Returns how many it wrote."""
         before = self._table(touched)
-        comes = changes.where(F.col("effect") != DELETE).select("row.*").select(*map(keyed.named, before.columns))
+        comes = changes.where(F.col("effect") != DELETE).select("row.*").select(*map(quoted, before.columns))
         stays = keyed.without(before, self._sent(changes, effect.changed), self._upsert)
         after = stays.unionByName(comes) if touched else comes
         fed = bool(touched) and self._says(CHANGE_FEED)
