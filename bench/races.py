@@ -3,7 +3,7 @@
     python -m bench.races [--commits N] [--folder DIR]
 
 Once with each of Delta's stores of log entries that works on local files. No lock is held: this shows what the
-rule's lock, and the look at one's own commit right after it, are for.
+rule's lock, and the look at one's own commit right after it, are for. One that cannot read the log any more stops.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def race(folder: Path, commits: int, store: str | None) -> dict[str, float]:
         one.stdin.write("go\n")
         one.stdin.flush()
     said = [[json.loads(line) for line in one.communicate()[0].splitlines()] for one in racers]
-    return {**told(table, dict(zip(names, said, strict=True))), "seconds": time.monotonic() - begun}
+    ended = {"stopped": sum(one.returncode != 0 for one in racers), "seconds": time.monotonic() - begun}
+    return {**told(table, dict(zip(names, said, strict=True))), **ended}
 
 
 def told(table: str, said: dict[str, list[tuple[int, bool, int]]]) -> dict[str, float]:
