@@ -275,7 +275,7 @@ def test_each_table_below_a_folder_with_marks_of_uris_has_an_asset_of_its_own(pl
     assert asset(f"file://{place}/c%23/a%3F/one") == one
 
 
-def test_the_three_schemes_of_s3_clients_are_one_asset() -> None:
+def test_both_schemes_of_s3_clients_are_one_asset() -> None:
     assert asset("s3a://bucket/x") == asset("s3a://bucket/x/") == asset("s3://bucket/x") == Asset("s3://bucket/x")
 
 
