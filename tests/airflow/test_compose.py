@@ -25,6 +25,13 @@ def compose() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
+def objects() -> dict[str, Any]:
+    """What the lake in a store of objects adds to it."""
+    found: dict[str, Any] = yaml.safe_load((CHECKOUT / "docker" / "objects.yaml").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
 def images(compose: dict[str, Any]) -> dict[str, Any]:
     """The services that run our image."""
     return {name: one for name, one in compose["services"].items() if "floodmark-airflow" in one["image"]}
@@ -166,3 +173,22 @@ def test_what_the_image_copies_and_the_services_start_exists(ours: dict[str, Any
     assert [name for name in files if not (CHECKOUT / name).exists()] == []
     kept = (CHECKOUT / "docker" / "Dockerfile.dockerignore").read_text().split()
     assert [n for names in copies for n in names if not any(n.startswith(k[1:]) for k in kept if k[0] == "!")] == []
+
+
+def test_a_lake_in_a_store_of_objects_is_valid_and_whole(compose: dict[str, Any], objects: dict[str, Any]) -> None:
+    assert [fault.message for fault in validator().iter_errors(objects)] == []
+    added = {"objects", "objects-init"}
+    assert objects["services"].keys() - compose["services"].keys() == added
+    named = {v.split(":")[0] for one in objects["services"].values() for v in one["volumes"] if not v.startswith("./")}
+    assert named == set(objects["volumes"])
+
+
+def test_who_reads_the_lake_is_told_where_its_store_is(ours: dict[str, Any], objects: dict[str, Any]) -> None:
+    readers = {name for name, one in objects["services"].items() if "LAKE" in one.get("environment", {})}
+    assert readers == {name for name, one in ours.items() if one["command"][0] == "airflow"} | {"spark-worker"}
+    conf = dict(line.split() for line in (CHECKOUT / "docker/objects/spark-defaults.conf").read_text().splitlines()[1:])
+    for name in readers:
+        environment = objects["services"][name]["environment"]
+        assert environment["AWS_ENDPOINT_URL"] == conf["spark.hadoop.fs.s3a.endpoint"] == "http://objects:7070"
+        assert environment["AWS_REGION"] == conf["spark.hadoop.fs.s3a.endpoint.region"]
+        assert environment["AWS_SECRET_ACCESS_KEY"].startswith("${OBJECTS_SECRET:?")

@@ -1,0 +1,132 @@
+"""Rules whose sources and sinks lie in a store of objects, spoken to by S3; the home is on a file system, as ever."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from support.flow import SCHEMA, START, Flow, event, rows_of
+from support.objects import Store, served
+from support.oracle import ordered, tumbling
+
+from floodmark.proving.processes import kill_all, started, wait_until
+
+CHECKOUT = Path(__file__).parents[2]
+POINTS = ("intent.after", "sink0.before", "sink0.after", "sink1.after", "commit.before")
+LIMIT = 240.0
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(900)]  # each run is a JVM of its own
+
+
+@dataclass
+class FarFlow(Flow):
+    """A flow whose lake is not below its root."""
+
+    lake: str = ""
+
+    @property
+    def source(self) -> str:
+        return f"{self.lake}/{self.name}_events"
+
+    def sink(self, number: int = 0) -> str:
+        return f"{self.lake}/{self.name}_out{number}"
+
+    def arrive(self, events: Iterable[Mapping[str, Any]]) -> None:
+        write_deltalake(self.source, pa.Table.from_pylist(list(events), schema=SCHEMA), mode="append")
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-c", "from floodmark.cli import main; main()", *words]
+
+    def call(self, *words: str) -> str:
+        found = subprocess.run(self.command(*words), capture_output=True, text=True)
+        assert found.returncode == 0, found.stdout + found.stderr
+        return found.stdout
+
+
+@pytest.fixture
+def store(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    places = {"FLOODMARK_RULES": str(place / "rules"), "FLOODMARK_HOME": str(place / "home")}
+    with served(place) as found:
+        for name, value in {**found.env, **places, "PYTHONPATH": f"{CHECKOUT / 'jobs'}", "TZ": "UTC"}.items():
+            monkeypatch.setenv(name, value)
+        yield found
+
+
+def flow_of(place: Path, store: Store, name: str, **settings: Any) -> FarFlow:
+    spark = {"shuffle_partitions": 2, "conf": store.conf}
+    flow = FarFlow(place, name, settings={"epoch": {"max_files": 1}, "spark": spark, **settings}, lake=store.lake)
+    flow.write_rule()
+    return flow
+
+
+def kill_at(point: str, flow: FarFlow, *words: str) -> None:
+    """A command, killed with all of its processes where it has reached a point."""
+    mark, log = flow.root / f"{flow.name}.{point.partition('@')[0]}", flow.root / "killed.txt"
+    plan = {"FLOODMARK_CRASH_AT": f"{flow.name}:{point}", "FLOODMARK_CRASH_MARKS": str(flow.root)}
+    with started(flow.command(*words), plan, log) as process:
+        assert wait_until(mark.exists, process, LIMIT), log.read_text()
+        assert kill_all(process.pid) >= 2, "Python and its JVM"
+    mark.unlink()
+
+
+def out(flow: FarFlow, sink: int = 0) -> list[tuple[Any, ...]]:
+    return ordered(tuple(row.values()) for row in rows_of(flow.sink(sink)))
+
+
+def verdict(flow: FarFlow) -> str:
+    return str(json.loads(flow.call("audit", flow.name, "--deep", "--json"))["verdict"])
+
+
+def test_a_run_is_killed_in_each_of_five_epochs(place: Path, store: Store) -> None:
+    added, keyed = f"{store.lake}/counted_out0", f"{store.lake}/counted_out1"
+    sinks = [{"delta": added}, {"delta": keyed, "key": ["start", "k"]}]
+    flow, events = flow_of(place, store, "counted", sinks=sinks), []
+    for epoch, point in enumerate(POINTS, start=1):
+        portion = [event(second, k) for second in range(300 * (epoch - 1), 300 * epoch, 5) for k in "abc"]
+        flow.arrive(portion)
+        events += portion
+        kill_at(f"{point}@{epoch}", flow, "run", flow.name)
+    flow.call("run", flow.name)
+    expected = tumbling(events, START + timedelta(seconds=300 * len(POINTS) - 5 - 30))
+    assert out(flow) == out(flow, 1) == expected
+    assert verdict(flow) == "proven"
+    reset = flow.call("reset", flow.name, "--yes")
+    flow.call("run", flow.name)
+    assert out(flow) == out(flow, 1) == expected, reset
+    assert verdict(flow) == "proven"
+
+
+def test_a_backfill_is_killed_before_and_after_it_has_replaced(place: Path, store: Store) -> None:
+    flow = flow_of(place, store, "mended")
+    events = [event(second, k) for second in range(0, 600, 5) for k in "abc"]
+    late = [event(second, "late") for second in range(0, 300, 7)]
+    for portion in (events, late):
+        flow.arrive(portion)
+        flow.call("run", flow.name)
+    watermark = START + timedelta(seconds=565)
+    assert out(flow) == tumbling(events, watermark)
+    interval = ("--from", START.isoformat(), "--to", (START + timedelta(minutes=5)).isoformat())
+    for point in ("backfill.sink.before", "backfill.sink.after"):
+        kill_at(point, flow, "backfill", flow.name, *interval)
+    flow.call("run", flow.name)
+    assert out(flow) == out(flow, 1) == tumbling([*events, *late], watermark)
+    assert verdict(flow) == "proven"
+
+
+def test_another_store_of_the_same_name_is_no_sink_of_the_rule(place: Path, store: Store) -> None:
+    """The bucket was made anew: what the ledger knows of a sink's table is not there."""
+    flow = flow_of(place, store, "moved")
+    flow.arrive([event(second) for second in range(0, 300, 5)])
+    flow.call("run", flow.name)
+    (place / "objects" / "lake" / "moved_out0").rename(place / "taken")
+    flow.arrive([event(second) for second in range(300, 600, 5)])
+    found = subprocess.run(flow.command("run", flow.name), capture_output=True, text=True)
+    assert found.returncode == 3 and flow.sink() in found.stderr, found.stderr
