@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,14 +13,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from support.flow import SCHEMA, START, Flow, event, rows_of
+from support.lifekilling import said, stopped
 from support.objects import Store, served
 from support.oracle import ordered, tumbling
 
-from floodmark.proving.processes import kill_all, started, wait_until
+from floodmark.proving.processes import of_session
 
-CHECKOUT = Path(__file__).parents[2]
 POINTS = ("intent.after", "sink0.before", "sink0.after", "sink1.after", "commit.before")
-LIMIT = 240.0
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(900)]  # each run is a JVM of its own
 
 
@@ -42,20 +39,11 @@ class FarFlow(Flow):
     def arrive(self, events: Iterable[Mapping[str, Any]]) -> None:
         write_deltalake(self.source, pa.Table.from_pylist(list(events), schema=SCHEMA), mode="append")
 
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-c", "from floodmark.cli import main; main()", *words]
-
-    def call(self, *words: str) -> str:
-        found = subprocess.run(self.command(*words), capture_output=True, text=True)
-        assert found.returncode == 0, found.stdout + found.stderr
-        return found.stdout
-
 
 @pytest.fixture
 def store(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    places = {"FLOODMARK_RULES": str(place / "rules"), "FLOODMARK_HOME": str(place / "home")}
     with served(place) as found:
-        for name, value in {**found.env, **places, "PYTHONPATH": f"{CHECKOUT / 'jobs'}", "TZ": "UTC"}.items():
+        for name, value in found.env.items():
             monkeypatch.setenv(name, value)
         yield found
 
@@ -68,13 +56,8 @@ def flow_of(place: Path, store: Store, name: str, **settings: Any) -> FarFlow:
 
 
 def kill_at(point: str, flow: FarFlow, *words: str) -> None:
-    """A command, killed with all of its processes where it has reached a point."""
-    mark, log = flow.root / f"{flow.name}.{point.partition('@')[0]}", flow.root / "killed.txt"
-    plan = {"FLOODMARK_CRASH_AT": f"{flow.name}:{point}", "FLOODMARK_CRASH_MARKS": str(flow.root)}
-    with started(flow.command(*words), plan, log) as process:
-        assert wait_until(mark.exists, process, LIMIT), log.read_text()
-        assert kill_all(process.pid) >= 2, "Python and its JVM"
-    mark.unlink()
+    with stopped(flow, point, *words) as leader:
+        assert len(of_session(leader)) >= 2, "Python and its JVM"
 
 
 def out(flow: FarFlow, sink: int = 0) -> list[tuple[Any, ...]]:
@@ -82,7 +65,7 @@ def out(flow: FarFlow, sink: int = 0) -> list[tuple[Any, ...]]:
 
 
 def verdict(flow: FarFlow) -> str:
-    return str(json.loads(flow.call("audit", flow.name, "--deep", "--json"))["verdict"])
+    return str(json.loads(said(flow, "audit", flow.name, "--deep", "--json"))["verdict"])
 
 
 def test_a_run_is_killed_in_each_of_five_epochs(place: Path, store: Store) -> None:
@@ -94,13 +77,13 @@ def test_a_run_is_killed_in_each_of_five_epochs(place: Path, store: Store) -> No
         flow.arrive(portion)
         events += portion
         kill_at(f"{point}@{epoch}", flow, "run", flow.name)
-    flow.call("run", flow.name)
+    said(flow, "run", flow.name)
     expected = tumbling(events, START + timedelta(seconds=300 * len(POINTS) - 5 - 30))
     assert out(flow) == out(flow, 1) == expected
     assert verdict(flow) == "proven"
-    reset = flow.call("reset", flow.name, "--yes")
-    flow.call("run", flow.name)
-    assert out(flow) == out(flow, 1) == expected, reset
+    said(flow, "reset", flow.name, "--yes")
+    said(flow, "run", flow.name)
+    assert out(flow) == out(flow, 1) == expected
     assert verdict(flow) == "proven"
 
 
@@ -110,23 +93,21 @@ def test_a_backfill_is_killed_before_and_after_it_has_replaced(place: Path, stor
     late = [event(second, "late") for second in range(0, 300, 7)]
     for portion in (events, late):
         flow.arrive(portion)
-        flow.call("run", flow.name)
+        said(flow, "run", flow.name)
     watermark = START + timedelta(seconds=565)
     assert out(flow) == tumbling(events, watermark)
     interval = ("--from", START.isoformat(), "--to", (START + timedelta(minutes=5)).isoformat())
     for point in ("backfill.sink.before", "backfill.sink.after"):
         kill_at(point, flow, "backfill", flow.name, *interval)
-    flow.call("run", flow.name)
+    said(flow, "run", flow.name)
     assert out(flow) == out(flow, 1) == tumbling([*events, *late], watermark)
     assert verdict(flow) == "proven"
 
 
-def test_another_store_of_the_same_name_is_no_sink_of_the_rule(place: Path, store: Store) -> None:
-    """The bucket was made anew: what the ledger knows of a sink's table is not there."""
+def test_a_sink_whose_table_is_gone_stops_the_rule(place: Path, store: Store) -> None:
     flow = flow_of(place, store, "moved")
     flow.arrive([event(second) for second in range(0, 300, 5)])
-    flow.call("run", flow.name)
+    said(flow, "run", flow.name)
     (place / "objects" / "lake" / "moved_out0").rename(place / "taken")
     flow.arrive([event(second) for second in range(300, 600, 5)])
-    found = subprocess.run(flow.command("run", flow.name), capture_output=True, text=True)
-    assert found.returncode == 3 and flow.sink() in found.stderr, found.stderr
+    assert flow.sink() in said(flow, "run", flow.name, code=3)

@@ -1,4 +1,4 @@
-"""Commands that change a rule as a whole, as processes: killed at a named point by a real SIGKILL, or left to end."""
+"""Commands as processes: killed at a named point by a real SIGKILL, or left to end."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def _env(flow: Flow) -> dict[str, str]:
 
 
 def killed(flow: Flow, point: str, *words: str) -> None:
-    """Start the command, wait until it has reached the point, and kill it."""
+    """Start the command, wait until it has reached the point (`POINT` or `POINT@EPOCH`), and kill it."""
     with stopped(flow, point, *words):
         pass
 
 
 @contextmanager
-def stopped(flow: Flow, point: str, *words: str) -> Iterator[None]:
-    """The command stands still at the point; at the end it is killed."""
+def stopped(flow: Flow, point: str, *words: str) -> Iterator[int]:
+    """The command, by its process's id, stands still at the point; at the end all of its session is killed."""
     marks = flow.root / "marks"
     marks.mkdir(exist_ok=True)
-    mark = marks / f"{flow.name}.{point}"
+    mark = marks / f"{flow.name}.{point.partition('@')[0]}"
     crash = {"FLOODMARK_CRASH_AT": f"{flow.name}:{point}", "FLOODMARK_CRASH_MARKS": str(marks)}
     with started([*COMMAND, *words], {**_env(flow), **crash}, flow.root / "killed.txt") as driver:
         wait_until(mark.exists, driver, LIMIT)
         assert driver.poll() is None and mark.exists(), (flow.root / "killed.txt").read_text()
-        yield
+        yield driver.pid
         kill_all(driver.pid)
         driver.wait(LIMIT)
     mark.unlink()
