@@ -1,8 +1,9 @@
-"""Where a generation begins that starts at a moment: the first commit not before it."""
+"""When versions were committed, by Spark's rule; where a generation begins that starts at a moment."""
 
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,52 +12,101 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.connectors.delta import first_not_before
-from floodmark.errors import HistoryGone, Refused
+from floodmark.connectors.lookups import LookupTable
+from floodmark.core.committimes import committed, in_commit_from
+from floodmark.core.rule_model import Lookup
+from floodmark.errors import HistoryGone, TableBroken
+from floodmark.ledger.committimes import commit_times
 
-BASE = 1_000_000_000_000  # milliseconds
+BASE = 2_000_000_000_000  # milliseconds; the commits' own times are long before it or are not there
 
 
 def _entry(table: Path, version: int) -> Path:
     return table / "_delta_log" / f"{version:020}.json"
 
 
-def _stamp(table: Path, version: int, stamp: int | None) -> None:
-    actions = [json.loads(line) for line in _entry(table, version).read_text().splitlines()]
-    for action in actions:
-        if "commitInfo" in action:
-            action["commitInfo"].pop("timestamp")
-            action["commitInfo"].update({} if stamp is None else {"timestamp": stamp})
-    _entry(table, version).write_text("\n".join(map(json.dumps, actions)) + "\n")
+def _restate(table: Path, version: int, stamp: int, **said: int) -> None:
+    """Give a log entry's file this time, and leave it of its `commitInfo` what is given; none where nothing is."""
+    kept = [line for line in _entry(table, version).read_text().splitlines() if '"commitInfo"' not in line]
+    _entry(table, version).write_text("\n".join([*([json.dumps({"commitInfo": said})] if said else []), *kept]) + "\n")
+    os.utime(_entry(table, version), ns=(stamp * 1_000_000, stamp * 1_000_000))
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Versions 0 to 5, two and two committed in one millisecond, ten milliseconds apart."""
+    """Versions 0 to 5, two and two in one millisecond, ten milliseconds apart; every other one without `commitInfo`."""
     for version in range(6):
         write_deltalake(tmp_path, pa.table({"n": [version]}), mode="append")
-        _stamp(tmp_path, version, BASE + version // 2 * 10)
+        stamp = BASE + version // 2 * 10
+        _restate(tmp_path, version, stamp, **({"timestamp": stamp} if version % 2 else {}))
     return tmp_path
 
 
-def _moment(after: int) -> datetime:
-    return datetime.fromtimestamp((BASE + after) / 1000, UTC)
+def _first(table: Path, after: float) -> int:
+    return first_not_before(DeltaTable(table), str(table), datetime.fromtimestamp((BASE + after) / 1000, UTC))
 
 
-@pytest.mark.parametrize(("after", "version"), [(-5, 0), (0, 0), (1, 2), (10, 2), (11, 4), (20, 4), (21, 6)])
-def test_the_first_commit_not_before_a_moment(table: Path, after: int, version: int) -> None:
-    assert first_not_before(DeltaTable(table), _moment(after)) == version
+AFTER = [(-5, 0), (0, 0), (1, 1), (1.5, 1), (2, 2), (10, 2), (11, 3), (12, 4), (20, 4), (21, 5), (22, 6)]
+
+
+@pytest.mark.parametrize(("after", "version"), AFTER)
+def test_the_first_commit_not_before_a_moment(table: Path, after: float, version: int) -> None:
+    assert _first(table, after) == version
+
+
+def test_a_lookup_knows_when_versions_without_commit_info_began(table: Path) -> None:
+    found = LookupTable("cities", Lookup(kind="delta", address=str(table), history=True)).stood(5, None)
+    assert [(one.version, one.begin // 1000 - BASE) for one in found] == list(
+        zip(range(6), [0, 1, 10, 11, 20, 21], strict=True)
+    )
+
+
+def test_checkpoints_and_compacted_entries_are_no_commits(table: Path) -> None:
+    log = table / "_delta_log"
+    for name in (f"{3:020}.checkpoint.0a.json", f"{0:020}.{3:020}.compacted.json", f"{9:020}.json.tmp", "_last"):
+        (log / name).write_text("{}")
+    assert list(commit_times(DeltaTable(table), str(table))) == list(range(6))
 
 
 def test_a_log_that_does_not_reach_back_is_refused(table: Path) -> None:
     DeltaTable(table).create_checkpoint()
     _entry(table, 0).unlink()
     _entry(table, 1).unlink()
-    assert first_not_before(DeltaTable(table), _moment(11)) == 4
+    assert _first(table, 11) == 3
     with pytest.raises(HistoryGone, match="from version 2 on"):
-        first_not_before(DeltaTable(table), _moment(5))
+        _first(table, 5)
 
 
-def test_a_commit_without_a_timestamp_is_named(table: Path) -> None:
-    _stamp(table, 3, None)
-    with pytest.raises(Refused, match="version 3 has no timestamp"):
-        first_not_before(DeltaTable(table), _moment(5))
+def test_a_log_that_was_copied_without_its_times_is_refused(table: Path) -> None:
+    _restate(table, 3, BASE + 10, timestamp=BASE - 3_600_000)
+    with pytest.raises(HistoryGone, match="log entry 3 says that it was written long before its file"):
+        _first(table, 5)
+
+
+def _enable_in_commit(table: Path, **facts: str) -> None:
+    actions = [json.loads(line) for line in _entry(table, 0).read_text().splitlines()]
+    metadata = next(action["metaData"] for action in actions if "metaData" in action)
+    metadata["configuration"] = {"delta.enableInCommitTimestamps": "true", **facts}
+    _entry(table, 0).write_text("\n".join(map(json.dumps, actions)) + "\n")
+
+
+def test_in_commit_timestamps_count_where_the_table_has_them(table: Path) -> None:
+    _enable_in_commit(
+        table,
+        **{
+            "delta.inCommitTimestampEnablementVersion": "4",
+            "delta.inCommitTimestampEnablementTimestamp": str(BASE + 100),
+        },
+    )
+    for version, stamp in ((4, 100), (5, 200)):
+        _restate(table, version, BASE + 999, inCommitTimestamp=BASE + stamp)
+    assert [_first(table, after) for after in (12, 100, 101, 200, 201)] == [4, 4, 5, 5, 6]
+    _restate(table, 5, BASE + 999)
+    with pytest.raises(TableBroken, match="expected a timestamp in log entry 5"):
+        _first(table, 12)
+
+
+def test_a_file_that_is_younger_than_the_first_in_commit_timestamp_ends_there() -> None:
+    assert in_commit_from({"delta.enableInCommitTimestamps": "TRUE"}) == (0, 0)
+    assert in_commit_from({"delta.enableInCommitTimestamps": "false"}) is None
+    assert committed({0: 5, 1: 90, 2: 91}, {2: 50}, (2, 50)) == {0: 5, 1: 50, 2: 50}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
@@ -11,11 +12,13 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.connectors.reading import read_table
 from floodmark.core.addresses import location
+from floodmark.core.committimes import first_from
 from floodmark.core.entry import DeltaOffset
 from floodmark.core.storefaults import passing
 from floodmark.core.takings import appends_only
 from floodmark.errors import HistoryGone, NotOwned, NotThereYet, Refused
 from floodmark.ledger import tables
+from floodmark.ledger.committimes import commit_times
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +58,7 @@ class DeltaSource:
                     ": name one that is there, or wait until it is"
                 )
             return int(start.version)
-        return first_not_before(table, datetime.fromisoformat(start.timestamp))
+        return first_not_before(table, self.address, datetime.fromisoformat(start.timestamp))
 
     def _at(self, table: DeltaTable, version: int, snapshot: bool = False) -> str:
         # Delta refuses (0, -1, false) as an offset that was committed; the snapshot of version 0 is the same rows.
@@ -184,25 +187,17 @@ class DeltaSource:
         return spark.read.format("delta").load(self.address)
 
 
-def first_not_before(table: DeltaTable, moment: datetime) -> int:
-    """The first version committed at or after `moment`; the next one to come where all are older.
-
-    By the timestamps that the newest table's history shows (of an older, loaded version delta-rs shows wrong ones).
-    """
-    commits = table.history()
-    unknown = [commit["version"] for commit in commits if "timestamp" not in commit]
-    if unknown:
-        version = unknown[-1]
-        raise Refused(f"{table.table_uri}: version {version} has no timestamp; name a version: `start: {{version: N}}`")
-    stamps: dict[int, int] = {commit["version"]: commit["timestamp"] for commit in commits}
-    due = [version for version, stamp in stamps.items() if stamp >= moment.timestamp() * 1000]
-    oldest = min(stamps)
-    if oldest in due and oldest > 0:
+def first_not_before(table: DeltaTable, address: str, moment: datetime) -> int:
+    """The first version committed at or after `moment`; the next one to come where all are older."""
+    times = commit_times(table, address)
+    found = first_from(times, floor(moment.timestamp() * 1000))
+    if found is not None and found == min(times) > 0:
+        shown = datetime.fromtimestamp(times[found] / 1000, UTC).isoformat()
         raise HistoryGone(
-            f"{table.table_uri}: expected the log back to {moment.isoformat()} (`start`), found it from version "
-            f"{oldest} on, of {datetime.fromtimestamp(stamps[oldest] / 1000, UTC).isoformat()}: name a later time"
+            f"{address}: expected the log back to {moment.isoformat()} (`start`), found it from version {found} on, of "
+            f"{shown}: name a later time"
         )
-    return min(due, default=table.version() + 1)
+    return table.version() + 1 if found is None else found
 
 
 class DeltaSink:

@@ -12,6 +12,7 @@ from floodmark.core.addresses import location
 from floodmark.core.records import Pinned
 from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger import tables
+from floodmark.ledger.committimes import commit_times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,17 +81,13 @@ class LookupTable:
         return found
 
     def _begins(self, newest: int) -> dict[int, int]:
-        """When each version with other rows than the one before was committed, in microseconds; never backwards."""
-        stamps = {commit["version"]: commit.get("timestamp", 0) for commit in self.table().history()}
-        known = sorted(version for version in stamps if version <= newest)
-        changing = {commit.version for commit in tables.data_commits(self.address, known[0] + 1, newest)}
-        begins: dict[int, int] = {}
-        last = 0
-        for version in known:
-            last = max(last, stamps[version] * 1000)
-            if version == known[0] or version in changing:
-                begins[version] = last
-        return begins
+        """When each version with other rows than the one before was committed, in microseconds."""
+        times = {v: time for v, time in commit_times(self.table(), self.address).items() if v <= newest}
+        if not times:
+            raise HistoryGone(f"lookup {self.name}: the log of {self.address} has no entry up to version {newest} left")
+        oldest = min(times)
+        changing = {commit.version for commit in tables.data_commits(self.address, oldest + 1, newest)}
+        return {version: time * 1000 for version, time in times.items() if version == oldest or version in changing}
 
     def _check_reach(self, oldest: int, begin: int, since: int | None) -> None:
         if oldest > 0 and (since is None or since < begin):

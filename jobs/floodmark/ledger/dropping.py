@@ -198,11 +198,11 @@ def _of_others(one: Owned, table: DeltaTable, ledger: str, others: Mapping[str, 
     if not place.is_dir():
         return OF_OBJECTS
     inside = next((log.parent for log in place.rglob("_delta_log") if log.parent != place), None)
-    return f"another table lies in it, at {inside}" if inside else _shared(table, ledger)
+    return f"another table lies in it, at {inside}" if inside else _shared(one.address, ledger)
 
 
-def _shared(table: DeltaTable, ledger: str) -> str | None:
-    for entry in table.history():
+def _shared(address: str, ledger: str) -> str | None:
+    for entry in tables.heads(address):
         ours = f'"app":"floodmark/{ledger}/' in (entry.get("userMetadata") or "")
         operation = str(entry.get("operation", "")).upper()
         if not ours and not operation.startswith(HARMLESS):

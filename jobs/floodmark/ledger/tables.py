@@ -297,7 +297,7 @@ def our_commit(address: str, app: str, version: int) -> OurCommit:
     From the newest on, and no entry further: it is nearly always among the first, and of older ones, which a checkpoint
     stands for, nothing is asked here.
     """
-    for entry in _heads(address):
+    for entry in heads(address):
         found = _ours(entry)
         if found and (found.metadata["app"], found.metadata["version"]) == (app, version):
             return found
@@ -307,15 +307,21 @@ def our_commit(address: str, app: str, version: int) -> OurCommit:
     )
 
 
-def _heads(address: str) -> Iterator[dict[str, Any]]:
+def heads(address: str) -> Iterator[dict[str, Any]]:
     """What each commit says of itself, from the newest to the oldest that the log still holds."""
     table = open_table(address)
     for version in range(table.version() if table else -1, -1, -1):
         try:
-            actions = _actions(address, version)
+            info = commit_info(address, version)
         except FileNotFoundError:
             return
-        yield {**next((action["commitInfo"] for action in actions if "commitInfo" in action), {}), "version": version}
+        yield {**info, "version": version}
+
+
+def commit_info(address: str, version: int) -> dict[str, Any]:
+    """What a commit says of itself, which it need not do. Raises OSError where the log has no such entry."""
+    found: Iterator[dict[str, Any]] = (one["commitInfo"] for one in _actions(address, version) if "commitInfo" in one)
+    return next(found, {})
 
 
 def _ours(entry: dict[str, Any]) -> OurCommit | None:
@@ -325,7 +331,7 @@ def _ours(entry: dict[str, Any]) -> OurCommit | None:
 
 def written_for(address: str, ledger: str) -> bool:
     """Whether one of the table's newest commits is a rule's whose ledger this is."""
-    found = map(_ours, islice(_heads(address), NEWEST))
+    found = map(_ours, islice(heads(address), NEWEST))
     return any(one.metadata["app"].split("/")[1] == ledger for one in found if one)
 
 
