@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from floodmark.audit import rowhash
+from floodmark.audit.variants import as_texts
 from floodmark.core.digests import Digest
 from floodmark.spark.digesting import HASH, Digesting
 
@@ -64,7 +65,7 @@ def as_written(rows: DataFrame, place: Path) -> pa.Table:
     """The rows from a file that Spark has written."""
     folder = place / uuid4().hex
     rows.coalesce(1).write.parquet(str(folder))
-    return pa.concat_tables([pq.ParquetFile(file).read() for file in folder.glob("*.parquet")])
+    return pa.concat_tables([as_texts(pq.ParquetFile(file).read(), {}) for file in folder.glob("*.parquet")])
 
 
 def same(found: Digest, expected: rowhash.RowDigest) -> None:
@@ -121,11 +122,46 @@ def test_digests_of_parts_add_up(spark: SparkSession) -> None:
         assert int(getattr(whole, name)) == sum(int(getattr(part, name)) for part in parts)
 
 
-@pytest.mark.parametrize("kind", ["variant", "string collate UTF8_LCASE"])
-def test_types_that_have_no_hash_in_spark_have_a_digest(spark: SparkSession, kind: str) -> None:
+VARIANTS = [
+    "parse_json('null')",
+    "parse_json('[true, false, 0, -128, 32767, -2147483648, 9223372036854775807, [], {}]')",
+    "parse_json('[1.5, -0.01, 100.00, 0.00, 12345678901234567890.12345, 99999999999999999999999999999999999999]')",
+    "parse_json('[1e300, 1E2, -2.5e-7, 123456789.5e0, 0.001e0, 1e7, 9.99e6, 1e400, -0e0]')",
+    r"""parse_json(r'{"b": "żółć 🌊", "A": "", "": "a\"\\\n\t\u0001\u007f\u2028/"}')""",
+    "parse_json(concat('{\"long\": \"', repeat('flood', 100), '\"}'))",
+    "parse_json(concat('[', repeat('1,', 300), '2]'))",
+    """parse_json(concat('{', array_join(transform(sequence(1, 300), i -> concat('\"f', i, '\":', i)), ','), '}'))""",
+    "to_variant_object(named_struct('x', X'00ff10', 'f', CAST(1.1 AS FLOAT), 'n', CAST('NaN' AS DOUBLE), 'i', "
+    "CAST('-Infinity' AS FLOAT), 'z', CAST('-0.0' AS DOUBLE), 's', CAST(X'80ff41' AS STRING)))",
+    "to_variant_object(array(DATE'0001-01-01', DATE'9999-12-31', DATE'+10000-01-01', DATE'-0044-03-15', NULL))",
+    "to_variant_object(array(TIMESTAMP'2001-07-03 04:05:06.789012Z', timestamp_micros(-62135596800000001), "
+    "timestamp_micros(9223372036854775807), timestamp_micros(-9223372036854775808), TIMESTAMP'2001-02-03 04:05:00Z'))",
+    "to_variant_object(array(TIMESTAMP_NTZ'2001-02-03 04:05:06.7', TIMESTAMP_NTZ'1969-12-31 23:59:59.999999'))",
+    "CAST(CAST(1 AS TINYINT) AS VARIANT)",
+    "CAST(CAST('-1' AS DECIMAL(38,38)) * 0.1BD AS VARIANT)",
+]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_spark_and_python_agree_on_variants_at_any_depth(spark: SparkSession, place: Path, zone: str) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", zone)
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    rows = session.sql(
+        " UNION ALL ".join(
+            f"SELECT v, array(v, NULL) AS a, named_struct('n', {i}, 'V', v) AS s, map('k', v, 'l', NULL) AS m, "
+            f"array(named_struct('m', map({i}, v)), NULL) AS d FROM (SELECT {value} AS v)"
+            for i, value in enumerate(["NULL", *VARIANTS])
+        )
+        + " UNION ALL SELECT NULL, NULL, NULL, NULL, NULL"
+    )
+    for exact in (True, False):
+        same(Digesting(rows.schema, exact).of(rows), rowhash.digest(as_written(rows, place), not exact))
+
+
+def test_text_of_a_collation_has_a_digest(spark: SparkSession) -> None:
     def digest(text: str) -> Any:
-        made = f"parse_json('{text}')" if kind == "variant" else f"'{text}' COLLATE UTF8_LCASE"
-        rows = spark.sql(f"SELECT {made} AS v")
+        rows = spark.sql(f"SELECT '{text}' COLLATE UTF8_LCASE AS v")
         return Digesting(rows.schema).of(rows)
 
     assert digest("true") != digest("false")

@@ -46,6 +46,11 @@ def test_an_effect_agrees_with_the_rows_of_the_files_that_it_moves() -> None:
     assert Effect(9).agrees(0, 0)
 
 
+def text(value: str) -> str:
+    """As Spark gives it to be compared."""
+    return value.encode().hex().upper()
+
+
 def stats(least: Any, most: Any) -> str:
     return json.dumps({"numRecords": 3, "minValues": {"k": least}, "maxValues": {"k": most}})
 
@@ -57,8 +62,20 @@ def stats(least: Any, most: Any) -> str:
         ("bigint", 5, 9, 1, 5, True),
         ("bigint", 5, 9, 10, 12, False),
         ("bigint", 5, 9, 1, 4, False),
-        ("string", "b", "c", "a", "b", True),
-        ("string", "b", "c", "ca", "d", False),
+        ("string", text("b"), text("c"), "a", "b", True),
+        ("string", text("b"), text("c"), "ca", "d", False),
+        ("string", text(""), text(""), "", "a", True),
+        ("string", text("\0"), text("\0"), "", "", False),
+        ("string", text("é"), text("é"), "z", "é", True),
+        ("string", text("🌊"), text("🌊"), "\ue000", "🌊", True),  # by UTF-16 it would come before
+        # bytes that are no UTF-8: 80 comes before C3 A9 (é), what statistics show of it (EF BF BD) after
+        ("string", "C3A9", "C3A9", "\ufffd", "é", True),
+        ("string", "80", "80", "é", "\ufffd", True),
+        ("string", "80", "80", "\ud800", "\ud800", True),
+        # of a long text the first 32 characters, then one that comes after all others, but not after bytes that are none
+        ("string", text("a" * 32 + "b"), text("a" * 32 + "b"), "a" * 32, "a" * 32 + "\x7f", True),
+        ("string", text("a" * 32) + "FF", text("a" * 32) + "FF", "a" * 32, "a" * 32 + "\U0010ffff", True),
+        ("string", text("a" * 31 + "b"), text("a" * 31 + "b"), "a" * 32, "a" * 32 + "\x7f", False),
         ("date", 1, 2, "1970-01-03", "1970-01-09", True),
         ("date", 1, 1, "1970-01-03", "1970-01-09", False),
         ("timestamp", 1_500, 1_999, "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:00.001Z", True),
@@ -98,8 +115,9 @@ def test_a_file_may_hold_a_key_within_its_statistics(
         ("bigint", "10", 9, 11, True),
         ("bigint", "10", 5, 9, False),
         ("bigint", None, 5, 9, False),
-        ("string", "b", "a", "b", True),
-        ("string", "ba", "a", "b", False),
+        ("string", "b", text("a"), text("b"), True),
+        ("string", "ba", text("a"), text("b"), False),
+        ("string", "\ufffd", "80", "80", True),
         ("date", "1970-01-03", 2, 2, True),
         ("date", "1970-01-03", 3, 9, False),
         ("timestamp", "1970-01-01T00:00:01.000002Z", 1_000_002, 1_000_002, True),

@@ -20,6 +20,7 @@ from floodmark.audit.named import Named
 from floodmark.audit.partitions import constant
 from floodmark.audit.reading import store_of
 from floodmark.audit.rowhash import RowDigest, Sums, digest
+from floodmark.audit.variants import as_texts, is_unsure
 from floodmark.audit.vectors import unmarked
 from floodmark.redaction import redacted
 
@@ -48,6 +49,7 @@ def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epoch
     rows = _together(parts)
     differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
     if differing:
+        _refuse_unsure(parts)
         what = f"the files that {len(named)} commits were joined into hold other rows than the ledger says"
         yield named[-1].finding(f"{what} ({differing})")
         return
@@ -69,6 +71,7 @@ def check_commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], 
     rows = _together(parts)
     differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
     if differing:
+        _refuse_unsure(parts)
         yield named.finding(f"its files hold other rows than the ledger says ({differing})")
         return
     yield from (named.finding(what) for what in _unseen(store, entry.brought, parts, log))
@@ -89,6 +92,7 @@ def _replaced(
         return
     differing = "; ".join(differences(results, digest(_inside(rows, backfill, True), computed=bool(results["floats"]))))
     if differing:
+        _refuse_unsure([rows])
         yield f"its files hold other rows of the interval than its results ({differing})"
     if any(file.path not in log.there for file in entry.removed):
         return
@@ -111,14 +115,26 @@ def _inside(rows: pa.Table, backfill: Backfill, inside: bool) -> pa.Table:
     return rows.filter(within if inside else pc.invert(within))
 
 
-def rows_of(store: PyFileSystem, path: str, only: Sequence[str] | None = None) -> pa.Table:
-    """Not by pyarrow's data sets: those leave threads behind that at times abort the process as it ends."""
+def _refuse_unsure(parts: Iterable[pa.Table]) -> None:
+    """Raise NotImplementedError where the difference may be one between versions of Java."""
+    if any(map(is_unsure, parts)):
+        raise NotImplementedError(
+            "its rows cannot be told from others: a variant in them holds floating point, which versions of Java write "
+            "with more or fewer digits"
+        )
+
+
+def _rows_of(store: PyFileSystem, path: str, types: Mapping[str, Any], only: Sequence[str] | None = None) -> pa.Table:
+    """Not by pyarrow's data sets: those leave threads behind that at times abort the process as it ends.
+
+    `types`: of the table. Variants come as texts.
+    """
     wanted = None if only is None else {name.lower() for name in only}
     with store.open_input_file(path) as file:
         found = pq.ParquetFile(file)
         names = found.schema_arrow.names
         rows = found.read(None if wanted is None else [name for name in names if name.lower() in wanted])
-    return rows.drop_columns([name for name in FEED if name in rows.column_names])
+    return as_texts(rows.drop_columns([name for name in FEED if name in rows.column_names]), types)
 
 
 def check_same(before: Iterable[File], after: Iterable[File], named: Named, log: TableLog) -> Iterator[Finding]:
@@ -150,7 +166,7 @@ def _of_table(store: PyFileSystem, file: File, log: TableLog, only: Sequence[str
     """The rows of a file with the columns by which the table is partitioned, as the log has them: for every reader it
     is the log that counts, whether the file has such a column or not. `only`:
     columns, in any case; else all of them."""
-    rows = rows_of(store, file.path, only)
+    rows = _rows_of(store, file.path, log.types, only)
     rows = rows.drop_columns([name for name in rows.column_names if name in file.partition])
     for name, text in file.partition.items():
         rows = rows.append_column(name, constant(text, log.types[name], rows.num_rows))

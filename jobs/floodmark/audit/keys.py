@@ -31,7 +31,19 @@ def doubled(parts: Sequence[pa.Table], key: Sequence[str]) -> Iterator[str]:
 
 def _of_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     named = {name.lower(): name for name in rows.column_names}
-    return rows.select([named[name.lower()] for name in key]).combine_chunks()
+    found = rows.select([named[name.lower()] for name in key]).combine_chunks()
+    return found.cast(pa.schema([field.with_type(_in_bytes(field.type)) for field in found.schema]))
+
+
+def _in_bytes(kind: pa.DataType) -> pa.DataType:
+    """The type with bytes for text: Python has none for a text that is no UTF-8."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_bytes(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_bytes(field.type)) for field in kind])
+    return kind
 
 
 def _hashes(rows: pa.Table) -> npt.NDArray[np.uint64]:

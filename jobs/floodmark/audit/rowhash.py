@@ -109,9 +109,12 @@ def _atoms(array: pa.Array, hashes: Hashes, computed: bool) -> Hashes:
         return xxh64.of_int32(_filled(array.cast(pa.int32()), 0).astype(np.int32), hashes)
     if pa.types.is_decimal(kind):
         return _decimal(array, hashes)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+    if any(check(kind) for check in _BYTES):
         return _bytes(array.cast(pa.large_binary()), hashes)
     raise NotImplementedError(f"the digest of {kind} is not known")
+
+
+_BYTES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
 def _filled(array: pa.Array, value: Any) -> npt.NDArray[Any]:

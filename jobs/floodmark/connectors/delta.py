@@ -286,10 +286,15 @@ class DeltaSink:
             )
 
 
-def check_partitions(rule: Rule) -> None:
-    """Refuse sinks whose tables are there, stay as they are, and are partitioned otherwise than the rule says."""
+def check_partitions(rule: Rule, made_by: str | None = None) -> None:
+    """Refuse sinks whose tables are there, stay as they are, and are partitioned otherwise than the rule says.
+
+    `made_by`: a ledger whose own tables do not stay as they are, as long as they hold nothing.
+    """
     for address, sink in delta_sinks(rule).items():
-        DeltaSink(address).check_partitions(sink.partition_by)
+        table = tables.open_table(address) if made_by else None
+        if table is None or tables.owner_of(table) != made_by:
+            DeltaSink(address).check_partitions(sink.partition_by)
 
 
 def delta_sinks(rule: Rule) -> dict[str, Sink]:

@@ -14,13 +14,18 @@ MEASURES = {
     "smallint": "{}",
     "int": "{}",
     "bigint": "{}",
-    "string": "{}",
+    "string": "hex({})",
     "date": "unix_date({})",
     "timestamp": "unix_micros({})",
     "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {})",
 }
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CUT = 999  # Delta's statistics have times in whole milliseconds
+# Of a text they have the first characters only, and after these, in an upper bound, one or more that are to come after
+# all others. No character comes after bytes that are none, so only the characters before it count.
+PREFIX = 32
+NO_CHARACTER = "\ufffd"  # what statistics show in place of bytes that are no UTF-8: then they tell nothing
+AFTER_ALL = "~"  # comes after every digit of a number in hexadecimal
 # They have them in the session's zone, the offset in whole minutes. As long as clocks went by the sun (the last until
 # 1972) offsets had seconds, so that a time in the statistics is off by up to a minute.
 SUNDIALS, A_MINUTE = 94_694_400_000_000, 59_999_999
@@ -63,6 +68,8 @@ def _read(text: str, kind: str) -> Any:
 def _measured(value: Any, kind: str, up: bool = False) -> Any:
     """A value of the statistics, below (`up`: above) all that it may stand for; None: not known."""
     try:
+        if value is not None and kind == "string":
+            return _text(value, up)
         if value is None or kind not in ("date", "timestamp", "timestamp_ntz"):
             return value
         if kind == "date":
@@ -74,6 +81,14 @@ def _measured(value: Any, kind: str, up: bool = False) -> Any:
     at = (aware - EPOCH) // timedelta(microseconds=1)
     off = _off(at) if kind == "timestamp" else 0
     return at + CUT + off if up else at - off
+
+
+def _text(value: str, up: bool) -> str | None:
+    """The text's UTF-8 as digits of hexadecimal, which come in the order of its bytes, as Spark's texts do."""
+    if NO_CHARACTER in value:
+        return None
+    found = value[:PREFIX].encode().hex().upper()  # raises a ValueError for half a character
+    return found + AFTER_ALL if up and len(value) >= PREFIX else found
 
 
 def not_after(at: int) -> int:

@@ -187,6 +187,15 @@ def is_empty(table: DeltaTable) -> bool:
     return not table.file_uris()
 
 
+def is_misfit(table: DeltaTable, owner: str, schema: str, partitions: Sequence[str]) -> bool:
+    """Whether the owner has made this table, which holds nothing, for other columns (`schema`: Spark's JSON) or
+    partitions: for an older text of its rule, in a run that was killed."""
+    properties = table.metadata().configuration
+    if properties.get(OWNER) != owner or ADOPTED in properties or not is_empty(table):
+        return False
+    return table.schema() != Schema.from_json(schema) or partitions_of(table) != list(partitions)
+
+
 def columns_of(table: DeltaTable) -> dict[str, str]:
     """Column name → Delta type name ('timestamp', 'struct', …), in order."""
     fields = json.loads(table.schema().to_json())["fields"]

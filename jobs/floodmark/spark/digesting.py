@@ -129,7 +129,7 @@ class Digesting:
         if isinstance(kind, StringType):
             return value if kind == StringType() else f"CAST({value} AS STRING) COLLATE UTF8_BINARY"
         if isinstance(kind, VariantType):
-            return f"to_json({value})"
+            return f"to_json({value}, map('timeZone', 'UTC'))"  # a time in it has the text of one zone
         return value if isinstance(kind, _AS_THEY_ARE) else f"CAST({value} AS STRING)"
 
 

@@ -83,6 +83,12 @@ class Fold(ABC):
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         """Of `rows`, the committed ones of each state table, those of `table` that a later epoch can still need."""
 
+    instead = "Name in the SQL only other columns of the stream"  # of a column that no state table can have
+
+    def said(self, column: str) -> str:
+        """What a column of a state table holds, in the rule's own words."""
+        return column
+
     def time_of(self, table: str) -> str | None:
         """The column with the event time before which `needed_from` needs none of a state table's rows."""
         return None

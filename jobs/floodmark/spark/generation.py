@@ -115,7 +115,8 @@ def _copies_input(plan: Plan, name: str) -> bool:
 def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_ms: int) -> Ledger:
     """Generation 1: ledger, tables, then the commit row of epoch 0."""
     name = plan.rule.rule
-    check_partitions(plan.rule)
+    begun = LedgerReader.load(home.ledger)
+    check_partitions(plan.rule, made_by=begun.id if begun else None)
     reach(name, "begin.ledger.before")
     refuse_lost_ledger(plan, home)
     ledger = Ledger.open(home.ledger, run)
@@ -123,6 +124,7 @@ def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_m
     token = new_token()
     found = make_tables(session, plan, home, ledger.id, 1, token)
     side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
+    check_partitions(plan.rule)
     reach(name, "begin.tables.after")
     ledger.begin(1, token, first_commit(plan, found, {}, clock_ms=clock_ms))
     reach(name, "begin.commit.after")
@@ -223,8 +225,7 @@ def check_output(rule: Rule, output: StructType) -> None:
     names = [name.lower() for name in output.names]
     doubled = sorted({name for name in names if names.count(name) > 1})
     odd = [name for name in output.names if re.search(r"[ ,;{}()\n\t=]", name)]
-    void = [field.name for field in output if field.dataType.typeName() in ("void", "interval")]
-    for what, columns in (("two columns named", doubled), ("columns without a plain name:", odd), ("void:", void)):
+    for what, columns in (("two columns named", doubled), ("columns without a plain name:", odd)):
         if columns:
             raise SqlRefused(f"rule {rule.rule}: the SQL gives {what} {', '.join(columns)}; name or cast them with AS")
 

@@ -45,6 +45,7 @@ from floodmark.spark.folds import fold_of
 from floodmark.spark.generation import Plan
 from floodmark.spark.jvm import without_rows
 from floodmark.spark.session import rule_session
+from floodmark.spark.storing import check_stored
 from floodmark.spark.taking import check_takings
 from floodmark.spark.upsertchecks import check_upserts
 
@@ -88,7 +89,10 @@ def analyse(
     check_upserts(session, rule, output)
     check_takings(session, rule, output)
     asked = asked_of(without_rows(session, output), rule.expect, f"rule {rule.rule}, results")
-    return session, Plan(rule, fold, output, asked)
+    plan = Plan(rule, fold, output, asked)
+    if intent is None:  # an open epoch is finished with the tables that it has
+        check_stored(plan)
+    return session, plan
 
 
 def _frozen_columns(rule: Rule, head: Head | None, intent: Intent | None) -> dict[str, list[str]]:

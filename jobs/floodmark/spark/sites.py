@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -24,7 +25,7 @@ from floodmark.ledger.syncing import sync_commit, sync_table
 from floodmark.ledger.tables import OurCommit
 from floodmark.spark.appending import Appending
 from floodmark.spark.faults import of_table
-from floodmark.spark.layouts import add_columns, set_properties
+from floodmark.spark.layouts import add_columns, loosen, set_properties
 from floodmark.spark.replacing import Replacing, ReplacingAll, Span
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.upserting import Upserting
@@ -195,6 +196,9 @@ def empty(spark: SparkSession, site: Site, schema: StructType, partitions: Seque
     if found.metadata["intent"] != "empty":
         raise ReplayDiffers(f"{site.name}: expected the commit that empties the table, found {found.metadata}")
     sync_commit(site.address, found.commit)
+    table = tables.open_table(site.address)
+    assert table is not None
+    _refit(spark, site.address, table, str(tables.owner_of(table)), schema, partitions)
     return Written(version=0, commit=found.commit, rows=0)
 
 
@@ -206,11 +210,30 @@ def create(
     properties: Mapping[str, str] | None = None,
     partitions: Sequence[str] = (),
 ) -> None:
-    """Make the table with its owner in one commit; an empty table that nobody owns is taken over."""
+    """Make the table with its owner in one commit; an empty table that nobody owns is taken over.
+
+    One that a killed run has made is made what it would be now.
+    """
     tables.create(address, _nullable(schema).json(), {tables.OWNER: owner, **(properties or {})}, partitions)
     found = tables.open_table(address)
     if found is not None and tables.owner_of(found) is None:
         set_properties(spark, address, {tables.OWNER: owner, tables.ADOPTED: tables.ADOPTED_EMPTY})
+    elif found is not None:
+        _refit(spark, address, found, owner, schema, partitions)
+    sync_table(address)
+
+
+def _refit(
+    spark: SparkSession, address: str, table: DeltaTable, owner: str, schema: StructType, partitions: Sequence[str]
+) -> None:
+    """Give a table that holds nothing the columns and partitions of today, where a killed run had others."""
+    wanted = _nullable(schema)
+    if not tables.is_misfit(table, owner, wanted.json(), partitions):
+        return
+    loosen(spark, address)
+    refuse_leaked_transaction(spark)
+    writer = spark.createDataFrame([], wanted).write.format("delta").mode("overwrite")
+    writer.option("overwriteSchema", "true").partitionBy(*partitions).save(address)
     sync_table(address)
 
 

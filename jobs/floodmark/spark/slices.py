@@ -35,6 +35,11 @@ class SlicedWindows(Fold):
     def tables(self) -> dict[str, StructType]:
         return {TABLE: StructType(list(self._partials.fields)).add("_epoch", LongType())}
 
+    instead = "Write `windows: rows` into the rule file, or aggregate a number, such as unix_micros(b) - unix_micros(a)"
+
+    def said(self, column: str) -> str:
+        return self._slices.said(column)
+
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         added = self._added(batch, session, at) if total(batch.counts).folded else None
         changes = {}

@@ -42,6 +42,11 @@ class RunningTotals(Fold):
     def tables(self) -> dict[str, StructType]:
         return {TABLE: StructType(list(self._partials.fields)).add("_epoch", LongType())}
 
+    instead = "Aggregate, or group by, text or a number instead, such as unix_micros(b) - unix_micros(a)"
+
+    def said(self, column: str) -> str:
+        return self._running.said(column)
+
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         if not total(batch.counts).folded:
             return Folded(None)

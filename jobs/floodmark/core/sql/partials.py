@@ -49,6 +49,11 @@ class Aggregated:
     partial: str
     means: str | None
 
+    def said(self, column: str) -> str:
+        """What a column of the partial aggregates holds, as the rule's SQL says it."""
+        found = next((one.sql for one in self.partials if one.name == column), column)
+        return " ".join(found.split())
+
     @property
     def merged(self) -> str:
         """SQL over the view TOTALS that merges the partials of each key."""
