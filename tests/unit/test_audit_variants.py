@@ -64,7 +64,8 @@ def test_floating_point_is_told_as_java_tells_it_and_may_be_told_otherwise(numbe
 def test_what_the_file_says_of_its_types_comes_before_the_tables() -> None:
     rows = variants(plain(1))
     said = {"fields": [{"name": "v", "type": {"type": "struct", "fields": []}}]}
-    assert as_texts(rows.replace_schema_metadata({SPARKS: json.dumps(said)}), {"v": "variant"}).column("v").type == PARTS
+    told = as_texts(rows.replace_schema_metadata({SPARKS: json.dumps(said)}), {"v": "variant"})
+    assert told.column("v").type == PARTS
     said["fields"][0]["type"] = "variant"
     assert texts(rows.replace_schema_metadata({SPARKS: json.dumps(said)}), "string") == ["true"]
 

@@ -72,7 +72,7 @@ def stats(least: Any, most: Any) -> str:
         ("string", "C3A9", "C3A9", "\ufffd", "é", True),
         ("string", "80", "80", "é", "\ufffd", True),
         ("string", "80", "80", "\ud800", "\ud800", True),
-        # of a long text the first 32 characters, then one that comes after all others, but not after bytes that are none
+        # of a long text 32 characters, then one that comes after all others, but not after bytes that are none
         ("string", text("a" * 32 + "b"), text("a" * 32 + "b"), "a" * 32, "a" * 32 + "\x7f", True),
         ("string", text("a" * 32) + "FF", text("a" * 32) + "FF", "a" * 32, "a" * 32 + "\U0010ffff", True),
         ("string", text("a" * 31 + "b"), text("a" * 31 + "b"), "a" * 32, "a" * 32 + "\x7f", False),
