@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,8 @@ from deltalake import DeltaTable, QueryBuilder
 
 from floodmark.core.addresses import location
 from floodmark.core.environments import FOLDER, HOME, NAMED, SUFFIX
-from floodmark.core.pinning import is_query, short_names, sinks_of
+from floodmark.core.pinning import is_query, short_names
+from floodmark.core.places import names_of, places_of
 from floodmark.core.records import Head, head_at
 from floodmark.errors import Refused
 from floodmark.ledger import tables
@@ -87,16 +88,24 @@ class Reading:
     def epoch(self) -> int:
         return self.head.epoch
 
+    @property
+    def _places(self) -> dict[str, str]:
+        """Where the sinks lie, by the newest row: of an older epoch's the same tables, where these are now."""
+        newest = self.ledger.head
+        return places_of(replace(self.head, places=newest.places if newest else {}))
+
     @cached_property
     def sinks(self) -> list[Sink]:
         """The sinks that are tables, in the rule's order. Raises Refused where there is none, or HistoryGone."""
-        known = {address: name for name, address in sinks_of(self.head).items()}
+        known = {address: name for name, address in self._places.items()}
         if not known:
             raise Refused(
                 f"rule {self.rule}: expected a sink that is a table at epoch {self.epoch}, found none: what a console "
                 "printed cannot be read again"
             )
-        given = {location(str(sink.address)): sink.name for sink in self.head.rule.sinks if sink.name}
+        called = names_of(self.head.rule, self.head)
+        named = {called.get(str(sink.address)): sink.name for sink in self.head.rule.sinks if sink.name}
+        given = {self._places[one]: name for one, name in named.items() if one is not None}
         names = short_names(list(known), given).items()
         return [Sink(name, at, pinned(self.ledger, self.head, known[at], at)) for name, at in names]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.observability import stats
 
 from floodmark.core.addresses import location
+from floodmark.core.places import name_at
 from floodmark.core.tally import Ended, ended, summed
 from floodmark.core.zones import micros_of, zoned
 from floodmark.views.formats import iso
@@ -114,7 +115,7 @@ def log_freshness(log: Any, rule: str, fresh: Fresh | None) -> None:
 def note_events(events: OutletEventAccessorsProtocol, rule: Rule, head: Head, epochs: Sequence[Ended]) -> None:
     """What those who are woken by a sink learn of it: up to which epoch, how many rows, which watermark."""
     for address in (sink.address for sink in rule.sinks if sink.address):
-        events[asset(address)].extra.update(_extra(rule, head, epochs, f"sink/{location(address)}"))
+        events[asset(address)].extra.update(_extra(rule, head, epochs, name_at(head, location(address))))
 
 
 def newest_event(address: str) -> datetime | None:

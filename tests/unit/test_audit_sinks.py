@@ -9,7 +9,7 @@ import pytest
 from support.audited import Made
 from test_audit import World, changed
 
-from floodmark.audit.sinks import matched
+from floodmark.audit.sinks import matched, tables_of
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,13 @@ def test_a_sink_is_the_table_that_is_spelled_alike_or_ends_alike_or_is_next(
     addresses: list[str], places: list[str], found: list[str] | None
 ) -> None:
     assert matched(tuple(addresses), tuple(places)) == (None if found is None else tuple(found))
+
+
+def test_a_sink_is_told_by_the_address_at_which_its_table_was_found_since() -> None:
+    ids, moved = {"sink//w/a": "1", "sink//w/b": "2"}, {"/new/x": "sink//w/b", "/new/y": "sink//w/a"}
+    new, old = ([{"kind": "delta", "address": one} for one in two] for two in (("/new/x", "/new/y"), ("/w/a", "/w/b")))
+    assert tables_of(new, ids, moved) == {"sink//w/b": new[0], "sink//w/a": new[1]}
+    assert tables_of(old, ids, moved) == {"sink//w/a": old[0], "sink//w/b": old[1]}
 
 
 @pytest.mark.parametrize("spelled", ["lake/out", "/a/link/out", "/a/link"])

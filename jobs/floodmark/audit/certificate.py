@@ -118,8 +118,8 @@ def _logs(story: Story, root: str) -> tuple[dict[str, TableLog], list[Finding]]:
     """The log of every table that the ledger knows, by address."""
     logs, unread = {}, []
     for generation in story.generations:
-        for table in ids_of(generation):
-            address = address_of(table, generation.number, root)
+        for table, id_ in ids_of(generation).items():
+            address = address_of(table, generation.number, root, id_, story.moved)
             if address in logs:
                 continue
             try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from floodmark.audit.facts import Finding, Row
 
-NEWEST_FORMAT = 6  # of the rows' bodies that this auditor knows
+NEWEST_FORMAT = 7  # of the rows' bodies that this auditor knows
 
 
 @dataclass
@@ -129,14 +129,17 @@ def _broken(row: Row, what: str) -> Finding:
 class Story:
     """What the rows tell, in their order. `findings`: where one does not follow from those before it.
 
-    `dropped`: tables, by id, that went by the word of a row, with that row. `beyond`: it ends before a row of a format
-    that is not known here; what that row and those after it tell is not known either.
+    `dropped`: tables, by id, that went by the word of a row, with that row; `moved`: where they were found since.
+    `beyond`: it ends before a row of a format that is not known here; what that row and those after it tell is not
+    known either.
     """
 
     def __init__(self, rows: Sequence[Row]):
         self.generations: list[Generation] = []
         self.findings: list[Finding] = []
         self.dropped: dict[str, Row] = {}  # id of a table → the row that says that it was to go
+        self.moved: dict[str, str] = {}  # id of a table → where it lies, by the newest row that says so
+        self.found_at: dict[str, str] = {}  # address at which one was found → the ledger's name of it
         self.beyond = False
         self._retired = self._dropping = False
         for row in rows:
@@ -296,12 +299,24 @@ class Story:
             "dropping": self._retired and not self._dropping,
             "dropped": self._dropping,
             "maintained": not self._dropping and self._now.seal is None,
+            "moved": not self._dropping,
         }
         if not due[what]:
             self._fault(row, f"a rule that is {what} at a moment when it cannot be")
         self._retired = what != "returned" and (self._retired or what == "retired")
         self._dropping = what == "dropping" or (self._dropping and what != "dropped")
         self.dropped |= dict.fromkeys(body.get("tables", {}).values(), row)
+        for table, place in body.get("places", {}).items():
+            self._move(row, table, str(place))
+
+    def _move(self, row: Row, table: str, place: str) -> None:
+        """A sink lies elsewhere from here on, whatever it was called in the generations before."""
+        bodies = (self._now.begun, *(epoch.end for epoch in self._now.epochs))
+        ids = [body["table_ids"][table] for body in bodies if table in body.get("table_ids", {})]
+        if not ids or not table.startswith("sink/"):
+            return self._fault(row, f"a move of {table}, which is no sink that the generation has")
+        self.moved[ids[-1]], self.found_at[place] = place, table
+        return None
 
 
 def _whole(found: Any) -> int:

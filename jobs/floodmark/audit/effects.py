@@ -45,7 +45,9 @@ class Effects:
                 self.findings += complete(epoch, self._sinks[generation.number, epoch.number])
             for backfill in generation.backfills:
                 ids = ids_of(generation, backfill.epoch)
-                self.findings += complete_backfill(backfill, tables_of(backfill.rule["sinks"], ids))
+                self.findings += complete_backfill(
+                    backfill, tables_of(backfill.rule["sinks"], ids, self.story.found_at)
+                )
             self.findings += self._unmatched(generation)
         self._tell_once()
         for address, table in self._names().items():
@@ -67,8 +69,13 @@ class Effects:
         return self.tallies.setdefault(table, Tally())
 
     def log(self, table: str, generation: int) -> TableLog:
-        address = address_of(table, generation, self.root)
+        address = self._address(table, generation)
         return self.logs.get(address) or TableLog(address, None)
+
+    def _address(self, table: str, generation: int) -> str:
+        """Where a table lies, by the newest row that says so. A table that was moved since is not looked for."""
+        id_ = self._ids.get(generation, {}).get(table) if table.startswith(PREFIX) else None
+        return address_of(table, generation, self.root, id_, self.story.moved)
 
     def replayed(self, log: TableLog) -> Replay:
         if log.address not in self._replays:
@@ -105,7 +112,7 @@ class Effects:
             ids = dict(generation.begun["table_ids"])
             for epoch in generation.epochs:
                 ids |= epoch.end.get("table_ids", {})
-                found[generation.number, epoch.number] = tables_of(epoch.rule["sinks"], ids)
+                found[generation.number, epoch.number] = tables_of(epoch.rule["sinks"], ids, self.story.found_at)
         return found
 
     def key_of(self, table: str, log: TableLog) -> tuple[str, ...] | None:
@@ -134,7 +141,7 @@ class Effects:
     def _names(self) -> dict[str, str]:
         """Address → the ledger's name, of every table that it has ever known."""
         return {
-            address_of(table, generation.number, self.root): table
+            self._address(table, generation.number): table
             for generation in self.story.generations
             for table in ids_of(generation)
         }
@@ -176,7 +183,7 @@ class Effects:
         for address, named in self._missing.items():
             if not self.log(named.table, named.generation).readable:
                 continue  # which has been told
-            what = f"there is no table at {address}"
+            what = self._absence(named.table, address)
             if address not in self.logs:
                 what = f"the ledger names commits of the table at {address}, and never said which table that is"
             found = named.finding(what)
@@ -195,6 +202,15 @@ class Effects:
             what = f"{self.tally(table).pruned} of its commits cannot be looked up: the log begins at version {first}"
             self.findings.append(Finding("unknown", what, table=table, commit=first))
 
+    def _absence(self, table: str, address: str) -> str:
+        """A sink may have been moved. Its id is known, and of where it lies only what the ledger's rows say."""
+        what = f"there is no table at {address}"
+        if not table.startswith(PREFIX):
+            return what
+        return (
+            f"{what}, the newest address that the ledger has for it; the next run records where one lies that was moved"
+        )
+
     def _tell_untold(self) -> None:
         for table, versions in self._untold.items():
             what = (
@@ -212,7 +228,7 @@ class Effects:
             return
         if log.id is None:
             if address not in self._missing:
-                self.findings.append(Finding(self._verdict, f"there is no table at {address}", table=table))
+                self.findings.append(Finding(self._verdict, self._absence(table, address), table=table))
             return
         if log.id != id_:
             what = f"the table has id {log.id}, the ledger has written to {id_}"
@@ -233,7 +249,7 @@ class Effects:
         """The newest generation that has written to an address, and the table's id, but for those that were dropped."""
         found = [(generation, id_) for generation in self.story.generations
                  for table, id_ in self._ids[generation.number].items()
-                 if address_of(table, generation.number, self.root) == address]  # fmt: skip
+                 if self._address(table, generation.number) == address]  # fmt: skip
         left = [(generation, id_) for generation, id_ in found if id_ not in self.story.dropped]
         return left[-1] if left else None
 
@@ -245,7 +261,7 @@ class Effects:
     def _named_by_address(self) -> dict[str, list[Named]]:
         found: dict[str, list[Named]] = {}
         for one in (one for generation in self.story.generations for one in named_in(generation, self.ledger)):
-            found.setdefault(address_of(one.table, one.generation, self.root), []).append(one)
+            found.setdefault(self._address(one.table, one.generation), []).append(one)
         return found
 
     def _check_unnamed(self, table: str, entry: LogEntry, known: Mapping[tuple[str, int], Named], surely: bool) -> None:

@@ -74,9 +74,12 @@ def adopted_from(generations: Sequence[Generation], table: str) -> int | None:
     return next((int(body["adopted"][table]) for body in bodies if table in body.get("adopted", {})), None)
 
 
-def address_of(table: str, generation: int, root: str) -> str:
-    """Where a table lies. State has a folder for each generation; a sink's name is its address."""
+def address_of(table: str, generation: int, root: str, id_: str | None, moved: Mapping[str, str]) -> str:
+    """Where a table lies. State has a folder for each generation; a sink's name is the address at which it was first.
+
+    `id_`: the table's; `moved`: where tables were found since, by id.
+    """
     kind, _, rest = table.partition("/")
     if kind == "sink":
-        return rest
+        return moved.get(id_ or "", rest)
     return f"{root}/state/g{generation}/{rest}" if kind == "state" else f"{root}/{kind}"

@@ -6,7 +6,7 @@ What they mean now, from another working directory or after a link was changed, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -15,16 +15,24 @@ Sinks = Mapping[str, Sink]  # by the ledger's name of the table
 PREFIX = "sink/"
 
 
-def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str]) -> Sinks | None:
+def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str], moved: Mapping[str, str] | None = None) -> Sinks | None:
     """The ledger's name of the table → the sink, of those sinks that are tables; None where it cannot be told.
 
-    `ids`: of the tables that the ledger knew by then, by name.
+    `ids`: of the tables that the ledger knew by then, by name; `moved`: address where one was found since → its name.
     """
     wanted = [sink for sink in sinks if sink["kind"] == "delta"]
     places = tuple(table.removeprefix(PREFIX) for table in ids if table.startswith(PREFIX))
-    addresses = tuple(str(sink["address"]) for sink in wanted)
+    since = {tuple(_names(place)): table.removeprefix(PREFIX) for place, table in (moved or {}).items() if table in ids}
+    spelled = {tuple(_names(place)) for place in places}
+    addresses = tuple(_named(str(sink["address"]), since, spelled) for sink in wanted)
     found = matched(addresses, places) if places else addresses  # none of them is a table that the ledger knows
     return None if found is None else {PREFIX + place: sink for place, sink in zip(found, wanted, strict=True)}
+
+
+def _named(address: str, since: Mapping[tuple[str, ...], str], spelled: Set[tuple[str, ...]]) -> str:
+    """The address by which the ledger calls a table that was found at this one."""
+    names = tuple(_names(address))
+    return address if names in spelled else since.get(names, address)
 
 
 @functools.lru_cache(maxsize=256)

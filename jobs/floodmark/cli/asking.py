@@ -111,4 +111,6 @@ def downstream(sinks: Sequence[str], folder: Path, name: str) -> Downstream:
 
 def sinks_of(head: Head) -> list[str]:
     """Locations of the Delta sinks that the rule's newest generation writes."""
-    return [name.removeprefix("sink/") for name in head.table_ids if name.startswith("sink/")]
+    from floodmark.core.places import places_of
+
+    return list(places_of(head).values())

@@ -64,7 +64,7 @@ def rename(
 
 def _check(head: Head, place: Home, target: Home, rules: Path) -> None:
     """Refuse what could not be finished, or would not fit the rule file of the new name."""
-    from floodmark.core.changes import check_edit
+    from floodmark.connectors.places import check_goes_on
     from floodmark.core.life import renaming
     from floodmark.ledger.renaming import check_free
 
@@ -74,7 +74,7 @@ def _check(head: Head, place: Home, target: Home, rules: Path) -> None:
     renaming(head, place.rule, target.rule)
     named = next((rule for rule in asking.good_rules(rules) if rule.rule == target.rule), None)
     if named is not None:
-        check_edit(head.rule, named)
+        check_goes_on(head, named)
 
 
 def _check_name(name: str) -> None:

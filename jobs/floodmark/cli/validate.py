@@ -129,8 +129,8 @@ def _side_by_side(results: list[Result]) -> list[Result]:
 def _connected(result: Result, root: Path) -> Result:
     """The same after a look at the rule's tables."""
     from floodmark.connectors.delta import check_partitions
+    from floodmark.connectors.places import check_goes_on
     from floodmark.connectors.preflight import check_apart, check_starts, check_tables, check_written
-    from floodmark.core.changes import check_edit
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
@@ -144,7 +144,7 @@ def _connected(result: Result, root: Path) -> Result:
         if ledger is None or ledger.head is None:
             check_starts(result.rule)
         elif ledger.head.seal is None:
-            check_edit(ledger.head.rule, result.rule)
+            check_goes_on(ledger.head, result.rule, ledger.id)
         check_partitions(result.rule)
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)

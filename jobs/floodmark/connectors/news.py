@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.lookups import changed_since
+from floodmark.connectors.places import check_goes_on, head_now, is_moved
 from floodmark.connectors.registry import sources
 from floodmark.core.addresses import identity
-from floodmark.core.changes import check_edit
 from floodmark.core.entry import DeltaOffset
 from floodmark.core.life import retired_at
+from floodmark.core.places import moves
 from floodmark.core.records import Intent
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.ticks import due
@@ -114,7 +115,8 @@ def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, int] | None = 
         return f"epoch {head.epoch + 1} is open"
     if rule.rebuild:
         return rebuild_due(rule, ledger, seen)
-    check_edit(head.rule, rule)
+    if moves(head, check_goes_on(head, rule, ledger.id)):
+        return "a sink was moved: the ledger is to say where it lies"
     fresh = [name for name, behind in _behind(rule, head, seen).items() if behind]
     if fresh:
         return f"new data in {', '.join(fresh)}"
@@ -149,6 +151,9 @@ def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, int] | None = 
     head = ledger.head
     if head is None or head.epoch == 0 or not head.rule.rebuild:
         return "the sinks have yet to be filled"
+    if is_moved(head, rule):
+        there = not is_moved(head_now(head, rule, ledger.id), rule)
+        return "a sink was moved: the ledger is to say where it lies" if there else "a sink is another table"
     if head.lost:
         return "the last run was lost"
     if head.rule.model_dump(exclude=_BESIDE) != rule.model_dump(exclude=_BESIDE):

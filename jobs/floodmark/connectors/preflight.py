@@ -10,6 +10,7 @@ from floodmark.connectors.lookups import LookupTable, check_lookups
 from floodmark.connectors.registry import sources
 from floodmark.core.addresses import location, same_address, within
 from floodmark.core.life import check_living
+from floodmark.core.places import places_of
 from floodmark.core.records import Head
 from floodmark.core.recovery import app_id
 from floodmark.core.rules import Rule
@@ -52,10 +53,10 @@ def check_apart(rule: Rule, root: Path) -> None:
 def _mend_sinks(ledger: str, head: Head) -> None:
     """A sink whose rows were kept by a reset has commits that older rows of the ledger name: it is left as it is."""
     app = app_id(ledger, head.generation, head.token, "")
-    named = [name.removeprefix("sink/") for name in head.table_ids if name.startswith("sink/")]
+    named = {address: name for name, address in places_of(head).items()}
     added = delta_sinks(Rule.from_json(head.open.rule)) if head.open else []  # no commit row names these yet
     for address in dict.fromkeys([*named, *added]) if not head.kept_output else ():
-        mend(address, head.commits.get(f"sink/{address}", 0), app)
+        mend(address, head.commits.get(named.get(address, ""), 0), app)
 
 
 def check_there(rule: Rule, head: Head) -> None:

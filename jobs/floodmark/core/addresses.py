@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+_ALIKE = {"s3a": "s3", "abfss": "abfs", "wasbs": "wasb"}  # schemes by which one store has two names
 # Stores that both Delta's log store and delta-rs can write.
 SCHEMES = ("file", "s3", "s3a", "abfs", "abfss", "gs", "hdfs", "wasb", "wasbs", "adl")
 
@@ -77,7 +78,7 @@ def within(one: str, other: str) -> bool:
 
 
 def identity(address: str) -> str:
-    """What all addresses of one place have in common: `s3` and `s3a` name the same objects."""
+    """What all addresses of one place have in common: `s3` and `s3a` name the same objects, `abfs` and `abfss` too."""
     place = location(address)
     scheme, mark, rest = place.partition("://")
-    return "s3://" + rest if mark and scheme == "s3a" else place
+    return f"{_ALIKE[scheme]}://{rest}" if mark and scheme in _ALIKE else place

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from floodmark.core.addresses import location
+from floodmark.core.places import places_of
 from floodmark.core.records import Head, Restated
 from floodmark.core.rules import Rule
 from floodmark.core.sql.clock import at_clock
@@ -133,7 +134,7 @@ def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
             yield f"sink {sink.address} has a key: a later result may stand in an earlier one's place"
         elif told is not None and not _takes(sink.columns, told):
             yield f"sink {sink.address} leaves out {told.column} (`columns`), by which its results are told"
-        elif f"sink/{location(str(sink.address))}" not in head.table_ids:
+        elif location(str(sink.address)) not in places_of(head).values():
             yield f"sink {sink.address} is new, and no epoch has written to it yet: run the rule first"
 
 
@@ -144,11 +145,11 @@ def _takes(columns: Sequence[str], told: Told) -> bool:
 
 def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
     """Rows in the sinks were written by the SQL of their epochs, which may have told their time otherwise."""
-    told, sinks = told_in(rule.sql, rule.event_times), [str(sink.address) for sink in rule.sinks]
+    told = told_in(rule.sql, rule.event_times)
     if told is None:
         return
     for text in head.texts:
-        taken = (columns for address, columns in text.columns if address in sinks)
+        taken = (columns for _, columns in text.columns)  # of a generation no sink can be removed
         if told_in(text.sql, rule.event_times) != told or not all(_takes(columns, told) for columns in taken):
             yield f"epochs before an edit have written rows in which {told.column} is not when they lie"
             return

@@ -31,11 +31,6 @@ def _stands(app: str, version: int, ledger: str, head: Head) -> bool:
     return place - BACKFILLS in head.backfills if place > BACKFILLS else epoch <= head.epoch
 
 
-def sinks_of(head: Head) -> dict[str, str]:
-    """The ledger's name → address of each sink that is a table and that the rule had there."""
-    return {name: name.removeprefix("sink/") for name in head.table_ids if name.startswith("sink/")}
-
-
 def short_names(addresses: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
     """Name in SQL → address: the name that the rule has `given` the sink at an address, else the last part of that;
     where this names no sink alone, `sinkN` by its place."""

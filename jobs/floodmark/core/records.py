@@ -8,8 +8,8 @@ A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. I
 - `seal`: a generation ends and names its successor; what the change still has to do follows from this row.
 - `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it has its effect.
   Both carry the number of the epoch after which they stand; no epoch begins between them, and no offset moves.
-- `life`: the rule itself is retired or comes back, gets another name, loses tables, or its tables were maintained.
-  Whatever is open stays open.
+- `life`: the rule itself is retired or comes back, gets another name, loses tables, or its tables were maintained,
+  or found at another address. Whatever is open stays open.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from floodmark.errors import LedgerBroken
 
 # Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
 # 5: the life of a rule. 6: expectations, upkeep; columns that streams have gained, and what sinks take of a backfill's
-# results
-FORMAT = 6
+# results. 7: where a sink's table lies that was moved
+FORMAT = 7
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
 RESTORE = (
@@ -283,13 +283,15 @@ class Life(Record):
 
     renamed: `name`, its name from here on. dropping: the tables that are to go, table → id, by the ledger's names (of
     state with the generation); it is the intent of what the row `dropped` ends. maintained: `tended`, by table.
+    moved: `places`, where sinks lie from here on that lay elsewhere, by the ledger's names.
     """
 
     format: int = FORMAT
-    what: Literal["retired", "returned", "renamed", "dropping", "dropped", "maintained"]
+    what: Literal["retired", "returned", "renamed", "dropping", "dropped", "maintained", "moved"]
     name: str | None = Field(default=None, exclude_if=operator.not_)
     tables: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     tended: dict[str, Tended] = Field(default_factory=dict, exclude_if=operator.not_)
+    places: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 class Text(Record):
@@ -340,7 +342,8 @@ class Head:
     what is open. `name`: the rule's, where it was renamed; `retired`: when and by whom, as long as it is; `dropping`: a
     drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced`: addresses
     of the sinks that epochs of this generation may have been written to which were lost or discarded. `texts`: by which
-    its committed epochs were written, each once.
+    its committed epochs were written, each once. `places`: of the sinks that do not lie where their names say, by the
+    ledger's name, where they do.
     """
 
     seq: int
@@ -372,6 +375,7 @@ class Head:
     retired: str | None = None
     dropping: Life | None = None
     maintained: str | None = None
+    places: dict[str, str] = field(default_factory=dict)
 
     @property
     def reads_from(self) -> Entry:
@@ -494,8 +498,15 @@ def _begin(head: Head | None, row: Row) -> Head:
         heard=commit.heard,
         columns=commit.columns,
         name=head.name if head else None,
+        places=_still_placed(head, commit) if head else {},
         maintained=head.maintained if head else None,
     )
+
+
+def _still_placed(head: Head, commit: Commit) -> dict[str, str]:
+    """Where sinks lie that a new generation goes on with; one whose table it has made lies where its name says."""
+    ids = {name: (commit.table_ids.get(name), head.table_ids.get(name)) for name in head.places}
+    return {name: place for name, place in head.places.items() if ids[name][0] in (None, ids[name][1])}
 
 
 def _expect_next(head: Head, row: Row) -> None:
@@ -611,6 +622,7 @@ def _live(head: Head, row: Row) -> Head:
         "dropping": head.retired is not None and head.dropping is None,
         "dropped": head.dropping is not None,
         "maintained": head.dropping is None and head.seal is None,
+        "moved": head.dropping is None and life.places.keys() <= head.table_ids.keys(),
     }
     if row.epoch != head.epoch or not fits[life.what]:
         raise LedgerBroken(f"ledger row {row.seq}: the rule cannot be {life.what} after epoch {head.epoch}")
@@ -621,6 +633,7 @@ def _live(head: Head, row: Row) -> Head:
         "dropping": {"dropping": life},
         "dropped": {"dropping": None},
         "maintained": {"maintained": row.at},
+        "moved": {"places": {**head.places, **life.places}},
     }
     return replace(head, **changes[life.what])
 

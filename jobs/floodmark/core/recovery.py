@@ -113,7 +113,7 @@ def check_tables(
                 "newest rows are gone; put the newest ledger back, or begin anew with `floodmark reset`"
             )
     for name, known in head.table_ids.items():
-        fault = _fault(name, known, ids.get(name), head.written.get(name), recorded.get(name))
+        fault = fault_of(name, known, ids.get(name), head.written.get(name), recorded.get(name))
         fault = fault or _ahead(name, head, recorded.get(name) or 0)
         if fault is not None:
             raise fault
@@ -136,9 +136,10 @@ def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
     )
 
 
-def _fault(
+def fault_of(
     name: str, known: str, found: str | None, written: int | None, recorded: int | None
 ) -> FloodmarkError | None:
+    """What is wrong with a table: by its id, and the version that it has recorded, beside what the ledger knows."""
     ways = "put the right table back, or begin anew with `floodmark reset`"
     if found is None:
         return HistoryGone(f"{name}: the table that the ledger has written to is gone; {ways}")

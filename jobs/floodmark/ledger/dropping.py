@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.addresses import location
 from floodmark.core.life import GOES_ON, dropping
-from floodmark.core.records import Life
+from floodmark.core.records import Head, Life
 from floodmark.crashpoints import reach
 from floodmark.errors import NotOwned, Refused, RunFailed, TableBroken
 from floodmark.ledger import tables
@@ -69,13 +69,15 @@ def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:
             full = f"state/g{row.generation}/{rest}" if kind == "state" else name
             if (full, id_) not in seen:
                 seen.add((full, id_))
-                yield Owned(full, address_of(home, full), id_)
+                yield Owned(full, address_of(home, full, ledger.head), id_)
 
 
-def address_of(home: Home, name: str) -> str:
+def address_of(home: Home, name: str, head: Head | None) -> str:
     """Where a table lies that the ledger calls so (of state with its generation)."""
     kind, _, rest = name.partition("/")
-    return rest if kind == "sink" else str(home.path / name)
+    if kind == "sink":
+        return (head.places if head else {}).get(name, rest)
+    return str(home.path / name)
 
 
 def drop(ledger: Ledger, home: Home, wanted: Doomed, others: Mapping[str, str], whole: bool) -> None:
@@ -105,7 +107,7 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
     if ledger.head is None or ledger.head.dropping is None:
         return
     for name, id_ in ledger.head.dropping.tables.items():
-        one = Owned(name, address_of(home, name), id_)
+        one = Owned(name, address_of(home, name, ledger.head), id_)
         if not_ours(one, ledger.id, others) is None:
             _remove(one, home.rule)
         reach(home.rule, "drop.table.after")

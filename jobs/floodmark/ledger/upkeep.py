@@ -203,7 +203,7 @@ def _tables(head: Head, home: Home) -> Iterator[Owned]:
     for name, id_ in head.table_ids.items():
         kind, _, rest = name.partition("/")
         full = f"state/g{head.generation}/{rest}" if kind == "state" else name
-        yield Owned(name, address_of(home, full), id_)
+        yield Owned(name, address_of(home, full, head), id_)
 
 
 def _recorded(ledger: LedgerReader, one: Owned | Due) -> int | None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.places import check_goes_on
 from floodmark.connectors.registry import sources
-from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
 from floodmark.core.expectations import Told, fared
 from floodmark.core.records import Counts, Head, total
@@ -87,7 +87,7 @@ def _refuse_unfinished(head: Head, rule: Rule) -> None:
             "comes then is not known. `floodmark run` does it, `floodmark status` says what it is"
         )
     if not rule.rebuild:
-        check_edit(head.rule, rule)
+        check_goes_on(head, rule)
 
 
 def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, Moment]:

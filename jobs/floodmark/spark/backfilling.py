@@ -12,7 +12,7 @@ A backfill that is open is finished before anything else: computed again from it
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -23,6 +23,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.backfills import Asked, window_of
 from floodmark.core.digests import Digest
 from floodmark.core.entry import Entry
+from floodmark.core.places import name_at
 from floodmark.core.records import Backfill, Backfilled, Counts, Head, Restated, Written
 from floodmark.core.sql.telling import Told
 from floodmark.crashpoints import reach
@@ -44,12 +45,13 @@ from floodmark.spark.taking import taken
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What a backfill puts into the sinks. `rows` are held until `release`."""
+    """What a backfill puts into the sinks. `rows` are held until `release`; `names`: the ledger's, by address."""
 
     session: SparkSession
     plan: Plan
     intent: Backfill
     rows: DataFrame
+    names: Mapping[str, str]
 
     def release(self) -> None:
         self.rows.unpersist()
@@ -73,12 +75,12 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
         restated=_late(session, plan, home, span),
         digests=batch.digests,
         results=Digesting(plan.output).of(rows),
-        taken={f"sink/{at}": Digesting(one.schema).of(one) for at, one in shaped.items() if one is not rows},
+        taken={name_at(head, at): Digesting(one.schema).of(one) for at, one in shaped.items() if one is not rows},
         expected=results.counts,
         rule=plan.rule.to_json(),
         rule_hash=plan.rule.hash,
     )
-    return Recomputed(session, plan, intent, rows)
+    return Recomputed(session, plan, intent, rows, {at: name_at(head, at) for at in plan.delta_sinks})
 
 
 def again(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
@@ -128,7 +130,7 @@ def rehearsed(done: Recomputed) -> Put:
     there = {address: done.session.read.format("delta").load(address) for address in done.plan.delta_sinks}
     return Put(
         intent,
-        {at: (intent.of(f"sink/{at}").rows, table.where(span.holds).count()) for at, table in there.items()},
+        {at: (intent.of(done.names[at]).rows, table.where(span.holds).count()) for at, table in there.items()},
     )
 
 
@@ -218,7 +220,7 @@ def _span(done: Recomputed) -> Span:
 
 def _aimed(done: Recomputed, home: Home, ledger: str, head: Head) -> list[Site]:
     """The sinks, each with the rows that go; what is there is compared at qos 1, too."""
-    found = sites_of(done.plan, home, ledger, head.generation, head.token).sinks
+    found = sites_of(done.plan, home, ledger, head.generation, head.token, head).sinks
     return [replace(site, span=_span(done), writes_again=False) for site in found.values()]
 
 

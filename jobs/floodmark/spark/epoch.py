@@ -221,7 +221,7 @@ class EpochFolder:
             counts=batch.counts,
             digests=batch.digests,
             rule=self.head.open.rule if self.head.open else rule.to_json(),  # an older Floodmark's has fewer fields
-            rule_hash=rule.hash,
+            rule_hash=self.head.open.rule_hash if self.head.open else rule.hash,
             zone=rule.timezone,
             ansi=rule.ansi,
         )

@@ -25,6 +25,7 @@ from floodmark.connectors.registry import sources
 from floodmark.core.addresses import location
 from floodmark.core.entry import Entry
 from floodmark.core.life import check_same_reset
+from floodmark.core.places import name_at, places_of
 from floodmark.core.records import RESTORE, Columns, Commit, Head, Seal, Written
 from floodmark.core.recovery import app_id
 from floodmark.core.rules import Rule, Sink
@@ -82,7 +83,9 @@ class Sites:
         return [*self.state.values(), self.late, self.dead, *self.sinks.values()]
 
 
-def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -> Sites:
+def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str, known: Head | None) -> Sites:
+    """`known`: the newest head, which tells what the ledger calls the sinks; None before there is one."""
+
     def site(name: str, role: str, address: str, point: str, **how: Any) -> Site:
         return Site(name, point, address, app_id(ledger, generation, token, role), **how)
 
@@ -100,7 +103,7 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str) -
         site("late", "late", home.late, "late", exact=True),
         site("dead", "dead", home.dead, "dead", exact=True),
         {
-            address: site(f"sink/{address}", "sink", address, f"sink{i}", whole=plan.rule.rebuild, **how(sink))
+            address: site(name_at(known, address), "sink", address, f"sink{i}", whole=plan.rule.rebuild, **how(sink))
             for i, (address, sink) in enumerate(found.items())
         },
     )
@@ -122,7 +125,7 @@ def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_m
     ledger = Ledger.open(home.ledger, run)
     reach(name, "begin.ledger.after")
     token = new_token()
-    found = make_tables(session, plan, home, ledger.id, 1, token)
+    found = make_tables(session, plan, home, ledger.id, 1, token, None)
     side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
     check_partitions(plan.rule)
     reach(name, "begin.tables.after")
@@ -148,9 +151,11 @@ def new_token() -> str:
     return secrets.token_hex(8)
 
 
-def make_tables(session: SparkSession, plan: Plan, home: Home, ledger: str, generation: int, token: str) -> Sites:
+def make_tables(
+    session: SparkSession, plan: Plan, home: Home, ledger: str, generation: int, token: str, known: Head | None
+) -> Sites:
     """All tables of a generation that has not begun; its state tables are made anew."""
-    found = sites_of(plan, home, ledger, generation, token)
+    found = sites_of(plan, home, ledger, generation, token, known)
     for site in found.state.values():
         shutil.rmtree(Path(site.address), ignore_errors=True)
     apart = set_apart_schema(plan.fold.shape)
@@ -266,7 +271,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     reach(name, "reset.tables.before")
     old = [site for site in _sites_to_seal(head, home, ledger.id) if _can_be_sealed(site)]
     side_by_side(partial(sites.seal, session, site) for site in old)
-    found = make_tables(session, plan, home, ledger.id, seal.successor, seal.token)
+    found = make_tables(session, plan, home, ledger.id, seal.successor, seal.token, head)
     reach(name, "reset.tables.after")
     written = empty_tables(session, plan, found, seal)
     reach(name, "reset.commit.before")
@@ -286,10 +291,10 @@ def _can_be_sealed(site: Site) -> bool:
 
 def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
     """All write sites of the head's generation, from what its ledger rows name."""
-    found = []
+    found, sinks = [], places_of(head)
     for name in head.table_ids:
         role, _, rest = name.partition("/")
-        address = {"state": home.state(head.generation, rest), "sink": rest}.get(role) or str(home.path / role)
+        address = sinks.get(name) or (home.state(head.generation, rest) if role == "state" else str(home.path / role))
         found.append(Site(name, role, address, app_id(ledger, head.generation, head.token, role)))
     return found
 
@@ -300,7 +305,7 @@ def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
     A sink that was added to the rule is named by the first commit after that. Until then only intents tell of it.
     """
     app = app_id(ledger, head.generation, head.token, "sink")
-    added = {f"sink/{address}": address for address in map(location, head.announced)}
+    added = {name_at(head, address): address for address in map(location, head.announced)}
     fresh = [Site(name, "sink", address, app) for name, address in added.items() if name not in head.table_ids]
     return [*old_sites(head, home, ledger), *fresh]
 

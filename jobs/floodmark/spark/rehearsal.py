@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from floodmark.core.changes import check_edit
+from floodmark.connectors.places import check_goes_on
 from floodmark.core.records import Counts, Head, Replay
 from floodmark.core.rules import Rule
 from floodmark.ledger.home import Home
@@ -33,7 +33,7 @@ def rehearse(
     root: SparkSession, rule: Rule, home: Path, head: Head, wanted: Callable[[Head], Replay], rows: int
 ) -> Rehearsal:
     """Sort the rows of a replay as its READ would now, and take at most `rows` of them."""
-    check_edit(head.rule, rule)
+    check_goes_on(head, rule)
     with explained(rule.rule):
         session, plan = analyse(root, rule, head)
         shape, clock = plan.fold.shape, int(time.time() * 1000)

@@ -17,14 +17,16 @@ from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.pacing import paced
+from floodmark.connectors.places import check_goes_on, head_now, is_moved, text_now
 from floodmark.connectors.preflight import check_replaced, check_there, check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.backfills import Asked, stands
-from floodmark.core.changes import check_edit, check_kept
+from floodmark.core.changes import check_kept
 from floodmark.core.entry import Entry
 from floodmark.core.life import check_living, refuse_rebuilt
+from floodmark.core.places import moves
 from floodmark.core.process.loading import load_class
-from floodmark.core.records import Head, Intent, Lost, Replay, total
+from floodmark.core.records import Head, Intent, Life, Lost, Replay, total
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.core.rule_checks import check_expressions
 from floodmark.core.rules import EpochLimits, Rule
@@ -192,7 +194,15 @@ class RuleRun:
         """
         ledger = Ledger.open(self._home.ledger, self._run, known)
         check_living(ledger.head, self._rule.rule)
+        self._find_sinks(ledger)
         return ledger
+
+    def _find_sinks(self, ledger: Ledger) -> None:
+        """Say in the ledger which of its sinks lie elsewhere by now, before anything is made of that."""
+        head = ledger.head
+        moved = moves(head, head_now(head, self._rule, ledger.id)) if head else {}
+        if moved:
+            ledger.live(Life(what="moved", places=moved))
 
     def _replay(self, wanted: Callable[[Head], Replay]) -> None:
         refuse_rebuilt(self._rule, "dead rows")
@@ -270,10 +280,10 @@ class RuleRun:
         if known is None or known.head is None:
             raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to compute again")
         check_living(known.head, self._rule.rule)
-        return known.head
+        return head_now(known.head, self._rule, known.id)
 
     def _recompute(self, head: Head, wanted: Callable[[Head], Asked]) -> Recomputed:
-        check_edit(head.rule, self._rule)
+        head = check_goes_on(head, self._rule)
         asked = wanted(head)
         for address in delta_sinks(self._rule):
             DeltaSink(address).check_replaceable()
@@ -315,8 +325,9 @@ class RuleRun:
     def _finish(self, ledger: Ledger, head: Head, go_on: bool) -> bool:
         """Finish the open epoch with the rule text that its intent holds; go on with it if that is today's."""
         assert head.open is not None
-        text = Rule.from_json(head.open.rule)
-        same = go_on and not text.rebuild and text.to_json() == self._rule.to_json() and not self._has_gained(head)
+        text = text_now(head.open.rule, head, self._rule)
+        same = go_on and not text.rebuild and head.open.rule == self._rule.to_json()
+        same = same and not is_moved(head, self._rule) and not self._has_gained(head)
         check_there(text, head)
         session, plan = analyse(self._root, text, head, head.open)
         self._drain(session, plan, ledger, only_open=not same or plan.rule.epoch.max_seconds is not None)
@@ -335,7 +346,8 @@ class RuleRun:
         """With the rule text that its intent holds."""
         assert head.backfill is not None
         self._check_tables(head, ledger)
-        session, plan = analyse(self._root, Rule.from_json(head.backfill.rule), head)
+        text = text_now(head.backfill.rule, head, self._rule)
+        session, plan = analyse(self._root, text, head)
         done = backfilling.again(session, plan, self._home, head)
         self._finished = backfilling.put(done, self._home, ledger)
         done.release()
@@ -389,7 +401,7 @@ class RuleRun:
 
     def _fit_to_go_on(self, ledger: Ledger, head: Head, gaining: bool = False) -> tuple[SparkSession, Plan]:
         """Today's rule, once it, its tables and its sinks are found fit for the epoch after the head."""
-        check_edit(head.rule, self._rule)
+        check_goes_on(head, self._rule, ledger.id)
         self._check_tables(head, ledger)
         session, plan = analyse(self._root, self._rule, head, gaining=gaining)
         if plan.rule.process is None:
@@ -459,7 +471,8 @@ class RuleRun:
 
     def _sites(self, plan: Plan, ledger: Ledger) -> generation.Sites:
         assert ledger.head is not None
-        return generation.sites_of(plan, self._home, ledger.id, ledger.head.generation, ledger.head.token)
+        head = ledger.head
+        return generation.sites_of(plan, self._home, ledger.id, head.generation, head.token, head)
 
     def _drain(
         self,

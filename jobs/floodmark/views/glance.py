@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.connectors.lag import Lag
-from floodmark.core.changes import check_edit
+from floodmark.connectors.places import check_goes_on
 from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.freshness import Late
 from floodmark.core.records import Head, Row
 from floodmark.core.rules import Rule
 from floodmark.core.zones import zoned
-from floodmark.errors import FloodmarkError, RuleChanged, message
+from floodmark.errors import FloodmarkError, HistoryGone, RuleChanged, message
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.epochs import told
@@ -93,7 +93,7 @@ def _refused(rule: Rule, head: Head) -> str | None:
     """Why the next run will refuse an edit of the rule; one that is rebuilt begins a generation that fits."""
     try:
         if not rule.rebuild:
-            check_edit(head.rule, rule)
-    except RuleChanged as fault:
+            check_goes_on(head, rule)
+    except (RuleChanged, HistoryGone) as fault:
         return str(fault)
     return None

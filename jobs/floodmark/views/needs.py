@@ -7,6 +7,7 @@ from pathlib import Path
 
 from floodmark.core.addresses import identity
 from floodmark.core.entry import NOWHERE, DeltaOffset
+from floodmark.core.places import places_of
 from floodmark.core.records import Head
 from floodmark.core.rules import Rule
 from floodmark.core.upkeep import Need
@@ -23,7 +24,7 @@ def upkeep_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Upkee
     """Of a rule, by its file's settings; where there is none, by those that its ledger has. `rules`: of the folder."""
     how = next((rule.cleanup for rule in rules if rule.rule == name), head.rule.cleanup)
     place = Home(root, name)
-    read = [place.late, place.dead, *(one.removeprefix("sink/") for one in head.table_ids if one.startswith("sink/"))]
+    read = [place.late, place.dead, *places_of(head).values()]
     begun = list(_begun(root, name))
     files = {rule.rule for rule in rules}
     others = [rule for rule in rules if rule.rule != name]

@@ -1,0 +1,81 @@
+"""Where a rule's tables lie now: what `core.places` decides by, asked of the tables. No JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from floodmark.core.addresses import location
+from floodmark.core.changes import check_edit
+from floodmark.core.entry import NOWHERE, DeltaOffset
+from floodmark.core.places import check_all_there, check_same_tables, named, places_of, put_back, settled
+from floodmark.core.recovery import app_id
+from floodmark.ledger import tables
+
+if TYPE_CHECKING:
+    from floodmark.core.records import Head
+    from floodmark.core.rule_model import Lookup, Stream
+    from floodmark.core.rules import Rule
+
+Read = TypeVar("Read", "Stream", "Lookup")
+
+
+def head_now(head: Head, rule: Rule, ledger: str | None) -> Head:
+    """The head, with its sinks where the rule's file leads to them now. Raises HistoryGone.
+
+    `ledger`: its id; where it is not known, nothing is asked of what the tables have recorded.
+    """
+    opened = {place: table for place in where(rule).values() if (table := tables.open_table(place)) is not None}
+    found = {place: tables.table_id(table) for place, table in opened.items()}
+    if ledger is None:
+        return settled(head, found, None)
+    app = app_id(ledger, head.generation, head.token, "sink")
+    return settled(head, found, {place: tables.recorded_in(table, app) for place, table in opened.items()})
+
+
+def is_moved(head: Head, rule: Rule) -> bool:
+    """Whether a sink's address leads elsewhere than the ledger knows. Opens no table."""
+    places = set(places_of(head).values())
+    return not places <= set(where(rule).values())
+
+
+def check_goes_on(head: Head, rule: Rule, ledger: str | None = None) -> Head:
+    """The head with its sinks where they lie now, of a rule whose text and sinks fit the progress made.
+
+    Raises RuleChanged or HistoryGone.
+    """
+    leads = where(rule)
+    now = head_now(head, rule, ledger or head.begun_with.ledger) if is_moved(head, rule) else head
+    if is_moved(now, rule):
+        check_same_tables(now, rule, leads, {place: _id(place) or "" for place in leads.values()})
+    check_edit(*named(now, rule, leads))
+    check_all_there(now, rule, leads)
+    return now
+
+
+def text_now(text: str, head: Head, rule: Rule) -> Rule:
+    """A text that the ledger holds, with its tables where they lie now. `rule`: today's, of the file."""
+    from floodmark.core.rules import Rule
+
+    found = put_back(Rule.from_json(text), head)
+    ids = {name: DeltaOffset.parse(line).table_id for name, line in head.lines.items() if line != NOWHERE}
+    streams = {name: _there(stream, rule.streams.get(name), ids.get(name)) for name, stream in found.streams.items()}
+    pinned = {name: one.table for name, one in (head.open.lookups if head.open else {}).items()}
+    lookups = {name: _there(one, rule.lookups.get(name), pinned.get(name)) for name, one in found.lookups.items()}
+    return found.model_copy(update={"streams": streams, "lookups": lookups})
+
+
+def _there(then: Read, now: Read | None, id_: str | None) -> Read:
+    """What a rule reads, where the table with that id lies: at the address that it had, or at the one it has now."""
+    if now is None or now.address == then.address or id_ is None or _id(then.address) == id_:
+        return then
+    return then.model_copy(update={"address": now.address}) if _id(now.address) == id_ else then
+
+
+def where(rule: Rule) -> dict[str, str]:
+    """Location of each Delta sink, by the address in the rule's file."""
+    return {str(sink.address): location(str(sink.address)) for sink in rule.sinks if sink.kind == "delta"}
+
+
+def _id(address: str) -> str | None:
+    table = tables.open_table(location(address))
+    return None if table is None else tables.table_id(table)
