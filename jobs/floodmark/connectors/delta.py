@@ -15,6 +15,7 @@ from floodmark.core.addresses import location
 from floodmark.core.committimes import first_from
 from floodmark.core.entry import DeltaOffset
 from floodmark.core.storefaults import passing
+from floodmark.core.tableproperties import REFUSED, forgetful
 from floodmark.core.takings import appends_only
 from floodmark.errors import HistoryGone, NotOwned, NotThereYet, Refused
 from floodmark.ledger import tables
@@ -227,10 +228,12 @@ class DeltaSink:
         self.check_remembers(table)
 
     def check_remembers(self, table: DeltaTable) -> None:
-        """Refuse a table that would forget which versions of an app it has seen."""
-        retention = "delta.setTransactionRetentionDuration"
-        if retention in table.metadata().configuration:
-            raise Refused(f"sink {self.address}: {retention} is set, so the table forgets what was written; unset it")
+        """Refuse a table that would forget which versions of an app it has seen, or whose log is not where it lies."""
+        if name := forgetful(table.metadata().configuration):
+            raise Refused(
+                f"sink {self.address}: {name} is set in the table, so no rule can write to it: {REFUSED[name]}. Unset "
+                f"it (`ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')`)"
+            )
 
     def check_nothing_left(self, app: str, rule: str) -> None:
         """Refuse rows of an earlier generation, in a sink that joins the one whose `app` this is."""

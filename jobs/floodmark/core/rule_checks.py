@@ -12,6 +12,7 @@ from floodmark.core.expectation_checks import expected
 from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rule_model import Process, Rule, Sink
 from floodmark.core.sql import SqlAt
+from floodmark.core.tableproperties import unfit_property
 from floodmark.core.takings import STAMPS, appends_only
 from floodmark.core.windows import WindowSpec
 from floodmark.core.yamltree import Path as Field
@@ -164,6 +165,7 @@ def _takings(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         }
         for key in (key for key, given in of_a_table.items() if given and sink.kind != "delta"):
             yield ("sinks", i, key), f"expected a delta sink, for only a table has any; found {sink.kind}"
+        yield from _properties(i, sink)
         if sink.partition_by and sink.cluster_by:
             yield (
                 ("sinks", i, "cluster_by"),
@@ -172,6 +174,14 @@ def _takings(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         if sink.where:
             yield from _expression(("sinks", i, "where"), sink.where)
         yield from _left_out(i, sink)
+
+
+def _properties(place: int, sink: Sink) -> Iterator[Problem]:
+    for name, value in sink.properties.items():
+        if why := unfit_property(name, value):
+            yield ("sinks", place, "properties", name), f"expected no {name} of a sink: {why}"
+        if (twin := next(one for one in sink.properties if one.lower() == name.lower())) != name:
+            yield ("sinks", place, "properties", name), f"expected one property of that name, found {twin}, too"
 
 
 def _never_replaced(rule: Rule) -> Iterator[Problem]:

@@ -36,7 +36,8 @@ def loosen(spark: SparkSession, address: str) -> None:
 def set_properties(spark: SparkSession, address: str, properties: Mapping[str, str]) -> None:
     """Give a table the properties that it has not, in a commit without rows. Raises Refused where Delta takes none."""
     known = tables.properties_of(address) if properties else {}  # nearly every run has nothing to look for
-    lacking = {name: value for name, value in properties.items() if known.get(name) != value}
+    there = {name.lower(): value for name, value in known.items()}  # Delta writes its own names in its own letters
+    lacking = {name: value for name, value in properties.items() if there.get(name.lower()) != value}
     if lacking:
         listed = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in lacking.items())
         _alter(
