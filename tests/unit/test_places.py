@@ -21,7 +21,7 @@ from floodmark.connectors.places import check_goes_on, head_now, text_now
 from floodmark.core.addresses import same_address
 from floodmark.core.places import moves, name_at, names_of, places_of
 from floodmark.core.places import settled as settle
-from floodmark.core.records import Head, Life
+from floodmark.core.records import Head, Life, Seal
 from floodmark.core.rules import Rule, load_rules
 from floodmark.errors import HistoryGone, RuleChanged
 from floodmark.reading import read
@@ -295,6 +295,22 @@ def test_two_rules_whose_sinks_are_one_table_by_a_link_clash(flow: Flow) -> None
     good, faults = load_rules(flow.root / "rules", os.environ)
     assert not good and sorted(faults) == ["counted.yaml", "twin.yaml"]
     assert all("is a sink of rule" in str(fault) for fault in faults.values())
+
+
+@pytest.mark.parametrize(("id_", "kept"), [("same", True), ("another", False), (None, True)])
+def test_a_new_generation_knows_where_a_table_lies_that_it_goes_on_with(
+    flow: Flow, id_: str | None, kept: bool
+) -> None:
+    """A table that it has made at the old address is another one, and lies there."""
+    ledger = lived(flow)
+    head = ledger.head
+    assert head is not None
+    name = f"sink/{flow.sink()}"
+    ledger.live(Life(what="moved", places={name: "/elsewhere"}))
+    ledger.seal(Seal(why="reset", successor=2, token="next", keep_output=False, discarded=None))
+    ids = {} if id_ is None else {name: head.table_ids[name] if id_ == "same" else id_}
+    ledger.begin(2, "next", head.begun_with.model_copy(update={"table_ids": ids}))
+    assert flow.ledger().head.places == ({name: "/elsewhere"} if kept else {})  # type: ignore[union-attr]
 
 
 # ------------------------------------------------------------------------------------------------------- the auditor
