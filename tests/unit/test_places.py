@@ -252,6 +252,20 @@ def test_a_link_that_leads_to_other_or_older_tables_is_refused_and_named(flow: F
         _goes_on(flow)
 
 
+def test_links_whose_names_tell_nothing_are_told_by_the_tables_that_they_lead_to(flow: Flow) -> None:
+    """Of the last epoch's text it cannot be told which sink was which; that tables are missing can be."""
+    links = [flow.root / "x", flow.root / "y"]
+    flow.settings["sinks"] = [{"delta": str(link)} for link in links]
+    for i, link in enumerate(links):
+        link.symlink_to(flow.sink(i))
+    lived(flow)
+    assert _goes_on(flow) == flow.ledger().head
+    links[1].unlink()
+    links[1].symlink_to(flow.root / "empty")
+    with pytest.raises(HistoryGone, match="is at none of the sinks' addresses of rule counted"):
+        _goes_on(flow)
+
+
 def test_a_sink_that_was_taken_out_is_refused_as_before(flow: Flow) -> None:
     lived(flow)
     flow.settings["sinks"] = [{"delta": flow.sink(1)}]
