@@ -15,7 +15,7 @@ from support.types import KINDS, REFUSED, Refused, most, source_sql
 
 from floodmark.audit.certificate import audit
 from floodmark.core.keybounds import MEASURES, Bound, may_hold
-from floodmark.errors import WrongColumn
+from floodmark.errors import ProcessFault, WrongColumn
 from floodmark.spark.digesting import Digesting
 
 
@@ -302,3 +302,63 @@ def test_tables_of_a_killed_reset_have_the_types_of_the_next_text(spark: SparkSe
     assert [(row["k"], row["n"]) for row in rows_of(flow.place.dead)] == [(0, "y"), (1, "y"), (2, "y")]
     assert len(rows_of(flow.sink())) == 3
     proven(flow)
+
+
+def as_class(flow: Flow, rows: DataFrame, keys: list[str]) -> None:
+    """A class that keeps its newest row, and gives each row with the one before."""
+    columns = [field for field in rows.schema if field.name not in ("id", "at")]
+    ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in columns)
+    twice = ", ".join(f"b{field.name} {field.dataType.simpleString()}" for field in columns)
+    names = [field.name for field in columns]
+    flow.process = "copies:Copies"
+    flow.write_class(
+        f"""
+NAMES = {names}
+
+
+class Copies:
+    output = "id INT, {ddl}, {twice}"
+    state = {{"kept": "{ddl}"}}
+
+    def process(self, key, rows, ctx):
+        for row in rows:
+            now = tuple(row[name] for name in NAMES)
+            kept = ctx.get_state("kept") or dict.fromkeys(NAMES)
+            yield (row["id"], *now, *(kept[name] for name in NAMES))
+            ctx.put_state("kept", now)
+"""
+    )
+    flow.settings |= {"key": keys}
+
+
+@pytest.mark.prove
+def test_a_class_has_values_of_every_type(spark: SparkSession, place: Path, rows: DataFrame) -> None:
+    keys, columns = names("class: key"), names("class: column")
+    flow = Flow(place, sinks=1, settings={"epoch": {"max_files": 1}})
+    flow.stream = {"start": {"version": 0}, "lateness": None}
+    given = spark.sql(source_sql(KINDS, most(KINDS), mild=True)).select("id", "at", *columns)
+    as_class(flow, given, keys)
+    for _ in range(2):
+        arrive(flow, given)
+    assert crash(spark, flow, "state.after", 2)
+    run(spark, flow)
+    proven(flow)
+    found = table(spark, flow.sink())
+    same_rows(found.select("id", *columns), given.unionByName(given).select("id", *columns))
+    before = found.where("id = 0").select(*(f"b{name}" for name in columns)).collect()
+    assert sorted(sum(value is not None for value in row) for row in before) == [0, len(columns)]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("CAST(X'80' AS STRING)", "text that is UTF-8"), ("timestamp_micros(-99999999999999999)", "year 1")],
+)
+def test_a_class_is_not_given_what_python_has_not(spark: SparkSession, place: Path, value: str, said: str) -> None:
+    flow = Flow(place, sinks=1, stream={"lateness": None})
+    given = spark.sql(f"SELECT 1 AS id, TIMESTAMP'2001-01-01 00:00:00Z' AS at, 'a' AS k, {value} AS c")
+    as_class(flow, given, ["k"])
+    arrive(flow, given)
+    with pytest.raises(ProcessFault, match=said):
+        run(spark, flow)
+    head = flow.ledger().head
+    assert head is not None and head.open is None, "no epoch is open"

@@ -34,6 +34,7 @@ class Kind:
         return role not in self.cannot
 
 
+YEARS = "in a class only of the years 1 to 9999"
 FLOATING = ("key", "partition_by", "class: key")
 NESTED = ("partition_by", "class: key")
 UNORDERED = ("key", "newest", "partition_by", "class: key")
@@ -62,26 +63,32 @@ KINDS = (
          "CAST(X'80' AS STRING)", "CAST(X'c3' AS STRING)", "CAST(X'eda080' AS STRING)",
          "CAST(X'f48fbfbf' AS STRING)", "'\ufffd'"),
         mild=("'a'", "'a '", "'A'", "'żółć 🌊'", "'a/b=c%20d'", "'2001-02-03'"),
-        note="also text that is no UTF-8; not as a class's column or key, nor in `partition_by`",
+        note="also text that is no UTF-8, but not in a class, nor in `partition_by`",
     ),
     Kind("BINARY", ("X''", "X'00'", "X'80ff'", "X'ffff'"), ("partition_by",)),
     Kind(
         "DATE",
-        ("DATE'1970-01-01'", "DATE'0001-01-01'", "DATE'9999-12-31'", "DATE'1582-10-04'", "DATE'1582-10-15'"),
-        note="of the years 1 to 9999",
+        ("DATE'1970-01-01'", "DATE'0001-01-01'", "DATE'9999-12-31'", "DATE'1582-10-04'", "DATE'1582-10-15'",
+         "DATE'-0044-03-15'", "DATE'+10000-01-01'", "date_add(DATE'1970-01-01', 2147483647)"),
+        mild=("DATE'1970-01-01'", "DATE'0001-01-01'", "DATE'9999-12-31'"),
+        note=YEARS,
     ),
     Kind(
         "TIMESTAMP",
         ("TIMESTAMP'1970-01-01 00:00:00Z'", "TIMESTAMP'0001-01-03 00:00:00Z'", "TIMESTAMP'9999-12-29 23:59:59.999999Z'",
          "TIMESTAMP'1883-11-18 17:00:00.000001Z'", "TIMESTAMP'1969-12-31 23:59:59.999999Z'",
-         "TIMESTAMP'2001-10-28 01:30:00.5Z'"),
-        note="of the years 1 to 9999",
+         "TIMESTAMP'2001-10-28 01:30:00.5Z'", "timestamp_micros(-9223372036854775808)",
+         "timestamp_micros(9223372036854775807)", "timestamp_micros(-62135596800000001)"),
+        mild=("TIMESTAMP'1970-01-01 00:00:00Z'", "TIMESTAMP'2001-10-28 01:30:00.5Z'"),
+        note=YEARS,
     ),
     Kind(
         "TIMESTAMP_NTZ",
         ("TIMESTAMP_NTZ'1970-01-01 00:00:00'", "TIMESTAMP_NTZ'0001-01-01 00:00:00'",
-         "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'", "TIMESTAMP_NTZ'1582-10-10 00:00:00'"),
-        note="of the years 1 to 9999",
+         "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'", "TIMESTAMP_NTZ'1582-10-10 00:00:00'",
+         "TIMESTAMP_NTZ'-0044-03-15 00:00:00'", "TIMESTAMP_NTZ'+10000-01-01 00:00:00'"),
+        mild=("TIMESTAMP_NTZ'1970-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
+        note=YEARS,
     ),
     Kind(
         "VARIANT",
@@ -106,7 +113,8 @@ KINDS = (
         "nested in each other",
         ("array(named_struct('m', map(1, array(DATE'2001-02-03')), 's', named_struct('t', DATE'1900-01-01')))",
          "array(NULL, named_struct('m', NULL, 's', NULL))"),
-        UNORDERED,
+        (*UNORDERED, "class: column"),
+        note="a map inside another type has no order",
     ),
     Kind(
         "VARIANT nested",

@@ -157,7 +157,8 @@ def _zipped(layout: Layout, columns: dict[str, pa.Array], names: list[str], rows
 
 
 def _told(layout: Layout, columns: dict[str, pa.Array], name: str) -> list[Any]:
-    """Python's values of a column. Raises ProcessFault for a value that Python has not: a time beyond its calendar."""
+    """Python's values of a column. Raises ProcessFault for one that Python has not: a time beyond its calendar, text
+    that is no UTF-8."""
     try:
         return _plain(columns[name])
     except (OverflowError, ValueError) as fault:
@@ -165,8 +166,9 @@ def _told(layout: Layout, columns: dict[str, pa.Array], name: str) -> list[Any]:
         parts = [_rows(columns[key])[row] for key in layout.key_columns]
         key = tuple(_plain(one)[0] if _is_plain(one) else "?" for one in parts)
         raise ProcessFault(
-            f"expected a value that Python has (times from year 1 to 9999, in UTC) in {layout.place(name)}, for key "
-            f"{short(key)}, found another: {' '.join(str(fault).split())}. Leave such rows out by the stream's `where`"
+            "expected a value that Python has (times from year 1 to 9999, in UTC; text that is UTF-8) in "
+            f"{layout.place(name)}, for key {short(key)}, found another: {' '.join(str(fault).split())}. Leave such "
+            "rows out by the stream's `where`"
         ) from fault
 
 
