@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ SINKS = {
 def flow_of(place: Path) -> Flow:
     flow = Flow(place, "good", sql=SQL, stream={"start": {"version": 0}, "lateness": "30 seconds"})
     sinks = [
-        {"delta": flow.sink(i), **{name: value for name, value in how.items() if value is not None}}
+        {"delta": flow.sink(i), **{name: value for name, value in deepcopy(how).items() if value is not None}}
         for i, how in enumerate(SINKS.values())
     ]
     flow.settings = {"epoch": {"max_files": 1}, "sinks": sinks}

@@ -309,6 +309,7 @@ def as_class(flow: Flow, rows: DataFrame, keys: list[str]) -> None:
     columns = [field for field in rows.schema if field.name not in ("id", "at")]
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in columns)
     twice = ", ".join(f"b{field.name} {field.dataType.simpleString()}" for field in columns)
+    kept = ", ".join(f"s{field.name} {field.dataType.simpleString()}" for field in columns)
     names = [field.name for field in columns]
     flow.process = "copies:Copies"
     flow.write_class(
@@ -318,13 +319,13 @@ NAMES = {names}
 
 class Copies:
     output = "id INT, {ddl}, {twice}"
-    state = {{"kept": "{ddl}"}}
+    state = {{"kept": "{kept}"}}
 
     def process(self, key, rows, ctx):
         for row in rows:
             now = tuple(row[name] for name in NAMES)
-            kept = ctx.get_state("kept") or dict.fromkeys(NAMES)
-            yield (row["id"], *now, *(kept[name] for name in NAMES))
+            kept = ctx.get_state("kept") or {{}}
+            yield (row["id"], *now, *(kept.get("s" + name) for name in NAMES))
             ctx.put_state("kept", now)
 """
     )
@@ -335,12 +336,12 @@ class Copies:
 def test_a_class_has_values_of_every_type(spark: SparkSession, place: Path, rows: DataFrame) -> None:
     keys, columns = names("class: key"), names("class: column")
     flow = Flow(place, sinks=1, settings={"epoch": {"max_files": 1}})
-    flow.stream = {"start": {"version": 0}, "lateness": None}
+    flow.stream = {"start": {"version": 0}, "lateness": "1 minute"}
     given = spark.sql(source_sql(KINDS, most(KINDS), mild=True)).select("id", "at", *columns)
     as_class(flow, given, keys)
-    for _ in range(2):
-        arrive(flow, given)
-    assert crash(spark, flow, "state.after", 2)
+    for hours in (0, 1, 2):
+        arrive(flow, given.withColumn("at", F.expr(f"at + INTERVAL '{hours}' HOUR")))
+    assert crash(spark, flow, "sink0.after", 2)
     run(spark, flow)
     proven(flow)
     found = table(spark, flow.sink())
@@ -354,10 +355,10 @@ def test_a_class_has_values_of_every_type(spark: SparkSession, place: Path, rows
     [("CAST(X'80' AS STRING)", "text that is UTF-8"), ("timestamp_micros(-99999999999999999)", "year 1")],
 )
 def test_a_class_is_not_given_what_python_has_not(spark: SparkSession, place: Path, value: str, said: str) -> None:
-    flow = Flow(place, sinks=1, stream={"lateness": None})
+    flow = Flow(place, sinks=1, stream={"lateness": "0 seconds"})
     given = spark.sql(f"SELECT 1 AS id, TIMESTAMP'2001-01-01 00:00:00Z' AS at, 'a' AS k, {value} AS c")
     as_class(flow, given, ["k"])
-    arrive(flow, given)
+    arrive(flow, given.unionByName(given.withColumn("at", F.expr("at + INTERVAL '1' HOUR"))))
     with pytest.raises(ProcessFault, match=said):
         run(spark, flow)
     head = flow.ledger().head

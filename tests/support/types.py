@@ -97,7 +97,7 @@ KINDS = (
         ("key", "newest", "partition_by", "GROUP BY, join", "class: key", "class: column"),
     ),
     Kind("ARRAY", ("array(1, NULL, -1)", "CAST(array() AS ARRAY<INT>)", "array(CAST(NULL AS INT))"), NESTED),
-    Kind("ARRAY of text", ("array('a', NULL)", "array(CAST(X'80' AS STRING))"), NESTED),
+    Kind("ARRAY of text", ("array('a', NULL)", "array(CAST(X'80' AS STRING))"), NESTED, ("array('a', NULL)",)),
     Kind("ARRAY of DOUBLE", ("array(CAST('NaN' AS DOUBLE), NULL)", "array(0.1D)"), FLOATING),
     Kind(
         "STRUCT",

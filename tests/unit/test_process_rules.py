@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from threading import Event
 from types import ModuleType
@@ -19,6 +20,7 @@ from floodmark.core.changes import check_edit
 from floodmark.core.ddl import columns_of, text_of
 from floodmark.core.process.loading import load_class
 from floodmark.core.process.stable import unstable
+from floodmark.core.process.values import Record
 from floodmark.core.rules import Rule, load_rule
 from floodmark.errors import RuleChanged, RuleInvalid, WrongColumn
 
@@ -293,3 +295,13 @@ def test_synonyms_and_spelling() -> None:
 def test_columns_that_cannot_be_read(ddl: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         columns_of(ddl)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("decimal(38,0)", "9" * 38), ("decimal(38,38)", "0." + "9" * 38)])
+def test_a_decimal_reaches_to_the_bounds_of_its_type(kind: str, most: str) -> None:
+    record, bound = Record(columns_of(f"d {kind}")), Decimal(most)
+    assert record.values((bound,)) == (bound,)
+    assert record.values((bound.copy_negate(),)) == (bound.copy_negate(),)
+    for beyond in (Decimal("1e38"), Decimal("-1e38")):
+        with pytest.raises(ValueError, match="expected a Decimal that fits"):
+            record.values((beyond,))

@@ -112,7 +112,7 @@ def _decimal(kind: Type) -> Convert:
         if isinstance(value, (Decimal, int)) and not isinstance(value, bool):
             try:
                 found = Decimal(value).quantize(step, context=_EXACT)
-                if found == value and abs(found) < limit:
+                if found == value and found.copy_abs() < limit:
                     return found
             except InvalidOperation:
                 pass  # not a finite number, or longer than any DECIMAL: told below
