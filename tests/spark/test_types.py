@@ -215,7 +215,7 @@ def test_partitions_by_every_type(spark: SparkSession, place: Path) -> None:
         "epoch": {"max_files": 1},
         "sinks": [
             {"delta": flow.sink(0), "partition_by": [*by]},
-            {"delta": flow.sink(1), "key": [*by], "newest": "n", "partition_by": [*by]},
+            {"delta": flow.sink(1), "key": [*by, "id"], "newest": "n", "partition_by": [*by]},
         ],
     }
     rows = spark.sql(source_sql(KINDS, most(KINDS), mild=True)).withColumn("n", F.lit(0))

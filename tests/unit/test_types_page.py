@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from deltalake.exceptions import DeltaError
 from support.types import KINDS, REFUSED, ROLES, page, refusals
 
 from floodmark.core.storable import WAYS, why_not
+from floodmark.errors import TableBroken
+from floodmark.ledger import tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "types.md"
 
@@ -31,3 +35,10 @@ def test_a_type_of_deltas_is_let_pass_and_another_is_told_with_a_way_out() -> No
     assert {one.instead for one in REFUSED} <= {
         way.format("x").split(",")[0] + end for way in WAYS.values() for end in ("", ", or a number")
     }
+
+
+def test_a_table_with_text_that_python_has_not_is_not_called_harmed() -> None:
+    """For then nobody should remove its folder."""
+    with pytest.raises(TableBroken, match=r"cannot be shown: .*nothing is harmed") as raised, tables.reading("t"):
+        raise DeltaError("Parquet error: encountered non UTF-8 data: invalid utf-8 sequence of 1 bytes from index 4")
+    assert "remove" not in str(raised.value)

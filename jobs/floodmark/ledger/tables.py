@@ -60,6 +60,11 @@ def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
     said = str(fault).strip().split("\n", 1)[0]
     if passing(said):
         return RunFailed(f"{address}: the table cannot be read now: {said}; mend the disk or the store, then retry")
+    if "non utf-8" in said.lower():
+        return TableBroken(
+            f"{address}: its rows cannot be shown: {said}. If they hold text that is no UTF-8, nothing is harmed, and "
+            "Spark shows it; else the file named by `floodmark audit --deep` is"
+        )
     if "unsupported" in said.lower():
         return TableBroken(f"{address}: the table cannot be read: {said}; nothing is harmed, Delta's client lacks that")
     return TableBroken(f"{address}: the table cannot be read: {why_unreadable(address) or said}; {ANEW}")
