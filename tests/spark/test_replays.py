@@ -52,7 +52,7 @@ def files(address: str) -> list[Path]:
 
 def arrow(address: str) -> pa.Table:
     """The table's rows, as the auditor reads them."""
-    return pa.concat_tables([audited_rows(store_of(address), file.name) for file in files(address)])
+    return pa.concat_tables([audited_rows(store_of(address), file.name, {}) for file in files(address)])
 
 
 def edit(file: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:

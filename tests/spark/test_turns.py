@@ -88,7 +88,9 @@ IN_UTC = pa.timestamp("us", "UTC")
     ids=["after", "before", "date", "no zone", "nested"],
 )
 def test_a_time_beyond_pythons_calendar_is_told_with_its_key_and_column(beyond: pa.Array) -> None:
-    said = r"year 1 to 9999, in UTC\) in stream s, column at, for key .*b.*, found another: .*`where`"
+    said = (
+        r"year 1 to 9999, in UTC; text that is UTF-8\) in stream s, column at, for key .*b.*, found another: .*`where`"
+    )
     with pytest.raises(ProcessFault, match=said) as met:
         turned(given(r0_1=beyond))
     assert "\n" not in str(met.value)

@@ -124,7 +124,7 @@ def _refuse_unsure(parts: Iterable[pa.Table]) -> None:
         )
 
 
-def _rows_of(store: PyFileSystem, path: str, types: Mapping[str, Any], only: Sequence[str] | None = None) -> pa.Table:
+def rows_of(store: PyFileSystem, path: str, types: Mapping[str, Any], only: Sequence[str] | None = None) -> pa.Table:
     """Not by pyarrow's data sets: those leave threads behind that at times abort the process as it ends.
 
     `types`: of the table. Variants come as texts.
@@ -166,7 +166,7 @@ def _of_table(store: PyFileSystem, file: File, log: TableLog, only: Sequence[str
     """The rows of a file with the columns by which the table is partitioned, as the log has them: for every reader it
     is the log that counts, whether the file has such a column or not. `only`:
     columns, in any case; else all of them."""
-    rows = _rows_of(store, file.path, log.types, only)
+    rows = rows_of(store, file.path, log.types, only)
     rows = rows.drop_columns([name for name in rows.column_names if name in file.partition])
     for name, text in file.partition.items():
         rows = rows.append_column(name, constant(text, log.types[name], rows.num_rows))
