@@ -54,6 +54,8 @@ BACKFILL_POINTS = (
     "backfill.commit.after",
 )
 LIFE_POINTS = (
+    "recheck.before",
+    "recheck.after",
     "retire.before",
     "retire.after",
     "rename.intent.before",

@@ -16,6 +16,7 @@ FloodmarkError
 │   └── HomeUnfit           a home that cannot persist
 └── Final (3)               failed, a retry cannot help
     ├── ReplayDiffers       an epoch computed again is not what was recorded
+    │   └── VerifyFailed    what a table holds of an epoch, or was to get, is not what the epoch computed
     ├── Sealed              this generation was ended by a newer one
     ├── HistoryGone         what recovery needs is no longer there
     ├── InputFault          the SQL fails on a row of the input, or gives rows that a sink cannot take
@@ -112,6 +113,10 @@ class Final(FloodmarkError):
 
 class ReplayDiffers(Final):
     """An epoch computed again is not what was recorded."""
+
+
+class VerifyFailed(ReplayDiffers):
+    """What a table holds of an epoch, or was to get, is not what the epoch computed."""
 
 
 class Sealed(Final):

@@ -9,7 +9,7 @@ from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
 from floodmark_airflow.backfills import Backfill, of_airflow
-from floodmark_airflow.lives import Adopt, Drop, Rename, Retire, Return
+from floodmark_airflow.lives import Adopt, Drop, Recheck, Rename, Retire, Return
 from floodmark_airflow.operations import Operation
 from floodmark_airflow.replays import Replay
 from floodmark_airflow.resets import Reset
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from floodmark.views.downstream import Reader
 
 RUN = "run"
-LIVES = (Adopt, Rename, Retire, Return, Drop)
+LIVES = (Recheck, Adopt, Rename, Retire, Return, Drop)
 OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Reset, *LIVES)}
 
 

@@ -89,6 +89,38 @@ class Return(Operation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recheck(Operation):
+    """What failed a check is tried again by the next run."""
+
+    name: ClassVar = "recheck"
+    command: ClassVar = ("recheck",)
+    about: ClassVar = "let the next run try again what failed a check"
+    writes: ClassVar = False
+
+    @classmethod
+    def params(cls) -> dict[str, Param]:
+        return {}
+
+    @classmethod
+    def asked(cls, rule: Rule, params: Params) -> Recheck:
+        return cls(dry_run=bool(params.get("dry_run")))
+
+    def arguments(self) -> list[str]:
+        return ["--yes", *_dry(self)]
+
+    def look(self, rule: Rule) -> str:
+        from floodmark.core.life import rechecking
+
+        head = _head(rule)
+        if rechecking(head, rule.rule) is None:
+            raise AirflowSkipException(f"rule {rule.rule}: no check has failed")
+        return f"the next run tries again: {head.failed}"
+
+    def done(self, rule: Rule, tries: Tries) -> str | None:
+        return "the next run checks it again" if _turned(ledger_of(rule), tries, "recheck") else None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rename(Operation):
     """The rule file, and with it the DAG, get the new name by hand, before or after."""
 

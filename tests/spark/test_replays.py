@@ -81,7 +81,7 @@ def test_as_many_rows_with_another_value_are_found_out(
 ) -> None:
     site = made(spark, place, how)
     write(site, frame(spark))
-    with pytest.raises(ReplayDiffers, match=f"^sink/table: epoch 1, commit 1: computed again.*{what}.*floodmark reset"):
+    with pytest.raises(ReplayDiffers, match=f"^sink/table: epoch 1, commit 1: computed again.*{what}"):
         write(site, frame(spark, [row, *ROWS[1:]]), attempt=2)
 
 
@@ -112,7 +112,7 @@ def test_where_a_file_is_gone_the_comparison_is_refused(spark: SparkSession, pla
     site = made(spark, place)
     write(site, frame(spark))
     files(site.address)[0].unlink()
-    with pytest.raises(HistoryGone, match="VACUUM"):
+    with pytest.raises(HistoryGone, match="the file"):
         write(site, frame(spark), attempt=2)
 
 

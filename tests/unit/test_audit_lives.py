@@ -51,6 +51,35 @@ def test_a_turn_that_does_not_follow_is_broken(turns: list[str], more: bool, wha
     assert worst(found) == "broken" and any(what in one.what for one in found)
 
 
+def checked(*turns: str, again: bool) -> World:
+    """After three epochs a fourth is announced, and its check fails; `again`: then it is announced once more."""
+    world = World()
+    intent = world.intend(4)
+    for what in turns:
+        world.bodies.append(("life", 3, 1, {"format": 8, "what": what, "said": "rows are doubled"}))
+    if again:
+        world.bodies.append(("intent", 4, 2, intent))
+    return world
+
+
+@pytest.mark.parametrize(("turns", "again"), [(["failed"], False), (["failed", "recheck"], True)])
+def test_a_failed_check_on_which_somebody_decided_is_no_fault(turns: list[str], again: bool) -> None:
+    assert worst(checked(*turns, again=again).findings()) != "broken"
+
+
+@pytest.mark.parametrize(
+    ("turns", "what"),
+    [
+        (["failed"], "after a failed check on which nobody had decided"),
+        (["recheck"], "is recheck at a moment"),
+        (["failed", "recheck", "recheck"], "is recheck at a moment"),
+    ],
+)
+def test_a_failed_check_that_was_passed_by_is_broken(turns: list[str], what: str) -> None:
+    found = checked(*turns, again=True).findings()
+    assert worst(found) == "broken" and any(what in one.what for one in found)
+
+
 def dropped() -> World:
     world = turned("retired", "dropping", "dropped")
     changed(world, 0, table_ids={**dict.fromkeys(TABLES, "id"), f"sink/{SINK}": "id of the sink"})

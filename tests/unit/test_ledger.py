@@ -20,6 +20,7 @@ from floodmark.core.records import (
     Counts,
     Head,
     Intent,
+    Life,
     Lost,
     Replay,
     Restated,
@@ -32,9 +33,9 @@ from floodmark.core.records import (
     remembered,
     text_of,
 )
-from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, backfill_version, check_tables
+from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, backfill_version, check_tables, check_unfailed
 from floodmark.core.rules import Rule, Sink, Stream
-from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
+from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed, VerifyFailed
 from floodmark.ledger import ledger as module
 from floodmark.ledger.ledger import Ledger, LedgerReader, schema
 
@@ -123,6 +124,33 @@ def follows(ledger: Ledger, kind: str) -> Head:
     if kind == "backfilled":
         return ledger.end_backfill(backfilled(backfill(number)))
     return ledger.intend(intent(1)) if kind == "intent" else ledger.commit(commit(intent(1)))
+
+
+@pytest.mark.parametrize("kind", ["intent", "backfill"])
+def test_a_failed_check_is_kept_until_somebody_has_decided(ledger: Ledger, kind: str) -> None:
+    follows(ledger, kind)
+    ledger.live(Life(what="failed", said="rows are doubled"))
+    assert ledger.head is not None and recalled(remembered(ledger.head)) == ledger.head
+    with pytest.raises(VerifyFailed, match="^rows are doubled$"):
+        check_unfailed(ledger.head)
+
+    head = ledger.live(Life(what="recheck"))
+    check_unfailed(head)
+    assert (head.open or head.backfill) is not None
+    assert follows(ledger, "commit" if kind == "intent" else "backfilled").failed is None
+
+
+def test_a_seal_decides_on_a_failed_check_too(ledger: Ledger) -> None:
+    follows(ledger, "intent")
+    ledger.live(Life(what="failed", said="rows are doubled"))
+    head = ledger.seal(Seal(why="reset", successor=2, token="other", keep_output=False, discarded=1))
+    assert head.failed is None
+
+
+@pytest.mark.parametrize("life", [Life(what="failed", said="nothing is open"), Life(what="recheck")])
+def test_no_check_can_fail_or_be_repeated_where_nothing_is_open(ledger: Ledger, life: Life) -> None:
+    with pytest.raises(LedgerBroken, match=f"cannot be {life.what}"):
+        ledger.live(life)
 
 
 def test_the_head_knows_the_epochs_that_read_dead_rows_and_no_other_intent_hashes_anew(ledger: Ledger) -> None:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from floodmark import crashpoints
 from floodmark.audit.certificate import audit
-from floodmark.cli import retire
+from floodmark.cli import recheck, retire
 from floodmark.cli.app import app
 from floodmark.connectors import adopting
 from floodmark.connectors.delta import DeltaSink
@@ -73,7 +73,7 @@ def _planted(point: str) -> Iterator[list[str]]:
             raise OSError(f"planted at {at}")
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (adopting, dropping, renaming, retire):
+        for module in (adopting, dropping, recheck, renaming, retire):
             patch.setattr(module, "reach", reach)
         yield fired
 
@@ -125,6 +125,22 @@ def test_a_rule_with_an_open_epoch_is_retired_only_as_it_is(flow: Flow) -> None:
 
 def an_open_epoch(flow: Flow, ledger: Ledger) -> None:
     ledger.intend(intent(flow, 3, None, 0, Counts(read=1, folded=1)))
+
+
+@pytest.mark.parametrize("point", ["recheck.before", "recheck.after"])
+def test_a_check_that_failed_stops_every_run_until_it_is_to_be_repeated(flow: Flow, point: str) -> None:
+    ledger = lived(flow)
+    assert "no check has failed" in call(flow, "recheck", "counted", "--yes")
+    an_open_epoch(flow, ledger)
+    ledger.live(Life(what="failed", said="rows are doubled"))
+    assert "rows are doubled" in call(flow, "run", "counted", code=3)
+    assert "rows are doubled" in call(flow, "status", "counted")
+    assert "--yes" in call(flow, "recheck", "counted", code=2)
+    assert facts(flow, "recheck", "counted", "--dry-run")["failed"] == "rows are doubled"
+
+    crashed(flow, point, "recheck", "counted", "--yes")
+    call(flow, "recheck", "counted", "--yes")
+    assert flow.ledger().head.failed is None  # type: ignore[union-attr]
 
 
 def test_a_rule_that_is_back_goes_on_where_it_stood(flow: Flow) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from support.damaging import damage
 
 from floodmark.errors import HistoryGone, TableBroken
@@ -23,7 +23,8 @@ def table(tmp_path: Path) -> str:
     for version in range(5):
         said = {"userMetadata": json.dumps({"app": APP, "version": version, "rows": version})}
         rows = pa.table({"n": list(range(version))}, schema=pa.schema([("n", pa.int64())]))
-        write_deltalake(address, rows, mode="append", commit_properties=CommitProperties(custom_metadata=said))
+        written = CommitProperties(custom_metadata=said, app_transactions=[Transaction(APP, version)])
+        write_deltalake(address, rows, mode="append", commit_properties=written)
     return address
 
 
@@ -34,7 +35,7 @@ def entry(address: str, version: int) -> Path:
 def test_the_newest_and_the_oldest_are_found(table: str) -> None:
     for version in (4, 0):
         found = our_commit(table, APP, version)
-        assert (found.commit, found.rows) == (version, version)
+        assert (found.commit, found.rows, found.added, found.removed) == (version, version, version, 0)
 
 
 def test_entries_that_are_older_than_it_are_not_asked(table: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from floodmark.audit.facts import Finding, Row
 
-NEWEST_FORMAT = 7  # of the rows' bodies that this auditor knows
+NEWEST_FORMAT = 8  # of the rows' bodies that this auditor knows
 
 
 @dataclass
@@ -141,7 +141,7 @@ class Story:
         self.moved: dict[str, str] = {}  # id of a table → where it lies, by the newest row that says so
         self.found_at: dict[str, str] = {}  # address at which one was found → the ledger's name of it
         self.beyond = False
-        self._retired = self._dropping = False
+        self._retired = self._dropping = self._failed = False
         for row in rows:
             if not self.beyond:
                 self._take(row)
@@ -186,6 +186,8 @@ class Story:
             self._followed(row, body)
 
     def _followed(self, row: Row, body: Mapping[str, Any]) -> None:
+        if self._failed and row.kind != "seal":
+            self._fault(row, f"a {row.kind} after a failed check on which nobody had decided")
         of_backfill = row.kind in ("backfill", "backfilled")
         if self._filling is not None and not of_backfill and row.kind != "seal":
             self._fault(row, f"a row ({row.kind}) while backfill {self._filling.number} was open")
@@ -208,6 +210,10 @@ class Story:
     def _open(self) -> Epoch | None:
         epochs = self._now.epochs
         return epochs[-1] if epochs and epochs[-1].result == "open" else None
+
+    @property
+    def _is_open(self) -> bool:
+        return self._open is not None or self._filling is not None
 
     @property
     def _filling(self) -> Backfill | None:
@@ -287,7 +293,7 @@ class Story:
 
     def _seal(self, row: Row, body: Mapping[str, Any]) -> None:
         _ = _whole(body["successor"]), str(body["token"])
-        self._now.seal = body
+        self._now.seal, self._failed = body, False
 
     def _live(self, row: Row, body: Mapping[str, Any]) -> None:
         """A turn in the rule's life: it moves no epoch. A drop is of a retired rule, and ends before anything else."""
@@ -300,10 +306,13 @@ class Story:
             "dropped": self._dropping,
             "maintained": not self._dropping and self._now.seal is None,
             "moved": not self._dropping,
+            "failed": bool(body.get("said")) and self._is_open,
+            "recheck": self._failed and self._is_open,
         }
         if not due[what]:
             self._fault(row, f"a rule that is {what} at a moment when it cannot be")
         self._retired = what != "returned" and (self._retired or what == "retired")
+        self._failed = what == "failed" or (self._failed and what != "recheck")
         self._dropping = what == "dropping" or (self._dropping and what != "dropped")
         self.dropped |= dict.fromkeys(body.get("tables", {}).values(), row)
         for table, place in body.get("places", {}).items():

@@ -19,6 +19,7 @@ from floodmark.cli import (
     plan,
     preview,
     prove,
+    recheck,
     rename,
     replay,
     reset,
@@ -52,6 +53,7 @@ app.command("preview", rich_help_panel=WRITING)(preview.preview)
 app.command("test", rich_help_panel=WRITING)(cases.cases)
 app.command("run", rich_help_panel=RUNNING)(run.run)
 app.command("backfill", rich_help_panel=RUNNING)(backfill.backfill)
+app.command("recheck", rich_help_panel=RUNNING)(recheck.recheck)
 app.command("reset", rich_help_panel=RUNNING)(reset.reset)
 app.command("maintain", rich_help_panel=RUNNING)(maintain.maintain)
 app.command("list", rich_help_panel=LOOKING)(status.list_rules)

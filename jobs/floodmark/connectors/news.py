@@ -14,7 +14,7 @@ from floodmark.core.entry import DeltaOffset
 from floodmark.core.life import retired_at
 from floodmark.core.places import moves
 from floodmark.core.records import Intent
-from floodmark.core.recovery import Gate, at_the_gate
+from floodmark.core.recovery import Gate, at_the_gate, check_unfailed
 from floodmark.core.ticks import due
 from floodmark.core.zones import micros_of, zoned
 from floodmark.errors import RunFailed
@@ -109,6 +109,7 @@ def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, int] | None = 
         return "the rule has not run yet"
     if head.seal is not None:
         return f"a {head.seal.why} has not finished"
+    check_unfailed(head)
     if head.backfill is not None:
         return f"backfill {head.backfill.number} is open"
     if head.open is not None:

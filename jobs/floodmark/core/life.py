@@ -101,6 +101,12 @@ def returning(head: Head, name: str) -> Life | None:
     return None if head.retired is None else Life(what="returned")
 
 
+def rechecking(head: Head, name: str) -> Life | None:
+    """The row by which what is open is checked again; None where no check has failed."""
+    check_name(head, name)
+    return None if head.failed is None else Life(what="recheck")
+
+
 def renaming(head: Head, name: str, to: str) -> Life | None:
     """The row that gives a rule another name; None where a rename to it has begun. `name`: where its home lies.
 

@@ -9,7 +9,7 @@ A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. I
 - `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it has its effect.
   Both carry the number of the epoch after which they stand; no epoch begins between them, and no offset moves.
 - `life`: the rule itself is retired or comes back, gets another name, loses tables, or its tables were maintained,
-  or found at another address. Whatever is open stays open.
+  or found at another address; what is open failed a check, or is to be checked again. Whatever is open stays open.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from floodmark.errors import LedgerBroken
 
 # Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
 # 5: the life of a rule. 6: expectations, upkeep; columns that streams have gained, and what sinks take of a backfill's
-# results. 7: where a sink's table lies that was moved
-FORMAT = 7
+# results. 7: where a sink's table lies that was moved. 8: checks that failed
+FORMAT = 8
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
 RESTORE = (
@@ -283,15 +283,17 @@ class Life(Record):
 
     renamed: `name`, its name from here on. dropping: the tables that are to go, table → id, by the ledger's names (of
     state with the generation); it is the intent of what the row `dropped` ends. maintained: `tended`, by table.
-    moved: `places`, where sinks lie from here on that lay elsewhere, by the ledger's names.
+    moved: `places`, where sinks lie from here on that lay elsewhere, by the ledger's names. failed: `said`, which check
+    of what is open failed, and how; until somebody has decided (recheck, a reset), nothing of it is tried again.
     """
 
     format: int = FORMAT
-    what: Literal["retired", "returned", "renamed", "dropping", "dropped", "maintained", "moved"]
+    what: Literal["retired", "returned", "renamed", "dropping", "dropped", "maintained", "moved", "failed", "recheck"]
     name: str | None = Field(default=None, exclude_if=operator.not_)
     tables: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     tended: dict[str, Tended] = Field(default_factory=dict, exclude_if=operator.not_)
     places: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
+    said: str | None = Field(default=None, exclude_if=operator.not_)
 
 
 class Text(Record):
@@ -343,7 +345,7 @@ class Head:
     drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced`: addresses
     of the sinks that epochs of this generation may have been written to which were lost or discarded. `texts`: by which
     its committed epochs were written, each once. `places`: of the sinks that do not lie where their names say, by the
-    ledger's name, where they do.
+    ledger's name, where they do. `failed`: the check that what is open failed, as long as nobody has decided on it.
     """
 
     seq: int
@@ -376,6 +378,7 @@ class Head:
     dropping: Life | None = None
     maintained: str | None = None
     places: dict[str, str] = field(default_factory=dict)
+    failed: str | None = None
 
     @property
     def reads_from(self) -> Entry:
@@ -562,12 +565,13 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
         open=None,
         attempt=0,
+        failed=None,
     )
 
 
 def _seal(head: Head, row: Row) -> Head:
     seal = Seal.model_validate_json(row.body)
-    return replace(head, seal=seal, announced=_announced(head), open=None, backfill=None, attempt=0)
+    return replace(head, seal=seal, announced=_announced(head), open=None, backfill=None, attempt=0, failed=None)
 
 
 def _announced(head: Head) -> tuple[str, ...]:
@@ -602,6 +606,7 @@ def _end_backfill(head: Head, row: Row) -> Head:
         backfills={**head.backfills, head.backfill.number: head.backfill.span},
         backfill=None,
         attempt=0,
+        failed=None,
     )
 
 
@@ -623,6 +628,8 @@ def _live(head: Head, row: Row) -> Head:
         "dropped": head.dropping is not None,
         "maintained": head.dropping is None and head.seal is None,
         "moved": head.dropping is None and life.places.keys() <= head.table_ids.keys(),
+        "failed": bool(life.said) and (head.open or head.backfill) is not None,
+        "recheck": head.failed is not None,
     }
     if row.epoch != head.epoch or not fits[life.what]:
         raise LedgerBroken(f"ledger row {row.seq}: the rule cannot be {life.what} after epoch {head.epoch}")
@@ -634,6 +641,8 @@ def _live(head: Head, row: Row) -> Head:
         "dropped": {"dropping": None},
         "maintained": {"maintained": row.at},
         "moved": {"places": {**head.places, **life.places}},
+        "failed": {"failed": life.said},
+        "recheck": {"failed": None},
     }
     return replace(head, **changes[life.what])
 

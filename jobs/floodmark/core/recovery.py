@@ -12,7 +12,7 @@ from enum import Enum
 
 from floodmark.core.records import Head
 from floodmark.core.rules import Rule
-from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed
+from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed, VerifyFailed
 
 ATTEMPTS = 1 << 20
 BACKFILLS = ATTEMPTS >> 1  # from here on, of an epoch's versions, are those of the backfills that stand after it
@@ -48,6 +48,21 @@ def at_the_gate(head: Head | None) -> Gate:
     if head.open is None:
         return Gate.PLAN
     return Gate.LOSE_EPOCH if opened_at_qos(head) == 0 else Gate.FINISH_EPOCH
+
+
+def check_unfailed(head: Head) -> None:
+    """Raise VerifyFailed where what is open has failed a check, and nobody has decided what to do."""
+    if head.failed is not None:
+        raise VerifyFailed(head.failed)
+
+
+def failure_words(head: Head, rule: str, said: str) -> str:
+    """A failed check with the ways out, as the ledger keeps it. What is open is not tried again before one is taken."""
+    what = f"epoch {head.epoch + 1}" if head.backfill is None else f"backfill {head.backfill.number}"
+    return (
+        f"rule {rule}, {what}: a check failed, and no run goes on before you decide. {said}. Ways out: put back what "
+        f"was changed, then `floodmark recheck {rule}` and run again; or begin anew with `floodmark reset {rule}`"
+    )
 
 
 def opened_at_qos(head: Head) -> int:

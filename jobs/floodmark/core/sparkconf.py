@@ -76,6 +76,9 @@ def fast_start(backlog: int | None) -> str:
 # A missing or broken file is an error; what a cluster's own settings say of it would lose its rows without a word.
 WHOLE_FILES = {"spark.sql.files.ignoreCorruptFiles": "false", "spark.sql.files.ignoreMissingFiles": "false"}
 
+# Every commit is checked by how many rows its files hold, before it is made.
+STATISTICS = {"spark.databricks.delta.stats.collect": "true"}
+
 # By default Delta refuses a version that is a week old and not the newest, whether its files are there or not. An open
 # epoch reads the versions that it began with, whenever it is finished; files that are gone are told by who reads them.
 OLD_VERSIONS = {"spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false"}

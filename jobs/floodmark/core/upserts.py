@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from floodmark.core.rule_model import Sink
 from floodmark.errors import WrongColumn
@@ -34,6 +35,12 @@ class Effect:
     updated: int = 0
     deleted: int = 0
     copied: int = 0
+
+    @classmethod
+    def said(cls, metadata: Mapping[str, Any]) -> Effect | None:
+        """What a commit's metadata says of its effect; None of a plain append, which says nothing of it."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: int(metadata[name]) for name in names}) if metadata.keys() >= set(names) else None
 
     @property
     def changed(self) -> int:

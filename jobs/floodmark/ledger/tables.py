@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from floodmark.core.deletionvectors import vector_file
 from floodmark.core.hadoopsums import sums_of
 from floodmark.core.keybounds import not_after
+from floodmark.core.presence import Moves, Presence, moves_of, presence
 from floodmark.core.storefaults import passing
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
 from floodmark.ledger.damage import actions_of, why_unreadable
@@ -278,10 +279,10 @@ def recorded_in(table: DeltaTable, app: str) -> int | None:
 class OurCommit:
     """One commit that a write of ours made: Delta version, results, and the metadata it carries.
 
-    `added`, `removed`: rows of the files that came and went, by the log's statistics; 0 where only its head was read.
+    `added`, `removed`: rows of the files that came and went, by the log's statistics.
     """
 
-    def __init__(self, entry: dict[str, Any], added: int = 0, removed: int = 0):
+    def __init__(self, entry: dict[str, Any], added: int, removed: int):
         self.commit, self.added, self.removed = int(entry["version"]), added, removed
         self.metadata: dict[str, Any] = json.loads(entry["userMetadata"])
         written = entry.get("operationMetrics", {}).get("numOutputRows", 0)
@@ -295,8 +296,13 @@ def commit_at(address: str, commit: int, app: str, version: int) -> OurCommit | 
     if not any((said["appId"], said["version"]) == (app, version) for said in recorded):
         return None
     entry = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    return OurCommit({**entry, "version": commit}, *rows_moved(actions))
+
+
+def rows_moved(actions: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """How many rows a commit with these actions adds and removes, by the statistics of its files."""
     added, removed = (sum(_file_rows(action[kind]) for action in actions if kind in action) for kind in _MOVES)
-    return OurCommit({**entry, "version": commit}, added, removed)
+    return added, removed
 
 
 def _file_rows(file: dict[str, Any]) -> int:
@@ -312,9 +318,11 @@ def our_commit(address: str, app: str, version: int) -> OurCommit:
     stands for, nothing is asked here.
     """
     for entry in heads(address):
-        found = _ours(entry)
-        if found and (found.metadata["app"], found.metadata["version"]) == (app, version):
-            return found
+        said = _metadata_of(entry)
+        if said and (said["app"], said["version"]) == (app, version):
+            found = commit_at(address, entry["version"], app, version)
+            if found is not None:
+                return found
     raise HistoryGone(
         f"{address}: the log no longer holds the commit of {app} version {version}, so what it wrote cannot be "
         "compared; restore the table's log, or begin anew with `floodmark reset`"
@@ -338,15 +346,35 @@ def commit_info(address: str, version: int) -> dict[str, Any]:
     return next(found, {})
 
 
-def _ours(entry: dict[str, Any]) -> OurCommit | None:
+def _metadata_of(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """What a commit of ours says of itself; None of another's."""
     text = entry.get("userMetadata") or ""
-    return OurCommit(entry) if text.startswith('{"app":') else None
+    found: dict[str, Any] | None = json.loads(text) if text.startswith('{"app":') else None
+    return found
 
 
 def written_for(address: str, ledger: str) -> bool:
     """Whether one of the table's newest commits is a rule's whose ledger this is."""
-    found = map(_ours, islice(heads(address), NEWEST))
-    return any(one.metadata["app"].split("/")[1] == ledger for one in found if one)
+    found = map(_metadata_of, islice(heads(address), NEWEST))
+    return any(one["app"].split("/")[1] == ledger for one in found if one)
+
+
+def rows_now(address: str, commit: int) -> Presence:
+    """Whether the rows that commit `commit` added are still in the table. Raises HistoryGone without log entries."""
+    later = range(commit + 1, newest_version(address) + 1)
+    return presence(_moves(address, commit), (_moves(address, version) for version in later))
+
+
+def _moves(address: str, version: int) -> Moves:
+    return moves_of(version, _logged(address, version))
+
+
+def _logged(address: str, version: int) -> list[dict[str, Any]]:
+    """One log entry. Raises HistoryGone where it is not there any more."""
+    try:
+        return _actions(address, version)
+    except OSError:
+        raise _gone(address, version, "its log entry") from None
 
 
 def added_files(address: str, commit: int) -> list[str]:
@@ -355,16 +383,22 @@ def added_files(address: str, commit: int) -> list[str]:
     A file that goes and comes in one commit only loses rows, by its deletion vector. Raises HistoryGone where the log
     entry or one of the files is not there any more.
     """
-    try:
-        actions = _actions(address, commit)
-    except OSError:
-        raise _gone(address, commit, "its log entry") from None
-    gone = {action["remove"]["path"] for action in actions if "remove" in action}
-    added = [action["add"] for action in actions if "add" in action and action["add"]["path"] not in gone]
+    added = _added(address, commit)
     absent = _absent(address, [unquote(file["path"]) for file in added])
     if absent:
-        raise _gone(address, commit, f"the file {absent[0]} (VACUUM removes files that a newer version replaced)")
+        raise _gone(address, commit, f"the file {absent[0]}")
     return [json.dumps({"add": file}) for file in added]
+
+
+def lacks_files(address: str, commit: int) -> bool:
+    """Whether files with which commit `commit` added rows are no longer there. Raises as `added_files` without them."""
+    return bool(_absent(address, [unquote(file["path"]) for file in _added(address, commit)]))
+
+
+def _added(address: str, commit: int) -> list[dict[str, Any]]:
+    actions = _logged(address, commit)
+    gone = {action["remove"]["path"] for action in actions if "remove" in action}
+    return [action["add"] for action in actions if "add" in action and action["add"]["path"] not in gone]
 
 
 def added_paths(address: str, commit: int) -> list[str]:

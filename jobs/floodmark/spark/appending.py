@@ -84,6 +84,14 @@ class Appending:
         rows = self._table(files)
         return self._digesting(rows).of(rows)
 
+    def promised(self) -> Effect:
+        """What the commit is to do to the table, by what was computed: a plain append adds its rows."""
+        return self.effect or Effect(self.digest.rows, inserted=self.digest.rows)
+
+    def moves(self) -> tuple[int, int]:
+        """How many rows the commit would add and remove, by the files that it is to name."""
+        return tables.rows_moved(self._actions())
+
     def facts(self) -> dict[str, Any]:
         """What the commit's metadata says of the rows."""
         results = {} if self.results is None else {"results": self.results.model_dump()}
@@ -115,8 +123,11 @@ class Appending:
 
     def _paths(self) -> list[str]:
         """Of the files that the commit is to add, as the log will spell them."""
-        actions = [json.loads(self._files.apply(i).json()) for i in range(self._files.size())] if asked() else []
-        return [path for action in actions for path in tables.paths_of(action)]
+        return [path for action in (self._actions() if asked() else []) for path in tables.paths_of(action)]
+
+    def _actions(self) -> list[dict[str, Any]]:
+        """The files that come and go, as the log will say it."""
+        return [json.loads(self._files.apply(i).json()) for i in range(self._files.size())]
 
     def _operation(self, version: int, metadata: str) -> Any:
         none = self._class("scala.Option").empty()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -27,14 +28,14 @@ from floodmark.core.life import check_living, refuse_rebuilt
 from floodmark.core.places import moves
 from floodmark.core.process.loading import load_class
 from floodmark.core.records import Head, Intent, Life, Lost, Replay, total
-from floodmark.core.recovery import Gate, at_the_gate
+from floodmark.core.recovery import Gate, at_the_gate, check_unfailed, failure_words
 from floodmark.core.rule_checks import check_expressions
 from floodmark.core.rules import EpochLimits, Rule
 from floodmark.core.takings import grows
 from floodmark.core.ticks import due, tick
 from floodmark.core.zones import micros_of, zoned
 from floodmark.crashpoints import reach
-from floodmark.errors import Refused, SqlRefused
+from floodmark.errors import Refused, SqlRefused, VerifyFailed
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark import backfilling, checkpoint, evolution, gate, generation, layouts, lock, lookups, replaying
@@ -263,7 +264,8 @@ class RuleRun:
                 done.release()
             done = backfilling.compute(session, plan, self._home, head, asked)
         say("replacing the interval in the sinks")
-        found = backfilling.put(done, self._home, ledger)
+        with self._remembered(ledger):
+            found = backfilling.put(done, self._home, ledger)
         done.release()
         return found
 
@@ -310,12 +312,15 @@ class RuleRun:
         """Take one step of recovery; True if the run went on to the end of the input with it, where it may `go_on`."""
         head = ledger.head
         assert head is not None
+        if step in (Gate.FINISH_EPOCH, Gate.FINISH_BACKFILL):
+            check_unfailed(head)
         if step is Gate.CHANGE_GENERATION:
             session, plan = analyse(self._root, self._rule, None)
             generation.finish_change(session, plan, self._home, ledger)
             self._has_begun = True
         elif step is Gate.FINISH_BACKFILL:
-            self._finish_backfill(ledger, head)
+            with self._remembered(ledger):
+                self._finish_backfill(ledger, head)
         elif step is Gate.LOSE_EPOCH:
             self._lose(ledger, head)
         else:
@@ -502,10 +507,24 @@ class RuleRun:
         reach(self._rule.rule, "offsets.before", head.epoch + 1)
         folder = EpochFolder(session, plan, found, ledger, directory, self._told, ticks, replay)
         rule = plan.rule if limits is None else plan.rule.model_copy(update={"epoch": limits})
-        _Query(folder, only_open).run(union(session, rule, plan.fold.shape), directory)
+        with self._remembered(ledger):
+            _Query(folder, only_open).run(union(session, rule, plan.fold.shape), directory)
         if self._report.epochs:
             reach(self._rule.rule, "sparkcommit.after", self._report.epochs[-1].epoch)
         shutil.rmtree(directory, ignore_errors=True)
+
+    @contextmanager
+    def _remembered(self, ledger: Ledger) -> Iterator[None]:
+        """Have the ledger say which check failed, so that no later run passes it by."""
+        try:
+            yield
+        except VerifyFailed as fault:
+            head = ledger.head
+            if head is None or (head.open or head.backfill) is None or at_the_gate(head) is Gate.LOSE_EPOCH:
+                raise
+            said = failure_words(head, self._rule.rule, str(fault))
+            ledger.live(Life(what="failed", said=said))
+            raise VerifyFailed(said) from fault
 
     def _told(self, epoch: EpochReport) -> None:
         self._report.epochs.append(epoch)

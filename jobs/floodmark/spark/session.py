@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from floodmark.core.groups import shared
 from floodmark.core.health import machine
 from floodmark.core.rules import Rule
-from floodmark.core.sparkconf import OLD_VERSIONS, WHOLE_FILES, application_conf, java_place
+from floodmark.core.sparkconf import OLD_VERSIONS, STATISTICS, WHOLE_FILES, application_conf, java_place
 from floodmark.errors import Refused, RunFailed
 
 TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
@@ -51,6 +51,7 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
         "spark.sql.shuffle.partitions": str(rule.spark.shuffle_partitions),
         **WHOLE_FILES,
         **OLD_VERSIONS,
+        **STATISTICS,
     }
     for key, value in settings.items():
         if session.conf.isModifiable(key):

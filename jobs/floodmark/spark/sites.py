@@ -7,6 +7,7 @@ what to do with it. A skipped write is therefore known and compared, never assum
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from floodmark.core.digests import Digest
+from floodmark.core.presence import Presence
 from floodmark.core.records import Written
 from floodmark.core.recovery import SEAL, Step, backfill_version, before_backfill, before_write, version_of
-from floodmark.core.upserts import Upsert
+from floodmark.core.upserts import Effect, Upsert
 from floodmark.errors import Fenced, ReplayDiffers
 from floodmark.ledger import comparing, tables
 from floodmark.ledger.syncing import sync_commit, sync_table
@@ -29,6 +31,8 @@ from floodmark.spark.layouts import add_columns, loosen, set_properties
 from floodmark.spark.replacing import Replacing, ReplacingAll, Span
 from floodmark.spark.session import refuse_leaked_transaction
 from floodmark.spark.upserting import Upserting
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,10 @@ def _write(work: Work, attempt: Attempt) -> Written | None:
     if _step(site, attempt) is Step.COMPARE:
         return _compared(site, attempt, begun.compute(frame), begun)
     rows = begun.write(frame)
-    return _committed(begun, site, attempt, rows) if rows or attempt.backfill or site.whole else None
+    if not (rows or attempt.backfill or site.whole):
+        return None
+    comparing.check_before_commit(site.name, begun.moves(), begun.promised())
+    return _committed(begun, site, attempt, rows)
 
 
 def _begin(session: SparkSession, site: Site, attempt: Attempt) -> Appending:
@@ -129,7 +136,7 @@ def _committed(begun: Appending, site: Site, attempt: Attempt, rows: int) -> Wri
     if commit is not None:
         found = tables.commit_at(site.address, commit, site.app, version)
         if found is not None:  # else another process has put its own commit in the place of ours
-            comparing.same_files(site.name, found, begun.effect)
+            comparing.same_files(site.name, found, begun.promised())
             return _with(_verified(site, found, attempt, rows), begun.digest, begun.results)
     elif tables.recorded_version(site.address, site.app) == version:  # a twin of this attempt's epoch was faster
         return _compared(site, attempt, rows, begun)
@@ -137,17 +144,36 @@ def _committed(begun: Appending, site: Site, attempt: Attempt, rows: int) -> Wri
 
 
 def _compared(site: Site, attempt: Attempt, rows: int, begun: Appending | None) -> Written:
-    """What an earlier attempt wrote, if it is what this one computed (`begun`; None: nothing).
+    """What an earlier attempt wrote, if it is what this one computed (`begun`; None: nothing) and is still there.
 
     At qos 1 a commit of this very attempt is a twin's, and its rows are not looked at.
     """
     found = tables.our_commit(site.address, site.app, _version(site, attempt))
     verified = _verified(site, found, attempt, rows)
+    comparing.same_files(site.name, found, Effect.said(found.metadata))
     if begun is None or site.writes_again:
         return verified
+    comparing.same_rows(site.name, found, begun.digest, begun.results)
+    now = tables.rows_now(site.address, found.commit)
+    comparing.still_there(site.name, found, now)
+    return _with(verified, _held(site, found, begun, now), begun.results)
+
+
+def _held(site: Site, found: OurCommit, begun: Appending, now: Presence) -> Digest:
+    """The digest of the rows in the commit's files, found to be what it wrote.
+
+    Once others have joined these files (OPTIMIZE) and removed them (VACUUM), the log proves as much as can be proven:
+    what the commit wrote, and that its rows have only been carried to other files since.
+    """
+    if now.joined and tables.lacks_files(site.address, found.commit) and "digest" in found.metadata:
+        _LOG.warning(
+            "%s: the files of commit %s were joined and removed by others; its rows are proven by the log alone",
+            site.name, found.commit,
+        )  # fmt: skip
+        return comparing.said_digest(found)
     held = begun.held(found.commit)
-    comparing.same_rows(site.name, found, held, begun.digest, begun.results)
-    return _with(verified, held, begun.results)
+    comparing.same_content(site.name, found, held, begun.digest, begun.results)
+    return held
 
 
 def _with(written: Written, digest: Digest, results: Digest | None) -> Written:

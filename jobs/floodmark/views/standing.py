@@ -92,6 +92,7 @@ class Standing:
             "holder": self.holder,
             "lag": {name: {"error": lag} if isinstance(lag, str) else asdict(lag) for name, lag in self.lag.items()},
             "unread": {name: _unread(limit) for name, limit in self.limits.items()},
+            "failed_check": head.failed if head else None,
             "lost_epochs": list(head.lost) if head else [],
             "totals": self.totals,
             "expected": [one.facts() for one in self.expected],
@@ -211,6 +212,8 @@ def opened(head: Head) -> str | None:
     """What an earlier run has left open, and what becomes of it, in a sentence; None: nothing."""
     if head.seal is not None:
         return f"a {head.seal.why} has not finished; the next run goes on with it"
+    if head.failed is not None:
+        return head.failed
     if head.backfill is not None:
         return f"backfill {head.backfill.number} is open (attempt {head.attempt}); the next run finishes it"
     if head.open is None:

@@ -58,6 +58,8 @@ def _of_ledger(seen: Glance) -> Condition:
         return Condition("not run yet", "idle")
     if head.retired is not None:
         return Condition("retired", "idle", f"{head.retired}: nothing runs it")
+    if head.failed is not None:
+        return Condition("failed a check", "bad", head.failed)
     left = opened(head)
     if left is not None:
         return Condition("unfinished" if head.seal else "open", "warn", left)
