@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
+from support.byhand import intent
 from support.flow import Flow, rows_of
 from support.lives import by_hand, lived
 from test_operations import execute, submitted
@@ -16,6 +17,7 @@ from test_operator import spark_submit
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
+from floodmark.core.records import Counts, Life
 from floodmark.ledger import tables
 
 pytestmark = pytest.mark.usefixtures("rules")
@@ -62,6 +64,23 @@ def test_a_retired_rule_is_skipped_by_its_dag_until_it_is_back(flow: Flow, fake_
         execute(rule, operation="bring back")
     with pytest.raises(AirflowSkipException, match="nothing new since epoch 1"):
         run_of(rule)
+
+
+def test_a_check_that_failed_fails_the_dag_without_spark_until_it_is_to_be_repeated(
+    flow: Flow, fake_path: Path
+) -> None:
+    ledger, rule = lived(flow), flow.rule()
+    with pytest.raises(AirflowSkipException, match="no check has failed"):
+        execute(rule, operation="recheck")
+    ledger.intend(intent(flow, 3, None, 0, Counts(read=1, folded=1)))
+    ledger.live(Life(what="failed", said="rows are doubled"))
+    with pytest.raises(AirflowFailException, match="rows are doubled"):
+        run_of(rule)
+    assert not (fake_path / "arguments").exists(), "nothing was submitted"
+    execute(rule, operation="recheck")
+    assert submitted(fake_path)[:3] == ["recheck", "one", "--yes"]
+    head = flow.ledger().head
+    assert head is not None and head.failed is None and head.open is not None
 
 
 def test_a_rename_is_believed_by_its_home(flow: Flow) -> None:

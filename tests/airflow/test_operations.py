@@ -95,7 +95,18 @@ def test_every_rule_has_the_form(rules: Path) -> None:
         "keep_output": False, "dry_run": False, "table": None, "rename_to": None, "as_is": False, "drop": None,
         "leave_others": False,
     }  # fmt: skip
-    operations = ["run", "backfill", "replay dead rows", "reset", "adopt", "rename", "retire", "bring back", "drop"]
+    operations = [
+        "run",
+        "backfill",
+        "replay dead rows",
+        "reset",
+        "recheck",
+        "adopt",
+        "rename",
+        "retire",
+        "bring back",
+        "drop",
+    ]
     assert params.get_param("operation").schema["enum"] == operations
 
 

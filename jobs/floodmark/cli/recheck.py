@@ -12,6 +12,7 @@ def recheck(
     yes: asking.Yes = False,
     dry_run: asking.DryRun = False,
     run_id: options.RunId = None,
+    rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
