@@ -42,6 +42,8 @@ OF_OTHERS = [
     java("java.lang.IllegalStateException", "org.apache.spark.scheduler.DAGScheduler", GENERATED),
     Cause("heap", ("java.lang.OutOfMemoryError", "java.lang.Error"), frames=(GENERATED,)),
     java("java.lang.IllegalArgumentException"),
+    java("java.lang.RuntimeException", "org.apache.parquet.io.X", "org.apache.spark.sql.execution.Scan", GENERATED),
+    java("java.lang.IllegalArgumentException", "org.apache.spark.unsafe.memory.MemoryAllocator", GENERATED),
 ]
 
 

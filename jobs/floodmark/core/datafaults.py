@@ -19,10 +19,8 @@ _OTHERS = re.compile(r"DELTA_|\w*KRYO_|UNRESOLVED_TABLE_PATH|INVALID_CONF_VALUE|
 # A file that cannot be read: whatever was raised within, it is no word about a row.
 _READING = re.compile(r"FAILED_READ_FILE|DELTA_|CANNOT_READ_FILE")
 _RAISED = "java.lang.RuntimeException"
-_BY_EXPRESSIONS = re.compile(
-    r"org\.apache\.spark\.sql\.catalyst\.(expressions|util)\.|org\.apache\.spark\.(unsafe|types)\."
-)
-_PASSED = re.compile(r"(java|javax|jdk|scala|com\.fasterxml|org\.apache\.spark\.sql\.errors)\.|java\.")
+_SPARKS = re.compile(r"org\.apache\.spark\.(?!sql\.errors\.)")  # not who makes Spark's errors, but who asked for one
+_BY_EXPRESSIONS = re.compile(r"org\.apache\.spark\.(sql\.catalyst\.(expressions|util)|unsafe\.types|types)\.")
 _NAMED = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] .*?SQLSTATE: (\w{5})", re.DOTALL)
 
 
@@ -48,7 +46,7 @@ class Cause:
     def _is_of_an_expression(self) -> bool:
         if _RAISED not in self.kinds:
             return False
-        first = next((frame for frame in self.frames if not _PASSED.match(frame)), "")
+        first = next((frame for frame in self.frames if _SPARKS.match(frame)), "")
         return _BY_EXPRESSIONS.match(first) is not None
 
     @property
