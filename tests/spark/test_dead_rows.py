@@ -252,17 +252,3 @@ def test_a_mended_rule_takes_its_dead_rows_by_the_command(
     assert epochs[3]["run"] == "again", "by which Airflow's form believes a replay"
     assert sorted(str(i) for _, i, _ in sink(flow)) == ["1", "3", "None", "None", "None"]
     proven(flow)
-
-
-def test_a_row_above_an_aggregate_leaves_its_epoch_open_and_the_way_out_is_said(
-    spark: SparkSession, place: Path
-) -> None:
-    """Results are computed in WRITE, and no edit reaches an open epoch: to mend the SQL alone would lead nowhere."""
-    sql = "SELECT window.start AS start, sum(n) / sum(v) AS m FROM events GROUP BY window(at, '1 minute')"
-    flow = Flow(place, sql=sql)
-    flow.arrive([event(0, v=0.0, n=1), event(300)])
-    for _ in range(2):
-        with pytest.raises(InputFault, match=r"DIVIDE_BY_ZERO.*Epoch 1 is open.*only with `floodmark reset counted`"):
-            run(spark, flow)
-    head = flow.ledger().head
-    assert head is not None and head.open is not None and head.attempt == 2

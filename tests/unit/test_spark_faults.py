@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from support.flow import Flow
 
 from floodmark.core.sparkconf import static_conf
-from floodmark.errors import HistoryGone, InputFault, Refused, RunFailed, TableBroken
-from floodmark.spark.faults import explained, of_open_epoch, of_table, of_version
+from floodmark.errors import HistoryGone, InputFault, ProcessFault, Refused, RunFailed, TableBroken
+from floodmark.spark.faults import explained, of_new_epoch, of_open_epoch, of_table, of_version
 from floodmark.spark.session import root_session, rule_session
 
 
@@ -20,20 +20,44 @@ def fault(text: str) -> PySparkException:
     return PySparkException(text)
 
 
+DIVIDED = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
+
+
 def test_a_row_that_fails_before_its_epoch_is_open_is_mended_in_the_sql() -> None:
     with pytest.raises(InputFault, match=r"DIVIDE_BY_ZERO.*try_divide") as met, explained("r"):
-        raise fault("[DIVIDE_BY_ZERO] Division by zero.")
+        raise fault(DIVIDED)
     assert "reset" not in str(met.value)
 
 
-def test_a_row_that_fails_in_an_open_epoch_asks_for_a_reset_too() -> None:
+def test_a_row_that_fails_in_an_open_epoch_asks_for_more_than_an_edit() -> None:
     """The epoch is finished by the text that it began with, which fails alike."""
-    said = r"DIVIDE_BY_ZERO.*try_divide.*Epoch 4 is open.*only with `floodmark reset r`"
+    said = r"DIVIDE_BY_ZERO.*try_divide.*Epoch 4 is open.*an edit alone.*`floodmark abandon r`.*`floodmark reset r`"
     with pytest.raises(InputFault, match=said), explained("r"), of_open_epoch("r", 4):
-        raise fault("[DIVIDE_BY_ZERO] Division by zero.")
-    with pytest.raises(RunFailed) as met, explained("r"), of_open_epoch("r", 4):
+        raise fault(DIVIDED)
+    for own in (InputFault, ProcessFault):
+        with pytest.raises(own, match=r"doubled\. Epoch 4 is open"), explained("r"), of_open_epoch("r", 4):
+            raise own("doubled")
+    unknown = r"Spark failed: Job aborted.*Retry; if it repeats: Epoch 4 is open"
+    with pytest.raises(RunFailed, match=unknown), explained("r"), of_open_epoch("r", 4):
         raise fault("Job aborted due to stage failure")
-    assert "reset" not in str(met.value)
+
+
+def test_before_its_epoch_is_open_it_is_said_that_none_is() -> None:
+    said = r"DIVIDE_BY_ZERO.*try_divide.*Nothing of epoch 4 was written and it is not open.*`expect`"
+    with pytest.raises(InputFault, match=said), explained("r"), of_new_epoch("r", 4):
+        raise fault(DIVIDED)
+    with pytest.raises(InputFault, match=r"^doubled\. Nothing of epoch 4 was written"), of_new_epoch("r", 4):
+        raise InputFault("doubled")
+    with pytest.raises(InputFault, match=r"written, said once$"), of_new_epoch("r", 4):
+        raise InputFault("Nothing of the epoch was written, said once")
+    with pytest.raises(RunFailed, match=r"aborted$"), explained("r"), of_new_epoch("r", 4):
+        raise fault("aborted")
+
+
+def test_a_value_that_reads_like_a_fault_of_the_store_is_a_value() -> None:
+    said = "[CAST_INVALID_INPUT] The value 'No space left on device' cannot be cast. SQLSTATE: 22018"
+    with pytest.raises(InputFault, match="the SQL fails"), explained("r"), of_table("sink/out"):
+        raise fault(said)
 
 
 VIOLATED = """[TASK_WRITE_FAILED] Task failed while writing rows
@@ -52,7 +76,7 @@ NO_NULL = "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for
     ],
 )
 def test_a_row_that_a_sinks_own_constraint_refuses_is_no_passing_fault(said: str, told: str) -> None:
-    match = rf"^sink/out: .*{told}.*[Dd]rop the constraint.*floodmark reset"
+    match = rf"^sink/out: .*{told}.*[Dd]rop the constraint.*`expect`.*floodmark reset"
     with (
         pytest.raises(InputFault, match=match) as met,
         explained("r"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,13 +14,28 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
-def show(frame: DataFrame, rows: int, epoch: int) -> None:
+@dataclass(frozen=True)
+class Shown:
+    """An epoch's first rows as text, of so many."""
+
+    columns: tuple[str, ...]
+    first: tuple[tuple[str, ...], ...]
+    rows: int
+
+
+def first_of(frame: DataFrame, rows: int) -> Shown:
+    """What is printed of a frame with so many rows."""
+    return Shown(tuple(frame.columns), tuple(tuple(map(str, row)) for row in frame.take(SHOWN)), rows)
+
+
+def show(shown: Shown, epoch: int) -> None:
     """Print the epoch's first rows to standard output."""
     table = Table()
-    for name in frame.columns:
+    for name in shown.columns:
         table.add_column(name)
-    for row in frame.take(SHOWN):
-        table.add_row(*(str(value) for value in row))
-    shown = Console()
-    shown.print(f"epoch {epoch}: {rows} rows (console: at least once)")  # a title would be as narrow as its table
-    shown.print(table)
+    for row in shown.first:
+        table.add_row(*row)
+    screen = Console()
+    # No title of the table: that would be as narrow as the table.
+    screen.print(f"epoch {epoch}: {shown.rows} rows (console: at least once)")
+    screen.print(table)

@@ -36,7 +36,9 @@ def files_for(rows: int) -> int:
 
 
 class Appending:
-    """A transaction on the table at `address`, begun at the newest version, that writes as `app`. For one thread.
+    """A transaction on the table at `address`, begun at the newest version, that writes as `app`.
+
+    For one thread at a time; the one that commits may be another than the one that has written.
 
     `exact`: its floating point is a copy of the input. `effect`: what a write does to rows that are there; None:
     nothing. `digest`: of the rows written; `results`: of those that were merged, where that is not the same.
@@ -44,15 +46,18 @@ class Appending:
 
     def __init__(self, session: SparkSession, address: str, app: str, exact: bool = False):
         self._session, self._address, self._app, self._exact = session, address, app, exact
-        # Where its own checksum of the newest version is missing, Delta computes the table's state in the session of
-        # the thread at work, and a thread of Python's has none.
-        self._class("org.apache.spark.sql.classic.SparkSession").setActiveSession(session._jsparkSession)
+        self._enter()
         self._txn = self._delta("DeltaLog").forTable(session._jsparkSession, address).startTransaction()
         getattr(self._txn.readTxn(), "$plus$eq")(app)
         self._files = self._seq()
         self.effect: Effect | None = None
         self.digest = Digest()
         self.results: Digest | None = None
+
+    def _enter(self) -> None:
+        """Give the thread at work the session. Where its own checksum of the newest version is missing, Delta computes
+        the table's state in the session of the thread, and a thread of Python's has none."""
+        self._class("org.apache.spark.sql.classic.SparkSession").setActiveSession(self._session._jsparkSession)
 
     def write(self, frame: DataFrame) -> int:
         """Write the rows to files that no version of the table names yet; returns how many rows there were.
@@ -112,6 +117,7 @@ class Appending:
 
         Returns the commit's Delta version, or None where another commit came between: nothing was recorded.
         """
+        self._enter()
         sync_files(self._address, self._paths())
         said = self._delta("actions.SetTransaction")(self._app, version, self._some(int(time.time() * 1000)))
         try:

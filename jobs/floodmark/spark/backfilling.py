@@ -2,9 +2,10 @@
 
 1. COMPUTE  without the rule's lock: what the sources hold up to where an epoch ended, late rows included and dead ones
             not, through today's SQL. The results are held.
-2. INTENT   with the lock, once what was computed still stands: a ledger row with all of it but the rows.
-3. WRITE    in each Delta sink one commit: the rows of the interval go, the results come. VERIFY as for an epoch.
-4. COMMIT   ledger row. Offsets, watermark and state are as they were.
+2. FILES    with the lock, once what was computed still stands: those that the sinks are to have, which none names yet.
+3. INTENT   a ledger row with all of it but the rows.
+4. WRITE    in each Delta sink one commit: the rows of the interval go, the results come. VERIFY as for an epoch.
+5. COMMIT   ledger row. Offsets, watermark and state are as they were.
 
 A backfill that is open is finished before anything else: computed again from its intent, and compared.
 """
@@ -39,7 +40,7 @@ from floodmark.spark.expecting import met
 from floodmark.spark.generation import Plan, sites_of
 from floodmark.spark.replacing import Span
 from floodmark.spark.rereading import apart, read_again, replays_again, without
-from floodmark.spark.sites import Attempt, Site, Work
+from floodmark.spark.sites import Attempt, Prepared, Site, Work
 from floodmark.spark.taking import taken
 
 
@@ -104,17 +105,21 @@ class Put:
 
 
 def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
-    """INTENT, WRITE, VERIFY and COMMIT; the caller holds the rule's lock."""
+    """FILES, INTENT, WRITE, VERIFY and COMMIT; the caller holds the rule's lock."""
     begun, rule = time.monotonic(), done.plan.rule.rule
-    assert ledger.head is not None
-    intent = done.intent.model_copy(update={"number": len(ledger.head.backfills) + 1})  # others may have come between
-    reach(rule, "backfill.intent.before", ledger.head.epoch)
-    head = ledger.start_backfill(intent)
-    reach(rule, "backfill.intent.after", head.epoch)
-    attempt = Attempt(head.epoch, head.attempt, intent.digest, intent.number)
+    head = ledger.head
+    assert head is not None
+    intent = done.intent.model_copy(update={"number": len(head.backfills) + 1})  # others may have come between
+    reopened = head.backfill is not None
+    if reopened:
+        head = _announce(ledger, rule, intent)
+    attempt = Attempt(head.epoch, max(1, head.attempt), intent.digest, intent.number)
     aimed = _aimed(done, home, ledger.id, head)
     takings = {site.name: _taken(done.plan, site.address, done.rows, head.generation, intent.upto) for site in aimed}
-    written = {site.name: _replaced(rule, site, takings[site.name], attempt, intent) for site in aimed}
+    prepared = [sites.prepare(Work(site, takings[site.name]), attempt) for site in aimed]
+    if not reopened:
+        head = _announce(ledger, rule, intent)
+    written = {one.site.name: _replaced(rule, one, attempt, intent) for one in prepared}
     removed = {site.name: _removed(site, written[site.name]) for site in aimed}
     reach(rule, "backfill.commit.before", head.epoch)
     seconds = {"write": round(time.monotonic() - begun, 3)}
@@ -224,11 +229,19 @@ def _aimed(done: Recomputed, home: Home, ledger: str, head: Head) -> list[Site]:
     return [replace(site, span=_span(done), writes_again=False) for site in found.values()]
 
 
-def _replaced(rule: str, site: Site, rows: DataFrame, attempt: Attempt, intent: Backfill) -> Written:
+def _announce(ledger: Ledger, rule: str, intent: Backfill) -> Head:
+    assert ledger.head is not None
+    reach(rule, "backfill.intent.before", ledger.head.epoch)
+    head = ledger.start_backfill(intent)
+    reach(rule, "backfill.intent.after", head.epoch)
+    return head
+
+
+def _replaced(rule: str, prepared: Prepared, attempt: Attempt, intent: Backfill) -> Written:
     reach(rule, "backfill.sink.before", attempt.epoch)
-    written = sites.write(Work(site, rows), attempt)
+    written = sites.finish(prepared, attempt)
     assert written is not None and written.results is not None
-    _same_results(rule, intent, intent.of(site.name), written.results)
+    _same_results(rule, intent, intent.of(prepared.site.name), written.results)
     reach(rule, "backfill.sink.after", attempt.epoch)
     return written
 

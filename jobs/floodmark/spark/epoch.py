@@ -2,20 +2,22 @@
 
 1. PLAN     Spark has planned the range and written its offset log.
 2. READ     one pass over the batch: what becomes of each row, counts, the new watermark.
-3. INTENT   ledger row, before any effect. A retry writes it again first, which fences a live twin, and compares.
-4. FOLD     batch and state of committed epochs -> output rows, and state changes stamped with this epoch. It has no
-            effect, so a new epoch's is made before its intent: a class that fails leaves no epoch open.
-5. WRITE    state, late, dead and sinks, side by side.
-6. VERIFY   what the tables say was written is what this attempt computed.
-7. COMMIT   ledger row: the only commit point.
+3. FOLD     batch and state of committed epochs -> output rows, and state changes stamped with this epoch.
+4. FILES    state, late, dead and sinks, side by side: files that no table names yet.
+5. INTENT   ledger row, before any effect. A retry writes it again first, which fences a live twin, and compares.
+6. WRITE    every table names its files, side by side.
+7. VERIFY   what the tables say was written is what this attempt computed.
+8. COMMIT   ledger row: the only commit point.
+
+All that computes stands before the intent of a new epoch. So what fails on the input leaves no epoch open (ADR 0044).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -45,13 +47,13 @@ from floodmark.spark.appending import files_for
 from floodmark.spark.batch import DEAD, LATE, Batch, Limits, latest_times, planned_union, stamped, united
 from floodmark.spark.compaction import compact
 from floodmark.spark.expecting import met
-from floodmark.spark.faults import of_open_epoch
+from floodmark.spark.faults import of_new_epoch, of_open_epoch
 from floodmark.spark.fold import Folded, Moment, StateReader
 from floodmark.spark.generation import Plan, Sites, columns_of
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.planned import materialised
 from floodmark.spark.replaying import replayed
-from floodmark.spark.sites import Attempt, Work
+from floodmark.spark.sites import Attempt, Prepared, Work
 from floodmark.spark.state import state_rows
 from floodmark.spark.taking import taken
 
@@ -73,6 +75,21 @@ class EpochReport:
     output: int
     watermark: int | None
     seconds: float
+
+
+@dataclass(frozen=True)
+class Ready:
+    """All of an epoch that is computed: what each site is to commit, how many results there are, what consoles show.
+
+    `rejected`, `expected`: as in the commit row.
+    """
+
+    attempt: Attempt
+    prepared: list[Prepared]
+    rows: int
+    shown: tuple[console.Shown, ...]
+    rejected: dict[str, int]
+    expected: dict[str, Failed]
 
 
 class EpochFolder:
@@ -161,37 +178,52 @@ class EpochFolder:
         reopened = self.head.open
         if reopened is not None:
             self._intend(reopened)
-        with self._timed("read"):
+        with self._told(reopened), self._timed("read"):
             batch = self._read(frame, entry)
         intent = self._intent(entry, batch)
         if reopened is not None:
             same_reading(self.rule, self.head.epoch + 1, reopened, intent)
             intent = reopened
-        with self._timed("fold"):
+        with self._told(reopened), self._timed("fold"):
             folded = self._fold(batch, intent)
         try:
-            with self._timed("fold"):
-                results = met(folded.output, self._plan.asked, self.rule, self._session)
+            with self._told(reopened):
+                ready = self._ready(batch, folded, entry, intent)
             if reopened is None:
                 self._intend(intent)
-            with of_open_epoch(self.rule, self.head.epoch + 1) if self._plan.rule.qos else nullcontext():
-                return self._written(batch, replace(folded, output=results.rows), results.counts, entry, intent)
+            return self._written(ready, intent)
         finally:
             folded.release()
 
-    def _written(
-        self, batch: Batch, folded: Folded, expected: dict[str, Failed], entry: Entry, intent: Intent
-    ) -> Commit:
+    def _told(self, reopened: Intent | None) -> AbstractContextManager[None]:
+        """What an error says of the epoch: whether it is open."""
+        epoch = self.head.epoch + 1
+        return of_new_epoch(self.rule, epoch) if reopened is None else of_open_epoch(self.rule, epoch)
+
+    def _ready(self, batch: Batch, folded: Folded, entry: Entry, intent: Intent) -> Ready:
+        """All results, computed and in files. Without effect."""
         with self._timed("fold"):
-            output = None if folded.output is None else self._output(folded.output, batch)
+            met_by = met(folded.output, self._plan.asked, self.rule, self._session)
+            output = None if met_by.rows is None else self._output(met_by.rows, batch)
         with self._timed("write"):
             seen = Observation()
+            attempt = Attempt(self.head.epoch + 1, max(1, self.head.attempt), intent.digest)
             sinks = self._for_sinks(output, seen)
-            written = self._write([*self._own_works(batch, folded, entry), *(work for work, _ in sinks)], intent)
-            rows = self._output_rows(sinks, written, output, seen)
-            self._show(output, rows)
+            works = [*self._own_works(batch, folded, entry), *(work for work, _ in sinks)]
+            prepared = side_by_side(partial(sites.prepare, work, attempt) for work in works)
+            rows = self._output_rows(sinks, {one.site.name: one.rows for one in prepared}, output, seen)
+            shown = tuple(self._shown(output, rows))
         rejected = {name: one.count for name, one in folded.rejected.items()}
-        return self._commit(intent, written, rows, rejected, expected)
+        return Ready(attempt, prepared, rows, shown, rejected, met_by.counts)
+
+    def _written(self, ready: Ready, intent: Intent) -> Commit:
+        """WRITE and VERIFY, every table in a thread of its own; returns, or raises, when all of them have ended."""
+        with self._timed("write"):
+            results = side_by_side(partial(self._finish, one, ready.attempt) for one in ready.prepared)
+            for shown in ready.shown:
+                console.show(shown, self.head.epoch + 1)
+        named = zip((one.site.name for one in ready.prepared), results, strict=True)
+        return self._commit(intent, {name: written for name, written in named if written is not None}, ready)
 
     def _read(self, frame: DataFrame, entry: Entry) -> Batch:
         rule, shape = self._plan.rule, self._plan.fold.shape
@@ -320,7 +352,7 @@ class EpochFolder:
 
         `seen`: counts the results on their way to the first sink, where every sink leaves out some.
         """
-        by_address, first = self._plan.delta_sinks, self.head.attempt == 1
+        by_address, first = self._plan.delta_sinks, self._is_first
         asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
         asked = [(site, sink) for site, sink in asked if first or sink.qos > 0]
         if output is None and self._plan.rule.rebuild:  # what stands there goes all the same
@@ -333,47 +365,39 @@ class EpochFolder:
             for (site, sink), frame in zip(asked, frames, strict=True)
         ]
 
+    @property
+    def _is_first(self) -> bool:
+        """Whether nobody has tried the epoch before."""
+        return self.head.attempt <= 1
+
     def _taken(self, sink: Sink, output: DataFrame) -> DataFrame:
         return taken(output, self._plan.taking(sink), self.head.generation, self.head.epoch + 1)
 
-    def _write(self, works: list[Work], intent: Intent) -> dict[str, Written]:
-        """WRITE and VERIFY, every table in a thread of its own; returns, or raises, when all of them have ended."""
-        attempt = Attempt(self.head.epoch + 1, self.head.attempt, intent.digest)
-        results = side_by_side(partial(self._write_one, work, attempt) for work in works)
-        named = zip((work.site.name for work in works), results, strict=True)
-        return {name: written for name, written in named if written is not None}
-
     def _output_rows(
-        self, sinks: list[tuple[Work, Sink]], written: dict[str, Written], output: DataFrame | None, seen: Observation
+        self, sinks: list[tuple[Work, Sink]], got: dict[str, int], output: DataFrame | None, seen: Observation
     ) -> int:
         """How many results the epoch has: what a sink got that gets all, or what was seen on the way to another."""
         if output is None:
             return 0
         whole = [work.site.name for work, sink in sinks if sink.gets_all]
         if whole:
-            return max((written[name].rows for name in whole if name in written), default=0)
+            return max(got[name] for name in whole)
         return _seen(seen, output) if sinks else output.count()
 
-    def _show(self, output: DataFrame | None, rows: int) -> None:
+    def _shown(self, output: DataFrame | None, rows: int) -> Iterator[console.Shown]:
+        """What each console is to show."""
         for sink in self._plan.rule.sinks:
-            if output is not None and sink.kind == "console" and (self.head.attempt == 1 or sink.qos > 0):
-                shown = self._taken(sink, output)
-                console.show(shown, shown.count() if sink.where else rows, self.head.epoch + 1)
+            if output is not None and sink.kind == "console" and (self._is_first or sink.qos > 0):
+                taken_here = self._taken(sink, output)
+                yield console.first_of(taken_here, taken_here.count() if sink.where else rows)
 
-    def _write_one(self, work: Work, attempt: Attempt) -> Written | None:
-        self._reach(f"{work.site.role}.before")
-        written = sites.write(work, attempt)
-        self._reach(f"{work.site.role}.after")
+    def _finish(self, prepared: Prepared, attempt: Attempt) -> Written | None:
+        self._reach(f"{prepared.site.role}.before")
+        written = sites.finish(prepared, attempt)
+        self._reach(f"{prepared.site.role}.after")
         return written
 
-    def _commit(
-        self,
-        intent: Intent,
-        written: dict[str, Written],
-        output_rows: int,
-        rejected: dict[str, int],
-        expected: dict[str, Failed],
-    ) -> Commit:
+    def _commit(self, intent: Intent, written: dict[str, Written], ready: Ready) -> Commit:
         known = self.head.table_ids
         added = {site.name: site.address for site in self._sites.all() if site.name not in known}
         opened = {name: tables.open_table(address) for name, address in added.items()}
@@ -384,14 +408,14 @@ class EpochFolder:
             maxima=intent.maxima,
             heard=intent.heard,
             counts=intent.counts,
-            rejected=rejected,
-            expected=expected,
+            rejected=ready.rejected,
+            expected=ready.expected,
             digests=intent.digests,
             tables=written,
             table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},
             adopted=tables.adopted(added),
             lost_epochs=self.head.lost,
-            output_rows=output_rows,
+            output_rows=ready.rows,
             seconds={step: round(seconds, 3) for step, seconds in self._seconds.items()},
         )
 

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from floodmark.core.datafaults import Cause, causes_in, of_data
 from floodmark.core.storefaults import cannot_take, damaged, make_room
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, ProcessFault, RunFailed, TableBroken
 
@@ -26,19 +27,16 @@ REWRITTEN = (
 RETYPED = ("DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE", "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING")
 GAINED = "DELTA_SCHEMA_CHANGED"
 LACKING = "DELTA_CANNOT_RESOLVE_COLUMN"
-CONSTRAINT = re.compile(r"\[DELTA_(?:VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT)\w*\] .*(?:\n - .*)*")
+CONSTRAINT = re.compile(
+    r"\[DELTA_(?:VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR_VARCHAR_LIMIT)\w*\] .*(?:\n - .*)*"
+)
+OF_CLASS = re.compile(r"ProcessFault: (.+)|RuleInvalid: (.+ cannot be imported: .+)")
+SPARKS = "org.apache.spark.SparkThrowable"
+FRAMES = 40  # of a stack that are looked at: what Java calls of itself is less deep
+NOTHING = "Nothing of the epoch was written"  # what some say themselves
+UNKNOWN = "Spark failed"
 NAMING = ("Caused by: ", "Checksum error", "org.apache.hadoop.fs.ChecksumException")
 READING = "while reading file"
-INPUT = (
-    "CAST_INVALID_INPUT",
-    "CAST_OVERFLOW",
-    "DIVIDE_BY_ZERO",
-    "ARITHMETIC_OVERFLOW",
-    "INVALID_ARRAY_INDEX",
-    "CANNOT_PARSE_TIMESTAMP",
-    "MALFORMED_RECORD_IN_PARSING",
-    "INVALID_VARIANT_CAST",
-)
 
 
 @contextmanager
@@ -67,7 +65,7 @@ def of_table(name: str) -> Iterator[None]:
         raise
     except (PySparkException, Py4JJavaError, OSError, DeltaError) as fault:
         text = _text(fault)
-        why = cannot_take(text)
+        why = None if _data(fault) else cannot_take(text)
         if why is not None:
             raise RunFailed(f"{name}: {why}, nothing was committed; {make_room(why)}, then retry") from fault
         if refused := CONSTRAINT.search(text):
@@ -85,8 +83,7 @@ def _refused_by(name: str, said: str) -> InputFault:
     shown = " ".join(said.split()).rstrip(".")
     return InputFault(
         f"{name}: expected rows that the table's own constraint takes, found another: {shown}. Drop "
-        "the constraint and run again, or begin anew with `floodmark reset`; the rule itself can say what becomes of "
-        "such rows (`expect`, or a `where` of the sink)"
+        "the constraint, or say in the rule what becomes of such rows (`expect`), and run again"
     )
 
 
@@ -106,23 +103,87 @@ def of_version(name: str, address: str, version: int) -> Iterator[None]:
 
 
 @contextmanager
-def of_open_epoch(rule: str, epoch: int) -> Iterator[None]:
-    """Where the SQL fails on a row after the epoch's intent, say that no edit reaches that; others pass as they are."""
+def of_new_epoch(rule: str, epoch: int) -> Iterator[None]:
+    """Where a row makes an epoch fail before its intent, say that nothing is open; others pass as they are."""
     try:
         yield
+    except InputFault as fault:
+        if NOTHING in str(fault):
+            raise
+        raise InputFault(f"{fault}. Nothing of epoch {epoch} was written and it is not open") from fault
     except (PySparkException, Py4JJavaError) as fault:
         told = _of_spark(rule, fault)
         if not isinstance(told, InputFault):
             raise
         raise InputFault(
-            f"{told}. Epoch {epoch} is open, and is finished by the text that it began with: mended SQL takes effect "
-            f"only with `floodmark reset {rule}`"
+            f"{told}. Nothing of epoch {epoch} was written and it is not open: mend the SQL or the input, then run "
+            "again. Where kept state bars an edit of the SQL, an `expect` of the stream can leave such rows out"
         ) from fault
 
 
+@contextmanager
+def of_open_epoch(rule: str, epoch: int) -> Iterator[None]:
+    """Say of an open epoch that fails on a row, or for what nobody knows, that no edit reaches it; others pass."""
+    try:
+        yield
+    except (InputFault, ProcessFault) as fault:
+        raise type(fault)(f"{fault}. {_open(rule, epoch)}") from fault
+    except (PySparkException, Py4JJavaError) as fault:
+        told = _of_spark(rule, fault)
+        if isinstance(told, (InputFault, ProcessFault)):
+            raise type(told)(f"{told}. {_open(rule, epoch)}") from fault
+        if isinstance(told, RunFailed) and UNKNOWN in str(told):
+            raise RunFailed(f"{told}. Retry; if it repeats: {_open(rule, epoch)}") from fault
+        raise
+
+
+def _open(rule: str, epoch: int) -> str:
+    return (
+        f"Epoch {epoch} is open, and is finished by the rule's text in the ledger, so an edit alone does not help. "
+        f"Take the epoch back with `floodmark abandon {rule}`, or begin anew with `floodmark reset {rule}`"
+    )
+
+
 def _of_spark(rule: str, fault: PySparkException | Py4JJavaError) -> FloodmarkError:
+    data = _data(fault)
+    if data is not None and OF_CLASS.search(_text(fault)) is None:
+        return InputFault(
+            f"rule {rule}: the SQL fails on a row of the input: {data.line.rstrip('.')}. Write try_cast, try_divide or "
+            "a `where` that leaves such rows out"
+        )
     condition = "" if isinstance(fault, Py4JJavaError) else fault.getCondition() or ""
     return _sorted(rule, condition, _text(fault))
+
+
+def _data(fault: Exception) -> Cause | None:
+    """The cause that is of a row's data, if a fault comes down to that."""
+    origin = fault.java_exception if isinstance(fault, Py4JJavaError) else getattr(fault, "_origin", None)
+    return of_data(tuple(causes_in(str(fault)) if origin is None else _chain(origin)))
+
+
+def _chain(fault: Any) -> Iterator[Cause]:
+    """A Java exception and its causes."""
+    while fault is not None:
+        trace = fault.getStackTrace()
+        frames = tuple(trace[i].getClassName() for i in range(min(FRAMES, len(trace))))
+        kinds = tuple(_kinds(fault.getClass()))
+        named = SPARKS in tuple(each.getName() for each in _interfaces(fault.getClass()))
+        condition, state = (fault.getCondition(), fault.getSqlState()) if named else (None, None)
+        yield Cause(str(fault.getMessage()), kinds, condition or "", state or "", frames)
+        fault = fault.getCause()
+
+
+def _kinds(kind: Any) -> Iterator[str]:
+    while kind is not None:
+        yield str(kind.getName())
+        kind = kind.getSuperclass()
+
+
+def _interfaces(kind: Any) -> Iterator[Any]:
+    while kind is not None:
+        found = kind.getInterfaces()
+        yield from (found[i] for i in range(len(found)))
+        kind = kind.getSuperclass()
 
 
 def _text(fault: Exception) -> str:
@@ -160,9 +221,9 @@ def _messages(fault: Any) -> Iterator[str]:
 
 
 def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
-    of_class = re.search(r"ProcessFault: (.+)", text) or re.search(r"RuleInvalid: (.+ cannot be imported: .+)", text)
+    of_class = OF_CLASS.search(text)
     if of_class:
-        return ProcessFault(f"rule {rule}: {of_class[1].strip()}")
+        return ProcessFault(f"rule {rule}: {(of_class[1] or of_class[2]).strip()}")
     line = _first(text)
     if any(name in condition or name in text for name in REWRITTEN):
         return HistoryGone(
@@ -184,14 +245,9 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
         )
     if "ConcurrentTransactionException" in text:
         return Fenced(f"rule {rule}: another writer took over this rule's epoch; retry: {line}")
-    if any(name in condition or name in text for name in INPUT):
-        return InputFault(
-            f"rule {rule}: the SQL fails on a row of the input: {line}. Write try_cast, try_divide or a `where` that "
-            "leaves such rows out"
-        )
     if GAINED in condition or GAINED in text:
         return RunFailed(
             f"rule {rule}: a source's columns changed while it was read: {line} Retry; if it repeats, begin anew with "
             f"`floodmark reset {rule}`"
         )
-    return RunFailed(f"rule {rule}: Spark failed: {line}")
+    return RunFailed(f"rule {rule}: {UNKNOWN}: {line}")

@@ -80,27 +80,57 @@ class Attempt:
     backfill: int | None = None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What a site is to commit: `rows` that `begun` has written to files, or computed, by `step`; None: nothing."""
+
+    site: Site
+    step: Step
+    rows: int
+    begun: Appending | None
+
+
 def write(work: Work, attempt: Attempt) -> Written | None:
     """Write the rows unless they are there; None where there are none (one that takes rows away is made all the same).
 
     Raises what `before_write` and `before_backfill` raise.
     """
+    return finish(prepare(work, attempt), attempt)
+
+
+def prepare(work: Work, attempt: Attempt) -> Prepared:
+    """Write the rows to files that no version of the table names yet, or only compute them where they are there.
+
+    Has no effect, so what fails here leaves nothing open. Raises what `before_write` and `before_backfill` raise.
+    """
     with of_table(work.site.name):
-        return _write(work, attempt)
+        return _prepared(work, attempt)
 
 
-def _write(work: Work, attempt: Attempt) -> Written | None:
+def finish(prepared: Prepared, attempt: Attempt) -> Written | None:
+    """Commit what was written, or compare it with what is there; None where there is nothing to commit."""
+    with of_table(prepared.site.name):
+        return _finished(prepared, attempt)
+
+
+def _prepared(work: Work, attempt: Attempt) -> Prepared:
     site, frame = work.site, work.frame
     if frame is None:
-        return _compared(site, attempt, 0, None) if _step(site, attempt) is Step.COMPARE else None
+        return Prepared(site, _step(site, attempt), 0, None)
     if site.adds_columns:
         add_columns(frame.sparkSession, site.address, frame.schema)
     # Begun before the table is asked what it has recorded: so no commit can slip in between unseen.
     begun = _begin(frame.sparkSession, site, attempt)
-    if _step(site, attempt) is Step.COMPARE:
-        return _compared(site, attempt, begun.compute(frame), begun)
-    rows = begun.write(frame)
-    if not (rows or attempt.backfill or site.whole):
+    step = _step(site, attempt)
+    rows = begun.compute(frame) if step is Step.COMPARE else begun.write(frame)
+    return Prepared(site, step, rows, begun)
+
+
+def _finished(prepared: Prepared, attempt: Attempt) -> Written | None:
+    site, rows, begun = prepared.site, prepared.rows, prepared.begun
+    if prepared.step is Step.COMPARE:
+        return _compared(site, attempt, rows, begun)
+    if begun is None or not (rows or attempt.backfill or site.whole):
         return None
     comparing.check_before_commit(site.name, begun.moves(), begun.promised())
     return _committed(begun, site, attempt, rows)

@@ -80,8 +80,9 @@ class Upserting(Rewriting):
         if self._upsert.newest is None and found["keys"] and found["times"] > 1:
             raise InputFault(
                 f"{self._where}: expected one result for each key ({', '.join(self._upsert.key)}), found "
-                f"{found['times']} for {found['key']}; which of them stays cannot be told. Name more columns in `key`, "
-                "or in `newest` the column that says which is newer, and begin anew with `floodmark reset`"
+                f"{found['times']} for {found['key']}; which of them stays cannot be told. Leave all "
+                "but one out (`expect`, `on_fail: drop`) and run again; or name more columns in `key`, or in `newest` "
+                "the column that says which is newer, and begin anew with `floodmark reset`"
             )
         return found
 
