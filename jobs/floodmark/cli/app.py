@@ -7,6 +7,7 @@ from inspect import signature
 import typer
 
 from floodmark.cli import (
+    abandon,
     adopt,
     audit,
     backfill,
@@ -52,6 +53,7 @@ app.command("preview", rich_help_panel=WRITING)(preview.preview)
 app.command("test", rich_help_panel=WRITING)(cases.cases)
 app.command("run", rich_help_panel=RUNNING)(run.run)
 app.command("backfill", rich_help_panel=RUNNING)(backfill.backfill)
+app.command("abandon", rich_help_panel=RUNNING)(abandon.abandon)
 app.command("reset", rich_help_panel=RUNNING)(reset.reset)
 app.command("maintain", rich_help_panel=RUNNING)(maintain.maintain)
 app.command("list", rich_help_panel=LOOKING)(status.list_rules)
