@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
+from floodmark_airflow.abandons import Abandon
 from floodmark_airflow.backfills import Backfill, of_airflow
 from floodmark_airflow.lives import Adopt, Drop, Rename, Retire, Return
 from floodmark_airflow.operations import Operation
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 RUN = "run"
 LIVES = (Adopt, Rename, Retire, Return, Drop)
-OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Reset, *LIVES)}
+OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Abandon, Reset, *LIVES)}
 
 
 def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:

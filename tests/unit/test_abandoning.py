@@ -190,7 +190,7 @@ class Told:
     def abandon(self) -> None:
         head = self.ledger.abandon()
         undone = Undone(version=undo_version(head.epoch + 1), commit=5, undoes=(4,))
-        self.ledger.take_back(taken_back(head, {"sink/out": undone}, {}, {}))
+        self.ledger.take_back(taken_back(head, {"sink/out": undone}))
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -243,11 +243,22 @@ def test_an_end_without_its_announcement_or_with_other_offsets_is_no_row() -> No
     told.intend(1)
     assert told.ledger.head is not None
     with pytest.raises(LedgerBroken, match="without a row that announced it"):
-        told.ledger.take_back(taken_back(told.ledger.head, {}, {}, {}))
+        told.ledger.take_back(taken_back(told.ledger.head, {}))
     head = told.ledger.abandon()
-    moved = taken_back(head, {}, {}, {}).model_copy(update={"entry": told.at(1)["entry"]})
+    moved = taken_back(head, {}).model_copy(update={"entry": told.at(1)["entry"]})
     with pytest.raises(LedgerBroken, match="moved"):
         told.ledger.take_back(moved)
+
+
+def test_a_table_that_was_taken_back_is_ahead_of_a_ledger_that_never_said_so() -> None:
+    told = Told()
+    told.intend(1)
+    at, ids = {"sink/out": undo_version(1)}, {"sink/out": "id"}
+    assert told.ledger.head is not None
+    with pytest.raises(LedgerBroken, match="ahead of the ledger"):
+        check_tables(told.ledger.head, at, ids, {})
+    check_tables(told.ledger.head, {"sink/out": undo_version(1) - 1}, ids, {})
+    check_tables(told.ledger.abandon(), at, ids, {})
 
 
 def test_a_reset_discards_what_was_to_be_abandoned() -> None:

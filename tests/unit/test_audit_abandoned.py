@@ -44,7 +44,7 @@ class Abandoned(Made):
         self.undo(name, hashed, len(data), does)
         if stage == "undone":
             return self.save()
-        ends = {"format": 8, "intent": hashed, "lost_epochs": [EPOCH], "table_ids": {}}
+        ends = {"format": 8, "intent": hashed, "lost_epochs": [EPOCH]}
         ends |= {key: before[key] for key in ("entry", "watermark", "maxima")}
         ends["tables"] = {name: {"version": UNDONE, "commit": 5, "undoes": [4]}}
         says(ends)

@@ -178,7 +178,7 @@ class Effects:
             self.findings += unnamed(epoch, self._sinks[generation.number, epoch.number])
             for table in epoch.end["tables"]:
                 log, id_ = self.log(table, generation.number), self._ids[generation.number].get(table)
-                if id_ not in self.story.dropped and log.readable and log.id == id_:
+                if id_ is not None and id_ not in self.story.dropped and log.readable and log.id == id_:
                     self.findings += undone(epoch, table, app_of(generation, self.ledger, table), log)
 
     def _check_carried(self, named: Named, entry: LogEntry, move: Move) -> None:

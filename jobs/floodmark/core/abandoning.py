@@ -185,10 +185,8 @@ def still_undoable(rule: str, epoch: int, seen: Seen) -> None:
         )
 
 
-def taken_back(
-    head: Head, tables: Mapping[str, Undone], table_ids: Mapping[str, str], adopted: Mapping[str, int]
-) -> Abandoned:
-    """The row that ends it. `table_ids`, `adopted`: of the sinks that the epoch was the first to write."""
+def taken_back(head: Head, tables: Mapping[str, Undone]) -> Abandoned:
+    """The row that ends it. A sink that the epoch was the first to write gets its place by the next one's commit."""
     assert head.open is not None
     return Abandoned(
         intent=head.open.digest,
@@ -198,8 +196,6 @@ def taken_back(
         heard=head.heard,
         lost_epochs=(*head.lost, head.epoch + 1),
         tables=dict(tables),
-        table_ids=dict(table_ids),
-        adopted=dict(adopted),
     )
 
 

@@ -226,8 +226,8 @@ class Undone(Record):
 class Abandoned(Record):
     """An epoch that was taken back. Where the rule stands is as it was before it.
 
-    `tables`: each sink, by the ledger's name, whether anything of the epoch was there or not; `table_ids`, `adopted`:
-    as in a commit. `lost_epochs`: those of this generation that have no effect, this one included.
+    `tables`: each sink, by the ledger's name, whether anything of the epoch was there or not. `lost_epochs`: those of
+    this generation that have no effect, this one included.
     """
 
     format: int = FORMAT
@@ -238,8 +238,6 @@ class Abandoned(Record):
     heard: Heard
     lost_epochs: tuple[int, ...]
     tables: dict[str, Undone] = Field(default_factory=dict)
-    table_ids: dict[str, str] = Field(default_factory=dict)
-    adopted: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 class Seal(Record):
@@ -629,7 +627,6 @@ def _taken_back(head: Head, row: Row) -> Head:
         announced=_announced(head),
         written={**head.written, **{name: table.version for name, table in done.tables.items()}},
         commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
-        table_ids={**head.table_ids, **done.table_ids},
         open=None,
         attempt=0,
     )

@@ -138,7 +138,7 @@ def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
     """
     newest = backfill_version(head.epoch, len(head.backfills) + (head.backfill is not None))
     if head.open is not None and recorded >= (head.epoch + 1) * ATTEMPTS:
-        newest = backfill_version(head.epoch + 1, 0)
+        newest = undo_version(head.epoch + 1) - (not head.abandoning)
     if recorded <= newest:
         return None
     return LedgerBroken(

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.addresses import location
 from floodmark.core.life import GOES_ON, dropping
-from floodmark.core.records import ENDS, Head, Life
+from floodmark.core.records import Head, Life
 from floodmark.crashpoints import reach
 from floodmark.errors import NotOwned, Refused, RunFailed, TableBroken
 from floodmark.ledger import tables
@@ -63,7 +63,7 @@ def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:
     """Every table that the ledger says it has written to, in any generation."""
     seen = set[tuple[str, str]]()
     for row in ledger.rows:
-        ids = json.loads(row.body).get("table_ids", {}) if row.kind in ENDS else {}
+        ids = json.loads(row.body).get("table_ids", {}) if row.kind == "commit" else {}
         for name, id_ in ids.items():
             kind, _, rest = name.partition("/")
             full = f"state/g{row.generation}/{rest}" if kind == "state" else name

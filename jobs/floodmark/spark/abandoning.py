@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -57,16 +56,10 @@ def finish(session: SparkSession, ledger: Ledger, rule: Rule) -> int:
         still_undoable(rule.rule, epoch, one)
     app = app_id(ledger.id, head.generation, head.token, "sink")
     done = {one.name: _undone(session, rule.rule, Site(one.name, "sink", one.address, app), one, head) for one in seen}
-    fresh = {one.name: one.address for one in seen if one.name not in head.table_ids}
     reach(rule.rule, "abandon.commit.before", epoch)
-    ledger.take_back(taken_back(head, done, _ids(fresh), tables.adopted(fresh)))
+    ledger.take_back(taken_back(head, done))
     reach(rule.rule, "abandon.commit.after", epoch)
     return epoch
-
-
-def _ids(fresh: Mapping[str, str]) -> dict[str, str]:
-    opened = {name: tables.open_table(address) for name, address in fresh.items()}
-    return {name: tables.table_id(table) for name, table in opened.items() if table is not None}
 
 
 def _undone(session: SparkSession, rule: str, site: Site, seen: Seen, head: Head) -> Undone:
