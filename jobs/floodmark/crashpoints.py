@@ -44,6 +44,14 @@ RESET_POINTS = (
     "reset.commit.after",
 )
 LOST_POINTS = ("lost.before", "lost.after")
+ABANDON_POINTS = (
+    "abandon.before",
+    "abandon.announced",
+    "abandon.sink.before",
+    "abandon.sink.after",
+    "abandon.commit.before",
+    "abandon.commit.after",
+)
 BACKFILL_POINTS = (
     "backfill.computed",
     "backfill.intent.before",

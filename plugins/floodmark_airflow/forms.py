@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
+from floodmark_airflow.abandons import Abandon
 from floodmark_airflow.backfills import Backfill, of_airflow
 from floodmark_airflow.lives import Adopt, Drop, Recheck, Rename, Retire, Return
 from floodmark_airflow.operations import Operation
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from floodmark.views.downstream import Reader
 
 RUN = "run"
-LIVES = (Recheck, Adopt, Rename, Retire, Return, Drop)
-OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Reset, *LIVES)}
+LIVES = (Adopt, Rename, Retire, Return, Drop)
+OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Recheck, Abandon, Reset, *LIVES)}
 
 
 def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:

@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 from test_dags import parse, write
 from test_operator import arrive, fold_all, spark_submit, task_of
 
+from floodmark.core.abandoning import taken_back
 from floodmark.core.records import Commit, Intent, Replay, Seal
 from floodmark.core.rules import Rule, load_rule
 from floodmark.ledger.home import Home
@@ -74,6 +75,19 @@ def begun_anew(place: Path, run: str) -> None:
     ledger.begin(new, "other", first)
 
 
+def opened(place: Path, run: str) -> Ledger:
+    """What a killed run leaves in the ledger."""
+    ledger = Ledger.open(Home(place / "home", "one").ledger, run)
+    head = ledger.head
+    assert head is not None
+    intent = Intent(
+        entry=head.entry.text(), watermark_before=None, watermark=None, maxima={}, counts={}, rule=head.rule.to_json(),
+        rule_hash="h", zone="UTC", ansi=True,
+    )  # fmt: skip
+    ledger.intend(intent)
+    return ledger
+
+
 def replayed(place: Path, run: str, **asked: Any) -> None:
     """What a real replay would leave in the ledger; `asked`: what of the rows, and how corrected."""
     ledger = Ledger.open(Home(place / "home", "one").ledger, run)
@@ -95,19 +109,9 @@ def test_every_rule_has_the_form(rules: Path) -> None:
         "keep_output": False, "dry_run": False, "table": None, "rename_to": None, "as_is": False, "drop": None,
         "leave_others": False,
     }  # fmt: skip
-    operations = [
-        "run",
-        "backfill",
-        "replay dead rows",
-        "reset",
-        "recheck",
-        "adopt",
-        "rename",
-        "retire",
-        "bring back",
-        "drop",
-    ]
-    assert params.get_param("operation").schema["enum"] == operations
+    operations = ["run", "backfill", "replay dead rows", "recheck", "abandon", "reset"]
+    lives = ["adopt", "rename", "retire", "bring back", "drop"]
+    assert params.get_param("operation").schema["enum"] == [*operations, *lives]
 
 
 FILLED = {
@@ -195,6 +199,23 @@ def test_what_an_earlier_try_has_done_is_not_done_again(rule: Rule, place: Path,
     begun_anew(place, "m1.try2")
     execute(rule, 3, operation="reset", confirm="one")
     assert not (fake_path / "arguments").exists()
+
+
+def test_an_abandon_is_believed_by_the_row_that_ends_the_epoch(rule: Rule, place: Path, fake_path: Path) -> None:
+    spark_submit(fake_path, "exit 0")
+    with pytest.raises(AirflowFailException, match="expected an open epoch, found none"):
+        execute(rule, operation="abandon", confirm="one")
+    ledger = opened(place, "m1.try1")
+    with pytest.raises(AirflowFailException, match="expected the rule's name, one, found None"):
+        execute(rule, operation="abandon")
+    assert not (fake_path / "arguments").exists()
+    with pytest.raises(AirflowException, match="abandon ended, yet the rule's ledger has none by this run"):
+        execute(rule, operation="abandon", confirm="one")
+    assert submitted(fake_path)[:3] == ["abandon", "one", "--yes"]
+    ledger.take_back(taken_back(ledger.abandon(), {}))
+    (fake_path / "arguments").unlink()
+    execute(rule, 2, operation="abandon", confirm="one")
+    assert not (fake_path / "arguments").exists(), "an earlier try has done it"
 
 
 def test_a_reset_of_the_other_kind_is_refused_while_one_is_under_way(rule: Rule, place: Path, fake_path: Path) -> None:

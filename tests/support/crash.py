@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from floodmark.spark import backfilling, compaction, epoch, generation, run
+from floodmark.spark import abandoning, backfilling, compaction, epoch, generation, run
 
 
 class Crash(Exception):
@@ -36,6 +36,6 @@ class Planned:
 def crash_at(point: str, nth: int = 1) -> Iterator[Planned]:
     planned = Planned(point, nth)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (backfilling, compaction, epoch, generation, run):
+        for module in (abandoning, backfilling, compaction, epoch, generation, run):
             patch.setattr(module, "reach", planned.reach)
         yield planned

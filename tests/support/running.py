@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from floodmark.connectors.abandoning import Readers
 from floodmark.spark.run import RuleRun, RunReport
 from support.crash import Crash, crash_at
 from support.flow import Flow
@@ -15,6 +16,10 @@ def run(spark: SparkSession, flow: Flow) -> RunReport:
 
 def reset(spark: SparkSession, flow: Flow, keep_output: bool = False) -> RunReport:
     return RuleRun(spark, flow.rule(), flow.home, "test", lambda _: None).reset(keep_output)
+
+
+def abandon(spark: SparkSession, flow: Flow, readers: Readers | None = None) -> RunReport:
+    return RuleRun(spark, flow.rule(), flow.home, "test", lambda _: None).abandon(readers or {})
 
 
 def crash(spark: SparkSession, flow: Flow, point: str, nth: int = 1) -> bool:

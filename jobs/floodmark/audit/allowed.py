@@ -9,6 +9,7 @@ from floodmark.audit.facts import Tally
 from floodmark.audit.moves import May
 from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named
 from floodmark.audit.sinks import PREFIX, Sink, Sinks
+from floodmark.audit.undone import is_undo, may_stand
 
 
 def epoch_in(generation: Generation, number: int) -> Epoch | None:
@@ -26,6 +27,13 @@ def of_sink(epoch: Epoch, sink: Sink | None, named: Named | None) -> May:
         return May(merge=bool(epoch.rule.get("rebuild")) or results is not None)
     takes = bool(sink.get("delete") or sink.get("where"))  # a result that `where` leaves out takes its key's row away
     return May(True, None if results is None else results["rows"], takes)
+
+
+def undone_in(epoch: Epoch | None, table: str, commit: int, version: int, intent: Any, tally: Tally) -> bool:
+    """Whether a commit is of an epoch that was abandoned, as the ledger tells, or the one that took it back."""
+    found = epoch is not None and version % ATTEMPTS <= BACKFILLS and may_stand(epoch, table, commit, version, intent)
+    tally.undone += found
+    return found
 
 
 def excused(
@@ -49,7 +57,7 @@ def excused(
         return False
     if epoch.result == "open":
         tally.pending += 1
-        return True
+        return epoch.abandoning or not is_undo(version)
     if epoch.result == "committed" and qos == 1 and version % ATTEMPTS < epoch.attempts:
         tally.repeated += 1
         return True

@@ -37,7 +37,8 @@ def refilled(generation: Generation) -> Iterator[Finding]:
     late = Counter[str]()
     late_at = [late.copy()]
     for epoch in generation.epochs:
-        late.update({name: one["late"] for name, one in epoch.intent["counts"].items()})
+        if epoch.result != "abandoned":
+            late.update({name: one["late"] for name, one in epoch.intent["counts"].items()})
         late_at.append(late.copy())
     for backfill in generation.backfills:
         upto = backfill.intent["upto"]
@@ -123,7 +124,7 @@ def set_apart(generation: Generation) -> Iterator[Finding]:
     folded, dead = Counter[str](), Counter[str]()
     for epoch in generation.epochs:
         counts = epoch.intent["counts"]
-        if epoch.intent.get("replay") is not None and epoch.result != "open":
+        if epoch.intent.get("replay") is not None and epoch.result not in ("open", "abandoned"):
             for name, one in counts.items():
                 if one["read"] > dead[name]:
                     what = f"stream {name}: {one['read']} dead rows were read again, of {dead[name]} that were left"

@@ -59,6 +59,7 @@ def _generation(one: Generation) -> dict[str, Any]:
         "backfills": sum(backfill.result == "committed" for backfill in one.backfills),
         "attempts": sum(epoch.attempts for epoch in one.epochs),
         "sealed": one.seal is not None,
+        "abandoned_epochs": [epoch.number for epoch in ended if epoch.result == "abandoned"],
         "lost_epochs": [epoch.number for epoch in ended if epoch.result == "lost"],
         "rows": {part: sum(one.get(part, 0) for one in counts) for part in PARTS}
         | {"lost": sum(epoch.end["lost"] for epoch in ended if epoch.result == "lost")},

@@ -15,7 +15,8 @@ NEWEST_FORMAT = 8  # of the rows' bodies that this auditor knows
 
 @dataclass
 class Epoch:
-    """`result`: committed, lost or open. `intent`, `end`: bodies of its intent row and of the row that ended it."""
+    """`result`: committed, lost, abandoned or open. `intent`, `end`: bodies of its intent row and of the row that ended
+    it. `abandoning`: a row has said that it is to be taken back."""
 
     generation: int
     number: int
@@ -25,6 +26,7 @@ class Epoch:
     before: Mapping[str, Any]
     result: str = "open"
     end: Mapping[str, Any] = field(default_factory=dict)
+    abandoning: bool = False
 
     @property
     def rule(self) -> dict[str, Any]:
@@ -186,17 +188,21 @@ class Story:
             self._followed(row, body)
 
     def _followed(self, row: Row, body: Mapping[str, Any]) -> None:
-        if self._failed and row.kind != "seal":
+        if self._failed and row.kind not in ("seal", "abandoning"):
             self._fault(row, f"a {row.kind} after a failed check on which nobody had decided")
         of_backfill = row.kind in ("backfill", "backfilled")
         if self._filling is not None and not of_backfill and row.kind != "seal":
             self._fault(row, f"a row ({row.kind}) while backfill {self._filling.number} was open")
         if of_backfill and (self._open is not None or row.epoch != len(self._now.epochs)):
             self._fault(row, f"a row ({row.kind}) that does not stand between epoch {row.epoch} and the next")
+        if self._open is not None and self._open.abandoning and row.kind not in ("abandoned", "seal"):
+            self._fault(row, f"a {row.kind} of epoch {row.epoch}, which was to be abandoned")
         {
             "intent": self._intend,
             "commit": self._end,
             "lost": self._end,
+            "abandoning": self._abandon,
+            "abandoned": self._taken_back,
             "seal": self._seal,
             "backfill": self._fill,
             "backfilled": self._filled,
@@ -267,6 +273,28 @@ class Story:
         for name in ("entry", "watermark", "maxima", "counts"):
             if body[name] != epoch.intent[name]:
                 self._fault(row, f"`{name}` is not what the intent says")
+
+    def _abandon(self, row: Row, body: Mapping[str, Any]) -> None:
+        epoch = self._open
+        if epoch is None or row.epoch != epoch.number or body["intent"] != epoch.intent_hash:
+            return self._fault(row, f"epoch {row.epoch} is to be abandoned, and is not open")
+        epoch.abandoning, self._failed = True, False
+        return None
+
+    def _taken_back(self, row: Row, body: Mapping[str, Any]) -> None:
+        """The epoch has no effect: the rule stands where it stood before it."""
+        epoch = self._open
+        if epoch is None or not epoch.abandoning or (row.epoch, body["intent"]) != (epoch.number, epoch.intent_hash):
+            return self._fault(row, f"epoch {row.epoch} was abandoned without a row that announced it")
+        _check_entry(body)
+        _check_undone(body)
+        epoch.result, epoch.end = "abandoned", body
+        for name in ("watermark", "maxima", "heard"):
+            if body.get(name) != epoch.before.get(name):
+                self._fault(row, f"`{name}` is not what it was before the abandoned epoch")
+        if _places(body) != _places(epoch.before):
+            self._fault(row, "the sources do not stand where they stood before the abandoned epoch")
+        return None
 
     def _fill(self, row: Row, body: Mapping[str, Any]) -> None:
         again, hashed = self._filling, _sha(row.body)
@@ -347,6 +375,16 @@ def _check_tables(body: Mapping[str, Any]) -> None:
 def _check_written(body: Mapping[str, Any]) -> None:
     for written in body["tables"].values():
         _ = _whole(written["version"]), _whole(written["commit"]), _whole(written["rows"])
+
+
+def _check_undone(body: Mapping[str, Any]) -> None:
+    for written in body["tables"].values():
+        _ = _whole(written["version"]), _whole(written["commit"]), [_whole(one) for one in written["undoes"]]
+
+
+def _places(body: Mapping[str, Any]) -> list[str]:
+    """The offsets of an entry, as they are written."""
+    return str(body["entry"]).rstrip("\n").split("\n")[2:]
 
 
 def _check_rule(body: Mapping[str, Any]) -> None:

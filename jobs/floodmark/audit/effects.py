@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from floodmark.audit.allowed import epoch_in, excused, of_sink, qos_of
+from floodmark.audit.allowed import epoch_in, excused, of_sink, qos_of, undone_in
 from floodmark.audit.carried import carried, complete, complete_backfill
 from floodmark.audit.chain import Epoch, Generation, Story
 from floodmark.audit.facts import Finding, LogEntry, TableLog, Tally
 from floodmark.audit.logs import absent, ascending, holes, owned_since
 from floodmark.audit.moves import May, Move, Replay, hidden, misshown, replay, unbalanced
-from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, ids_of, named_in
+from floodmark.audit.named import ATTEMPTS, BACKFILLS, SEAL, Named, address_of, adopted_from, app_of, ids_of, named_in
 from floodmark.audit.sinks import PREFIX, Sinks, tables_of
+from floodmark.audit.undone import is_undo, reversed_by, undone, unnamed
 from floodmark.redaction import redacted
 
 
@@ -43,6 +44,7 @@ class Effects:
                     self._check_named(named)
             for epoch in generation.epochs:
                 self.findings += complete(epoch, self._sinks[generation.number, epoch.number])
+            self._check_abandoned(generation)
             for backfill in generation.backfills:
                 ids = ids_of(generation, backfill.epoch)
                 self.findings += complete_backfill(
@@ -170,6 +172,15 @@ class Effects:
             tally.seen += 1
             self._check_carried(named, entry, self.replayed(log).moves[entry.version])
 
+    def _check_abandoned(self, generation: Generation) -> None:
+        """What took epochs back, in every sink that is still the table that it was."""
+        for epoch in (one for one in generation.epochs if one.result == "abandoned"):
+            self.findings += unnamed(epoch, self._sinks[generation.number, epoch.number])
+            for table in epoch.end["tables"]:
+                log, id_ = self.log(table, generation.number), self._ids[generation.number].get(table)
+                if id_ is not None and id_ not in self.story.dropped and log.readable and log.id == id_:
+                    self.findings += undone(epoch, table, app_of(generation, self.ledger, table), log)
+
     def _check_carried(self, named: Named, entry: LogEntry, move: Move) -> None:
         self.findings += carried(named, entry)
         rows = move.came if named.written.get("results") is None else entry.said.get("rows")
@@ -241,7 +252,7 @@ class Effects:
         for entry in (entry for entry in log.entries if entry.version >= since.possibly):
             with self.followed(table, entry.version, self._epoch_of(entry)):
                 self._check_unnamed(table, entry, known, entry.version >= since.surely)
-                self._check_moved(table, entry, replayed, known, entry.version == log.first)
+                self._check_moved(log, table, entry, replayed, known, entry.version == log.first)
         self.findings += [Finding("broken", what, table=table) for what in hidden(log, replayed.files)]
         self.findings += [Finding("broken", what, table=table) for what in misshown(log, replayed.then)]
 
@@ -283,12 +294,20 @@ class Effects:
         return None if not ours or ours[0][1] == SEAL else ours[0][1] // ATTEMPTS
 
     def _check_moved(
-        self, table: str, entry: LogEntry, replayed: Replay, known: Mapping[tuple[str, int], Named], first: bool
+        self,
+        log: TableLog,
+        table: str,
+        entry: LogEntry,
+        replayed: Replay,
+        known: Mapping[tuple[str, int], Named],
+        first: bool,
     ) -> None:
         """`first`: of what is left of the log; what a commit of others' takes there came with one that is pruned."""
         ours, epoch = self._ours(entry), self._epoch_of(entry)
         may = self._may(table, *ours[0], known.get(ours[0])) if ours else May()
         told = unbalanced(entry, replayed.moves[entry.version], ours[0][1] if ours else None, may)
+        if ours and is_undo(ours[0][1]):
+            told = reversed_by(entry, log, ours[0][0], ours[0][1] // ATTEMPTS)
         odd = [("broken", what) for what in replayed.faults.get(entry.version, ())]
         for verdict, what in odd or told:
             if verdict == "broken":
@@ -317,7 +336,9 @@ class Effects:
         if generation is not None:
             of, intent = epoch_in(generation, version // ATTEMPTS), entry.said.get("intent")
             sinks = None if of is None else self._sinks[generation.number, of.number]
-            may_stand = excused(generation, version, intent, self.tally(table), of, qos_of(of, sinks, table))
+            qos, tally = qos_of(of, sinks, table), self.tally(table)
+            may_stand = undone_in(of, table, entry.version, version, intent, tally)
+            may_stand = may_stand or excused(generation, version, intent, tally, of, qos)
             why = "" if may_stand else f"of {_whose(version)} that the ledger does not name"
         elif self._successor(app):
             return
@@ -365,4 +386,6 @@ def _whose(version: int) -> str:
     number = version % ATTEMPTS - BACKFILLS
     if version == SEAL:
         return "a generation's seal"
+    if number == 0:
+        return f"the taking back of epoch {version // ATTEMPTS}"
     return f"backfill {number}" if number > 0 else f"epoch {version // ATTEMPTS}"

@@ -29,12 +29,14 @@ class Finding:
 
 @dataclass
 class Tally:
-    """What was found of one table. `repeated`: commits of earlier attempts at qos 1; `rewrites`: of its state."""
+    """What was found of one table. `repeated`: commits of earlier attempts at qos 1; `rewrites`: of its state;
+    `undone`: of epochs that were abandoned, with those that took them back."""
 
     named: int = 0
     seen: int = 0
     pruned: int = 0
     repeated: int = 0
+    undone: int = 0
     pending: int = 0
     rewrites: int = 0
     recomputed: int = 0

@@ -8,7 +8,7 @@ long as it is there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from floodmark.audit.content import Epochs, as_far_as_read, check_commit, check_joined, check_keys, check_same, unknown
 from floodmark.audit.effects import Effects
@@ -16,6 +16,7 @@ from floodmark.audit.facts import File, Finding, LogEntry, TableLog
 from floodmark.audit.joined import Groups, groups
 from floodmark.audit.named import Named
 from floodmark.audit.reading import store_of
+from floodmark.audit.undone import cancelled
 from floodmark.audit.vectors import altered
 
 
@@ -54,7 +55,9 @@ class _Recomputing:
         told = (one for one in self.named if one.written.get("results") is None and one.written.get("digest"))
         self._names = {one.commit: one for one in self.named}
         self._appends = {one.commit: one for one in told}
-        self._groups: Groups = groups(self.log, self._appends)
+        nothing = cancelled(self.effects.story.generations, self.named[0].table, self.log.id)
+        left = replace(self.log, entries=tuple(one for one in self.log.entries if one.version not in nothing))
+        self._groups: Groups = groups(left, self._appends)
         self._files = self.log.newest
 
     def check(self) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from inspect import signature
 import typer
 
 from floodmark.cli import (
+    abandon,
     adopt,
     audit,
     backfill,
@@ -54,6 +55,7 @@ app.command("test", rich_help_panel=WRITING)(cases.cases)
 app.command("run", rich_help_panel=RUNNING)(run.run)
 app.command("backfill", rich_help_panel=RUNNING)(backfill.backfill)
 app.command("recheck", rich_help_panel=RUNNING)(recheck.recheck)
+app.command("abandon", rich_help_panel=RUNNING)(abandon.abandon)
 app.command("reset", rich_help_panel=RUNNING)(reset.reset)
 app.command("maintain", rich_help_panel=RUNNING)(maintain.maintain)
 app.command("list", rich_help_panel=LOOKING)(status.list_rules)

@@ -304,7 +304,7 @@ class _Application:
             check()
             self._progress.started(rule.rule)
             report: RunReport = RuleRun(session, rule, self._root, self._run, told, self._close_until).run()
-            outcome.lost = report.lost
+            outcome.lost, outcome.abandoned = report.lost, report.abandoned
         except Exception as fault:
             outcome.fault = fault
             self._note(outcome)

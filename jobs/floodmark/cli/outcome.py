@@ -30,6 +30,7 @@ class Outcome:
     idle: bool = False
     epochs: list[EpochReport] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
+    abandoned: list[int] = field(default_factory=list)
     head: Head | None = None
     windows: OpenWindows | None = None
     limits: dict[str, Limit] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class Outcome:
         out = sum(epoch.output for epoch in self.epochs)
         read = sum(epoch.read for epoch in self.epochs)
         lost = f", {_epochs(len(self.lost))} lost (qos 0): {', '.join(map(str, self.lost))}" if self.lost else ""
+        lost += f", epoch {', '.join(map(str, self.abandoned))} abandoned" if self.abandoned else ""
         failed: Counter[str] = sum((Counter(epoch.failed) for epoch in self.epochs), Counter())
         said = "".join(f", {count} failed {name}" for name, count in failed.items())
         return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{said}{lost}"
@@ -99,6 +101,7 @@ class Outcome:
             "watermark": iso(self.head.watermark, self.zoned) if self.head else None,
             "epochs": [self._epoch(epoch) for epoch in self.epochs],
             "lost": self.lost,
+            "abandoned": self.abandoned,
             "open_windows": self.windows.facts() if self.windows else None,
             "waiting": self.waiting.facts() if self.waiting else None,
             "freshness": self.fresh.facts() if self.fresh else None,

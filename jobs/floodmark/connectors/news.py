@@ -112,6 +112,8 @@ def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, int] | None = 
     check_unfailed(head)
     if head.backfill is not None:
         return f"backfill {head.backfill.number} is open"
+    if head.abandoning:
+        return f"epoch {head.epoch + 1} is being abandoned"
     if head.open is not None:
         return f"epoch {head.epoch + 1} is open"
     if rule.rebuild:
@@ -156,7 +158,7 @@ def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, int] | None = 
         there = not is_moved(head_now(head, rule, ledger.id), rule)
         return "a sink was moved: the ledger is to say where it lies" if there else "a sink is another table"
     if head.lost:
-        return "the last run was lost"
+        return "the last run was abandoned" if head.epoch in head.abandoned else "the last run was lost"
     if head.rule.model_dump(exclude=_BESIDE) != rule.model_dump(exclude=_BESIDE):
         return "the rule was changed"
     for name, source in sources(rule).items():

@@ -33,7 +33,7 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
     ledger = LedgerReader.load(home.ledger)
     check_living(ledger.head if ledger else None, rule.rule)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
-        _mend_sinks(ledger.id, ledger.head)
+        mend_sinks(ledger.id, ledger.head)
     check_tables(rule, ledger.id if ledger else None)
     if ledger is None or ledger.head is None:
         check_written(rule)
@@ -50,7 +50,7 @@ def check_apart(rule: Rule, root: Path) -> None:
             )
 
 
-def _mend_sinks(ledger: str, head: Head) -> None:
+def mend_sinks(ledger: str, head: Head) -> None:
     """A sink whose rows were kept by a reset has commits that older rows of the ledger name: it is left as it is."""
     app = app_id(ledger, head.generation, head.token, "")
     named = {address: name for name, address in places_of(head).items()}

@@ -22,3 +22,12 @@ def vector_file(descriptor: Mapping[str, Any] | None) -> str | None:
     folder, name = descriptor["pathOrInlineDv"][:-_UUID], descriptor["pathOrInlineDv"][-_UUID:]
     found = UUID(bytes=base64.b85decode(name.translate(str.maketrans(_Z85, _PYTHONS))))
     return f"{folder}/deletion_vector_{found}.bin" if folder else f"deletion_vector_{found}.bin"
+
+
+def vector_id(descriptor: Mapping[str, Any] | None) -> str:
+    """What tells a file's deletion vector from others, as Delta's protocol says; '' where there is none."""
+    if not descriptor:
+        return ""
+    offset = descriptor.get("offset")
+    found = f"{descriptor['storageType']}{descriptor['pathOrInlineDv']}"
+    return found if offset is None else f"{found}@{offset}"

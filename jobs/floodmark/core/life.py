@@ -75,6 +75,8 @@ def what_is_open(head: Head) -> str | None:
         return f"a {head.seal.why} has not finished"
     if head.backfill is not None:
         return f"backfill {head.backfill.number} is open: the sinks may have some of its results"
+    if head.abandoning:
+        return f"epoch {head.epoch + 1} is being abandoned: the sinks may have some of its results yet"
     if head.open is not None:
         return f"epoch {head.epoch + 1} is open: the sinks may have some of its results"
     return None

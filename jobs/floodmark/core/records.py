@@ -5,6 +5,8 @@ A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. I
 - `commit`: an epoch has its effect. Epoch 0 begins a generation.
 - `intent`: written before an epoch's first effect; a retry appends it again with the next attempt.
 - `lost`: at qos 0, the epoch whose intent was met again; it advances like a commit, without effect.
+- `abandoning`: the open epoch is to be taken back; from here on nothing else becomes of it. `abandoned`: it is: it has
+  no effect, and the next epoch begins where it began.
 - `seal`: a generation ends and names its successor; what the change still has to do follows from this row.
 - `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it has its effect.
   Both carry the number of the epoch after which they stand; no epoch begins between them, and no offset moves.
@@ -32,7 +34,7 @@ from floodmark.errors import LedgerBroken
 
 # Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
 # 5: the life of a rule. 6: expectations, upkeep; columns that streams have gained, and what sinks take of a backfill's
-# results. 7: where a sink's table lies that was moved. 8: checks that failed
+# results. 7: where a sink's table lies that was moved. 8: epochs that were abandoned, checks that failed
 FORMAT = 8
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
@@ -41,7 +43,10 @@ RESTORE = (
     "home, and name new sinks or remove the old ones"
 )
 
-Kind = Literal["commit", "intent", "lost", "seal", "backfill", "backfilled", "life"]
+Kind = Literal["commit", "intent", "lost", "abandoning", "abandoned", "seal", "backfill", "backfilled", "life"]
+
+
+ENDS: tuple[Kind, ...] = ("commit", "lost", "abandoned")  # of an epoch
 
 
 class Record(BaseModel):
@@ -153,7 +158,8 @@ class Written(Record):
 
 
 class Commit(Record):
-    """The only commit point of an epoch. `lost_epochs`: all of this generation, so that a reader needs no other row.
+    """The only commit point of an epoch. `lost_epochs`: all of this generation, so that a reader needs no other row;
+    those that were abandoned are among them.
 
     `digests`: the intent's; those of the tables stand in `tables`. `rejected`: by stream, rows that were folded, in
     this epoch or an earlier one, and that the rule's class has rejected now: they stand in the dead table.
@@ -197,6 +203,41 @@ class Lost(Record):
     lost: int
     lost_epochs: tuple[int, ...]
     due: tuple[int | None, int | None]
+
+
+class Abandoning(Record):
+    """The open epoch is to be taken back. `intent`: its hash."""
+
+    format: int = FORMAT
+    intent: str
+
+
+class Undone(Record):
+    """What took an epoch back in one sink. `version`: app transaction; `commit`: the Delta version that carries it.
+
+    `undoes`: the commits of the epoch's attempts, the oldest first; none where nothing of it was there.
+    """
+
+    version: int
+    commit: int
+    undoes: tuple[int, ...] = ()
+
+
+class Abandoned(Record):
+    """An epoch that was taken back. Where the rule stands is as it was before it.
+
+    `tables`: each sink, by the ledger's name, whether anything of the epoch was there or not. `lost_epochs`: those of
+    this generation that have no effect, this one included.
+    """
+
+    format: int = FORMAT
+    intent: str
+    entry: str
+    watermark: int | None
+    maxima: dict[str, int | None]
+    heard: Heard
+    lost_epochs: tuple[int, ...]
+    tables: dict[str, Undone] = Field(default_factory=dict)
 
 
 class Seal(Record):
@@ -336,12 +377,14 @@ HASHED = sorted(one.name for one in fields(Row) if one.name != "hash")
 
 @dataclass(frozen=True)
 class Head:
-    """Where a rule stands: the newest commit (or lost) row, the open intent if any, and a seal still at work.
+    """Where a rule stands: the newest row that ended an epoch, the open intent if any, and a seal still at work.
 
     `written`, `commits`: of each table the app transaction and the Delta version of the newest write that is named.
-    `replays`: the epochs of this generation that read dead rows; `backfills`: what its backfills have restated, by
-    their numbers; `backfill`: the one that is open. `columns`: of each stream, as the epochs read them. `attempt`: at
-    what is open. `name`: the rule's, where it was renamed; `retired`: when and by whom, as long as it is; `dropping`: a
+    `lost`: the epochs of this generation without an effect; `abandoned`: those of them that were taken back;
+    `abandoning`: whether the open one is to be. `replays`: the epochs of this generation that read dead rows;
+    `backfills`: what its backfills have restated, by their numbers; `backfill`: the one that is open. `columns`: of
+    each stream, as the epochs read them. `attempt`: at what is open. `name`: the rule's, where it was renamed;
+    `retired`: when and by whom, as long as it is; `dropping`: a
     drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced`: addresses
     of the sinks that epochs of this generation may have been written to which were lost or discarded. `texts`: by which
     its committed epochs were written, each once. `places`: of the sinks that do not lie where their names say, by the
@@ -363,6 +406,8 @@ class Head:
     commits: dict[str, int] = field(default_factory=dict)
     table_ids: dict[str, str] = field(default_factory=dict)
     lost: tuple[int, ...] = ()
+    abandoned: tuple[int, ...] = ()
+    abandoning: bool = False
     heard: dict[str, int] = field(default_factory=dict)
     columns: Columns = field(default_factory=dict)
     replays: dict[int, Replay] = field(default_factory=dict)
@@ -407,9 +452,7 @@ def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:
 
 def head_at(rows: Sequence[Row], epoch: int) -> Head:
     """The head of the newest generation as it was when `epoch`, one of its own, had just ended."""
-    ends = (
-        row.kind in ("commit", "lost") and (row.generation, row.epoch) == (rows[-1].generation, epoch) for row in rows
-    )
+    ends = (row.kind in ENDS and (row.generation, row.epoch) == (rows[-1].generation, epoch) for row in rows)
     head = read_head(rows[: list(ends).index(True) + 1])
     assert head is not None
     return head
@@ -520,6 +563,7 @@ def _expect_next(head: Head, row: Row) -> None:
 
 def _open(head: Head, row: Row) -> Head:
     _expect_next(head, row)
+    _expect_kept(head, row)
     intent = Intent.model_validate_json(row.body)
     if head.open is not None and head.open.digest != intent.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was planned anew while an intent was open")
@@ -528,6 +572,7 @@ def _open(head: Head, row: Row) -> Head:
 
 def _commit(head: Head, row: Row) -> Head:
     _expect_next(head, row)
+    _expect_kept(head, row)
     commit = Commit.model_validate_json(row.body)
     if head.open is None or commit.intent != head.open.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was committed without its intent")
@@ -549,8 +594,45 @@ def text_of(rule: Rule) -> Text:
 
 def _lose(head: Head, row: Row) -> Head:
     _expect_next(head, row)
+    _expect_kept(head, row)
     lost = Lost.model_validate_json(row.body)
     return replace(_advanced(head, lost, row), lost=lost.lost_epochs, announced=_announced(head))
+
+
+def _expect_kept(head: Head, row: Row) -> None:
+    """An epoch that is to be taken back gets no other end."""
+    if head.abandoning:
+        raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of epoch {row.epoch}, which is to be abandoned")
+
+
+def _abandon(head: Head, row: Row) -> Head:
+    _expect_next(head, row)
+    _expect_kept(head, row)
+    if head.open is None or Abandoning.model_validate_json(row.body).intent != head.open.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} is to be abandoned, and is not open")
+    return replace(head, abandoning=True, failed=None)
+
+
+def _taken_back(head: Head, row: Row) -> Head:
+    """Where the rule stands stays as it is, but for the number of the epoch."""
+    _expect_next(head, row)
+    done = Abandoned.model_validate_json(row.body)
+    if not head.abandoning or head.open is None or done.intent != head.open.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was abandoned without a row that announced it")
+    if (Entry.parse(done.entry), done.watermark) != (head.entry, head.watermark):
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was abandoned, yet its offsets or watermark moved")
+    return replace(
+        head,
+        epoch=row.epoch,
+        lost=done.lost_epochs,
+        abandoned=(*head.abandoned, row.epoch),
+        abandoning=False,
+        announced=_announced(head),
+        written={**head.written, **{name: table.version for name, table in done.tables.items()}},
+        commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
+        open=None,
+        attempt=0,
+    )
 
 
 def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
@@ -571,7 +653,16 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
 
 def _seal(head: Head, row: Row) -> Head:
     seal = Seal.model_validate_json(row.body)
-    return replace(head, seal=seal, announced=_announced(head), open=None, backfill=None, attempt=0, failed=None)
+    return replace(
+        head,
+        seal=seal,
+        announced=_announced(head),
+        open=None,
+        abandoning=False,
+        backfill=None,
+        attempt=0,
+        failed=None,
+    )
 
 
 def _announced(head: Head) -> tuple[str, ...]:
@@ -651,6 +742,8 @@ _FOLLOWS = {
     "intent": _open,
     "commit": _commit,
     "lost": _lose,
+    "abandoning": _abandon,
+    "abandoned": _taken_back,
     "seal": _seal,
     "backfill": _start_backfill,
     "backfilled": _end_backfill,

@@ -2,7 +2,8 @@
 
 Every table records, for an app id, the largest version it has seen. An epoch's version is `epoch * 2**20`, plus the
 attempt where a retry is to write again (user sinks at qos 1). A backfill's lies behind those of the epoch after which
-it stands: `epoch * 2**20 + 2**19` and its number in the generation. 2**63 - 1 seals an app id for good.
+it stands: `epoch * 2**20 + 2**19` and its number in the generation; that number 0 is of the commit that takes the epoch
+back. 2**63 - 1 seals an app id for good.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Gate(Enum):
 
     BEGIN = "begin the first generation"
     CHANGE_GENERATION = "go on with the generation change that a seal row announced"
+    ABANDON = "go on with taking the open epoch back, which a row announced"
     FINISH_BACKFILL = "finish the open backfill"
     FINISH_EPOCH = "finish the open intent"
     LOSE_EPOCH = "drop the open intent and count its rows as lost"
@@ -47,6 +49,8 @@ def at_the_gate(head: Head | None) -> Gate:
         return Gate.FINISH_BACKFILL
     if head.open is None:
         return Gate.PLAN
+    if head.abandoning:
+        return Gate.ABANDON
     return Gate.LOSE_EPOCH if opened_at_qos(head) == 0 else Gate.FINISH_EPOCH
 
 
@@ -59,9 +63,11 @@ def check_unfailed(head: Head) -> None:
 def failure_words(head: Head, rule: str, said: str) -> str:
     """A failed check with the ways out, as the ledger keeps it. What is open is not tried again before one is taken."""
     what = f"epoch {head.epoch + 1}" if head.backfill is None else f"backfill {head.backfill.number}"
+    abandon = f"or take the epoch back with `floodmark abandon {rule}`; " if head.backfill is None else ""
     return (
         f"rule {rule}, {what}: a check failed, and no run goes on before you decide. {said}. Ways out: put back what "
-        f"was changed, then `floodmark recheck {rule}` and run again; or begin anew with `floodmark reset {rule}`"
+        f"was changed, then `floodmark recheck {rule}` and run again; {abandon}or begin anew with "
+        f"`floodmark reset {rule}`"
     )
 
 
@@ -81,6 +87,11 @@ def version_of(epoch: int, attempt: int, writes_again: bool) -> int:
     return epoch * ATTEMPTS + (attempt if writes_again else 0)
 
 
+def undo_version(epoch: int) -> int:
+    """The version under which a sink takes an epoch back: above all of its attempts, below what stands after it."""
+    return epoch * ATTEMPTS + BACKFILLS
+
+
 def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: bool) -> Step:
     """What a site does, given the version its table has recorded.
 
@@ -91,6 +102,8 @@ def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: b
         raise Sealed("this generation was sealed by a newer one; nothing was written")
     if recorded is not None and recorded >= (epoch + 1) * ATTEMPTS:
         raise LedgerBroken(f"a table has recorded epoch {recorded // ATTEMPTS}, while epoch {epoch} is being written")
+    if recorded == undo_version(epoch):
+        raise Fenced(f"epoch {epoch} was abandoned after attempt {attempt} began; nothing was written")
     if recorded is None or recorded < epoch * ATTEMPTS or (writes_again and recorded < mine):
         return Step.WRITE
     if recorded > mine:
@@ -142,7 +155,7 @@ def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
     """
     newest = backfill_version(head.epoch, len(head.backfills) + (head.backfill is not None))
     if head.open is not None and recorded >= (head.epoch + 1) * ATTEMPTS:
-        newest = backfill_version(head.epoch + 1, 0)
+        newest = undo_version(head.epoch + 1) - (not head.abandoning)
     if recorded <= newest:
         return None
     return LedgerBroken(

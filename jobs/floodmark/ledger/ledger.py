@@ -19,6 +19,8 @@ from deltalake.exceptions import DeltaError
 from floodmark.core.life import check_living
 from floodmark.core.records import (
     RESTORE,
+    Abandoned,
+    Abandoning,
     Backfill,
     Backfilled,
     Commit,
@@ -231,6 +233,18 @@ class Ledger(LedgerReader):
     def lose(self, lost: Lost) -> Head:
         head = self._living()
         return self._put("lost", lost, head.generation, head.token, head.epoch + 1, head.attempt)
+
+    def abandon(self) -> Head:
+        """Announce that the open epoch is taken back: from here on it gets no other end."""
+        head = self._living()
+        assert head.open is not None
+        said = Abandoning(intent=head.open.digest)
+        return self._put("abandoning", said, head.generation, head.token, head.epoch + 1, head.attempt)
+
+    def take_back(self, done: Abandoned) -> Head:
+        """The end of an epoch that was taken back."""
+        head = self._living()
+        return self._put("abandoned", done, head.generation, head.token, head.epoch + 1, head.attempt)
 
     def seal(self, seal: Seal) -> Head:
         head = self._living()

@@ -52,7 +52,9 @@ def _since(ledger: LedgerReader, head: Head, sink: str) -> int:
     """The version of the newest write that the ledger names, or one before all writes."""
     named = head.commits.get(sink)
     if named is None and (head.kept_output or head.rule.rebuild):  # neither begins with a commit to it
-        before = (row for row in ledger.rows if row.seq <= head.seq and row.kind in ("commit", "backfilled"))
+        before = (
+            row for row in ledger.rows if row.seq <= head.seq and row.kind in ("commit", "abandoned", "backfilled")
+        )
         named = newest_named((json.loads(row.body)["tables"] for row in before), sink)
     return named if named is not None else head.begun_with.adopted.get(sink, 0)
 

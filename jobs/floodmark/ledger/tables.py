@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -451,6 +451,23 @@ def as_of(address: str, since: int, epoch: int) -> DeltaTable:
     if not all(file.exists() for file in files):
         raise HistoryGone(f"{address}: the files that epoch {epoch} saw are not there any more")
     return found
+
+
+def actions(address: str, version: int) -> list[dict[str, Any]]:
+    """One log entry. Raises OSError where it is not there."""
+    return _actions(address, version)
+
+
+def paths_at(address: str, version: int) -> set[str]:
+    """The files of an older version, by their paths within the table. Raises OSError or DeltaError."""
+    return {unquote(path) for path in values_of(DeltaTable(address, version=version).get_add_actions()["path"])}
+
+
+def absent_of(address: str, files: Collection[Mapping[str, Any]]) -> str | None:
+    """The first of these files of a log, or of their deletion vectors, that is not there any more; None: all are."""
+    vectors = (vector_file(file.get("deletionVector")) for file in files)
+    paths = [unquote(file["path"]) for file in files] + [path for path in vectors if path is not None]
+    return next(iter(_absent(address, paths)), None)
 
 
 def transactions(address: str, version: int) -> list[tuple[str, int]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from floodmark.connectors.abandoning import Readers, check_before
 from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.news import rebuild_due
@@ -21,6 +22,7 @@ from floodmark.connectors.pacing import paced
 from floodmark.connectors.places import check_goes_on, head_now, is_moved, text_now
 from floodmark.connectors.preflight import check_replaced, check_there, check_without_jvm
 from floodmark.connectors.registry import sources
+from floodmark.core.abandoning import abandonable
 from floodmark.core.backfills import Asked, stands
 from floodmark.core.changes import check_kept
 from floodmark.core.entry import Entry
@@ -38,7 +40,18 @@ from floodmark.crashpoints import reach
 from floodmark.errors import Refused, SqlRefused, VerifyFailed
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.spark import backfilling, checkpoint, evolution, gate, generation, layouts, lock, lookups, replaying
+from floodmark.spark import (
+    abandoning,
+    backfilling,
+    checkpoint,
+    evolution,
+    gate,
+    generation,
+    layouts,
+    lock,
+    lookups,
+    replaying,
+)
 from floodmark.spark.backfilling import Put, Recomputed
 from floodmark.spark.batch import shape_of, union
 from floodmark.spark.epoch import EpochFolder, EpochReport
@@ -62,6 +75,7 @@ class RunReport:
     rule: str
     epochs: list[EpochReport] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
+    abandoned: list[int] = field(default_factory=list)
     head: Head | None = None
 
 
@@ -179,6 +193,22 @@ class RuleRun:
             generation.finish_change(session, plan, self._home, ledger)
             self._report.head = ledger.head
         return self._report
+
+    def abandon(self, readers: Readers) -> RunReport:
+        """Take the open epoch back. `readers`: of tables, by `identity`, in words."""
+        check_before(self._rule, self._home.root)
+        with explained(self._rule.rule), lock.held(self._root, self._home.lock, self._run):
+            known = LedgerReader.load(self._home.ledger)
+            abandonable(known.head if known else None, self._rule.rule)
+            ledger = self._open_ledger(known)
+            abandoning.begin(ledger, self._rule, readers)
+            self._abandon(ledger)
+            self._report.head = ledger.head
+        return self._report
+
+    def _abandon(self, ledger: Ledger) -> None:
+        """Go on with what a row has announced."""
+        self._report.abandoned.append(abandoning.finish(self._root, ledger, self._rule))
 
     def replay(self, wanted: Callable[[Head], Replay]) -> RunReport:
         """Finish what is open, then fold dead rows once more, in an epoch of their own, if any are wanted."""
@@ -318,6 +348,8 @@ class RuleRun:
             session, plan = analyse(self._root, self._rule, None)
             generation.finish_change(session, plan, self._home, ledger)
             self._has_begun = True
+        elif step is Gate.ABANDON:
+            self._abandon(ledger)
         elif step is Gate.FINISH_BACKFILL:
             with self._remembered(ledger):
                 self._finish_backfill(ledger, head)

@@ -13,6 +13,7 @@ from floodmark.views.formats import iso
 COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "dropped", "folded", "late", "dead",
            "rejected", "lost", "output", "watermark", "at", "run", "seconds")  # fmt: skip
 BACKFILLS = ("backfill", "backfilled")  # kinds of rows
+TAKEN_BACK = ("abandoning", "abandoned")
 
 
 def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
@@ -38,7 +39,7 @@ def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
 
 
 def _ended(entry: dict[str, Any], sealed: Collection[int]) -> dict[str, Any]:
-    over = entry["result"] == "open" and entry["generation"] in sealed
+    over = entry["result"] in ("open", "abandoning") and entry["generation"] in sealed
     return entry | ({"result": "discarded"} if over else {})
 
 
@@ -72,6 +73,8 @@ def _entry(row: Row, zone: bool) -> dict[str, Any]:
         return entry | {"result": f"{life.what} to {life.name}" if life.name else life.what, "attempts": None}
     if row.kind in BACKFILLS:
         return entry
+    if row.kind in TAKEN_BACK:
+        return entry | {"result": row.kind, "lost": 0, "output": 0}
     kinds: dict[str, type[Record]] = {"commit": Commit, "intent": Intent, "lost": Lost}
     record = kinds[row.kind].model_validate_json(row.body)
     assert isinstance(record, Commit | Intent | Lost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from floodmark.core.delivery import SinkDelivery, delivery
 from floodmark.core.expectations import Told, counted_in, told
 from floodmark.core.freshness import Fresh, fresh, late_of
 from floodmark.core.life import UNFINISHED
-from floodmark.core.records import Head, Row
+from floodmark.core.records import ENDS, Head, Row
 from floodmark.core.recovery import opened_at_qos
 from floodmark.core.retention import Limit
 from floodmark.core.rules import Rule
@@ -93,7 +94,8 @@ class Standing:
             "lag": {name: {"error": lag} if isinstance(lag, str) else asdict(lag) for name, lag in self.lag.items()},
             "unread": {name: _unread(limit) for name, limit in self.limits.items()},
             "failed_check": head.failed if head else None,
-            "lost_epochs": list(head.lost) if head else [],
+            "lost_epochs": lost_of(head) if head else [],
+            "abandoned_epochs": list(head.abandoned) if head else [],
             "totals": self.totals,
             "expected": [one.facts() for one in self.expected],
             "state": {name: asdict(found) for name, found in self.state.items()},
@@ -136,7 +138,8 @@ class Standing:
             *(("warning", limit.text()) for limit in self.limits.values() if limit.warns),
             ("rows", self._totals()),
             *(("expect", one.text()) for one in self.expected),
-            ("lost", f"epochs {', '.join(map(str, self.head.lost))} (qos 0)" if self.head and self.head.lost else None),
+            ("lost", _shown(lost_of(self.head), " (qos 0)") if self.head else None),
+            ("abandoned", _shown(self.head.abandoned, ": taken back") if self.head else None),
             *(
                 ("state", f"{name}: {s.rows} rows, {size(s.bytes)} in {s.files} files")
                 for name, s in self.state.items()
@@ -218,8 +221,19 @@ def opened(head: Head) -> str | None:
         return f"backfill {head.backfill.number} is open (attempt {head.attempt}); the next run finishes it"
     if head.open is None:
         return None
+    if head.abandoning:
+        return f"epoch {head.epoch + 1} is being abandoned; the next run goes on with that"
     does = "finishes it" if opened_at_qos(head) else "counts it as lost, for its qos is 0"
     return f"epoch {head.epoch + 1} is open (attempt {head.attempt}); the next run {does}"
+
+
+def lost_of(head: Head) -> list[int]:
+    """The epochs that qos 0 has lost."""
+    return [epoch for epoch in head.lost if epoch not in head.abandoned]
+
+
+def _shown(epochs: Sequence[int], what: str) -> str | None:
+    return f"epochs {', '.join(map(str, epochs))}{what}" if epochs else None
 
 
 def _backfills(head: Head, zone: bool) -> list[dict[str, Any]]:
@@ -237,7 +251,7 @@ def excused(rule: Rule, head: Head) -> dict[str, int]:
 
 def newest_end(rows: list[Row]) -> Row | None:
     """The newest row that ended an epoch."""
-    return next((row for row in reversed(rows) if row.kind in ("commit", "lost")), None)
+    return next((row for row in reversed(rows) if row.kind in ENDS), None)
 
 
 def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:

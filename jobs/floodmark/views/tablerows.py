@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def committed(head: Head) -> str:
-    """The condition that leaves out what an open or a lost epoch wrote."""
+    """The condition that leaves out what an open, a lost or an abandoned epoch wrote."""
     lost = f" AND _epoch NOT IN ({', '.join(map(str, head.lost))})" if head.lost else ""
     return f"_epoch <= {head.epoch}{lost}"
 

@@ -1,0 +1,128 @@
+"""What the sinks show of an open epoch that is to be taken back: asked of their logs, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake.exceptions import DeltaError
+
+from floodmark.connectors.delta import delta_sinks
+from floodmark.connectors.places import text_now
+from floodmark.connectors.preflight import mend_sinks
+from floodmark.core.abandoning import Net, Seen, Undo, before_undo, is_first, is_of, undoing
+from floodmark.core.addresses import identity
+from floodmark.core.life import check_living
+from floodmark.core.places import name_at
+from floodmark.core.records import Head
+from floodmark.core.recovery import app_id, fault_of
+from floodmark.core.rules import Rule
+from floodmark.core.takings import appends_only
+from floodmark.errors import FloodmarkError, HistoryGone, TableBroken
+from floodmark.ledger import tables
+from floodmark.ledger.damage import log_faults
+from floodmark.ledger.holder import holder_pid
+from floodmark.ledger.home import Home, check_home
+from floodmark.ledger.ledger import LedgerReader
+
+Readers = Mapping[str, Sequence[str]]  # by `identity` of a table: who reads it, in words
+
+
+def check_before(rule: Rule, root: Path) -> None:
+    """What a run looks at before it starts, but for what the rule reads: that may be what the epoch fails at."""
+    check_home(root, rule.qos)
+    home = Home(root, rule.rule)
+    ledger = LedgerReader.load(home.ledger)
+    check_living(ledger.head if ledger else None, rule.rule)
+    if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
+        mend_sinks(ledger.id, ledger.head)
+
+
+def sinks_seen(head: Head, rule: Rule, ledger: str, readers: Readers) -> list[Seen]:
+    """What each Delta sink of the open epoch's own text shows. `rule`: today's; `ledger`: its id.
+
+    Raises HistoryGone, TableBroken, Sealed or LedgerBroken at a sink that is not what the ledger knows.
+    """
+    assert head.open is not None
+    app = app_id(ledger, head.generation, head.token, "sink")
+    places = delta_sinks(text_now(head.open.rule, head, rule))
+    return [_seen(head, place, app, tuple(readers.get(identity(place), ()))) for place in places]
+
+
+def _seen(head: Head, place: str, app: str, readers: tuple[str, ...]) -> Seen:
+    name, epoch = name_at(head, place), head.epoch + 1
+    recorded = _recorded(head, name, place, app)
+    try:
+        undo = before_undo(recorded, epoch)
+    except FloodmarkError as fault:
+        raise type(fault)(f"{name}: {fault}") from fault
+    if undo is not Undo.TAKE_BACK:
+        return Seen(name, place, undo, readers=readers)
+    mine = _commits(place, app, epoch, head.commits.get(name, -1))
+    since = range(mine[0], tables.newest_version(place) + 1)
+    net, touched = undoing([(version, tables.actions(place, version)) for version in since], mine)
+    absent = _absent(place, mine[0], net)
+    grows = appends_only(tables.properties_of(place))
+    return Seen(name, place, undo, tuple(mine), net, touched, absent, grows, readers)
+
+
+def _absent(place: str, first: int, net: Net) -> str | None:
+    """A file that is to be put back and is gone. Raises HistoryGone where the log does not say any more what it was."""
+    if not net.removed:
+        return None
+    try:
+        held = tables.paths_at(place, first - 1)
+    except (OSError, DeltaError):
+        held = set()
+    lacking = sorted({unquote(path) for path, _ in net.removed} - held)
+    if lacking:
+        raise HistoryGone(
+            f"{place}: the file {lacking[0]}, which commit {first} has replaced, is not to be found in version "
+            f"{first - 1} of the table any more: its log begins later. Put the log back, or begin anew with "
+            "`floodmark reset`"
+        )
+    return tables.absent_of(place, net.removed.values())
+
+
+def _recorded(head: Head, name: str, place: str, app: str) -> int | None:
+    for fault in log_faults(place):
+        raise TableBroken(f"{name}: {fault}; put the file back from a copy, or begin anew with `floodmark reset`")
+    table = tables.open_table(place)
+    found = None if table is None else tables.table_id(table)
+    recorded = None if table is None else tables.recorded_in(table, app)
+    wrong = fault_of(name, head.table_ids.get(name, found or "that the open epoch made"), found, None, recorded)
+    if wrong is not None:
+        raise wrong
+    return recorded
+
+
+def _commits(place: str, app: str, epoch: int, since: int) -> list[int]:
+    """The commits of the epoch's attempts, the oldest first. The table has recorded that there is one.
+
+    `since`: the version of the newest write before them that the ledger names; -1: none.
+    """
+    found = sorted(_newest_first(place, app, epoch, since))
+    if not found:
+        raise HistoryGone(
+            f"{place}: expected the commit that has recorded epoch {epoch}, found none since version {since}: the log "
+            "was changed. Put it back, or begin anew with `floodmark reset`"
+        )
+    return found
+
+
+def _newest_first(place: str, app: str, epoch: int, since: int) -> Iterator[int]:
+    """Down to the first attempt, or to what the same rule had committed before."""
+    for version in range(tables.newest_version(place), since, -1):
+        try:
+            recorded = dict(tables.transactions(place, version))
+        except OSError:
+            raise HistoryGone(
+                f"{place}: log entry {version} is gone, so it cannot be told whether an attempt at epoch {epoch} is "
+                "behind it. Put the table's log back, or begin anew with `floodmark reset`"
+            ) from None
+        mine = {one: number for one, number in recorded.items() if one.split("/")[:2] == app.split("/")[:2]}
+        if app in mine and is_of(epoch, mine[app]):
+            yield version
+        if any(one != app or is_first(epoch, number) for one, number in mine.items()):
+            return

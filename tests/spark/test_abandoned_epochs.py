@@ -1,0 +1,190 @@
+"""An open epoch that is taken back: as if it had never begun, in every kind of sink and state, and proven to be."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from support.compared import same
+from support.crash import Crash, crash_at
+from support.flow import RUNNING, STATELESS, Flow, event, rows_of
+from support.running import abandon, crash, run
+from typer.testing import CliRunner
+
+from floodmark.audit.certificate import audit
+from floodmark.cli.app import app
+from floodmark.core.addresses import identity
+from floodmark.core.recovery import Gate, at_the_gate
+from floodmark.crashpoints import ABANDON_POINTS
+from floodmark.errors import Refused
+
+PORTIONS = [
+    [event(0, "a", 1.0, 1), event(10, "b", 2.0, 2), event(130, "a", 0.5, 3)],
+    [event(110, "b", 2.5, 4), event(20), event(200, "a", None, 9), event(205, "c", 1.5, 1)],
+    [event(400, "b", 4.0, 2), event(600, "c", 1.0, 5)],
+]
+NEWEST = {"key": ["k"], "newest": "at"}
+MARKED = {"properties": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}}
+
+
+def kinds() -> dict[str, dict[str, Any]]:
+    """Settings of flows, and how their sinks merge."""
+    return {
+        "windows": {},
+        "keyed": {"sql": STATELESS, "sink": NEWEST},
+        "marked": {"sql": STATELESS, "sink": {**NEWEST, **MARKED}},
+        "running": {"sql": RUNNING, "unbounded": True, "sink": {"key": ["k"]}},
+        "rebuilt": {"rebuild": True, "epoch": "none"},
+        "at least once": {"qos": 1},
+        "at most once": {"qos": 0},
+    }
+
+
+def made(place: Path, kind: str, name: str = "counted") -> Flow:
+    how = dict(kinds()[kind])
+    sql, sink = how.pop("sql", None), how.pop("sink", {})
+    flow = Flow(place, name=name, settings={"epoch": {"max_files": 1}, **how})
+    flow.sql = sql or flow.sql
+    flow.stream["start"] = {"version": 0}
+    flow.settings["sinks"] = [{"delta": flow.sink(i), **deepcopy(sink)} for i in range(2)]
+    return flow
+
+
+def held(flow: Flow) -> list[list[tuple[Any, ...]]]:
+    return [[tuple(row.values()) for row in rows_of(flow.sink(i))] for i in range(2)]
+
+
+def proven(flow: Flow) -> None:
+    found = audit(flow.name, flow.home, deep=True)
+    assert found is not None
+    assert (found.verdict, [one.what for one in found.findings]) == ("proven", [])
+
+
+def undisturbed(spark: SparkSession, place: Path, kind: str) -> list[list[tuple[Any, ...]]]:
+    """What a rule has that was never killed, and reads the same files one by one."""
+    flow = made(place, kind, "twin")
+    for portion in PORTIONS:
+        flow.arrive(portion)
+        run(spark, flow)
+    return held(flow)
+
+
+def is_as(found: list[list[tuple[Any, ...]]], expected: list[list[tuple[Any, ...]]]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        same(one, other)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "windows"])
+def test_what_an_epoch_wrote_is_undone_and_its_input_is_read_again(spark: SparkSession, place: Path, kind: str) -> None:
+    flow = made(place, kind)
+    flow.arrive(PORTIONS[0])
+    run(spark, flow)
+    before = held(flow)
+    flow.arrive(PORTIONS[1])
+    assert crash(spark, flow, "commit.before")
+    if kind == "at least once":
+        assert crash(spark, flow, "commit.before")
+    abandon(spark, flow)
+    is_as(held(flow), before)
+    proven(flow)
+    run(spark, flow)
+    flow.arrive(PORTIONS[2])
+    run(spark, flow)
+    is_as(held(flow), undisturbed(spark, place, kind))
+    proven(flow)
+
+
+@pytest.mark.parametrize("point", ABANDON_POINTS)
+def test_killed_anywhere_it_is_finished_or_has_not_begun(spark: SparkSession, place: Path, point: str) -> None:
+    flow = made(place, "keyed")
+    flow.arrive(PORTIONS[0])
+    run(spark, flow)
+    flow.arrive(PORTIONS[1])
+    assert crash(spark, flow, "sink0.after")
+    with pytest.raises(Crash), crash_at(point):
+        abandon(spark, flow)
+    proven(flow)
+    head = flow.ledger().head
+    assert head is not None
+    begun = point != "abandon.before"
+    assert at_the_gate(head) is (
+        Gate.PLAN if point == "abandon.commit.after" else Gate.ABANDON if begun else Gate.FINISH_EPOCH
+    )
+    run(spark, flow)
+    head = flow.ledger().head
+    assert head is not None
+    assert head.abandoned == ((2,) if begun else ())
+    assert head.epoch == (3 if begun else 2)
+    proven(flow)
+
+
+def stuck(spark: SparkSession, place: Path, kind: str) -> Flow:
+    """The second epoch is open, and has written to everything."""
+    flow = made(place, kind)
+    flow.arrive(PORTIONS[0])
+    run(spark, flow)
+    flow.arrive(PORTIONS[1])
+    assert crash(spark, flow, "commit.before")
+    return flow
+
+
+def test_what_others_have_read_or_moved_is_refused_and_nothing_is_written(spark: SparkSession, place: Path) -> None:
+    flow = stuck(spark, place, "keyed")
+    before = (flow.ledger().head, [DeltaTable(flow.sink(i)).version() for i in range(2)])
+    with pytest.raises(Refused, match="rule other reads this"):
+        abandon(spark, flow, {identity(flow.sink(0)): ["rule other reads this"]})
+    assert (flow.ledger().head, [DeltaTable(flow.sink(i)).version() for i in range(2)]) == before
+    spark.sql(f"DELETE FROM delta.`{flow.sink(1)}` WHERE k = 'c'")
+    with pytest.raises(Refused, match=r"version \d+, by somebody else, has moved one of them"):
+        abandon(spark, flow)
+    assert flow.ledger().head == before[0]
+
+
+def test_a_sink_that_the_epoch_was_the_first_to_write_can_go_or_stay(spark: SparkSession, place: Path) -> None:
+    flow = made(place, "keyed")
+    both = flow.settings["sinks"]
+    flow.settings["sinks"] = both[:1]
+    flow.arrive(PORTIONS[0])
+    run(spark, flow)
+    flow.settings["sinks"] = both
+    flow.arrive(PORTIONS[1])
+    assert crash(spark, flow, "commit.before")
+    abandon(spark, flow)
+    assert rows_of(flow.sink(1)) == []
+    proven(flow)
+    flow.settings["sinks"] = both[:1]
+    run(spark, flow)
+    flow.settings["sinks"] = both
+    flow.arrive(PORTIONS[2])
+    run(spark, flow)
+    assert len(rows_of(flow.sink(1))) == len(PORTIONS[2])
+    proven(flow)
+
+
+def test_everybody_says_that_the_epoch_was_abandoned(spark: SparkSession, place: Path) -> None:
+    flow = stuck(spark, place, "keyed")
+    before = held(flow)[:1]
+
+    def facts(*words: str) -> dict[str, Any]:
+        paths = ["--rules", str(place / "rules"), "--home", str(flow.home)]
+        found = CliRunner().invoke(app, [*words, *paths, "--json"])
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    told = facts("abandon", flow.name, "--dry-run")
+    assert (told["epoch"], told["done"], [len(one["undoes"]) for one in told["sinks"]]) == (2, False, [1, 1])
+    abandon(spark, flow)
+    run(spark, flow)
+    assert [one["result"] for one in facts("epochs", flow.name)["epochs"]] == [
+        "begun", "committed", "abandoned", "committed",
+    ]  # fmt: skip
+    status = facts("status", flow.name)["rules"][flow.name]
+    assert (status["abandoned_epochs"], status["lost_epochs"], status["totals"]["lost"]) == ([2], [], 0)
+    rows = facts("sql", flow.name, "--epoch", "2", "SELECT k, at, v, n FROM counted_out0")["rows"]
+    assert len(rows) == len(before[0])
+    assert facts("audit", flow.name)["generations"][0]["abandoned_epochs"] == [2]
