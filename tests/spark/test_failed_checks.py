@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.flow import STATELESS, TUMBLING, Flow, event, rows_of
-from support.running import crash, run
+from support.running import abandon, crash, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
@@ -61,8 +61,9 @@ def version(flow: Flow) -> int:
     return tables.newest_version(flow.sink(0))
 
 
+@pytest.mark.parametrize("decision", ["recheck", "abandon"])
 def test_doubled_rows_are_found_before_the_commit_and_the_check_stays_failed(
-    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch, decision: str
 ) -> None:
     flow = keyed_flow(place)
     flow.arrive(ROWS)
@@ -78,7 +79,7 @@ def test_doubled_rows_are_found_before_the_commit_and_the_check_stays_failed(
     assert str(again.value) == str(first.value)
     assert "floodmark recheck counted" in str(again.value)
 
-    recheck(flow)
+    recheck(flow) if decision == "recheck" else abandon(spark, flow)
     run(spark, flow)
     assert sorted(row["k"] for row in rows_of(flow.sink(0))) == ["a", "b", "c", "d"]
     verdict(flow)
