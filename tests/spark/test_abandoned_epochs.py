@@ -12,16 +12,18 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support.compared import same
 from support.crash import Crash, crash_at
-from support.flow import RUNNING, STATELESS, Flow, event, rows_of
+from support.flow import RUNNING, START, STATELESS, Flow, event, rows_of
 from support.running import abandon, crash, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.core.addresses import identity
+from floodmark.core.backfills import asked_for
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.crashpoints import ABANDON_POINTS
 from floodmark.errors import Refused
+from floodmark.spark.run import RuleRun
 
 PORTIONS = [
     [event(0, "a", 1.0, 1), event(10, "b", 2.0, 2), event(130, "a", 0.5, 3)],
@@ -188,3 +190,16 @@ def test_everybody_says_that_the_epoch_was_abandoned(spark: SparkSession, place:
     rows = facts("sql", flow.name, "--epoch", "2", "SELECT k, at, v, n FROM counted_out0")["rows"]
     assert len(rows) == len(before[0])
     assert facts("audit", flow.name)["generations"][0]["abandoned_epochs"] == [2]
+
+
+def test_a_late_row_of_an_abandoned_epoch_is_restated_once(spark: SparkSession, place: Path) -> None:
+    flow = stuck(spark, place, "windows")
+    abandon(spark, flow)
+    run(spark, flow)
+    job = RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
+    low = round(START.timestamp() * 1_000_000)
+    put = job.backfill(lambda head: asked_for(flow.rule(), head, low, low + 60_000_000, str), 0, lambda _: None)
+    assert put.intent.restated == {"events": 1}
+    counts = [row["c"] for row in rows_of(flow.sink()) if row["start"] == START]
+    assert sorted(counts) == [1, 2], "the row at 20 seconds stands there once"
+    proven(flow)
