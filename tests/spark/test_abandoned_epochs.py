@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ NEWEST = {"key": ["k"], "newest": "at"}
 MARKED = {"properties": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}}
 
 
+KINDS_IN_SHORT = ("marked", "rebuilt", "at least once")
+POINTS_IN_SHORT = ("abandon.before", "abandon.sink.after")
+
+
 def kinds() -> dict[str, dict[str, Any]]:
     """Settings of flows, and how their sinks merge."""
     return {
@@ -45,6 +50,11 @@ def kinds() -> dict[str, dict[str, Any]]:
         "at least once": {"qos": 1},
         "at most once": {"qos": 0},
     }
+
+
+def in_short(names: Iterable[str], short: Collection[str]) -> list[Any]:
+    """All of them, those that are not in short for `make prove` only."""
+    return [name if name in short else pytest.param(name, marks=pytest.mark.prove) for name in names]
 
 
 def made(place: Path, kind: str, name: str = "counted") -> Flow:
@@ -81,7 +91,7 @@ def is_as(found: list[list[tuple[Any, ...]]], expected: list[list[tuple[Any, ...
         same(one, other)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "windows"])
+@pytest.mark.parametrize("kind", in_short([kind for kind in kinds() if kind != "windows"], KINDS_IN_SHORT))
 def test_what_an_epoch_wrote_is_undone_and_its_input_is_read_again(spark: SparkSession, place: Path, kind: str) -> None:
     flow = made(place, kind)
     flow.arrive(PORTIONS[0])
@@ -101,7 +111,7 @@ def test_what_an_epoch_wrote_is_undone_and_its_input_is_read_again(spark: SparkS
     proven(flow)
 
 
-@pytest.mark.parametrize("point", ABANDON_POINTS)
+@pytest.mark.parametrize("point", in_short(ABANDON_POINTS, POINTS_IN_SHORT))
 def test_killed_anywhere_it_is_finished_or_has_not_begun(spark: SparkSession, place: Path, point: str) -> None:
     flow = made(place, "keyed")
     flow.arrive(PORTIONS[0])
