@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from copy import deepcopy
 from pathlib import Path
@@ -15,10 +14,8 @@ from support.compared import same
 from support.crash import Crash, crash_at
 from support.flow import RUNNING, START, STATELESS, Flow, event, rows_of
 from support.running import abandon, crash, run
-from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
-from floodmark.cli.app import app
 from floodmark.core.addresses import identity
 from floodmark.core.backfills import asked_for
 from floodmark.core.recovery import Gate, at_the_gate
@@ -176,30 +173,6 @@ def test_a_sink_that_the_epoch_was_the_first_to_write_can_go_or_stay(spark: Spar
     run(spark, flow)
     assert len(rows_of(flow.sink(1))) == len(PORTIONS[2])
     proven(flow)
-
-
-def test_everybody_says_that_the_epoch_was_abandoned(spark: SparkSession, place: Path) -> None:
-    flow = stuck(spark, place, "keyed")
-    before = held(flow)[:1]
-
-    def facts(*words: str) -> dict[str, Any]:
-        paths = ["--rules", str(place / "rules"), "--home", str(flow.home)]
-        found = CliRunner().invoke(app, [*words, *paths, "--json"])
-        assert found.exit_code == 0, found.output
-        return json.loads(found.stdout)
-
-    told = facts("abandon", flow.name, "--dry-run")
-    assert (told["epoch"], told["done"], [len(one["undoes"]) for one in told["sinks"]]) == (2, False, [1, 1])
-    abandon(spark, flow)
-    run(spark, flow)
-    assert [one["result"] for one in facts("epochs", flow.name)["epochs"]] == [
-        "begun", "committed", "abandoned", "committed",
-    ]  # fmt: skip
-    status = facts("status", flow.name)["rules"][flow.name]
-    assert (status["abandoned_epochs"], status["lost_epochs"], status["totals"]["lost"]) == ([2], [], 0)
-    rows = facts("sql", flow.name, "--epoch", "2", "SELECT k, at, v, n FROM counted_out0")["rows"]
-    assert len(rows) == len(before[0])
-    assert facts("audit", flow.name)["generations"][0]["abandoned_epochs"] == [2]
 
 
 def test_a_late_row_of_an_abandoned_epoch_is_restated_once(spark: SparkSession, place: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from support.byhand import intent
 from support.flow import Flow
 from support.lives import an_epoch, by_hand, lived, wrote
@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.abandoning import sinks_seen
-from floodmark.core.abandoning import Seen, Undo
-from floodmark.core.records import Counts
+from floodmark.core.abandoning import Seen, Undo, taken_back
+from floodmark.core.records import Counts, Undone
+from floodmark.core.recovery import app_id, undo_version
 from floodmark.errors import HistoryGone, TableBroken
 from floodmark.ledger.ledger import Ledger
 
@@ -130,3 +131,40 @@ def test_versions_of_attempts_are_found_down_to_the_first(flow: Flow) -> None:
         by_hand(flow.sink(0))
     found = seen(flow, ledger)[0]
     assert (found.commits, found.touched, len(found.net.added)) == (tuple(at), None, 2)
+
+
+def taken_back_by_hand(flow: Flow, ledger: Ledger) -> None:
+    """What a real abandon leaves, by delta-rs: the file of the fourth epoch goes from each sink."""
+    head = ledger.abandon()
+    done = {}
+    for number in range(flow.sinks):
+        app = app_id(ledger.id, head.generation, head.token, "sink")
+        said = json.dumps({"app": app, "version": undo_version(4), "epoch": 4}, separators=(",", ":"))
+        how = CommitProperties({"userMetadata": said}, app_transactions=[Transaction(app, undo_version(4))])
+        table = DeltaTable(flow.sink(number))
+        undoes = table.version()
+        table.delete("c = 4", commit_properties=how)
+        done[f"sink/{flow.sink(number)}"] = Undone(version=undo_version(4), commit=table.version(), undoes=(undoes,))
+    ledger.take_back(taken_back(head, done))
+
+
+def test_everybody_says_that_the_epoch_was_abandoned(flow: Flow) -> None:
+    ledger = opened(flow)
+
+    def facts(*words: str) -> Any:
+        places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
+        found = CliRunner().invoke(app, [*words, "--json"], env=places)
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    before = facts("sql", flow.name, "SELECT * FROM counted_out0 ORDER BY c")["rows"]
+    taken_back_by_hand(flow, ledger)
+    an_epoch(flow, ledger)
+    results = [one["result"] for one in facts("epochs", flow.name)["epochs"]]
+    assert results == ["begun", *["committed"] * 3, "abandoned", "committed"]
+    status = facts("status", flow.name)["rules"][flow.name]
+    assert (status["epoch"], status["abandoned_epochs"], status["lost_epochs"]) == (5, [4], [])
+    assert (status["totals"]["lost"], status["totals"]["read"]) == (0, 4)
+    for epoch in (3, 4):
+        assert facts("sql", flow.name, "--epoch", str(epoch), "SELECT * FROM counted_out0 ORDER BY c")["rows"] == before
+    assert len(facts("sql", flow.name, "SELECT * FROM counted_out0")["rows"]) == len(before) + 1
