@@ -17,7 +17,7 @@ from floodmark.audit.certificate import audit
 from floodmark.crashpoints import ABANDON_POINTS
 
 OPENED = ("sink0.after", "commit.before", "state.after", "sink1.after", "intent.after")
-SHORT = ("abandon.announced", "abandon.sink.after")
+SHORT = ("abandon.sink.after",)
 
 
 def portion(number: int) -> list[dict[str, object]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Collection, Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,16 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support.compared import same
 from support.crash import Crash, crash_at
-from support.flow import RUNNING, STATELESS, Flow, event, rows_of
+from support.flow import RUNNING, START, STATELESS, Flow, event, rows_of
 from support.running import abandon, crash, run
-from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
-from floodmark.cli.app import app
 from floodmark.core.addresses import identity
+from floodmark.core.backfills import asked_for
 from floodmark.core.recovery import Gate, at_the_gate
 from floodmark.crashpoints import ABANDON_POINTS
 from floodmark.errors import Refused
+from floodmark.spark.run import RuleRun
 
 PORTIONS = [
     [event(0, "a", 1.0, 1), event(10, "b", 2.0, 2), event(130, "a", 0.5, 3)],
@@ -30,6 +30,10 @@ PORTIONS = [
 ]
 NEWEST = {"key": ["k"], "newest": "at"}
 MARKED = {"properties": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}}
+
+
+KINDS_IN_SHORT = ("marked", "rebuilt", "at least once")
+POINTS_IN_SHORT = ("abandon.before", "abandon.sink.after")
 
 
 def kinds() -> dict[str, dict[str, Any]]:
@@ -43,6 +47,11 @@ def kinds() -> dict[str, dict[str, Any]]:
         "at least once": {"qos": 1},
         "at most once": {"qos": 0},
     }
+
+
+def in_short(names: Iterable[str], short: Collection[str]) -> list[Any]:
+    """All of them, those that are not in short for `make prove` only."""
+    return [name if name in short else pytest.param(name, marks=pytest.mark.prove) for name in names]
 
 
 def made(place: Path, kind: str, name: str = "counted") -> Flow:
@@ -79,7 +88,7 @@ def is_as(found: list[list[tuple[Any, ...]]], expected: list[list[tuple[Any, ...
         same(one, other)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "windows"])
+@pytest.mark.parametrize("kind", in_short([kind for kind in kinds() if kind != "windows"], KINDS_IN_SHORT))
 def test_what_an_epoch_wrote_is_undone_and_its_input_is_read_again(spark: SparkSession, place: Path, kind: str) -> None:
     flow = made(place, kind)
     flow.arrive(PORTIONS[0])
@@ -99,7 +108,7 @@ def test_what_an_epoch_wrote_is_undone_and_its_input_is_read_again(spark: SparkS
     proven(flow)
 
 
-@pytest.mark.parametrize("point", ABANDON_POINTS)
+@pytest.mark.parametrize("point", in_short(ABANDON_POINTS, POINTS_IN_SHORT))
 def test_killed_anywhere_it_is_finished_or_has_not_begun(spark: SparkSession, place: Path, point: str) -> None:
     flow = made(place, "keyed")
     flow.arrive(PORTIONS[0])
@@ -166,25 +175,14 @@ def test_a_sink_that_the_epoch_was_the_first_to_write_can_go_or_stay(spark: Spar
     proven(flow)
 
 
-def test_everybody_says_that_the_epoch_was_abandoned(spark: SparkSession, place: Path) -> None:
-    flow = stuck(spark, place, "keyed")
-    before = held(flow)[:1]
-
-    def facts(*words: str) -> dict[str, Any]:
-        paths = ["--rules", str(place / "rules"), "--home", str(flow.home)]
-        found = CliRunner().invoke(app, [*words, *paths, "--json"])
-        assert found.exit_code == 0, found.output
-        return json.loads(found.stdout)
-
-    told = facts("abandon", flow.name, "--dry-run")
-    assert (told["epoch"], told["done"], [len(one["undoes"]) for one in told["sinks"]]) == (2, False, [1, 1])
+def test_a_late_row_of_an_abandoned_epoch_is_restated_once(spark: SparkSession, place: Path) -> None:
+    flow = stuck(spark, place, "windows")
     abandon(spark, flow)
     run(spark, flow)
-    assert [one["result"] for one in facts("epochs", flow.name)["epochs"]] == [
-        "begun", "committed", "abandoned", "committed",
-    ]  # fmt: skip
-    status = facts("status", flow.name)["rules"][flow.name]
-    assert (status["abandoned_epochs"], status["lost_epochs"], status["totals"]["lost"]) == ([2], [], 0)
-    rows = facts("sql", flow.name, "--epoch", "2", "SELECT k, at, v, n FROM counted_out0")["rows"]
-    assert len(rows) == len(before[0])
-    assert facts("audit", flow.name)["generations"][0]["abandoned_epochs"] == [2]
+    job = RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
+    low = round(START.timestamp() * 1_000_000)
+    put = job.backfill(lambda head: asked_for(flow.rule(), head, low, low + 60_000_000, str), 0, lambda _: None)
+    assert put.intent.restated == {"events": 1}
+    counts = [row["c"] for row in rows_of(flow.sink()) if row["start"] == START]
+    assert sorted(counts) == [1, 2], "the row at 20 seconds stands there once"
+    proven(flow)

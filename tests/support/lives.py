@@ -64,15 +64,15 @@ def an_epoch(flow: Flow, ledger: Ledger) -> None:
     ledger.commit(commit(found, output=1).model_copy(update={"tables": written}))
 
 
-def wrote(sink: str, ledger: Ledger, epoch: int) -> Written:
-    """A row, committed as an epoch does it."""
+def wrote(sink: str, ledger: Ledger, epoch: int, attempt: int = 0) -> Written:
+    """A row, committed as an epoch does it; `attempt`: where each writes again."""
     assert ledger.head is not None
-    app = f"floodmark/{ledger.id}/g1-{ledger.head.token}/sink"
-    said = json.dumps({"app": app, "version": epoch * ATTEMPTS, "epoch": epoch}, separators=(",", ":"))
-    properties = CommitProperties({"userMetadata": said}, app_transactions=[Transaction(app, epoch * ATTEMPTS)])
+    app, version = f"floodmark/{ledger.id}/g1-{ledger.head.token}/sink", epoch * ATTEMPTS + attempt
+    said = json.dumps({"app": app, "version": version, "epoch": epoch}, separators=(",", ":"))
+    properties = CommitProperties({"userMetadata": said}, app_transactions=[Transaction(app, version)])
     rows = pa.Table.from_pylist([{"k": "a", "c": epoch}], schema=RESULT)
     write_deltalake(sink, rows, mode="append", commit_properties=properties)
-    return Written(version=epoch * ATTEMPTS, commit=DeltaTable(sink).version(), rows=1)
+    return Written(version=version, commit=DeltaTable(sink).version(), rows=1)
 
 
 def by_hand(address: str, count: int = 1) -> None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from floodmark.core.abandoning import Undo, before_undo, is_of, taken_back
 from floodmark.core.changes import check_edit
 from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Counts, Head, Intent, Lost, Row, Seal, Written, read_head, total
-from floodmark.core.recovery import SEAL, Gate, Step, at_the_gate, before_write, check_tables, version_of
+from floodmark.core.records import Commit, Counts, Head, Intent, Lost, Row, Seal, Undone, Written, read_head, total
+from floodmark.core.recovery import SEAL, Gate, Step, at_the_gate, before_write, check_tables, undo_version, version_of
 from floodmark.core.rule_file import WrittenRule
 from floodmark.core.rules import Rule
 from floodmark.core.watermark import advance, merge
@@ -60,6 +61,15 @@ class Table:
     commits: list[TableCommit] = field(default_factory=list)
     recorded: dict[str, int] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)  # app ids of all commits there ever were
+
+    def undo(self, since: int, app: str, epoch: int) -> bool:
+        """The same, of a commit that takes an epoch back."""
+        if app in self.log[since:]:
+            return False
+        self.log.append(app)
+        self.recorded[app] = undo_version(epoch)
+        self.commits = [one for one in self.commits if one.app != app or not is_of(epoch, one.version)]
+        return True
 
     def commit(self, since: int, one: TableCommit) -> bool:
         """Whether the commit took; `since`: how many commits there were when it was begun."""
@@ -131,12 +141,42 @@ class Driver:
                 yield from self._alone(self._change(ledger))
             elif gate is Gate.LOSE_EPOCH:
                 self._lose(ledger)
+            elif gate is Gate.ABANDON:
+                yield from self._take_back(ledger)
             elif gate is Gate.FINISH_EPOCH:
                 yield from self._epoch(ledger)
             elif not self._has_news(ledger):
                 return
             else:
                 yield from self._epoch(ledger)
+
+    def abandon(self) -> Steps:
+        """Take the open epoch back, if there is one."""
+        ledger = MemoryLedger(self.world.store, self.name)
+        gate = at_the_gate(ledger.head)
+        yield "look"
+        if gate in (Gate.FINISH_EPOCH, Gate.LOSE_EPOCH):
+            ledger.abandon()
+            yield "announced"
+        if gate in (Gate.FINISH_EPOCH, Gate.LOSE_EPOCH, Gate.ABANDON):
+            yield from self._take_back(ledger)
+
+    def _take_back(self, ledger: MemoryLedger) -> Steps:
+        head = ledger.head
+        assert head is not None and head.open is not None
+        epoch, done = head.epoch + 1, dict[str, Undone]()
+        names = self._names(Rule.from_json(head.open.rule), head.generation).items()
+        for site, name in ((site, name) for site, name in names if site.startswith("sink")):
+            table, app = self.world.table(name), self._app(head, site)
+            since = len(table.log)
+            yield f"{site}.undoing"
+            if before_undo(table.recorded.get(app), epoch) is not Undo.DONE:
+                yield f"{site}.looked"
+                if not table.undo(since, app, epoch):
+                    raise Fenced(f"{site}: another writer came between")
+            done[site] = Undone(version=undo_version(epoch), commit=len(table.log))
+        yield "abandon.commit"
+        ledger.take_back(taken_back(head, done))
 
     def reset(self) -> Steps:
         ledger = MemoryLedger(self.world.store, self.name)

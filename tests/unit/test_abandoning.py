@@ -120,6 +120,9 @@ def test_a_later_commit_of_others_counts_only_where_it_moves_the_epochs_files() 
     assert undoing(entries, [4]) == (net_of([entries[0][1]]), None)
     assert undoing([*entries, (7, [remove("b"), add("z")])], [4])[1] == 7
     assert undoing([*entries, (7, [add("a")])], [4])[1] == 7
+    joined, restored = (7, [remove("b"), add("z")]), (8, [remove("z"), add("b")])
+    assert undoing([*entries, joined, restored], [4])[1] is None, "a RESTORE has brought it back"
+    assert undoing([*entries, joined, (8, [remove("z")])], [4])[1] == 7
 
 
 DID = net_of([[remove("a"), add("b")]])

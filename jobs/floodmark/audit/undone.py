@@ -106,7 +106,6 @@ def cancelled(generations: Iterable[Generation], table: str, id_: str | None) ->
 
     `id_`: the table's; another one may have had its name in older generations.
     """
-    mine = (one for one in generations if ids_of(one).get(table) == id_)
-    epochs = (epoch for one in mine for epoch in one.epochs if epoch.result == "abandoned")
-    undone = (epoch.end["tables"][table] for epoch in epochs if table in epoch.end["tables"])
+    found = ((one, epoch.end["tables"]) for one in generations for epoch in one.epochs if epoch.result == "abandoned")
+    undone = [tables[table] for one, tables in found if table in tables and ids_of(one).get(table) == id_]
     return {version for one in undone for version in (one["commit"], *one["undoes"])}

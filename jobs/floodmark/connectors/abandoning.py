@@ -45,12 +45,13 @@ def sinks_seen(head: Head, rule: Rule, ledger: str, readers: Readers) -> list[Se
     Raises HistoryGone, TableBroken, Sealed or LedgerBroken at a sink that is not what the ledger knows.
     """
     assert head.open is not None
-    app = app_id(ledger, head.generation, head.token, "sink")
     places = delta_sinks(text_now(head.open.rule, head, rule))
-    return [_seen(head, place, app, tuple(readers.get(identity(place), ()))) for place in places]
+    return [seen_at(place, head, ledger, readers.get(identity(place), ())) for place in places]
 
 
-def _seen(head: Head, place: str, app: str, readers: tuple[str, ...]) -> Seen:
+def seen_at(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) -> Seen:
+    """The same of the sink that lies there."""
+    app = app_id(ledger, head.generation, head.token, "sink")
     name, epoch = name_at(head, place), head.epoch + 1
     recorded = _recorded(head, name, place, app)
     try:
@@ -58,13 +59,13 @@ def _seen(head: Head, place: str, app: str, readers: tuple[str, ...]) -> Seen:
     except FloodmarkError as fault:
         raise type(fault)(f"{name}: {fault}") from fault
     if undo is not Undo.TAKE_BACK:
-        return Seen(name, place, undo, readers=readers)
+        return Seen(name, place, undo, readers=tuple(readers))
     mine = _commits(place, app, epoch, head.commits.get(name, -1))
     since = range(mine[0], tables.newest_version(place) + 1)
     net, touched = undoing([(version, tables.actions(place, version)) for version in since], mine)
     absent = _absent(place, mine[0], net)
     grows = appends_only(tables.properties_of(place))
-    return Seen(name, place, undo, tuple(mine), net, touched, absent, grows, readers)
+    return Seen(name, place, undo, tuple(mine), net, touched, absent, grows, tuple(readers))
 
 
 def _absent(place: str, first: int, net: Net) -> str | None:

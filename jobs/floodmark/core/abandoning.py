@@ -200,11 +200,14 @@ def taken_back(head: Head, tables: Mapping[str, Undone]) -> Abandoned:
 
 
 def undoing(entries: Iterable[tuple[int, Sequence[Action]]], mine: Collection[int]) -> tuple[Net, int | None]:
-    """What the commits `mine` did, and the first version that moved one of these files since, by anybody else.
+    """What the commits `mine` did, and the first version that moved one of these files since, by anybody else; None
+    where all of them lie as they were left, be it that what moved them was undone.
 
     `entries`: version and actions of each log entry from the first of them on, the oldest first.
     """
     entries = list(entries)
     net = net_of(actions for version, actions in entries if version in mine)
-    others = ((version, net_of([actions]).paths) for version, actions in entries if version not in mine)
-    return net, next((version for version, paths in others if paths & net.paths), None)
+    others = [(version, actions) for version, actions in entries if version not in mine]
+    if not net_of(actions for _, actions in others).paths & net.paths:
+        return net, None
+    return net, next(version for version, actions in others if net_of([actions]).paths & net.paths)

@@ -12,7 +12,7 @@ import json
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.abandoning import Readers, sinks_seen
+from floodmark.connectors.abandoning import Readers, seen_at, sinks_seen
 from floodmark.core.abandoning import (
     Seen,
     Undo,
@@ -54,28 +54,30 @@ def finish(session: SparkSession, ledger: Ledger, rule: Rule) -> int:
     epoch, seen = head.epoch + 1, sinks_seen(head, rule, ledger.id, {})
     for one in seen:
         still_undoable(rule.rule, epoch, one)
-    app = app_id(ledger.id, head.generation, head.token, "sink")
-    done = {one.name: _undone(session, rule.rule, Site(one.name, "sink", one.address, app), one, head) for one in seen}
+    done = {one.name: _undone(session, rule.rule, one, head, ledger.id) for one in seen}
     reach(rule.rule, "abandon.commit.before", epoch)
     ledger.take_back(taken_back(head, done))
     reach(rule.rule, "abandon.commit.after", epoch)
     return epoch
 
 
-def _undone(session: SparkSession, rule: str, site: Site, seen: Seen, head: Head) -> Undone:
+def _undone(session: SparkSession, rule: str, seen: Seen, head: Head, ledger: str) -> Undone:
+    site = Site(seen.name, "sink", seen.address, app_id(ledger, head.generation, head.token, "sink"))
     reach(rule, "abandon.sink.before", head.epoch + 1)
     with of_table(site.name):
         if seen.undo is not Undo.DONE:
-            _undo(session, site, seen, head)
+            _undo(session, rule, site, head, ledger)
         done = _compared(site, head)
     reach(rule, "abandon.sink.after", head.epoch + 1)
     return done
 
 
-def _undo(session: SparkSession, site: Site, seen: Seen, head: Head) -> None:
-    """The transaction begins after the look: whoever moved files between makes it conflict, or lack one of them."""
+def _undo(session: SparkSession, rule: str, site: Site, head: Head, ledger: str) -> None:
+    """The transaction begins before the look: an attempt that commits after it makes it conflict, unseen by none."""
     assert head.open is not None
     begun = TakingBack(session, site.address, site.app)
+    seen = seen_at(site.address, head, ledger)
+    still_undoable(rule, head.epoch + 1, seen)
     begun.undo(seen)
     version, intent = undo_version(head.epoch + 1), head.open.digest
     facts = {"epoch": head.epoch + 1, "attempt": head.attempt, "intent": intent, "undoes": list(seen.commits)}

@@ -73,7 +73,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
         column=_named(plan, asked.told),
         shift=asked.told.shift,
         counts=counts,
-        restated=_late(session, plan, home, span),
+        restated=_late(session, plan, home, head, span),
         digests=batch.digests,
         results=Digesting(plan.output).of(rows),
         taken={name_at(head, at): Digesting(one.schema).of(one) for at, one in shaped.items() if one is not rows},
@@ -151,7 +151,7 @@ def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Resta
         source.check_identity(line)
     frames = [read_again(session, plan, begun, head.entry), *replays_again(session, plan, home, head, span.upto)]
     rows = reduce(DataFrame.unionByName, frames).where(_within(span))
-    dead = apart(session, plan, home.dead, span.upto).where(_within(span))
+    dead = apart(session, plan, home.dead, head, span.upto).where(_within(span))
     gone = _by_stream(plan, dead)
     if any(gone.values()):
         rows = _less(plan, rows, dead, sum(gone.values()))
@@ -197,9 +197,9 @@ def _with_dead(counts: Counts, dead: int) -> Counts:
     return counts.model_copy(update={"read": counts.read + dead, "dead": dead})
 
 
-def _late(session: SparkSession, plan: Plan, home: Home, span: Restated) -> dict[str, int]:
+def _late(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> dict[str, int]:
     """How many of the rows had been late, and were kept."""
-    return _by_stream(plan, apart(session, plan, home.late, span.upto).where(_within(span)))
+    return _by_stream(plan, apart(session, plan, home.late, head, span.upto).where(_within(span)))
 
 
 def _results(session: SparkSession, plan: Plan, batch: Batch, asked: Asked) -> DataFrame:

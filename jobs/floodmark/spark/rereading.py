@@ -84,9 +84,11 @@ def replays_again(session: SparkSession, plan: Plan, home: Home, head: Head, upt
     return found
 
 
-def apart(session: SparkSession, plan: Plan, table: str, upto: int) -> DataFrame:
-    """What epochs up to `upto` have set apart in a table of the rule's own, in the same frame."""
-    rows, shape = session.read.format("delta").load(table).where(f"_epoch <= {upto}"), plan.fold.shape
+def apart(session: SparkSession, plan: Plan, table: str, head: Head, upto: int) -> DataFrame:
+    """What epochs up to `upto` have set apart in a table of the rule's own, in the same frame; those that were
+    abandoned, whose rows stand there too, have set nothing apart."""
+    kept = f"_epoch <= {upto}" + "".join(f" AND _epoch <> {epoch}" for epoch in head.lost)
+    rows, shape = session.read.format("delta").load(table).where(kept), plan.fold.shape
     frames = []
     for name, stream in plan.rule.streams.items():
         mine = _with_all(rows.where(F.col("_stream") == name), shape.streams[name])
