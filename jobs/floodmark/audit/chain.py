@@ -10,7 +10,7 @@ from typing import Any
 
 from floodmark.audit.facts import Finding, Row
 
-NEWEST_FORMAT = 7  # of the rows' bodies that this auditor knows
+NEWEST_FORMAT = 8  # of the rows' bodies that this auditor knows
 
 
 @dataclass

@@ -32,8 +32,8 @@ from floodmark.errors import LedgerBroken
 
 # Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
 # 5: the life of a rule. 6: expectations, upkeep; columns that streams have gained, and what sinks take of a backfill's
-# results. 7: where a sink's table lies that was moved
-FORMAT = 7
+# results. 7: where a sink's table lies that was moved. 8: what an attempt ran on
+FORMAT = 8
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
 RESTORE = (
@@ -113,7 +113,8 @@ class Intent(Record):
     """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds.
 
     `digests`: of each stream's folded rows, in their event time alone. `replay`: where its rows are dead ones.
-    `columns`: of each stream, name and type, where they are not those of the epoch before.
+    `columns`: of each stream, name and type, where they are not those of the epoch before. `engine`: what the first
+    attempt ran on, by the names of `core.engine`.
     """
 
     format: int = FORMAT
@@ -132,6 +133,7 @@ class Intent(Record):
     rule_hash: str
     zone: str
     ansi: bool
+    engine: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @property
     def digest(self) -> str:
@@ -228,7 +230,8 @@ class Backfill(Restated):
     `entry`: where the sources stood after epoch `upto`. `column`: of the results, whose value less `shift` tells where
     a result lies. counts: of the rows from `begin` to `high`. `restated`: by stream, those of them that had been late.
     digests: of each stream's folded rows, in their event time alone; `results`: of the results; `taken`: of those that
-    a sink takes, by the ledger's name, where these are not all as they are; `expected`: as in a commit.
+    a sink takes, by the ledger's name, where these are not all as they are; `expected`: as in a commit; `engine`: as in
+    an intent.
     """
 
     format: int = FORMAT
@@ -244,6 +247,7 @@ class Backfill(Restated):
     rule: str
     rule_hash: str
     expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
+    engine: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @property
     def digest(self) -> str:
