@@ -2,7 +2,8 @@
 
 Usage: python -m support.many {run|reset} ROOT RULE...   (`run` exits with the worst of the rules' exit codes)
 
-With SUPPORT_WITHOUT_LOCK set it works beside whoever holds the rules, as where a store gives no lock.
+With SUPPORT_WITHOUT_LOCK set it works beside whoever holds the rules, as where a store gives no lock. SUPPORT_MASTER:
+Spark's master in place of local[2].
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def main(how: str, root: Path, names: list[str]) -> int:
     if os.environ.get("SUPPORT_WITHOUT_LOCK"):
         lock.held = lambda *_: nullcontext()
     rules = [load_rule(root / "rules" / f"{name}.yaml", os.environ) for name in names]
-    session = root_session("local[2]", rules, backlog=0)
+    session = root_session(os.environ.get("SUPPORT_MASTER", "local[2]"), rules, backlog=0)
 
     def one(index: int) -> int:
         run = RuleRun(

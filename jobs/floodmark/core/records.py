@@ -34,7 +34,8 @@ from floodmark.errors import LedgerBroken
 
 # Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
 # 5: the life of a rule. 6: expectations, upkeep; columns that streams have gained, and what sinks take of a backfill's
-# results. 7: where a sink's table lies that was moved. 8: epochs that were abandoned, checks that failed
+# results. 7: where a sink's table lies that was moved. 8: epochs that were abandoned, checks that failed, what an
+# attempt ran on
 FORMAT = 8
 
 # A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
@@ -118,7 +119,8 @@ class Intent(Record):
     """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds.
 
     `digests`: of each stream's folded rows, in their event time alone. `replay`: where its rows are dead ones.
-    `columns`: of each stream, name and type, where they are not those of the epoch before.
+    `columns`: of each stream, name and type, where they are not those of the epoch before. `engine`: what the first
+    attempt ran on, by the names of `core.engine`.
     """
 
     format: int = FORMAT
@@ -137,6 +139,7 @@ class Intent(Record):
     rule_hash: str
     zone: str
     ansi: bool
+    engine: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @property
     def digest(self) -> str:
@@ -269,7 +272,8 @@ class Backfill(Restated):
     `entry`: where the sources stood after epoch `upto`. `column`: of the results, whose value less `shift` tells where
     a result lies. counts: of the rows from `begin` to `high`. `restated`: by stream, those of them that had been late.
     digests: of each stream's folded rows, in their event time alone; `results`: of the results; `taken`: of those that
-    a sink takes, by the ledger's name, where these are not all as they are; `expected`: as in a commit.
+    a sink takes, by the ledger's name, where these are not all as they are; `expected`: as in a commit; `engine`: as in
+    an intent.
     """
 
     format: int = FORMAT
@@ -285,6 +289,7 @@ class Backfill(Restated):
     rule: str
     rule_hash: str
     expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
+    engine: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @property
     def digest(self) -> str:

@@ -13,7 +13,8 @@ from floodmark.errors import RunFailed
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 SMALL_BACKLOG = 32 << 20  # bytes of Parquet: a million rows or so
-JARS = ("delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar")
+DELTA = "4.4.0"
+JARS = (f"delta-spark_4.2_2.13-{DELTA}.jar", f"delta-storage-{DELTA}.jar")
 
 
 def jars_folder() -> Path:

@@ -21,6 +21,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.registry import sources
+from floodmark.core import engine
 from floodmark.core.backfills import Asked, window_of
 from floodmark.core.digests import Digest
 from floodmark.core.entry import Entry
@@ -40,6 +41,7 @@ from floodmark.spark.expecting import met
 from floodmark.spark.generation import Plan, sites_of
 from floodmark.spark.replacing import Span
 from floodmark.spark.rereading import apart, read_again, replays_again, without
+from floodmark.spark.session import engine_of
 from floodmark.spark.sites import Attempt, Prepared, Site, Work
 from floodmark.spark.taking import taken
 
@@ -80,6 +82,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
         expected=results.counts,
         rule=plan.rule.to_json(),
         rule_hash=plan.rule.hash,
+        engine=engine_of(session),
     )
     return Recomputed(session, plan, intent, rows, {at: name_at(head, at) for at in plan.delta_sinks})
 
@@ -92,7 +95,8 @@ def again(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomput
     asked = Asked(recorded.begin, recorded.end, told, window_of(plan.rule), final=True)
     then = replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry))
     found = compute(session, plan, home, then, asked)
-    _same(plan.rule.rule, recorded, found.intent)
+    with engine.named(recorded.engine, found.intent.engine):
+        _same(plan.rule.rule, recorded, found.intent)
     return replace(found, intent=recorded)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -31,6 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from floodmark.connectors import console
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.registry import sources
+from floodmark.core import engine
 from floodmark.core.entry import Entry
 from floodmark.core.expectations import failing
 from floodmark.core.records import Columns, Commit, Failed, Head, Intent, Pinned, Replay, Written, total
@@ -53,6 +54,7 @@ from floodmark.spark.generation import Plan, Sites, columns_of
 from floodmark.spark.parallel import side_by_side
 from floodmark.spark.planned import materialised
 from floodmark.spark.replaying import replayed
+from floodmark.spark.session import engine_of
 from floodmark.spark.sites import Attempt, Prepared, Work
 from floodmark.spark.state import state_rows
 from floodmark.spark.taking import taken
@@ -191,7 +193,8 @@ class EpochFolder:
                 ready = self._ready(batch, folded, entry, intent)
             if reopened is None:
                 self._intend(intent)
-            return self._written(ready, intent)
+            with engine.named(intent.engine, self._engine):
+                return self._written(ready, intent)
         finally:
             folded.release()
 
@@ -256,7 +259,13 @@ class EpochFolder:
             rule_hash=self.head.open.rule_hash if self.head.open else rule.hash,
             zone=rule.timezone,
             ansi=rule.ansi,
+            engine=self._engine,
         )
+
+    @cached_property
+    def _engine(self) -> dict[str, str]:
+        """What this attempt runs on."""
+        return engine_of(self._session)
 
     def _gained(self) -> Columns:
         """The columns of all streams, where the rule reads others than in the epoch before."""
@@ -458,7 +467,7 @@ def _nothing(_: int | None) -> None:
 def same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -> None:
     """Raise ReplayDiffers where the epoch, read again, is not what its intent says."""
     before, now = recorded.model_dump(), found.model_dump()
-    unknown = {"format", "digests"} if recorded.format < 2 else {"format"}  # 1: before there were digests
+    unknown = {"format", "engine", *(("digests",) if recorded.format < 2 else ())}  # 1: before there were digests
     differing = [name for name in before if name not in unknown and before[name] != now[name]]
     if differing:
         shown = "; ".join(f"{name}: recorded {before[name]}, found {now[name]}" for name in differing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -60,7 +60,7 @@ from floodmark.spark.faults import explained
 from floodmark.spark.folds import fold_of
 from floodmark.spark.generation import Plan
 from floodmark.spark.jvm import without_rows
-from floodmark.spark.session import rule_session
+from floodmark.spark.session import cut, rule_session
 from floodmark.spark.storing import check_stored
 from floodmark.spark.taking import check_takings
 from floodmark.spark.upsertchecks import check_upserts
@@ -84,15 +84,22 @@ class _OnlyTheOpenEpoch(Exception):
 
 
 def analyse(
-    root: SparkSession, rule: Rule, head: Head | None, intent: Intent | None = None, gaining: bool = False
+    root: SparkSession,
+    rule: Rule,
+    head: Head | None,
+    intent: Intent | None = None,
+    gaining: bool = False,
+    engine: Mapping[str, str] | None = None,
 ) -> tuple[SparkSession, Plan]:
     """The rule's session and plan. Raises SqlRefused or WrongColumn where Spark finds fault with SQL or columns.
 
     `gaining`: for epochs to come, which read columns that the streams have gained, where the rule wants these.
+    `engine`: what the backfill ran on that is to be finished, if one is.
     """
     check_expressions(rule)
     ansi = intent.ansi if intent else rule.ansi
     session = rule_session(root, rule, intent.zone if intent else rule.timezone, ansi)
+    cut(session, intent.engine if intent else engine or {})
     frozen = _frozen_columns(rule, head, intent)
     if gaining and grows(rule):
         frozen = {name: [*columns, *_gained(rule, name, columns)] for name, columns in frozen.items()}
@@ -384,7 +391,7 @@ class RuleRun:
         assert head.backfill is not None
         self._check_tables(head, ledger)
         text = text_now(head.backfill.rule, head, self._rule)
-        session, plan = analyse(self._root, text, head)
+        session, plan = analyse(self._root, text, head, engine=head.backfill.engine)
         done = backfilling.again(session, plan, self._home, head)
         self._finished = backfilling.put(done, self._home, ledger)
         done.release()
