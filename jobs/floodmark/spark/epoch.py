@@ -49,6 +49,7 @@ from floodmark.spark.faults import of_open_epoch
 from floodmark.spark.fold import Folded, Moment, StateReader
 from floodmark.spark.generation import Plan, Sites, columns_of
 from floodmark.spark.parallel import side_by_side
+from floodmark.spark.partitionvalues import with_fit_partitions
 from floodmark.spark.planned import materialised
 from floodmark.spark.replaying import replayed
 from floodmark.spark.sites import Attempt, Work
@@ -172,6 +173,7 @@ class EpochFolder:
         try:
             with self._timed("fold"):
                 results = met(folded.output, self._plan.asked, self.rule, self._session)
+                results = replace(results, rows=with_fit_partitions(results.rows, self._plan, self._session))
             if reopened is None:
                 self._intend(intent)
             with of_open_epoch(self.rule, self.head.epoch + 1) if self._plan.rule.qos else nullcontext():
@@ -318,7 +320,7 @@ class EpochFolder:
     def _for_sinks(self, output: DataFrame | None, seen: Observation) -> list[tuple[Work, Sink]]:
         """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first.
 
-        `seen`: counts the results on their way to the first sink, where every sink leaves out some.
+        `seen`: counts the results on their way to one sink, where every sink leaves out some.
         """
         by_address, first = self._plan.delta_sinks, self.head.attempt == 1
         asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
@@ -326,12 +328,20 @@ class EpochFolder:
         if output is None and self._plan.rule.rebuild:  # what stands there goes all the same
             output = self._session.createDataFrame([], self._plan.output)
         frames = [output] * len(asked)
-        if output is not None and asked and not any(sink.gets_all for _, sink in asked):
-            frames[0] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
+        counting = self._counting([sink for _, sink in asked])
+        if output is not None and counting is not None:
+            frames[counting] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
         return [
             (Work(site, None if frame is None else self._taken(sink, frame)), sink)
             for (site, sink), frame in zip(asked, frames, strict=True)
         ]
+
+    def _counting(self, sinks: list[Sink]) -> int | None:
+        """The place of a sink on whose way all results are seen; None: none is needed, or none is there. What is
+        written in a session of its own tells nobody what went by."""
+        if any(sink.gets_all for sink in sinks):
+            return None
+        return next((i for i, sink in enumerate(sinks) if not self._plan.has_instants_in_paths(sink)), None)
 
     def _taken(self, sink: Sink, output: DataFrame) -> DataFrame:
         return taken(output, self._plan.taking(sink), self.head.generation, self.head.epoch + 1)
@@ -352,7 +362,7 @@ class EpochFolder:
         whole = [work.site.name for work, sink in sinks if sink.gets_all]
         if whole:
             return max((written[name].rows for name in whole if name in written), default=0)
-        return _seen(seen, output) if sinks else output.count()
+        return output.count() if self._counting([sink for _, sink in sinks]) is None else _seen(seen, output)
 
     def _show(self, output: DataFrame | None, rows: int) -> None:
         for sink in self._plan.rule.sinks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from floodmark.core.rules import Rule
 from floodmark.core.sparkconf import OLD_VERSIONS, WHOLE_FILES, application_conf, java_place
 from floodmark.errors import Refused, RunFailed
 
+ZONED_PARTITIONS = "spark.databricks.delta.write.utcTimestampPartitionValues"
 TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 
 
@@ -56,6 +58,15 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
+
+
+def in_utc(session: SparkSession) -> SparkSession:
+    """A copy of a rule's session, its zone UTC, in which Delta writes instants with their zone."""
+    java: Any = session._jsparkSession
+    copy = SparkSession(session.sparkContext, java.cloneSession())
+    copy.conf.set("spark.sql.session.timeZone", "UTC")
+    copy.conf.set(ZONED_PARTITIONS, "true")
+    return copy
 
 
 def refuse_leaked_transaction(session: SparkSession) -> None:
