@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.core.partitionvalues import bytes_in_path, unfit, which
+from floodmark.core.partitionvalues import bytes_in_path, long_name, unfit, which
 from floodmark.core.takings import Taking
 
 
@@ -13,6 +13,14 @@ from floodmark.core.takings import Taking
 )
 def test_a_name_has_so_many_bytes_in_a_path(text: str, size: int) -> None:
     assert bytes_in_path(text) == size
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [("string", 228), ("bigint", 228), ("decimal(38,38)", 213), ("timestamp", 224), ("date", 228)]
+)
+def test_a_column_leaves_room_in_a_name_for_null_and_the_longest_value(kind: str, most: int) -> None:
+    assert long_name("x" * most, kind) is None
+    assert str(long_name("x" * (most + 1), kind)).startswith(f"a name of at most {most} bytes in a path, found")
 
 
 @pytest.mark.parametrize("kind", ["boolean", "tinyint", "bigint", "decimal(38,38)", "smallint", "int"])

@@ -21,6 +21,8 @@ _YEARS = {
     "timestamp": ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'+10000-01-01 00:00:00Z'"),
     "timestamp_ntz": ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'+10000-01-01 00:00:00'"),
 }
+# The longest value, in bytes of a path, where it is longer than the name of NULL.
+_LONGEST = (("decimal", 41), ("timestamp", 30))
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,13 @@ def _texts(column: str, in_key: bool, any_name: bool) -> list[tuple[str, str]]:
         found.append((f"{length} <> length({value})", "this process names files in ASCII only: start it with "
                                                       "LC_ALL=C.UTF-8"))  # fmt: skip
     return found
+
+
+def long_name(column: str, kind: str) -> str | None:
+    """Why a column of a type that is not text cannot name its directories; None where it can."""
+    most = MOST_BYTES - 1 - next((size for start, size in _LONGEST if kind.startswith(start)), len(NULL_NAME))
+    found = bytes_in_path(column)
+    return None if found <= most else f"a name of at most {most} bytes in a path, found {found} of {column}"
 
 
 def bytes_in_path(text: str) -> int:

@@ -120,8 +120,8 @@ class _Batch:
         apart = self._apart(table, stream)
         names = {name.lower() for name in apart.columns if name not in APART}
         columns = [name for name in rows.columns if name.lower() in names]
-        rows = rows.select(*columns)
-        return rows if apart.isEmpty() else rows.exceptAll(apart.select(*columns))
+        rows = rows.select(*map(quoted, columns))
+        return rows if apart.isEmpty() else rows.exceptAll(apart.select(*map(quoted, columns)))
 
     def _apart(self, table: str, stream: str) -> DataFrame:
         """The stream's late or dead rows, as far as `_read` gives them."""
