@@ -34,7 +34,7 @@ class Kind:
         return role not in self.cannot
 
 
-YEARS = "in a class only of the years 1 to 9999"
+YEARS = "in a class, and in `partition_by`, only of the years 1 to 9999"
 FLOATING = ("key", "partition_by", "class: key")
 NESTED = ("partition_by", "class: key")
 UNORDERED = ("key", "newest", "partition_by", "class: key")

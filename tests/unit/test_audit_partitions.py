@@ -52,6 +52,16 @@ def test_a_time_without_a_zone_is_not_guessed_either() -> None:
         constant("2001-02-03 04:05:06", "timestamp", 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("+10000-01-01", "date"), ("0000-12-31", "date"), ("-0044-03-15 00:00:00", "timestamp_ntz"),
+     ("+10000-01-01T00:00:00.000000Z", "timestamp")],
+)  # fmt: skip
+def test_a_year_that_python_has_not_is_unknown_and_no_harm(text: str, kind: str) -> None:
+    with pytest.raises(NotImplementedError, match="a year that is not read here"):
+        constant(text, kind, 1)
+
+
 @pytest.mark.parametrize("names", [["n"], ["k", "n"]])
 def test_a_partition_is_what_the_log_says_whether_the_file_has_the_column_or_not(
     tmp_path: Path, names: list[str]

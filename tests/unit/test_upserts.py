@@ -122,6 +122,9 @@ def test_a_file_may_hold_a_key_within_its_statistics(
         ("date", "1970-01-03", 3, 9, False),
         ("timestamp", "1970-01-01T00:00:01.000002Z", 1_000_002, 1_000_002, True),
         ("timestamp", "2000-01-01T00:00:01.000002Z", Y2K + 1_002_000, Y2K + 2_000_000, False),
+        ("timestamp", "2000-01-01 00:00:01.000002", Y2K + 7_000_000_000, Y2K + 7_200_000_000, True),  # of any zone
+        ("timestamp", "2000-01-01T00:00:01.000002+02:00", Y2K + 1_000_000, Y2K + 2_000_000, False),
+        ("timestamp_ntz", "2000-01-01 00:00:01", Y2K + 7_000_000_000, Y2K + 7_200_000_000, False),
     ],
 )
 def test_a_file_may_hold_a_key_of_its_partition(kind: str, text: str | None, low: Any, high: Any, held: bool) -> None:

@@ -134,7 +134,8 @@ def rows_of(store: PyFileSystem, path: str, types: Mapping[str, Any], only: Sequ
         found = pq.ParquetFile(file)
         names = found.schema_arrow.names
         rows = found.read(None if wanted is None else [name for name in names if name.lower() in wanted])
-    return as_texts(rows.drop_columns([name for name in FEED if name in rows.column_names]), types)
+    fed = [name for name in rows.column_names if name in FEED and name not in types]
+    return as_texts(rows.drop_columns(fed), types)
 
 
 def check_same(before: Iterable[File], after: Iterable[File], named: Named, log: TableLog) -> Iterator[Finding]:

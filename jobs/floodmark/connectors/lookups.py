@@ -10,17 +10,18 @@ from floodmark.connectors.columns import refuse_window_column
 from floodmark.connectors.reading import read_table
 from floodmark.core.addresses import location
 from floodmark.core.records import Pinned
-from floodmark.errors import HistoryGone, Refused
+from floodmark.errors import HistoryGone, Refused, WrongColumn
 from floodmark.ledger import tables
 from floodmark.ledger.committimes import commit_times
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from deltalake import DeltaTable
 
     from floodmark.core.rules import Lookup, Rule
 
+ADDED = BEGIN, END = "_valid_from", "_valid_to"  # columns of a table with `history`
 MOST_VERSIONS = 500  # each costs Spark a scan of its own, some tenth of a second of planning
 FOR_EVER = 253_402_300_799_999_999  # the last microsecond of the year 9999
 
@@ -125,3 +126,14 @@ def check_lookups(rule: Rule) -> None:
     for name, table in lookup_tables(rule).items():
         columns = tables.columns_of(table.table())
         refuse_window_column(rule, f"lookup {name}", columns)
+        _refuse_own_times(name, table, columns)
+
+
+def _refuse_own_times(name: str, table: LookupTable, columns: Iterable[str]) -> None:
+    """Raise WrongColumn where the table has a column that `history` adds."""
+    taken = [column for column in columns if column.lower() in ADDED] if table.lookup.history else []
+    if taken:
+        raise WrongColumn(
+            f"lookup {name}: expected a table without {' and '.join(taken)}, for `history` adds {' and '.join(ADDED)}, "
+            "when a row began and ceased to stand: rename these in the table; or join by them, without `history`"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -19,6 +20,7 @@ MEASURES = {
     "timestamp": "unix_micros({})",
     "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {})",
 }
+_ZONED = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CUT = 999  # Delta's statistics have times in whole milliseconds
 # Of a text they have the first characters only, and after these, in an upper bound, one or more that are to come after
@@ -61,7 +63,12 @@ def may_hold(stats: str | None, bounds: list[Bound], partition: Mapping[str, str
 
 
 def _read(text: str, kind: str) -> Any:
-    """The value of a partition as the statistics would have it."""
+    """The value of a partition as the statistics would have it; None: not known.
+
+    An instant without a zone is in that of whoever reads it. Older versions of Delta wrote it so, and delta-rs does.
+    """
+    if kind == "timestamp" and not _ZONED.search(text):
+        return None
     return int(text) if kind in ("tinyint", "smallint", "int", "bigint") else text
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from floodmark.core.addresses import same_address, within
 from floodmark.core.delivery import delivery
 from floodmark.core.expectation_checks import expected
+from floodmark.core.names import CHANGE_FEED, has_feed, of_feed, reserved
 from floodmark.core.rule_file import UPSTREAM
 from floodmark.core.rule_model import Process, Rule, Sink
 from floodmark.core.sql import SqlAt
@@ -28,6 +29,7 @@ Problem = tuple[Field, str]
 
 def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     """Every problem of a rule whose fields are valid one by one: the field it concerns, and what is wrong."""
+    yield from _names(rule)
     yield from _streams(rule)
     yield from _lookups(rule)
     yield from _late(rule)
@@ -46,6 +48,37 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     if not found:
         yield from _rebuild(rule)
         yield from _rows_per_window(rule)
+
+
+def _names(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    """Names that Floodmark, Delta or Spark give to columns of their own."""
+    for kind, names in (("streams", rule.streams), ("lookups", rule.lookups)):
+        yield from (((kind, name), f"expected another name: {why}") for name, why in reserved(names))
+    for name, stream in rule.streams.items():
+        made = [stream.event_time.name] if stream.event_time else []
+        for time, why in reserved(made):
+            yield ("streams", name, "event_time"), f"expected another name than {time}: {why}"
+    for field, text in [*_expressions(rule), *([(("sql",), rule.sql)] if rule.process is None else [])]:
+        if (fault := _reserved_in(text)) is not None:
+            yield field, fault
+    if rule.process is not None:
+        for column, why in reserved(_given_by(rule.process)):
+            yield ("process",), f"output: expected another name than {column}: {why}; rename it in {rule.process.file}"
+
+
+def _reserved_in(text: str) -> SqlAt | None:
+    from floodmark.core.sql.naming import reserved_name
+
+    try:
+        return reserved_name(text)
+    except SqlAt:  # no SQL at all, which others tell
+        return None
+
+
+def _given_by(process: Process) -> list[str]:
+    from floodmark.core.ddl import columns_of
+
+    return [column.name for column in columns_of(process.output)]
 
 
 def _streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
@@ -166,6 +199,8 @@ def _takings(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         for key in (key for key, given in of_a_table.items() if given and sink.kind != "delta"):
             yield ("sinks", i, key), f"expected a delta sink, for only a table has any; found {sink.kind}"
         yield from _properties(i, sink)
+        yield from _feed(rule, i, sink)
+        yield from _stamped(rule, i, sink)
         if sink.partition_by and sink.cluster_by:
             yield (
                 ("sinks", i, "cluster_by"),
@@ -182,6 +217,38 @@ def _properties(place: int, sink: Sink) -> Iterator[Problem]:
             yield ("sinks", place, "properties", name), f"expected no {name} of a sink: {why}"
         if (twin := next(one for one in sink.properties if one.lower() == name.lower())) != name:
             yield ("sinks", place, "properties", name), f"expected one property of that name, found {twin}, too"
+
+
+def _feed(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
+    """Columns whose names the change feed of the sink's table has for its own."""
+    for name in of_feed(sink.columns or _results(rule)) if has_feed(sink.properties) else ():
+        yield (
+            ("sinks", place, "properties"),
+            f"expected no column {name} beside {CHANGE_FEED}, for the table's change feed adds one of that name; name "
+            "it otherwise in the SQL, with AS",
+        )
+
+
+def _stamped(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
+    taken = [name for name in (_results(rule) if sink.epoch_columns else ()) if name.lower() in STAMPS]
+    if taken:
+        yield (
+            ("sinks", place, "epoch_columns"),
+            f"expected a result without {' and '.join(taken)}, for the sink gets {' and '.join(STAMPS)}: name it "
+            "otherwise in the SQL, with AS",
+        )
+
+
+def _results(rule: Rule) -> list[str]:
+    """The columns of the result, as far as the text tells them."""
+    from floodmark.core.sql.query import output_columns
+
+    if rule.process is not None:
+        return _given_by(rule.process)
+    try:
+        return output_columns(rule.sql, rule.event_times, rule.lookups.keys()) or []
+    except SqlAt:  # told by `_sql`
+        return []
 
 
 def _never_replaced(rule: Rule) -> Iterator[Problem]:

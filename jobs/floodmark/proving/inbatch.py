@@ -120,8 +120,8 @@ class _Batch:
         apart = self._apart(table, stream)
         names = {name.lower() for name in apart.columns if name not in APART}
         columns = [name for name in rows.columns if name.lower() in names]
-        rows = rows.select(*columns)
-        return rows if apart.isEmpty() else rows.exceptAll(apart.select(*columns))
+        rows = rows.select(*map(quoted, columns))
+        return rows if apart.isEmpty() else rows.exceptAll(apart.select(*map(quoted, columns)))
 
     def _apart(self, table: str, stream: str) -> DataFrame:
         """The stream's late or dead rows, as far as `_read` gives them."""
@@ -141,7 +141,7 @@ class _Batch:
     def _read(self, place: int, name: str) -> DataFrame:
         """The rows of the sample, but those of lost epochs; of one epoch alone where others have no part in it."""
         rows = self._session.read.format("delta").load(self._scratch.input(name))
-        file = F.col("_metadata.file_name")
+        file = rows.metadataColumn("_metadata").getField("file_name")  # a column may be named so, too
         if self._alone:
             return rows.where(file.isin(*self._files(place, name, [self._epoch])))
         lost = self._files(place, name, self._lost)

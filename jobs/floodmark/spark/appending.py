@@ -17,6 +17,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import StructType, TimestampType
 
 from floodmark.core.digests import Digest
 from floodmark.core.upserts import Effect
@@ -24,6 +25,8 @@ from floodmark.ledger import tables
 from floodmark.ledger.syncing import asked, sync_files
 from floodmark.spark.digesting import Digesting
 from floodmark.spark.jvm import jvm_class
+from floodmark.spark.planned import materialised
+from floodmark.spark.session import in_utc
 
 # Somebody committed since the transaction began: as the same app, or to files that the transaction has read.
 CONFLICT = "io.delta.exceptions.Concurrent"
@@ -69,9 +72,17 @@ class Appending:
 
     def _written(self, frame: DataFrame, digesting: Digesting) -> Digest:
         taken = Observation()
+        if self._is_in_utc(frame.schema):
+            frame = materialised(frame, in_utc(self._session))
         rows = digesting.hashed(frame).observe(taken, *map(F.expr, digesting.measures()))
         self._files = self._txn.writeFiles(digesting.without(rows)._jdf)
         return digesting.digest(taken.get)
+
+    def _is_in_utc(self, schema: StructType) -> bool:
+        """Whether the table is partitioned by instants. Spark names a directory by the clock of the session that
+        writes, and in autumn a clock shows two instants alike: only UTC tells them apart."""
+        by = {str(name).lower() for name in self._values(self._txn.metadata().partitionColumns())}
+        return any(isinstance(field.dataType, TimestampType) and field.name.lower() in by for field in schema)
 
     def compute(self, frame: DataFrame) -> int:
         """The digest that a write of these rows would have, without the write; returns how many rows there are."""
@@ -146,6 +157,9 @@ class Appending:
 
     def _seq(self, *values: Any) -> Any:
         return self._class("org.apache.spark.api.python.PythonUtils").toSeq(list(values))
+
+    def _values(self, seq: Any) -> list[Any]:
+        return [seq.apply(i) for i in range(seq.size())]
 
     def _delta(self, name: str) -> Any:
         return self._class(f"org.apache.spark.sql.delta.{name}")

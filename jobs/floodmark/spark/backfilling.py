@@ -39,6 +39,7 @@ from floodmark.spark.batch import NO_LIMIT, Batch, Limits
 from floodmark.spark.digesting import Digesting
 from floodmark.spark.expecting import met
 from floodmark.spark.generation import Plan, sites_of
+from floodmark.spark.partitionvalues import with_fit_partitions
 from floodmark.spark.replacing import Span
 from floodmark.spark.rereading import apart, read_again, replays_again, without
 from floodmark.spark.session import engine_of
@@ -67,6 +68,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
     results = met(_results(session, plan, batch, asked), plan.asked, plan.rule.rule, session)
     assert results.rows is not None
     rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
+    with_fit_partitions(rows, plan, session)
     shaped = {address: _taken(plan, address, rows, head.generation, head.epoch) for address in plan.delta_sinks}
     intent = Backfill(
         **span.model_dump(),

@@ -6,7 +6,7 @@ left them (a row that is not held says that there are none). An epoch reads and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -16,6 +16,7 @@ from floodmark.core.rules import Rule
 from floodmark.core.sql.bounds import HIDDEN
 from floodmark.core.sql.collected import NUMBER, Collected, EveryRows, FromTo
 from floodmark.core.sql.lexis import quoted
+from floodmark.errors import WrongColumn
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, StateReader, touched
@@ -34,6 +35,7 @@ class CollectedRows(Fold):
         self._how = collected
         self._waiting, self._held = collected.stream, collected.held
         self._columns = shape.streams[collected.stream].names
+        _refuse_held(collected.stream, self._columns)
 
     @property
     def tables(self) -> dict[str, StructType]:
@@ -176,6 +178,15 @@ class CollectedRows(Fold):
 
     def _stamped(self, rows: DataFrame, at: Moment) -> DataFrame:
         return rows.selectExpr("*", f"{aside(f'{at.epoch}L', self._time)} AS _epoch")
+
+
+def _refuse_held(stream: str, columns: Sequence[str]) -> None:
+    taken = [column for column in columns if column.lower() == HELD]
+    if taken:
+        raise WrongColumn(
+            f"stream {stream}: expected to read no column {taken[0]}, for the state of a window of rows has one of its "
+            "own: name in the SQL the columns that it needs, or rename this one in the table"
+        )
 
 
 def _column(name: str) -> Column:

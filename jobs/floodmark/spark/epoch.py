@@ -52,6 +52,7 @@ from floodmark.spark.faults import of_new_epoch, of_open_epoch
 from floodmark.spark.fold import Folded, Moment, StateReader
 from floodmark.spark.generation import Plan, Sites, columns_of
 from floodmark.spark.parallel import side_by_side
+from floodmark.spark.partitionvalues import with_fit_partitions
 from floodmark.spark.planned import materialised
 from floodmark.spark.replaying import replayed
 from floodmark.spark.session import engine_of
@@ -207,7 +208,8 @@ class EpochFolder:
         """All results, computed and in files. Without effect."""
         with self._timed("fold"):
             met_by = met(folded.output, self._plan.asked, self.rule, self._session)
-            output = None if met_by.rows is None else self._output(met_by.rows, batch)
+            results = with_fit_partitions(met_by.rows, self._plan, self._session)
+            output = None if results is None else self._output(results, batch)
         with self._timed("write"):
             seen = Observation()
             attempt = Attempt(self.head.epoch + 1, max(1, self.head.attempt), intent.digest)
@@ -359,7 +361,7 @@ class EpochFolder:
     def _for_sinks(self, output: DataFrame | None, seen: Observation) -> list[tuple[Work, Sink]]:
         """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first.
 
-        `seen`: counts the results on their way to the first sink, where every sink leaves out some.
+        `seen`: counts the results on their way to one sink, where every sink leaves out some.
         """
         by_address, first = self._plan.delta_sinks, self._is_first
         asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
@@ -367,8 +369,9 @@ class EpochFolder:
         if output is None and self._plan.rule.rebuild:  # what stands there goes all the same
             output = self._session.createDataFrame([], self._plan.output)
         frames = [output] * len(asked)
-        if output is not None and asked and not any(sink.gets_all for _, sink in asked):
-            frames[0] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
+        counting = self._counting([sink for _, sink in asked])
+        if output is not None and counting is not None:
+            frames[counting] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
         return [
             (Work(site, None if frame is None else self._taken(sink, frame)), sink)
             for (site, sink), frame in zip(asked, frames, strict=True)
@@ -378,6 +381,13 @@ class EpochFolder:
     def _is_first(self) -> bool:
         """Whether nobody has tried the epoch before."""
         return self.head.attempt <= 1
+
+    def _counting(self, sinks: list[Sink]) -> int | None:
+        """The place of a sink on whose way all results are seen; None: none is needed, or none is there. What is
+        written in a session of its own tells nobody what went by."""
+        if any(sink.gets_all for sink in sinks):
+            return None
+        return next((i for i, sink in enumerate(sinks) if not self._plan.has_instants_in_paths(sink)), None)
 
     def _taken(self, sink: Sink, output: DataFrame) -> DataFrame:
         return taken(output, self._plan.taking(sink), self.head.generation, self.head.epoch + 1)
@@ -391,7 +401,7 @@ class EpochFolder:
         whole = [work.site.name for work, sink in sinks if sink.gets_all]
         if whole:
             return max(got[name] for name in whole)
-        return _seen(seen, output) if sinks else output.count()
+        return output.count() if self._counting([sink for _, sink in sinks]) is None else _seen(seen, output)
 
     def _shown(self, output: DataFrame | None, rows: int) -> Iterator[console.Shown]:
         """What each console is to show."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from floodmark.connectors.delta import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.registry import sources
@@ -64,6 +64,12 @@ class Plan:
     def taking(self, sink: Sink) -> Taking:
         """What one of the rule's sinks takes of the results."""
         return taking_of(sink, self.output.names)
+
+    def has_instants_in_paths(self, sink: Sink) -> bool:
+        """Whether its table is partitioned by a TIMESTAMP."""
+        taking = self.taking(sink)
+        columns = (name for name in taking.partitions if name in taking.columns)
+        return any(isinstance(self.output[name].dataType, TimestampType) for name in columns)
 
     def table(self, address: str) -> StructType:
         """The columns of a Delta sink's table."""

@@ -58,10 +58,15 @@ def there(table: DataFrame, wanted: DataFrame, upsert: Upsert, place: Mapping[st
     `row` has all columns only where `newest` compares them.
     """
     columns = table.columns if upsert.newest else list(upsert.key)
-    places = [F.col(f"_metadata.{told}").alias(name) for name, told in place.items()]
+    places = [of_file(table, told).alias(name) for name, told in place.items()]
     found = _joined(table.select(*packed(table, upsert, columns), *places), wanted, upsert, "left_semi")
     firsts = [F.first(column).alias(column) for column in ("row", *place)]
     return found.groupBy(*keys_of(upsert)).agg(F.count(F.lit(1)).alias("rows"), *firsts)
+
+
+def of_file(table: DataFrame, told: str) -> Column:
+    """What Spark tells of the file that a row is in. A column of the table may be named `_metadata`, too."""
+    return table.metadataColumn("_metadata").getField(told)
 
 
 def changes(rows: DataFrame, found: DataFrame, upsert: Upsert, place: Mapping[str, str]) -> DataFrame:

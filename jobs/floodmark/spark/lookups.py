@@ -8,12 +8,10 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.lookups import FOR_EVER, LookupTable, lookup_tables
+from floodmark.connectors.lookups import BEGIN, END, FOR_EVER, LookupTable, lookup_tables
 from floodmark.core.records import Pinned
 from floodmark.core.rules import Rule
 from floodmark.spark.faults import of_version
-
-BEGIN, END = "_valid_from", "_valid_to"
 
 
 def show(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned], since: Callable[[], int | None]) -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.core.keybounds import Bound
 from floodmark.core.sql.lexis import quoted
 from floodmark.core.upserts import Effect
 from floodmark.spark.appending import files_for
 from floodmark.spark.batch import instant
+from floodmark.spark.keyed import of_file
 from floodmark.spark.rewriting import Rewriting, name_of, rows_of
 
 
@@ -66,7 +66,8 @@ class Replacing(Rewriting):
         """How many rows of the interval each file has, by name; files without any are left out."""
         if not files:
             return {}
-        rows = self._table(files).where(self._span.holds).select(F.col("_metadata.file_name").alias("file"))
+        table = self._table(files)
+        rows = table.where(self._span.holds).select(of_file(table, "file_name").alias("file"))
         return {row["file"]: row["count"] for row in rows.groupBy("file").count().collect()}
 
     def _rewritten(self, frame: DataFrame, touched: Sequence[Any], effect: Effect) -> Effect:

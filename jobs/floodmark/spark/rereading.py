@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from floodmark.core.entry import Entry
 from floodmark.core.records import Head
 from floodmark.core.rules import EpochLimits, Stream
+from floodmark.core.sql.lexis import quoted
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
 from floodmark.spark import checkpoint
@@ -119,4 +120,4 @@ def without(rows: DataFrame, gone: DataFrame, first: str) -> DataFrame:
     often = digesting.hashed(gone).groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
     place = F.row_number().over(Window.partitionBy(HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
     placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, HASH, "left")
-    return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*rows.columns)
+    return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*map(quoted, rows.columns))

@@ -60,6 +60,7 @@ from floodmark.spark.faults import explained
 from floodmark.spark.folds import fold_of
 from floodmark.spark.generation import Plan
 from floodmark.spark.jvm import without_rows
+from floodmark.spark.naming import check_named
 from floodmark.spark.session import cut, rule_session
 from floodmark.spark.storing import check_stored
 from floodmark.spark.taking import check_takings
@@ -116,6 +117,7 @@ def analyse(
     plan = Plan(rule, fold, output, asked)
     if intent is None:  # an open epoch is finished with the tables that it has
         check_stored(plan)
+        check_named(plan)
     return session, plan
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from floodmark.connectors.columns import is_key_type
+from floodmark.core.partitionvalues import long_name
 from floodmark.core.rules import Rule, Sink
 from floodmark.core.sql.lexis import quoted
 from floodmark.core.takings import GONE, Taking, taking_of
@@ -60,6 +61,8 @@ def _check_layout(sink: Sink, taking: Taking, columns: StructType) -> None:
                 f"sink {sink.address}: partition_by: expected columns of whole numbers, decimals, text, dates, "
                 f"times or booleans, found {name} of type {kind.simpleString()}: leave it out, or cast it"
             )
+        if (why := long_name(name, kind.simpleString())) is not None:
+            raise WrongColumn(f"sink {sink.address}: partition_by: expected {why}: name it otherwise in the SQL")
     if taking.partitions and len(taking.partitions) == len(columns):
         raise WrongColumn(
             f"sink {sink.address}: partition_by: expected a column beside those of partition_by, for it is not in "

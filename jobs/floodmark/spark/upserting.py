@@ -174,7 +174,7 @@ class Upserting(Rewriting):
 
     def _digesting(self, frame: DataFrame) -> Digesting:
         """What goes to the change feed is no row of the table."""
-        if keyed.CHANGE not in frame.columns:
+        if keyed.CHANGE not in frame.columns or not self._says(CHANGE_FEED):  # else a column of the rule's
             return super()._digesting(frame)
         rows = StructType([field for field in frame.schema if field.name != keyed.CHANGE])
         return Digesting(rows, only=f"{keyed.CHANGE} IS NULL")

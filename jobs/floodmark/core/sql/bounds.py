@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from floodmark.core.names import OURS
 from floodmark.core.sql.columns import GroupSpec, names_column
 from floodmark.core.sql.lexis import Word, quoted
 from floodmark.core.sql.over import Back
@@ -14,7 +15,7 @@ from floodmark.core.sql.shape import Select, Stream
 from floodmark.core.sql.window import streams_of, window_called
 from floodmark.core.windows import Instant, RowSpec, Spec
 
-HIDDEN = "_floodmark_"  # how the names of our own columns begin
+HIDDEN = OURS
 
 
 @dataclass(frozen=True)

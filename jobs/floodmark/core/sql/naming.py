@@ -7,7 +7,8 @@ from collections import Counter
 
 from sqlglot import exp
 
-from floodmark.core.sql.lexis import SqlAt
+from floodmark.core.names import why_reserved
+from floodmark.core.sql.lexis import SqlAt, words_of
 from floodmark.core.sql.shape import Select, Shape, Source, Union
 
 # Spark names these by their own text, which has parentheses or spaces in it.
@@ -26,7 +27,7 @@ def naming_fault(shape: Shape, source: Source) -> SqlAt | None:
         if name is None and isinstance(item, _NAMED_BY_TEXT):
             return shape.at(_words(item), f"a column of the result without a name: write {_short(item)} AS name",
                             select.number)  # fmt: skip
-        if name is not None and _ODD.search(name):
+        if name is not None and (not name or _ODD.search(name)):
             return shape.at((name,), f"a column named {name!r}: expected a name without spaces, parentheses, =, ; or ,",
                             select.number)  # fmt: skip
     doubled = [name for name, count in Counter(name for name in names if name).items() if count > 1]
@@ -34,6 +35,15 @@ def naming_fault(shape: Shape, source: Source) -> SqlAt | None:
         return shape.at(
             (doubled[0],), f"two columns of the result are named {doubled[0]}: name one with AS", select.number
         )
+    return None
+
+
+def reserved_name(sql: str) -> SqlAt | None:
+    """The first name in it that is none of a rule's, for Floodmark, Delta or Spark add a column of that name."""
+    for word in words_of(sql):
+        why = why_reserved(word.name) if word.kind in ("word", "quoted") else None
+        if why is not None:
+            return word.refuse(sql, f"expected another name than {word.text}: {why}")
     return None
 
 
