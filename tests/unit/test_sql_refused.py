@@ -438,7 +438,8 @@ APART = {
     ),
     **{
         f"a frame to {bound}": (
-            f"SELECT max(k) §OVER (ORDER BY date {kind} BETWEEN UNBOUNDED PRECEDING AND {bound} PRECEDING) FROM flights",
+            f"SELECT max(k) §OVER (ORDER BY date {kind} BETWEEN UNBOUNDED PRECEDING AND {bound} PRECEDING) "
+            "FROM flights",
             words,
         )
         for kind, bound, words in (
@@ -450,7 +451,7 @@ APART = {
             ("RANGE", "- INTERVAL '5' MINUTES", "expected a length such as INTERVAL '5' MINUTES of at least 0"),
         )
     },
-    "a frame from rows to come": ("SELECT max(k) §OVER (ORDER BY date ROWS -2 PRECEDING) AS m FROM flights", "reaches -2"),
+    "a frame from rows to come": ("SELECT max(k) §OVER (ORDER BY date ROWS -2 PRECEDING) FROM flights", "reaches -2"),
     "a lag that looks ahead": ("SELECT lag(k, -1) §OVER (ORDER BY date) FROM flights", "lag: expected a number of"),
     "a lag that is no number": ("SELECT lag(k, n) §OVER (ORDER BY date) FROM flights", "lag: expected a number of"),
     "a rank without over": ("SELECT §lag(k) FROM flights", "function lag: expected OVER"),

@@ -13,6 +13,7 @@ from pyspark.sql.types import DecimalType, StructType
 from floodmark.core.rules import Rule
 from floodmark.core.sql.clock import at_clock
 from floodmark.core.sql.lexis import quoted
+from floodmark.core.sql.partials import Aggregated
 from floodmark.spark.batch import Batch, Shape, instant, time_type
 from floodmark.spark.constants import aside
 from floodmark.spark.jvm import without_rows
@@ -111,10 +112,13 @@ class Fold(ABC):
         for name in self.shape.streams:
             batch.folded(name).createOrReplaceTempView(name)
 
-    def averages_decimals(self, means: str | None, session: SparkSession) -> bool:
-        """Whether SQL over the streams gives an average of decimals, whose parts cannot be merged to the last digit."""
-        found = self.schema_of(means, session) if means else StructType()
-        return any(isinstance(field.dataType, DecimalType) for field in found)
+    def inexact(self, aggregated: Aggregated, session: SparkSession) -> str | None:
+        """Why partial aggregates of the streams do not tell the result; None where they do."""
+        means, sums = (
+            [field.dataType.simpleString() for field in (self.schema_of(sql, session) if sql else ())]
+            for sql in (aggregated.means, aggregated.sums)
+        )
+        return aggregated.inexact(means, sums, session.conf.get("spark.sql.ansi.enabled") == "true")
 
     def output_schema(self, session: SparkSession) -> StructType:
         """Columns that the rule's SQL gives."""
@@ -137,6 +141,11 @@ def touched(kept: DataFrame, added: DataFrame, keys: Sequence[str]) -> DataFrame
     """Of `kept` the rows with a key of `added`; null is a key like others."""
     same = [kept[quoted(key)].eqNullSafe(added[quoted(key)]) for key in keys]
     return kept.join(added, same, "left_semi") if same else kept
+
+
+def decimals(partials: StructType) -> dict[str, str]:
+    """The types of the decimals among partial aggregates: those whose merge is of another type."""
+    return {field.name: field.dataType.simpleString() for field in partials if isinstance(field.dataType, DecimalType)}
 
 
 def typed(frame: DataFrame, schema: StructType) -> DataFrame:
