@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import DecimalType, StructType
+from pyspark.sql.types import DecimalType, StructField, StructType
 
 from floodmark.core.rules import Rule
 from floodmark.core.sql.clock import at_clock
@@ -115,7 +115,7 @@ class Fold(ABC):
     def inexact(self, aggregated: Aggregated, session: SparkSession) -> str | None:
         """Why partial aggregates of the streams do not tell the result; None where they do."""
         means, sums = (
-            [field.dataType.simpleString() for field in (self.schema_of(sql, session) if sql else ())]
+            {field.name: field.dataType.simpleString() for field in (self.schema_of(sql, session) if sql else ())}
             for sql in (aggregated.means, aggregated.sums)
         )
         return aggregated.inexact(means, sums, session.conf.get("spark.sql.ansi.enabled") == "true")
@@ -149,6 +149,15 @@ def decimals(partials: StructType) -> dict[str, str]:
 
 
 def typed(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The same columns in the types that they have in batch: a sum of decimal sums would grow in every step."""
-    columns = zip(frame.columns, schema, strict=True)
-    return frame.select(*(F.col(quoted(name)).cast(field.dataType).alias(field.name) for name, field in columns))
+    """The same columns in the types that they have in batch: a sum of decimal sums would grow in every step.
+
+    Where they are of these types they stay: Spark does not cast to a struct or array that it takes to be without nulls.
+    """
+    columns = zip(frame.schema, schema, strict=True)
+    return frame.select(*(_typed(found, wanted) for found, wanted in columns))
+
+
+def _typed(found: StructField, wanted: StructField) -> Column:
+    column = F.col(quoted(found.name))
+    same = found.dataType.simpleString() == wanted.dataType.simpleString()
+    return (column if same else column.cast(wanted.dataType)).alias(wanted.name)

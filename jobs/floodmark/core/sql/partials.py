@@ -5,7 +5,7 @@ An epoch so adds what its own rows give, and reads of the state partial aggregat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -14,7 +14,7 @@ from floodmark.core.sql import function_names as names
 from floodmark.core.sql.bounds import prefix_of
 from floodmark.core.sql.columns import names_column
 from floodmark.core.sql.functions import NOT_THERE_YET, closing, is_call
-from floodmark.core.sql.lexis import SqlAt, Word, quoted
+from floodmark.core.sql.lexis import SqlAt, Word, place_of, quoted
 from floodmark.core.sql.shape import Select, Shape
 
 TOTALS = "_floodmark_totals"  # the view with the partial aggregates that `final` reads
@@ -58,8 +58,8 @@ class Aggregated:
     """Partial aggregates by key.
 
     keys: the columns by which they are kept. partial: SQL over the streams for keys and partials. means: SQL over the
-    streams for what is an average in the rule; sums: for a value of all that it sums up; None without. merging: the
-    rule's result, over rows of partials.
+    streams for what is an average in the rule; sums: for a value of all that it sums up; None without. places: the
+    line and column of the call for each of their columns. merging: the rule's result, over rows of partials.
     """
 
     keys: tuple[str, ...]
@@ -67,6 +67,7 @@ class Aggregated:
     partial: str
     means: str | None
     sums: str | None
+    places: tuple[tuple[str, int, int], ...]
     merging: Merging
 
     def said(self, column: str) -> str:
@@ -81,22 +82,27 @@ class Aggregated:
         merges = "".join(f", {p.merge}({quoted(p.name)}) AS {quoted(p.name)}" for p in self.partials)
         return f"SELECT {keys}{merges}, max(_epoch) AS _epoch FROM {TOTALS} GROUP BY {keys}"  # noqa: S608 - ours
 
-    def inexact(self, means: Iterable[str], sums: Iterable[str], ansi: bool) -> str | None:
-        """Why its parts do not tell the result, by the types of `means` and `sums`; None where they do."""
-        mean = next((kind for kind in means if kind != "double"), None)
-        if mean is not None and _digits(mean):
-            return (
-                "avg over decimals cannot be merged to the last digit: write sum(x) and count(x), or "
-                "avg(CAST(x AS DOUBLE))"
-            )
-        if mean is not None:
-            return f"avg over {mean.upper()} cannot be merged: take the average of a number"
-        wide = next((kind for kind in sums if not ansi and _digits(kind) > MOST_DIGITS), None)
-        return wide and (
-            f"sum over {wide.upper()} without ANSI (`spark.sql.ansi.enabled`) is NULL for good once a part of it "
-            f"overflows, so it hangs on the order of rows: write sum(CAST(x AS DECIMAL({MOST_DIGITS}, s))), or turn "
-            "ANSI on, so that a sum which overflows stops the run"
-        )
+    def inexact(self, means: Mapping[str, str], sums: Mapping[str, str], ansi: bool) -> str | None:
+        """Why its parts do not tell the result, by the types in `means` and `sums` by column; None where they do."""
+        for name, kind in means.items():
+            if kind != "double":
+                return self._told(name, _AVERAGES if _digits(kind) else f"avg over {kind.upper()} {_NO_PARTS}")
+        for name, kind in sums.items():
+            if not ansi and _digits(kind) > MOST_DIGITS:
+                return self._told(name, f"sum over {kind.upper()} {_OVERFLOWS}")
+        return None
+
+    def _told(self, name: str, problem: str) -> str:
+        line, column = next(place for known, *place in self.places if known == name)
+        return str(SqlAt(problem, line, column))
+
+
+_AVERAGES = "avg over decimals cannot be merged to the last digit: write sum(x) and count(x), or avg(CAST(x AS DOUBLE))"
+_NO_PARTS = "cannot be merged: take the average of a number"
+_OVERFLOWS = (
+    "without ANSI (`spark.sql.ansi.enabled`) is NULL for good once a part of it overflows, so it hangs on the order of "
+    f"rows: write sum(CAST(x AS DECIMAL({MOST_DIGITS}, s))), or turn ANSI on: then a sum that overflows stops the run"
+)
 
 
 def _digits(kind: str) -> int:
@@ -117,6 +123,12 @@ class Call:
     result: tuple[str | Partial, ...]
     mean: str | None = None
     summed: str | None = None
+
+    @property
+    def probe(self) -> str | None:
+        """The column of `mean` or `summed`."""
+        found = self.mean or self.summed
+        return found.rpartition(" ")[2] if found else None
 
 
 def calls_of(shape: Shape, grouped: Select, taken: set[str]) -> Iterator[Call]:
@@ -189,6 +201,7 @@ def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], g
         over_streams(shape, grouped, named, group),
         over_streams(shape, grouped, means, group) if means else None,
         over_streams(shape, grouped, sums, group) if sums else None,
+        tuple((call.probe, *place_of(shape.sql, call.start)) for call in calls if call.probe),
         over_totals(shape, grouped, calls),
     )
 
