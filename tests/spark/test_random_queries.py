@@ -51,16 +51,6 @@ FOUND = {
     "places of a running sum": Case(
         "", f"SELECT k, {DECIMALS} FROM events GROUP BY k", "", True, "UTC", THIRDS, UNBOUNDED, ("k",)
     ),
-    "counts in a struct": Case(
-        "",
-        "SELECT k, struct(count(*) AS x, sum(d) AS y) AS c0, array(count(d), 1L) AS c1 FROM events GROUP BY k",
-        "",
-        True,
-        "UTC",
-        THIRDS,
-        UNBOUNDED,
-        ("k",),
-    ),
     "places of a sum of slices": Case(
         "",
         f"SELECT window.start AS s, {DECIMALS} FROM events GROUP BY window(at, '1 minute', '10 seconds')",
