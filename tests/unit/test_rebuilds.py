@@ -55,6 +55,22 @@ def test_a_run_is_due_where_the_sinks_would_hold_something_else(flow: Flow) -> N
     assert why(flow) == "the rule was changed"
 
 
+@pytest.mark.parametrize(
+    ("settings", "due"),
+    [
+        ({"spark": {"conf": {"spark.sql.ansi.enabled": False}}}, True),
+        ({"timezone": "Europe/Warsaw"}, True),
+        ({"spark": {"conf": {"spark.sql.ansi.enabled": True, "spark.executor.memory": "1g"}}}, False),
+        ({"spark": {"shuffle_partitions": 8, "driver_memory": "1g"}}, False),
+    ],
+)
+def test_of_sparks_settings_those_count_that_change_what_sql_says(
+    flow: Flow, settings: dict[str, object], due: bool
+) -> None:
+    flow.settings |= settings
+    assert why(flow) == ("the rule was changed" if due else None)
+
+
 def test_a_run_is_due_for_any_source_that_is_another_now(flow: Flow) -> None:
     flow.arrive([event(2)])
     assert why(flow) == "new data in events"

@@ -64,6 +64,6 @@ def test_results_are_merged_from_parts() -> None:
     assert [(part.name, part.merge) for part in found.partials] == [
         ("sum_0", "sum"), ("count_0", "sum"), ("count_1", "sum"), ("count_2", "sum"),
     ]  # fmt: skip
-    bounded = found.final.bounded(None, 5, lambda at, _: str(at))
+    bounded = found.final().bounded(None, 5, lambda at, _: str(at))
     assert "try_divide(sum(sum_0), sum(count_0)) AS m, sum(count_1) AS c" in bounded
     assert "HAVING (window.end <= 5) AND ( sum(count_2) > 1" in bounded

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from floodmark.core.durations import DAY, HOUR, MINUTE
 from floodmark.core.sql import Query, analyse, analyse_expression
 from floodmark.core.windows import RowSpec, SessionSpec, WindowSpec
+from floodmark.errors import SqlRefused
 
 STREAMS = {"flights": "date", "others": "ts", "plain": None}
 
@@ -271,10 +274,49 @@ def test_running_aggregates_are_split_into_partials_and_their_results() -> None:
     assert [(p.name, p.merge) for p in running.partials] == [("count_0", "sum"), ("sum_0", "sum"), ("count_1", "sum")]
     assert running.partial.startswith("WITH a AS (SELECT upper(k) AS k, v FROM flights) SELECT k AS `k`, count(*\n)")
     assert running.partial.endswith(" FROM a AS x WHERE v < 9 GROUP BY k")
-    assert running.final == (
+    assert running.merging.sql() == (
         "SELECT x.k AS key, sum(count_0) AS c, try_divide(sum(sum_0), sum(count_1)) + 1 AS m\n"
         "FROM _floodmark_totals AS `x` GROUP BY k"
     )
+
+
+def test_a_merge_has_the_type_that_the_sum_has_in_batch() -> None:
+    """A sum of decimal sums is ten digits wider, and a quotient of it would have fewer places."""
+    running = query("SELECT k, sum(v) / 3 AS s, avg(v) AS m FROM flights GROUP BY k").running
+    assert running is not None
+    assert running.merging.sql({"sum_0": "decimal(20,2)"}) == (
+        "SELECT k, CAST(sum(sum_0) AS decimal(20,2)) / 3 AS s, try_divide(sum(sum_1), sum(count_0)) AS m\n"
+        "FROM _floodmark_totals AS `flights` GROUP BY k"
+    )
+
+
+@pytest.mark.parametrize(
+    ("means", "sums", "ansi", "words"),
+    [
+        ("double", "decimal(28,3)", False, None),
+        ("double", "bigint", False, None),
+        ("double", "decimal(38,3)", True, None),
+        ("double", "decimal(29,3)", False, r"column 11: sum over DECIMAL\(29,3\) without ANSI .* DECIMAL\(28, s\)"),
+        ("decimal(14,5)", "double", True, "column 24: avg over decimals"),
+        ("interval day to second", "double", True, "avg over INTERVAL DAY TO SECOND cannot be merged"),
+    ],
+)
+def test_parts_tell_the_result_by_their_types(means: list[str], sums: list[str], ansi: bool, words: str | None) -> None:
+    running = query("SELECT k, sum(v) AS s, avg(v) AS m FROM flights GROUP BY k").running
+    assert running is not None
+    assert (running.means, running.sums) == (
+        " SELECT avg(v\n) AS avg_0  FROM flights GROUP BY k",
+        " SELECT max(v\n) AS sum_0  FROM flights GROUP BY k",
+    )
+    found = running.inexact({"avg_0": means}, {"sum_0": sums}, ansi)
+    assert (found is None) if words is None else (found is not None and re.search(words, found))
+
+
+def test_all_within_an_aggregate_is_left_out() -> None:
+    with pytest.raises(SqlRefused, match="leave ALL out"):
+        query("SELECT k, avg(ALL v) AS m FROM flights GROUP BY k")
+    running = query("SELECT k, sum(all) AS s FROM flights GROUP BY k").running
+    assert running is not None, "a column may have the name"
 
 
 def test_partials_have_names_that_no_key_has() -> None:

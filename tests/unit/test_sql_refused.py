@@ -436,6 +436,23 @@ APART = {
         "SELECT max(k) §OVER (ORDER BY date ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS m FROM flights",
         "max: OVER that hangs on rows to come",
     ),
+    **{
+        f"a frame to {bound}": (
+            f"SELECT max(k) §OVER (ORDER BY date {kind} BETWEEN UNBOUNDED PRECEDING AND {bound} PRECEDING) "
+            "FROM flights",
+            words,
+        )
+        for kind, bound, words in (
+            ("ROWS", "-1", "a frame that reaches -1 PRECEDING: expected a whole number of rows"),
+            ("ROWS", "1 - 2", "a frame that reaches 1 - 2 PRECEDING"),
+            ("ROWS", "(-1)", "a frame that reaches (-1) PRECEDING"),
+            ("ROWS", "CAST(-1 AS INT)", "a frame that reaches CAST(-1 AS INT) PRECEDING"),
+            ("RANGE", "INTERVAL '-5' MINUTES", "a duration that is not negative"),
+            ("RANGE", "- INTERVAL '5' MINUTES", "expected a length such as INTERVAL '5' MINUTES of at least 0"),
+        )
+    },
+    "a frame from rows to come": ("SELECT max(k) §OVER (ORDER BY date ROWS -2 PRECEDING) FROM flights", "reaches -2"),
+    "a lag that looks ahead": ("SELECT lag(k, -1) §OVER (ORDER BY date) FROM flights", "lag: expected a number of"),
     "a lag that is no number": ("SELECT lag(k, n) §OVER (ORDER BY date) FROM flights", "lag: expected a number of"),
     "a rank without over": ("SELECT §lag(k) FROM flights", "function lag: expected OVER"),
     "another order": (

@@ -140,7 +140,7 @@ def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | 
 
 
 ROWS = 64  # of a ledger, among which the intent of the newest epoch nearly always is
-# What of a rule has no part in its results.
+# What of a rule has no part in its results; of Spark's settings one has.
 _BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "freshness", "group", "spark", "airflow"} | {
     "max_rows_per_window"
 }
@@ -159,7 +159,7 @@ def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, int] | None = 
         return "a sink was moved: the ledger is to say where it lies" if there else "a sink is another table"
     if head.lost:
         return "the last run was abandoned" if head.epoch in head.abandoned else "the last run was lost"
-    if head.rule.model_dump(exclude=_BESIDE) != rule.model_dump(exclude=_BESIDE):
+    if _answers(head.rule) != _answers(rule):
         return "the rule was changed"
     for name, source in sources(rule).items():
         line = head.lines[name]
@@ -167,6 +167,11 @@ def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, int] | None = 
             return f"new data in {name}"
     other = changed_since(rule, _looked_up(ledger)) if rule.lookups else None
     return None if other is None else f"lookup table {other} was changed"
+
+
+def _answers(rule: Rule) -> tuple[dict[str, object], bool]:
+    """All of a rule that has a part in its results."""
+    return rule.model_dump(exclude=_BESIDE), rule.ansi
 
 
 def _looked_up(ledger: LedgerReader) -> dict[str, Pinned]:

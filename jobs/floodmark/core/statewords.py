@@ -56,6 +56,8 @@ def _how_windows_are_kept(rule: Rule) -> Iterator[str]:
         yield f"kept: partial aggregates ({parts}) by key and slice of time, {why}"
         if rule.slices.means:
             yield "averages of decimals would be kept by the input rows instead: their parts cannot be merged exactly"
+        if rule.slices.sums and not rule.ansi:
+            yield "sums of decimals of more than 28 digits would be kept by the input rows instead: they may overflow"
         return
     why = " (`windows: rows`)" if rule.windows else ""
     yield f"kept: the input rows that a window not yet final needs{why}"

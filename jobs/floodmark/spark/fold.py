@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import DecimalType, StructType
+from pyspark.sql.types import DecimalType, StructField, StructType
 
 from floodmark.core.rules import Rule
 from floodmark.core.sql.clock import at_clock
 from floodmark.core.sql.lexis import quoted
+from floodmark.core.sql.partials import Aggregated
 from floodmark.spark.batch import Batch, Shape, instant, time_type
 from floodmark.spark.constants import aside
 from floodmark.spark.jvm import without_rows
@@ -111,10 +112,13 @@ class Fold(ABC):
         for name in self.shape.streams:
             batch.folded(name).createOrReplaceTempView(name)
 
-    def averages_decimals(self, means: str | None, session: SparkSession) -> bool:
-        """Whether SQL over the streams gives an average of decimals, whose parts cannot be merged to the last digit."""
-        found = self.schema_of(means, session) if means else StructType()
-        return any(isinstance(field.dataType, DecimalType) for field in found)
+    def inexact(self, aggregated: Aggregated, session: SparkSession) -> str | None:
+        """Why partial aggregates of the streams do not tell the result; None where they do."""
+        means, sums = (
+            {field.name: field.dataType.simpleString() for field in (self.schema_of(sql, session) if sql else ())}
+            for sql in (aggregated.means, aggregated.sums)
+        )
+        return aggregated.inexact(means, sums, session.conf.get("spark.sql.ansi.enabled") == "true")
 
     def output_schema(self, session: SparkSession) -> StructType:
         """Columns that the rule's SQL gives."""
@@ -139,7 +143,21 @@ def touched(kept: DataFrame, added: DataFrame, keys: Sequence[str]) -> DataFrame
     return kept.join(added, same, "left_semi") if same else kept
 
 
+def decimals(partials: StructType) -> dict[str, str]:
+    """The types of the decimals among partial aggregates: those whose merge is of another type."""
+    return {field.name: field.dataType.simpleString() for field in partials if isinstance(field.dataType, DecimalType)}
+
+
 def typed(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The same columns in the types that they have in batch: a sum of decimal sums would grow in every step."""
-    columns = zip(frame.columns, schema, strict=True)
-    return frame.select(*(F.col(quoted(name)).cast(field.dataType).alias(field.name) for name, field in columns))
+    """The same columns in the types that they have in batch: a sum of decimal sums would grow in every step.
+
+    Where they are of these types they stay: Spark does not cast to a struct or array that it takes to be without nulls.
+    """
+    columns = zip(frame.schema, schema, strict=True)
+    return frame.select(*(_typed(found, wanted) for found, wanted in columns))
+
+
+def _typed(found: StructField, wanted: StructField) -> Column:
+    column = F.col(quoted(found.name))
+    same = found.dataType.simpleString() == wanted.dataType.simpleString()
+    return (column if same else column.cast(wanted.dataType)).alias(wanted.name)

@@ -38,13 +38,10 @@ def _sliced(rule: Rule, shape: Shape, session: SparkSession) -> Fold | None:
     """Windows by slices, where the rule has or wants them."""
     if rule.slices is None:
         return None
-    sliced = SlicedWindows(rule, shape, rule.slices, session)
-    if not sliced.is_exact and rule.windows == "slices":
-        raise Refused(
-            f"rule {rule.rule}: `windows: slices` with avg over decimals, whose parts cannot be merged to the last "
-            "digit: write sum(x) and count(x), or avg(CAST(x AS DOUBLE)), or leave `windows` out"
-        )
-    return sliced if sliced.is_exact else None
+    inexact = Stateless(rule, shape).inexact(rule.slices, session)
+    if inexact is not None and rule.windows == "slices":
+        raise Refused(f"rule {rule.rule}: {inexact}; or leave `windows: slices` out")
+    return SlicedWindows(rule, shape, rule.slices, session) if inexact is None else None
 
 
 class Stateless(Fold):

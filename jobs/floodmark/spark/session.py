@@ -20,8 +20,8 @@ from floodmark.errors import Refused, RunFailed
 from floodmark.redaction import redacted
 from floodmark.spark.jvm import jvm_class
 
-ZONED_PARTITIONS = "spark.databricks.delta.write.utcTimestampPartitionValues"
 TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+ZONED_PARTITIONS = "spark.databricks.delta.write.utcTimestampPartitionValues"
 
 
 def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> SparkSession:
@@ -66,8 +66,48 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
     return session
 
 
-from collections.abc import Mapping
-from typing import Any
+def cut(session: SparkSession, recorded: Mapping[str, str]) -> None:
+    """Fix how files and shuffles are cut: as they were in the attempt that is to be finished, if it recorded that."""
+    for name, value in engine.cutting(recorded, _set(session), cores(session)).items():
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
+
+
+def cores(session: SparkSession) -> int:
+    """How many tasks Spark means to run at a time."""
+    return session.sparkContext.defaultParallelism
+
+
+def engine_of(session: SparkSession) -> dict[str, str]:
+    """What an attempt in the rule's session runs on, as its intent records it."""
+    context = session.sparkContext
+    java = jvm_class(session, "java.lang.System").getProperty("java.version")
+    return {
+        "cores": str(cores(session)),
+        "master": redacted(str(context.master)),
+        "floodmark": __version__,
+        "spark": context.version,
+        "delta": DELTA,
+        "java": str(java),
+        **_set(session),
+    }
+
+
+def _set(session: SparkSession) -> dict[str, str]:
+    """The settings that decide how files and shuffles are cut, those that are not Spark's own defaults."""
+    conf = session._jsparkSession.sessionState().conf()
+    return {name: str(conf.getConfString(name)) for name in engine.CUTTING if conf.contains(name)}
+
+
+def in_utc(session: SparkSession) -> SparkSession:
+    """A copy of a rule's session, its zone UTC, in which Delta writes instants with their zone."""
+    java: Any = session._jsparkSession
+    copy = SparkSession(session.sparkContext, java.cloneSession())
+    copy.conf.set("spark.sql.session.timeZone", "UTC")
+    copy.conf.set(ZONED_PARTITIONS, "true")
+    return copy
 
 
 def refuse_leaked_transaction(session: SparkSession) -> None:

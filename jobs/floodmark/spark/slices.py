@@ -17,7 +17,7 @@ from floodmark.core.sql.partials import TOTALS
 from floodmark.core.sql.slices import Slices
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
-from floodmark.spark.fold import Fold, Folded, Moment, StateReader, typed
+from floodmark.spark.fold import Fold, Folded, Moment, StateReader, decimals, typed
 from floodmark.spark.planned import materialised
 
 TABLE = "slices"
@@ -29,7 +29,7 @@ class SlicedWindows(Fold):
         self._slices = slices
         self._output = self.output_schema(session)
         self._partials = self.schema_of(slices.partial, session)
-        self.is_exact = not self.averages_decimals(slices.means, session)
+        self._final = slices.final(decimals(self._partials))
 
     @property
     def tables(self) -> dict[str, StructType]:
@@ -61,7 +61,7 @@ class SlicedWindows(Fold):
         if rows is None:
             return None
         rows.where(self._before(at.after)).createOrReplaceTempView(TOTALS)
-        final = self._slices.final.bounded(at.before, at.after, self._instant)
+        final = self._final.bounded(at.before, at.after, self._instant)
         return typed(session.sql(at.sql(final)), self._output)
 
     def _needed(self, rows: DataFrame, watermark: int | None) -> DataFrame:

@@ -20,7 +20,7 @@ from floodmark.core.sql.running import Running
 from floodmark.errors import Refused
 from floodmark.spark.batch import Batch, Shape
 from floodmark.spark.constants import aside
-from floodmark.spark.fold import FEW, Fold, Folded, Moment, StateReader, touched, typed
+from floodmark.spark.fold import FEW, Fold, Folded, Moment, StateReader, decimals, touched, typed
 from floodmark.spark.planned import materialised
 
 TABLE = "totals"
@@ -31,12 +31,11 @@ class RunningTotals(Fold):
         super().__init__(rule, shape)
         self._running = running
         self._output = self.output_schema(session)
+        inexact = self.inexact(running, session)
+        if inexact is not None:
+            raise Refused(f"rule {rule.rule}: {inexact}")
         self._partials = self.schema_of(running.partial, session)
-        if self.averages_decimals(running.means, session):
-            raise Refused(
-                f"rule {rule.rule}: avg over decimals cannot be merged to the last digit: write sum(x) and count(x), "
-                "or avg(CAST(x AS DOUBLE))"
-            )
+        self._final = running.merging.sql(decimals(self._partials))
 
     @property
     def tables(self) -> dict[str, StructType]:
@@ -58,7 +57,7 @@ class RunningTotals(Fold):
             added = F.broadcast(added)
         both = new if kept is None else new.unionByName(touched(at.committed(kept), added, self._running.keys))
         both.createOrReplaceTempView(TOTALS)
-        return Folded(typed(session.sql(at.sql(self._running.final)), self._output), {TABLE: new})
+        return Folded(typed(session.sql(at.sql(self._final)), self._output), {TABLE: new})
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         rows[table].createOrReplaceTempView(TOTALS)

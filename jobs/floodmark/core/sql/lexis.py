@@ -62,8 +62,13 @@ class Word:
 
 def refuse_at(sql: str, offset: int, problem: str) -> SqlAt:
     """The error to raise at a character offset."""
+    return SqlAt(problem, *place_of(sql, offset))
+
+
+def place_of(sql: str, offset: int) -> tuple[int, int]:
+    """The line and column of a character offset, counted from 1."""
     line_start = sql.rfind("\n", 0, offset) + 1
-    return SqlAt(problem, sql.count("\n", 0, offset) + 1, offset - line_start + 1)
+    return sql.count("\n", 0, offset) + 1, offset - line_start + 1
 
 
 def quoted(name: str) -> str:

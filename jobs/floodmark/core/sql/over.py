@@ -145,14 +145,32 @@ def _rows_back(shape: Shape, select: Select, over: exp.Window) -> int | None:
     if name in _OF_WHOLE or (frame is not None and frame.args.get("end_side") == "FOLLOWING"):
         problem = f"{name}: OVER that hangs on rows to come is never final; in a window: {_BY_WINDOW}"
         raise _at(shape, select, problem)
+    bounds = [_places(shape, select, over, end) for end in ("start", "end")] if frame is not None else []
     if name == "lag":
         return _offset(shape, select, over)
-    if name in RANKS - set(_BY_PLACE) or frame is None:
-        return None
-    start = frame.args.get("start")
-    if start == "CURRENT ROW":
+    return None if name in RANKS - set(_BY_PLACE) or frame is None else bounds[0]
+
+
+def _places(shape: Shape, select: Select, over: exp.Window, end: str) -> int | None:
+    """How many rows before its own a bound of a frame lies; None: not known, but not after it.
+
+    A bound says where it lies by its number: Spark takes `-1 PRECEDING` for `1 FOLLOWING`, and computes expressions.
+    """
+    frame = over.args["spec"]
+    bound, side = frame.args.get(end), frame.args.get(f"{end}_side")
+    if bound in ("CURRENT ROW", None):
         return 0
-    return int(start.name) if isinstance(start, exp.Literal) and start.name.isdigit() else None
+    if bound == "UNBOUNDED" and side == "PRECEDING":
+        return None
+    if _frame(over) == "RANGE" and isinstance(bound, exp.Interval):
+        _bound(shape, select, bound, side)
+        return None
+    if _frame(over) == "ROWS" and side == "PRECEDING" and isinstance(bound, exp.Literal) and bound.name.isdecimal():
+        return int(bound.name)
+    shown = bound.sql("spark") if isinstance(bound, exp.Expr) else bound
+    before = "a whole number of rows" if _frame(over) == "ROWS" else "a length such as INTERVAL '5' MINUTES"
+    problem = f"expected {before} of at least 0, or UNBOUNDED, before PRECEDING, or CURRENT ROW"
+    raise _at(shape, select, f"OVER: a frame that reaches {shown} {side}: {problem}")
 
 
 def _offset(shape: Shape, select: Select, over: exp.Window) -> int:

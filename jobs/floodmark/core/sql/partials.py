@@ -5,7 +5,7 @@ An epoch so adds what its own rows give, and reads of the state partial aggregat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -14,7 +14,7 @@ from floodmark.core.sql import function_names as names
 from floodmark.core.sql.bounds import prefix_of
 from floodmark.core.sql.columns import names_column
 from floodmark.core.sql.functions import NOT_THERE_YET, closing, is_call
-from floodmark.core.sql.lexis import SqlAt, Word, quoted
+from floodmark.core.sql.lexis import SqlAt, Word, place_of, quoted
 from floodmark.core.sql.shape import Select, Shape
 
 TOTALS = "_floodmark_totals"  # the view with the partial aggregates that `final` reads
@@ -25,6 +25,7 @@ _MERGED_BY = {
     "bit_xor": "bit_xor",
 }  # fmt: skip
 _MEANS = ("avg", "mean")
+MOST_DIGITS = 28  # of decimals whose sum does not overflow: it has ten digits more, and there are no more than 38
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,37 @@ class Partial:
 
 
 @dataclass(frozen=True)
+class Merging:
+    """SQL over rows of partials: text, and partials in whose places the merge of their values stands."""
+
+    pieces: tuple[str | Partial, ...]
+
+    def sql(self, types: Mapping[str, str] | None = None) -> str:
+        """`types`: of partials whose merge is of another type (a sum of sums is wider), so all above it would be."""
+        return "".join(one if isinstance(one, str) else _merge(one, (types or {}).get(one.name)) for one in self.pieces)
+
+
+def _merge(partial: Partial, type_: str | None) -> str:
+    merged = f"{partial.merge}({partial.name})"
+    return merged if type_ is None else f"CAST({merged} AS {type_})"
+
+
+@dataclass(frozen=True)
 class Aggregated:
     """Partial aggregates by key.
 
     keys: the columns by which they are kept. partial: SQL over the streams for keys and partials. means: SQL over the
-    streams for what is an average in the rule; None without.
+    streams for what is an average in the rule; sums: for a value of all that it sums up; None without. places: the
+    line and column of the call for each of their columns. merging: the rule's result, over rows of partials.
     """
 
     keys: tuple[str, ...]
     partials: tuple[Partial, ...]
     partial: str
     means: str | None
+    sums: str | None
+    places: tuple[tuple[str, int, int], ...]
+    merging: Merging
 
     def said(self, column: str) -> str:
         """What a column of the partial aggregates holds, as the rule's SQL says it."""
@@ -61,16 +82,53 @@ class Aggregated:
         merges = "".join(f", {p.merge}({quoted(p.name)}) AS {quoted(p.name)}" for p in self.partials)
         return f"SELECT {keys}{merges}, max(_epoch) AS _epoch FROM {TOTALS} GROUP BY {keys}"  # noqa: S608 - ours
 
+    def inexact(self, means: Mapping[str, str], sums: Mapping[str, str], ansi: bool) -> str | None:
+        """Why its parts do not tell the result, by the types in `means` and `sums` by column; None where they do."""
+        for name, kind in means.items():
+            if kind != "double":
+                return self._told(name, _AVERAGES if _digits(kind) else f"avg over {kind.upper()} {_NO_PARTS}")
+        for name, kind in sums.items():
+            if not ansi and _digits(kind) > MOST_DIGITS:
+                return self._told(name, f"sum over {kind.upper()} {_OVERFLOWS}")
+        return None
+
+    def _told(self, name: str, problem: str) -> str:
+        line, column = next(place for known, *place in self.places if known == name)
+        return str(SqlAt(problem, line, column))
+
+
+_AVERAGES = "avg over decimals cannot be merged to the last digit: write sum(x) and count(x), or avg(CAST(x AS DOUBLE))"
+_NO_PARTS = "cannot be merged: take the average of a number"
+_OVERFLOWS = (
+    "without ANSI (`spark.sql.ansi.enabled`) is NULL for good once a part of it overflows, so it hangs on the order of "
+    f"rows: write sum(CAST(x AS DECIMAL({MOST_DIGITS}, s))), or turn ANSI on: then a sum that overflows stops the run"
+)
+
+
+def _digits(kind: str) -> int:
+    """How many digits values of a type have; 0 for a type other than a decimal."""
+    return int(kind.removeprefix("decimal(").partition(",")[0]) if kind.startswith("decimal(") else 0
+
 
 @dataclass(frozen=True)
 class Call:
-    """An aggregate: its place in the text, its partials, and its result over them; `mean`: itself, if an average."""
+    """An aggregate: its place in the text, its partials, and its result over them.
+
+    mean: itself, if an average; summed: one of what it sums up, if a sum.
+    """
 
     start: int
     end: int
     partials: tuple[Partial, ...]
-    result: str
+    result: tuple[str | Partial, ...]
     mean: str | None = None
+    summed: str | None = None
+
+    @property
+    def probe(self) -> str | None:
+        """The column of `mean` or `summed`."""
+        found = self.mean or self.summed
+        return found.rpartition(" ")[2] if found else None
 
 
 def calls_of(shape: Shape, grouped: Select, taken: set[str]) -> Iterator[Call]:
@@ -100,6 +158,8 @@ def _call(shape: Shape, i: int, taken: set[str]) -> Call:
     argument, end = f"{sql[words[i + 1].end : words[close].start]}\n", words[close].end  # it may end in a comment
     if words[i + 2].name == "distinct":
         raise _refused(shape, words[i], "(DISTINCT) needs all values of its key")
+    if words[i + 2].kind == "word" and words[i + 2].name == "all" and words[i + 3].text not in (")", ",", "."):
+        raise words[i + 2].refuse(sql, f"{words[i].text}(ALL ...): leave ALL out, for it says nothing")
     only = ""
     if close + 2 < len(words) and words[close + 1].name == "filter" and words[close + 2].text == "(":
         end = words[closing(words, close + 2)].end
@@ -109,9 +169,10 @@ def _call(shape: Shape, i: int, taken: set[str]) -> Call:
         total = Partial(_free("sum", taken), f"sum(CAST({argument} AS DOUBLE)){only}", "sum")
         count = Partial(_free("count", taken), f"count({argument}){only}", "sum")
         mean = f"avg({argument}){only} AS {_free('avg', taken)}"
-        return Call(words[i].start, end, (total, count), f"try_divide(sum({total.name}), sum({count.name}))", mean)
+        return Call(words[i].start, end, (total, count), ("try_divide(", total, ", ", count, ")"), mean)
     partial = Partial(_free(name, taken), f"{name}({argument}){only}", _MERGED_BY[name])
-    return Call(words[i].start, end, (partial,), f"{partial.merge}({partial.name})")
+    summed = f"max({argument}) AS {partial.name}" if name == "sum" else None
+    return Call(words[i].start, end, (partial,), (partial,), summed=summed)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -123,10 +184,8 @@ def _free(name: str, taken: set[str]) -> str:
     return f"{name}_{number}"
 
 
-def aggregated(
-    shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], group: str | None = None
-) -> tuple[Aggregated, list[Call]]:
-    """What is kept of a SELECT with a GROUP BY, and its aggregates.
+def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], group: str | None = None) -> Aggregated:
+    """What is kept of a SELECT with a GROUP BY.
 
     `keys`: the columns that it is kept by, and their SQL. `group`: another GROUP BY than its own. Raises SqlAt for an
     aggregate whose parts cannot be merged.
@@ -135,10 +194,16 @@ def aggregated(
     partials = tuple(partial for call in calls for partial in call.partials)
     named = [f"{sql} AS {quoted(name)}" for name, sql in keys]
     named += [f"{partial.sql} AS {quoted(partial.name)}" for partial in partials]
-    means = [call.mean for call in calls if call.mean]
-    partial = over_streams(shape, grouped, named, group)
-    averages = over_streams(shape, grouped, means, group) if means else None
-    return Aggregated(tuple(name for name, _ in keys), partials, partial, averages), calls
+    means, sums = [call.mean for call in calls if call.mean], [call.summed for call in calls if call.summed]
+    return Aggregated(
+        tuple(name for name, _ in keys),
+        partials,
+        over_streams(shape, grouped, named, group),
+        over_streams(shape, grouped, means, group) if means else None,
+        over_streams(shape, grouped, sums, group) if sums else None,
+        tuple((call.probe, *place_of(shape.sql, call.start)) for call in calls if call.probe),
+        over_totals(shape, grouped, calls),
+    )
 
 
 def grouping_column(grouped: Select, item: exp.Expr) -> exp.Column | None:
@@ -156,22 +221,24 @@ def over_streams(shape: Shape, grouped: Select, columns: Sequence[str], group: s
     return f"{shape.sql[: prefix_of(shape.words)]} SELECT {', '.join(columns)} {source}{by}"
 
 
-def over_totals(shape: Shape, grouped: Select, calls: Sequence[Call]) -> str:
+def over_totals(shape: Shape, grouped: Select, calls: Sequence[Call]) -> Merging:
     """The SELECT with each aggregate replaced by its result, over rows of partials."""
     listed, group = clause_of(shape.words, grouped, "select"), clause_of(shape.words, grouped, "group")
     having = clause_of(shape.words, grouped, "having")
     alias = f" AS {quoted(grouped.reads[0].alias)}" if grouped.reads[0].alias else ""
     columns = _replaced(shape.sql, calls, listed[0].start, listed[-1].end)
     rest = _replaced(shape.sql, calls, group[0].start, (having or group)[-1].end)
-    return f"{columns}\nFROM {TOTALS}{alias} {rest}"
+    return Merging((*columns, f"\nFROM {TOTALS}{alias} ", *rest))
 
 
-def _replaced(sql: str, calls: Sequence[Call], start: int, end: int) -> str:
-    text, at = "", start
+def _replaced(sql: str, calls: Sequence[Call], start: int, end: int) -> Iterator[str | Partial]:
+    at = start
     for call in calls:
         if start <= call.start < end:
-            text, at = text + sql[at : call.start] + call.result, call.end
-    return text + sql[at:end]
+            yield sql[at : call.start]
+            yield from call.result
+            at = call.end
+    yield sql[at:end]
 
 
 def clause_of(words: Sequence[Word], select: Select, clause: str) -> list[Word]:

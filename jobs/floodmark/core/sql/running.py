@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from floodmark.core.sql.functions import NOT_THERE_YET
-from floodmark.core.sql.partials import Aggregated, aggregated, grouping_column, over_totals
+from floodmark.core.sql.partials import Aggregated, aggregated, grouping_column
 from floodmark.core.sql.shape import Select, Shape, Source
 from floodmark.core.sql.window import HINT
 
@@ -17,11 +17,9 @@ class Running(Aggregated):
     """How it folds.
 
     outputs: the names under which the result shows the keys, in their order; None for one that it does not show.
-    final: SQL over rows of partials, of the view TOTALS, for the rule's result.
     """
 
     outputs: tuple[str | None, ...]
-    final: str
 
 
 def running_of(shape: Shape, root: Source) -> Running:
@@ -29,9 +27,8 @@ def running_of(shape: Shape, root: Source) -> Running:
     grouped = shape.groups[-1]
     _check_alone(shape, grouped, root)
     keys = [_key(shape, grouped, item) for item in grouped.node.args["group"].expressions]
-    kept, calls = aggregated(shape, grouped, [(key.name, key.sql("spark", comments=False)) for key in keys])
-    outputs = tuple(shown_as(grouped, key) for key in keys)
-    return Running(**vars(kept), outputs=outputs, final=over_totals(shape, grouped, calls))
+    kept = aggregated(shape, grouped, [(key.name, key.sql("spark", comments=False)) for key in keys])
+    return Running(**vars(kept), outputs=tuple(shown_as(grouped, key) for key in keys))
 
 
 def _check_alone(shape: Shape, grouped: Select, root: Source) -> None:

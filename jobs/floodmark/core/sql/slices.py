@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from floodmark.core.sql.lexis import words_of
 from floodmark.core.sql.parse import parse
-from floodmark.core.sql.partials import TOTALS, Aggregated, aggregated, grouping_column, over_totals
+from floodmark.core.sql.partials import TOTALS, Aggregated, aggregated, grouping_column
 from floodmark.core.sql.query import Query, analyse
 from floodmark.core.sql.relations import windowed_root
 from floodmark.core.sql.shape import Select, Shape
@@ -26,10 +26,13 @@ OVERLAPS = 4  # windows that hold one row; from here on slices are what a rule g
 
 @dataclass(frozen=True)
 class Slices(Aggregated):
-    """How it folds. The first of `keys` is where a slice begins; final: the rule's result, over rows of partials."""
+    """How it folds. The first of `keys` is where a slice begins."""
 
     spec: WindowSpec
-    final: Query
+
+    def final(self, types: Mapping[str, str] | None = None) -> Query:
+        """The rule's result, over rows of partials; `types`: as in Merging."""
+        return analyse(self.merging.sql(types), {TOTALS: self.time})
 
     @property
     def time(self) -> str:
@@ -41,10 +44,10 @@ def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[s
     """How a windowed query folds by slices; arguments as for `analyse`. Raises SqlAt for what cannot: the reason."""
     words = words_of(sql)
     shape = Shape(sql, words, streams, lookups)
-    found = windowed_root(shape, shape.root(parse(sql, words)))
-    if found is None:
+    root = windowed_root(shape, shape.root(parse(sql, words)))
+    if root is None:
         raise shape.at(("select",), "expected one SELECT with GROUP BY window(...) and nothing above it")
-    source, spec, relation = found
+    source, spec, relation = root
     if shape.looked_up:
         raise shape.at(("join",), "expected no lookup table, whose rows may be others when a window ends")
     if relation.uncut or len(source.reads) > 1:
@@ -54,9 +57,9 @@ def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[s
     slice_ = _slice(spec, time.sql("spark"))
     columns = [(key.name, key.sql("spark", comments=False)) for key in keys]
     by = [(time.name, f"{slice_}.start"), *columns]
-    kept, calls = aggregated(shape, source, by, ", ".join((slice_, *(sql for _, sql in columns))))
-    final = analyse(over_totals(shape, source, calls), {TOTALS: time.name})
-    return Slices(**vars(kept), spec=spec, final=final)
+    found = Slices(**vars(aggregated(shape, source, by, ", ".join((slice_, *(sql for _, sql in columns))))), spec=spec)
+    found.final()  # raises for what has a meaning over the streams only
+    return found
 
 
 def _items(grouped: Select) -> list[exp.Expr]:
