@@ -195,6 +195,22 @@ def test_a_lake_that_was_moved_goes_on_and_is_recorded(flow: Flow) -> None:
     assert made is not None and not [one for one in made.findings if "no table" in one.what]
 
 
+def test_two_sinks_that_changed_places_are_told_before_any_input_comes(flow: Flow) -> None:
+    """Each address still leads to a table of the rule's: until that is recorded, the auditor would call both BROKEN."""
+    ledger = lived(flow)
+    one, other = (Path(flow.sink(i)) for i in range(2))
+    one.rename(flow.root / "passing")
+    other.rename(one)
+    (flow.root / "passing").rename(other)
+    assert "a sink was moved" in str(look(flow.rule(), flow.home).why)
+    moved = moves(ledger.head, _goes_on(flow))  # type: ignore[arg-type]
+    assert moved == {f"sink/{one}": str(other), f"sink/{other}": str(one)}
+    ledger.live(Life(what="moved", places=moved))
+    assert look(flow.rule(), flow.home).why is None
+    made = audit(flow.name, flow.home, deep=False)
+    assert made is not None and not [found for found in made.findings if "the table has id" in found.what]
+
+
 def test_what_commands_do_to_the_tables_of_a_rule_they_do_where_these_lie_now(flow: Flow) -> None:
     ledger = lived(flow)
     new = _move(flow)
