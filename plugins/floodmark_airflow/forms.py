@@ -27,7 +27,8 @@ OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Re
 def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
     """What is asked for when somebody triggers a rule's DAG by hand; a scheduled run takes the defaults.
 
-    `readers`: who reads what the rule writes, and has to know what becomes of it.
+    `readers`: who reads what the rule writes, and has to know what becomes of it. Airflow marks a field as required
+    whose type leaves null out: of these the operation alone.
     """
     about = "; ".join(f"{name}: {one.about}" for name, one in OPERATIONS.items())
     warning = f". {downstream(readers)}" if readers else ""
@@ -37,7 +38,7 @@ def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
         found |= one.params()
     about = "Of what changes or ends the rule as a whole: its name, to confirm it"
     found["confirm"] = Param(None, type=["null", "string"], description=about)
-    return {**found, "dry_run": Param(False, type="boolean", description="Only log what would be done")}
+    return {**found, "dry_run": Param(False, type=["null", "boolean"], description="Only log what would be done")}
 
 
 def downstream(readers: Sequence[Reader]) -> str:

@@ -34,7 +34,7 @@ class Retire(Operation):
     @classmethod
     def params(cls) -> dict[str, Param]:
         about = "Of a retirement: also where an epoch is open, and the sinks may have some of its results"
-        return {"as_is": Param(False, type="boolean", description=about)}
+        return {"as_is": Param(False, type=["null", "boolean"], description=about)}
 
     @classmethod
     def asked(cls, rule: Rule, params: Params) -> Retire:
@@ -178,7 +178,9 @@ class Drop(Operation):
         return {
             "drop": Param(None, type=["null", "string"], enum=[None, "state", "sinks", "all"], description=about),
             "leave_others": Param(
-                False, type="boolean", description=f"{of}leave sinks that are not the rule's own, instead of refusing"
+                False,
+                type=["null", "boolean"],
+                description=f"{of}leave sinks that are not the rule's own, instead of refusing",
             ),
         }
 

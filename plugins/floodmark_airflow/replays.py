@@ -36,7 +36,10 @@ class Replay(Operation):
             "where": Param(None, type=["null", "string"], description=f"{of}SQL that is true for the rows to read"),
             "stream": Param(None, type=["null", "string"], description=f"{of}only rows of this stream"),
             "set": Param(
-                [], type="array", items={"type": "string"}, description=f"{of}COLUMN=SQL to read in place of a column"
+                [],
+                type=["null", "array"],
+                items={"type": "string"},
+                description=f"{of}COLUMN=SQL to read in place of a column",
             ),
         }
 

@@ -28,7 +28,9 @@ class Reset(Operation):
     def params(cls) -> dict[str, Param]:
         return {
             "keep_output": Param(
-                False, type="boolean", description="Of a reset: leave the sinks' rows; at least once from there on"
+                False,
+                type=["null", "boolean"],
+                description="Of a reset: leave the sinks' rows; at least once from there on",
             ),
         }
 

@@ -114,6 +114,11 @@ def test_every_rule_has_the_form(rules: Path) -> None:
     assert params.get_param("operation").schema["enum"] == [*operations, *lives]
 
 
+def test_the_form_marks_no_field_as_required_but_the_operation() -> None:
+    """By what Airflow's UI asks: whether the type of a field takes null."""
+    assert [name for name, param in form().items() if "null" not in param.schema["type"]] == ["operation"]
+
+
 FILLED = {
     "from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z", "where": "n = 1", "stream": "events", "set": ["n=1"],
     "keep_output": True, "table": "lake/t", "rename_to": "two", "as_is": True, "drop": "all", "leave_others": True,

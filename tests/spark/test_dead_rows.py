@@ -22,7 +22,7 @@ from floodmark.cli import replay as cli_replay
 from floodmark.cli.app import app
 from floodmark.core.records import Head, Replay
 from floodmark.core.replays import replay_of
-from floodmark.errors import InputFault
+from floodmark.errors import InputFault, WrongColumn
 from floodmark.spark.run import RuleRun
 
 READ = {"start": {"version": 0}, "event_time": {"name": "time", "expr": "timestampadd(SECOND, CAST(k AS INT), at)"},
@@ -252,3 +252,51 @@ def test_a_mended_rule_takes_its_dead_rows_by_the_command(
     assert epochs[3]["run"] == "again", "by which Airflow's form believes a replay"
     assert sorted(str(i) for _, i, _ in sink(flow)) == ["1", "3", "None", "None", "None"]
     proven(flow)
+
+
+NESTED, PLAIN = "named_struct('a', 1) AS s", "1 AS s"
+
+
+def _source(spark: SparkSession, flow: Flow, column: str, *times: str) -> None:
+    rows = " UNION ALL ".join(f"SELECT CAST({at} AS TIMESTAMP) AS at, 'x' AS k, {column}" for at in times)
+    spark.sql(rows).write.format("delta").mode("append").save(flow.source)
+
+
+def _at(time: str) -> str:
+    return f"'2001-01-01 {time}'"
+
+
+def test_late_and_dead_rows_have_the_fields_that_a_struct_of_the_source_gains(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sql="SELECT at, k, s.a AS a FROM events", sinks=1, stream={"start": {"version": 0}})
+    _source(spark, flow, NESTED, _at("01:00:00"), "NULL")
+    run(spark, flow)
+    _source(spark, flow, NESTED, _at("00:00:00"))
+    run(spark, flow)
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` ADD COLUMNS (s.b INT)")
+    _source(spark, flow, "named_struct('a', 1, 'b', 2) AS s", _at("00:00:01"), "NULL")
+    run(spark, flow)
+    for table in (flow.place.late, flow.place.dead):
+        assert [row["s"] for row in rows_of(str(table))].count({"a": 1, "b": 2}) == 1
+    made = audit(flow.name, flow.home, deep=True)
+    assert made is not None and made.verdict == "proven", made.findings
+
+
+def test_a_type_made_wider_stops_a_rule_where_late_or_dead_rows_have_the_older_one(
+    spark: SparkSession, place: Path
+) -> None:
+    for name, times in (("clean", []), ("dead", ["NULL"])):
+        flow = Flow(place, name, sql="SELECT at, k, CAST(s AS BIGINT) AS s FROM events", sinks=1,
+                    stream={"start": {"version": 0}})  # fmt: skip
+        _source(spark, flow, PLAIN, _at("00:00:00"), *times)
+        run(spark, flow)
+        spark.sql(f"ALTER TABLE delta.`{flow.source}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+        spark.sql(f"ALTER TABLE delta.`{flow.source}` ALTER COLUMN s TYPE BIGINT")
+        _source(spark, flow, "3000000000L AS s", _at("00:00:05"), "NULL")
+        if times:
+            with pytest.raises(WrongColumn, match=r"s`: kept as int, found bigint.*no epoch is open.*reset dead"):
+                run(spark, flow)
+            continue
+        run(spark, flow)
+        assert [row["s"] for row in rows_of(str(flow.place.dead))] == [3_000_000_000]
+        made = audit(flow.name, flow.home, deep=True)
+        assert made is not None and made.verdict == "proven", made.findings

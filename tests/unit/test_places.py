@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.byhand import intent
 from support.flow import Flow
 from support.lives import an_epoch, lived
 from test_audit import MOVED, SINK, World
@@ -18,10 +19,11 @@ from test_lives import call
 from floodmark.audit.certificate import audit
 from floodmark.connectors.news import look
 from floodmark.connectors.places import check_goes_on, head_now, text_now
+from floodmark.connectors.registry import sources
 from floodmark.core.addresses import same_address
 from floodmark.core.places import moves, name_at, names_of, places_of
 from floodmark.core.places import settled as settle
-from floodmark.core.records import Head, Life, Seal
+from floodmark.core.records import Counts, Head, Life, Seal
 from floodmark.core.rules import Rule, load_rules
 from floodmark.errors import HistoryGone, RuleChanged
 from floodmark.reading import read
@@ -193,6 +195,50 @@ def test_a_lake_that_was_moved_goes_on_and_is_recorded(flow: Flow) -> None:
     assert read(flow.name, flow.home, 0).sinks[0].name == "counted_out0"
     made = audit(flow.name, flow.home, deep=False)
     assert made is not None and not [one for one in made.findings if "no table" in one.what]
+
+
+def _exchange(flow: Flow) -> tuple[Path, Path]:
+    one, other = (Path(flow.sink(i)) for i in range(2))
+    one.rename(flow.root / "passing")
+    other.rename(one)
+    (flow.root / "passing").rename(other)
+    return one, other
+
+
+@pytest.mark.parametrize(
+    ("where", "open_", "refused"), [("c > 1", True, True), (None, True, False), ("c > 1", False, False)]
+)
+def test_sinks_that_changed_places_with_an_epoch_open_are_refused(
+    flow: Flow, where: str | None, open_: bool, refused: bool
+) -> None:
+    """Its text has the addresses of before: the rows for one would be written to the other, without a word."""
+    flow.settings["sinks"] = [{"delta": flow.sink(0), **({"where": where} if where else {})}, {"delta": flow.sink(1)}]
+    ledger = lived(flow)
+    if open_:
+        ledger.intend(intent(flow, sources(flow.rule())["events"].newest() + 1, None, 0, Counts(read=1, folded=1)))
+    _exchange(flow)
+    head = flow.ledger().head
+    assert head is not None
+    if not refused:
+        assert len(moves(head, head_now(head, flow.rule(), ledger.id))) == 2
+        return
+    with pytest.raises(HistoryGone, match=r"lay when what is open began. Put the tables back"):
+        head_now(head, flow.rule(), ledger.id)
+    _exchange(flow)
+    assert head_now(head, flow.rule(), ledger.id) == head
+
+
+def test_two_sinks_that_changed_places_are_told_before_any_input_comes(flow: Flow) -> None:
+    """Each address still leads to a table of the rule's: until that is recorded, the auditor would call both BROKEN."""
+    ledger = lived(flow)
+    one, other = _exchange(flow)
+    assert "a sink was moved" in str(look(flow.rule(), flow.home).why)
+    moved = moves(ledger.head, _goes_on(flow))  # type: ignore[arg-type]
+    assert moved == {f"sink/{one}": str(other), f"sink/{other}": str(one)}
+    ledger.live(Life(what="moved", places=moved))
+    assert look(flow.rule(), flow.home).why is None
+    made = audit(flow.name, flow.home, deep=False)
+    assert made is not None and not [found for found in made.findings if "the table has id" in found.what]
 
 
 def test_what_commands_do_to_the_tables_of_a_rule_they_do_where_these_lie_now(flow: Flow) -> None:

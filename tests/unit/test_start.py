@@ -83,6 +83,15 @@ def test_a_log_that_was_copied_without_its_times_is_refused(table: Path) -> None
         _first(table, 5)
 
 
+@pytest.mark.parametrize("info", [{}, {"timestamp": None}, {"operation": "WRITE"}])
+def test_an_entry_that_names_no_time_of_its_own_has_its_files(table: Path, info: object) -> None:
+    _restate(table, 3, BASE + 10)
+    with _entry(table, 3).open("a") as entry:
+        entry.write(json.dumps({"commitInfo": info}) + "\n")
+    os.utime(_entry(table, 3), ns=((BASE + 10) * 1_000_000,) * 2)
+    assert _first(table, 11) == 3
+
+
 def _enable_in_commit(table: Path, **facts: str) -> None:
     actions = [json.loads(line) for line in _entry(table, 0).read_text().splitlines()]
     metadata = next(action["metaData"] for action in actions if "metaData" in action)

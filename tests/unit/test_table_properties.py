@@ -51,7 +51,9 @@ def test_what_works_is_taken(tmp_path: Path) -> None:
         ("interval 1 hour", False),
         ("interval 0 days", False),
         ("interval 86399999 milliseconds", False),
-        ("soon", True),  # Delta itself refuses it
+        ("interval 1 day -23 hours", False),  # an hour, to Spark
+        ("interval 0.5 seconds", False),
+        ("soon", False),
     ],
 )
 def test_log_and_removed_files_stay_for_a_day_at_least(value: str, works: bool) -> None:

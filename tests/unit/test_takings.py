@@ -176,6 +176,7 @@ def test_a_distinct_stream_keeps_rows_and_cannot_gain_columns(tmp_path: Path) ->
         flow.rule()
 
 
+NO_WAY_BACK = r"no epoch is open\. Delta never makes a type narrower.*`floodmark reset r --keep-output`"
 WAS = {"events": [("at", "timestamp"), ("s", "struct<a:int>")]}
 IS = {"events": [("at", "timestamp"), ("s", "struct<a:int,b:int>"), ("new", "int")]}
 
@@ -186,6 +187,17 @@ def test_a_column_of_kept_rows_has_the_type_that_they_have() -> None:
         WrongColumn, match=r"events.s: kept as struct<a:int>, found struct<a:int,b:int>.*floodmark reset r"
     ):
         check_kept("r", WAS, IS, {"events": ["at", "s", "_epoch"]})
+
+
+@pytest.mark.parametrize(
+    "wider", [("int", "bigint"), ("struct<a:int>", "struct<a:int,b:int>"), ("date", "timestamp_ntz")]
+)
+def test_what_leads_on_from_another_type_is_what_delta_can_do(wider: tuple[str, str]) -> None:
+    """No table gives a narrower type, or a struct without its new field, back."""
+    was, now = ({"events": [("n", kind)]} for kind in wider)
+    with pytest.raises(WrongColumn, match=rf"n: kept as {wider[0]}, found {wider[1]}.*{NO_WAY_BACK}") as told:
+        check_kept("r", was, now, {"events": ["n"]})
+    assert "back" not in str(told.value)  # Delta gives no type back
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def check_goes_on(head: Head, rule: Rule, ledger: str | None = None) -> Head:
     Raises RuleChanged or HistoryGone.
     """
     leads = where(rule)
-    now = head_now(head, rule, ledger or head.begun_with.ledger) if is_moved(head, rule) else head
+    asked = is_moved(head, rule) or len(leads) > 1  # two tables may have changed places
+    now = head_now(head, rule, ledger or head.begun_with.ledger) if asked else head
     if is_moved(now, rule):
         check_same_tables(now, rule, leads, {place: _id(place) or "" for place in leads.values()})
     check_edit(*named(now, rule, leads))

@@ -37,8 +37,10 @@ def check_kept(rule: str, recorded: Columns, found: Columns, kept: Mapping[str, 
     ]
     if wrong:
         raise WrongColumn(
-            f"rule {rule}: expected columns of the types that its kept rows have ({'; '.join(sorted(wrong))}). Give "
-            f"the table the type back, or begin anew with `floodmark reset {rule}`"
+            f"rule {rule}: expected columns of the types that its kept rows have ({'; '.join(sorted(wrong))}). Nothing "
+            "was read, and no epoch is open. Delta never makes a type narrower again, nor takes a field out of a "
+            f"struct: begin anew with `floodmark reset {rule}`, or with `floodmark reset {rule} --keep-output`, after "
+            "which the sinks keep their rows and get those of the same input again"
         )
 
 

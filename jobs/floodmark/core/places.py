@@ -6,6 +6,7 @@ lies by now is said by a row of the ledger, once a run has found it elsewhere.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -36,7 +37,8 @@ def settled(head: Head, found: Mapping[str, str], recorded: Mapping[str, int | N
 
     `found`: of each of the rule's sinks that is there, by location, the table's id; `recorded`: the version that it has
     recorded, None where that is not asked. Raises HistoryGone where a sink's table is found elsewhere in an older
-    state, and where a new sink lies where another one of the ledger's did.
+    state, where a new sink lies where another one of the ledger's did, and where sinks have changed places while
+    something is open.
     """
     names = {head.table_ids[name]: name for name in places_of(head)}
     now = {names[id_]: place for place, id_ in found.items() if id_ in names}
@@ -46,6 +48,7 @@ def settled(head: Head, found: Mapping[str, str], recorded: Mapping[str, int | N
         fault = fault_of(f"{name}, now at {place}", id_, id_, written, recorded.get(place) if recorded else written)
         if fault is not None:
             raise fault
+    _refuse_exchanges(head, moved)
     _refuse_taken_names(head, [place for place, id_ in found.items() if id_ not in names], now)
     return replace(head, places={**head.places, **moved})
 
@@ -54,6 +57,32 @@ def moves(head: Head, now: Head) -> dict[str, str]:
     """The sinks that lie elsewhere `now` than the head knows, by the ledger's name, with where."""
     known = places_of(head)
     return {name: place for name, place in places_of(now).items() if known[name] != place}
+
+
+def _refuse_exchanges(head: Head, moved: Mapping[str, str]) -> None:
+    """Raise HistoryGone for a sink at the former address of another one, while something is open of which the text
+    has these addresses: it could not be told what is to be written to which.
+
+    Where all sinks take the same, it is of no matter.
+    """
+    texts = [one.rule for one in (head.open, head.backfill) if one is not None]
+    if not moved or all(_all_alike(Rule.from_json(text)) for text in texts):
+        return
+    for name, place in moved.items():
+        known = {other: {was, other.removeprefix(PREFIX)} for other, was in places_of(head).items() if other != name}
+        other = next((one for one, there in known.items() if place in there), None)
+        if other is not None:
+            raise HistoryGone(
+                f"{name}: the table with id {head.table_ids[name]} lies at {place} now, where {other} lay when what is "
+                "open began. Put the tables back to where they were, run the rule, and exchange them then"
+            )
+
+
+def _all_alike(text: Rule) -> bool:
+    """Whether the sinks of a text differ in nothing but their addresses."""
+    return (
+        len({json.dumps(sink.model_dump(mode="json", exclude={"address"}), sort_keys=True) for sink in text.sinks}) < 2
+    )
 
 
 def _refuse_taken_names(head: Head, others: Sequence[str], now: Mapping[str, str]) -> None:

@@ -112,8 +112,12 @@ def unfit_property(name: str, value: str) -> str | None:
     if low.startswith("delta.") and low not in _KNOWN:
         near = difflib.get_close_matches(low, _KNOWN, 1)
         return f"Delta 4.4 knows no such property{f'; did you mean {_KNOWN[near[0]]}?' if near else ''}"
-    span = _span_us(value) if low in RETENTIONS else None
-    if span is not None and span < DAY_US:
+    if low not in RETENTIONS:
+        return None
+    span = _span_us(value)
+    if span is None:  # Spark knows more spellings, such as parts of seconds and parts that are taken away
+        return f"expected whole numbers with their units, such as `interval 7 days`, found {value}"
+    if span < DAY_US:
         return f"an open epoch is compared with what its commit has written: expected a day or more, found {value}"
     return None
 

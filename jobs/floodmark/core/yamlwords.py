@@ -50,10 +50,31 @@ _SAID = (
 )
 
 
-def said(problem: str) -> str:
-    """What the parser calls `problem`; as it says it where there are no other words for it."""
+# A text with variables up to where a flow list or mapping would go on, were it not for their braces.
+_WITH_VARIABLES = re.compile(r"(?:\$\{[^{}\s,]*\}|[^\s,\[\]{}])*")
+
+
+def said(problem: str, text: str = "", index: int = 0) -> str:
+    """What the parser calls `problem`; as it says it where there are no other words for it. It stopped in the rule file
+    `text` before the character at `index`."""
+    bare = _bare_variable(text, index)
+    if bare is not None:
+        return (
+            f"expected quotes round a text with ${{…}} inside of {{…}} or […], found none: write '{bare}', for YAML "
+            "takes a bare { as the beginning of a mapping"
+        )
     for pattern, words in _SAID:
         match = re.fullmatch(pattern, problem)
         if match:
             return words.format(*match.groups())
     return f"expected YAML: {problem}"
+
+
+def _bare_variable(text: str, index: int) -> str | None:
+    """The text without quotes whose variable `${NAME}` the parser took for a mapping; None where that is not so."""
+    if text[index - 1 : index + 1] != "${" or index == 0:
+        return None
+    before = re.search(r"[^\s,\[\]{}]*$", text[:index])
+    start = before.start() if before else index
+    found = _WITH_VARIABLES.match(text, start)
+    return found.group() if found and found.end() > index else None

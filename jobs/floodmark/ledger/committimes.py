@@ -31,13 +31,13 @@ def commit_times(table: DeltaTable, address: str) -> dict[int, int]:
     since = in_commit_from({name: value or "" for name, value in table.metadata().configuration.items()})
     infos = {version: tables.commit_info(address, version) for version in files}
     own = {version: _own(address, version, infos[version]) for version in files if since and version >= since[0]}
-    said = {v: int(info["timestamp"]) for v, info in infos.items() if v not in own and "timestamp" in info}
+    said = {v: int(at) for v, info in infos.items() if v not in own and (at := info.get("timestamp")) is not None}
     _refuse_copies(address, copied(files, said))
     return committed(files, own, since)
 
 
 def _own(address: str, version: int, info: dict[str, Any]) -> int:
-    if "inCommitTimestamp" not in info:
+    if info.get("inCommitTimestamp") is None:
         raise TableBroken(
             f"{address}: expected a timestamp in log entry {version} (the table has in-commit timestamps), found none"
         )

@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 from floodmark.core.changes import misfits
 from floodmark.core.ddl import columns_of
 from floodmark.core.sql.lexis import quoted
-from floodmark.errors import RuleChanged
+from floodmark.errors import RuleChanged, WrongColumn
 from floodmark.ledger import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.syncing import sync_table
-from floodmark.spark import layouts
+from floodmark.spark import layouts, sites
 from floodmark.spark.batch import set_apart_schema
 from floodmark.spark.generation import Plan, Sites, make_state
 from floodmark.spark.session import refuse_leaked_transaction
@@ -37,10 +37,31 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
 
 
 def fit_apart(session: SparkSession, plan: Plan, found: Sites) -> None:
-    """Give the tables of rows that are set apart the columns with which such rows are read now."""
+    """Give the tables of rows that are set apart the columns, and structs in them the fields, that such rows have now.
+
+    Raises WrongColumn for a column whose rows there have a type that Delta cannot make today's.
+    """
     wanted = set_apart_schema(plan.fold.shape)
     for site in (found.late, found.dead):
         layouts.add_columns(session, site.address, wanted)
+        there = layouts.schema_of(site.address)
+        if any(layouts.wrong_types(there, wanted)):
+            sites.fit_empty(session, site.address, wanted)
+            there = layouts.schema_of(site.address)
+        _refuse_other_types(plan.rule.rule, site.name, there, wanted)
+        layouts.add_fields(session, site.address, layouts.gained_fields(there, wanted))
+
+
+def _refuse_other_types(rule: str, name: str, there: StructType, wanted: StructType) -> None:
+    found = layouts.wrong_types(there, wanted)
+    wrong = "; ".join(f"{path}: kept as {known}, found {now}" for path, known, now in found)
+    if wrong:
+        raise WrongColumn(
+            f"rule {rule}: expected columns of the types that its {name} rows have ({wrong}). Nothing was read, and no "
+            f"epoch is open. Delta never makes a type narrower again: begin anew with `floodmark reset {rule}`, or "
+            f"with `floodmark reset {rule} --keep-output`, after which the sinks keep their rows and get those of the "
+            "same input again"
+        )
 
 
 def _fit(session: SparkSession, plan: Plan, name: str, site: Site, coming: int) -> None:

@@ -279,6 +279,13 @@ def create(
     sync_table(address)
 
 
+def fit_empty(spark: SparkSession, address: str, schema: StructType) -> None:
+    """Give a table of the rule's own today's columns, where it holds nothing."""
+    table = tables.open_table(address)
+    assert table is not None
+    _refit(spark, address, table, str(tables.owner_of(table)), schema, ())
+
+
 def _refit(
     spark: SparkSession, address: str, table: DeltaTable, owner: str, schema: StructType, partitions: Sequence[str]
 ) -> None:
