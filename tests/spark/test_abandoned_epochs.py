@@ -32,7 +32,7 @@ NEWEST = {"key": ["k"], "newest": "at"}
 MARKED = {"properties": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}}
 
 
-KINDS_IN_SHORT = ("marked", "rebuilt", "at least once")
+KINDS_IN_SHORT = ("marked", "at least once")
 POINTS_IN_SHORT = ("abandon.before", "abandon.sink.after")
 
 
@@ -142,6 +142,7 @@ def stuck(spark: SparkSession, place: Path, kind: str) -> Flow:
     return flow
 
 
+@pytest.mark.prove
 def test_what_others_have_read_or_moved_is_refused_and_nothing_is_written(spark: SparkSession, place: Path) -> None:
     flow = stuck(spark, place, "keyed")
     before = (flow.ledger().head, [DeltaTable(flow.sink(i)).version() for i in range(2)])
@@ -154,6 +155,7 @@ def test_what_others_have_read_or_moved_is_refused_and_nothing_is_written(spark:
     assert flow.ledger().head == before[0]
 
 
+@pytest.mark.prove
 def test_a_sink_that_the_epoch_was_the_first_to_write_can_go_or_stay(spark: SparkSession, place: Path) -> None:
     flow = made(place, "keyed")
     both = flow.settings["sinks"]
@@ -175,6 +177,7 @@ def test_a_sink_that_the_epoch_was_the_first_to_write_can_go_or_stay(spark: Spar
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_late_row_of_an_abandoned_epoch_is_restated_once(spark: SparkSession, place: Path) -> None:
     flow = stuck(spark, place, "windows")
     abandon(spark, flow)
