@@ -23,6 +23,7 @@ from floodmark.spark.batch import Batch, Shape, instant, united
 from floodmark.spark.constants import aside
 from floodmark.spark.fold import Fold, Folded, Moment, Rejected, StateReader
 from floodmark.spark.processframes import Frames
+from floodmark.spark.session import pin_hash_seed
 from floodmark.spark.turns import OUTPUT, REJECTED, Work, worker
 
 
@@ -144,6 +145,7 @@ class Processed(Fold):
             rejects=self.rule.on_error == "dead",
             schema=to_arrow_schema(schema, timezone="UTC"),
         )
+        pin_hash_seed(given.sparkSession)
         # Executors need no copy of this package: what they call travels with the plan.
         cloudpickle.register_pickle_by_value(floodmark)  # type: ignore[no-untyped-call]
         return given.mapInArrow(worker(work), schema)

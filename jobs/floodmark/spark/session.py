@@ -20,6 +20,7 @@ from floodmark.errors import Refused, RunFailed
 from floodmark.redaction import redacted
 from floodmark.spark.jvm import jvm_class
 
+HASH_SEED = "PYTHONHASHSEED"
 TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 ZONED_PARTITIONS = "spark.databricks.delta.write.utcTimestampPartitionValues"
 
@@ -64,6 +65,15 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
     return session
+
+
+def pin_hash_seed(session: SparkSession) -> None:
+    """Let every Python worker begin with one seed of hashes, whatever the environment or a setting says.
+
+    A class that follows the order of a set then gives a retry the same rows. Spark hands these variables to the workers
+    with each plan, on executors, too, and starts others where they differ.
+    """
+    session.sparkContext.environment[HASH_SEED] = "0"
 
 
 def cut(session: SparkSession, recorded: Mapping[str, str]) -> None:
