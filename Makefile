@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup airflow-db test test-unit docs messages browser check lint types imports demo up prove bench lock clean
+.PHONY: help setup airflow-db test test-unit docs messages browser check lint types imports demo up faults prove bench lock clean
 
 PY := .venv/bin/python
 
@@ -34,6 +34,7 @@ up: setup ## the demo's Airflow, started to stay; prints the address of its UI a
 # Two files of tests side by side, the long ones first; a file's tests share what they set up, such as a Spark session.
 test: check ## all checks, and all tests that are not marked prove: what CI runs
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/recovery tests/airflow tests/spark tests/unit
+	$(PY) scripts/faults.py run --some 6
 
 test-unit: setup ## the unit tests alone: seconds, without Spark or Airflow
 	$(PY) -m pytest tests/unit
@@ -48,8 +49,13 @@ messages: setup ## write what mistakes are told (tests/mistakes) anew; then read
 browser: setup ## Airflow's UI with the rules' pages, in a real Chromium; leaves pictures in .cache/screenshots/
 	$(PY) -m pytest -m prove tests/browser
 
-prove: setup ## all tests and the full crash matrix, which takes long
+faults: setup ## plant faults into copies of the engine, one at a time: the tests have to notice each
+	$(PY) scripts/faults.py run
+	$(PY) scripts/mutants.py
+
+prove: setup ## all tests and the full crash matrix, and all planted faults, which takes long
 	FLOODMARK_PROVE=1 $(PY) -m pytest -m "prove or not prove"
+	$(MAKE) faults
 
 bench: setup ## measure it beside plain Spark batch and Spark's own stateful streaming; takes some 40 minutes
 	$(PY) -m bench.run

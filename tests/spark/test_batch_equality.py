@@ -7,6 +7,7 @@ batch and, independently of Spark, from DuckDB or plain Python.
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import uuid4
@@ -32,8 +33,10 @@ from support.flow import (
     TUMBLING,
     TWO_WINDOWS,
     Flow,
+    event,
     rows_of,
 )
+from support.running import crash, run
 
 from floodmark.core import compaction
 from floodmark.core.entry import DeltaOffset
@@ -157,3 +160,39 @@ def _duckdb(folded: list[dict[str, Any]], watermark: int | None) -> list[tuple[A
         """,
         [watermark],
     ).fetchall()
+
+
+MICRO = 0.000001
+# At a watermark of 100 s: how far OVER looks back, where open windows start, from where on rows are not final.
+BOUNDS = [at + beside for at in (39, 60, 80, 99) for beside in (-MICRO, 0, MICRO)]
+
+
+@pytest.mark.parametrize("sql", [HOPPING, OVER])
+def test_rows_at_the_bounds_outlast_kills_and_rewrites_of_state(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, sql: str
+) -> None:
+    monkeypatch.setattr(compaction, "MAX_FILES", 1)
+    flow = Flow(
+        place, sql=sql, stream={"lateness": "0 seconds"}, settings={"windows": "rows"} if sql == HOPPING else {}
+    )
+    steps = [([event(at, n=i) for i, at in enumerate([*BOUNDS, 100])], None), ([event(100, "b")], "state.after")]
+    for events, point in steps:
+        flow.arrive(events)
+        assert point is None or crash(spark, flow, point)
+        run(spark, flow)
+    flow.arrive([event(400, "z")])
+    run(spark, flow)
+    _compare(spark, flow, [*(one for events, _ in steps for one in events), event(400, "z")])
+
+
+def test_a_state_file_whose_newest_row_lies_within_the_bounds_millisecond_is_read(
+    spark: SparkSession, place: Path
+) -> None:
+    """Delta's statistics have times in whole milliseconds, cut down."""
+    flow = Flow(place, sql=OVER, stream={"lateness": "0 seconds"})
+    files = [[event(39.0009, n=9)], [event(99.0005), event(100.0005)], [event(200)]]
+    for events in files:
+        flow.arrive(events)
+        run(spark, flow)
+    assert [row["top"] for row in rows_of(flow.sink()) if row["at"] == event(99.0005)["at"]] == [9]
+    _compare(spark, flow, [one for events in files for one in events])

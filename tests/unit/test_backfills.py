@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.flow import HOPPING, OVER, RUNNING, SESSIONS, STATELESS, TWO_WINDOWS, Flow
+from support.flow import HOPPING, OVER, RUNNING, SESSIONS, SLICED, STATELESS, TWO_WINDOWS, Flow
 
 from floodmark.core.backfills import Asked, asked_for, check_text, restated_in, stands, starting_in
 from floodmark.core.changes import check_edit
@@ -99,7 +99,10 @@ def test_windows_that_live_runs_may_still_write_are_refused_with_what_they_wait_
     made = flow(tmp_path, sql=HOPPING)
     edge = 10 * MINUTE - MINUTE + MINUTE // 3
     assert asked(made, 0, edge).final
-    for watermark, told in ((10 * MINUTE - 1, "the last --to that is final: 9 min"), (None, "no watermark yet")):
+    for watermark, told in (
+        (10 * MINUTE - 1, "the last --to that is final: 9 min"),
+        (None, "found no watermark yet[.]"),
+    ):
         with pytest.raises(Refused, match=f"expected the watermark at 10 min, .*{told}"):
             asked(made, 0, edge, watermark)
 
@@ -191,6 +194,8 @@ STANDS = [
     ({"backfills": {1: SPAN}}, True, False),
     ({"backfills": {1: SPAN.model_copy(update={"begin": MINUTE, "end": 2 * MINUTE})}}, True, True),
     ({"backfills": {1: SPAN.model_copy(update={"begin": -5, "end": 0})}}, False, True),
+    ({"backfills": {1: SPAN.model_copy(update={"begin": -5, "end": 1})}}, False, False),
+    ({"backfills": {1: SPAN.model_copy(update={"begin": MINUTE - 1, "end": 2 * MINUTE})}}, False, False),
 ]
 
 
@@ -220,7 +225,7 @@ def test_a_backfill_does_not_put_an_older_text_in_the_place_of_todays(tmp_path: 
     check_text(mended, head(old), head(old))
     check_text(mended, head(old), head(mended, epoch=4))
     for rule, basis, now in ((old, old, mended), (mended, old, newest)):
-        with pytest.raises(RunFailed, match=r"epoch 4 was written by the new text.*again"):
+        with pytest.raises(RunFailed, match=r"epoch 4 was written by the new text.*[.] Start the backfill again"):
             check_text(rule, head(basis), head(now, epoch=4))
 
 
@@ -244,6 +249,7 @@ def test_a_late_row_is_told_by_the_newest_backfill_that_has_read_it() -> None:
     told = [restated_in(at, 5, {1: hopping}) for at in (-1, 0, 39, 40, 59, 60, 99, 100)]
     assert told == [None, "1 in part", "1 in part", "1", "1", "1 in part", "1 in part", None]
     later = Restated(begin=40, end=60, high=60, upto=6)
+    assert restated_in(10, 5, {1: hopping, 2: later}) == "1 in part"
     assert [restated_in(50, epoch, {1: hopping, 2: later}) for epoch in (5, 6, 7)] == ["2", "2", None]
 
 
@@ -273,4 +279,6 @@ def test_the_windows_that_start_in_an_interval_fall_to_one_of_several_that_meet(
     found = [starting_in(rule, at, at + quarter) for at in range(-MINUTE, 2 * MINUTE, quarter)]
     assert [span for span in found if span[0] < span[1]] == [(at, at + MINUTE) for at in (-MINUTE, 0, MINUTE)]
     assert starting_in(rule, 1, 2 * MINUTE + 1) == (MINUTE, 3 * MINUTE)
+    sliced = flow(tmp_path, sql=SLICED).rule()  # windows start every 15 seconds, 5 after the minute
+    assert starting_in(sliced, 0, MINUTE // 3) == (MINUTE // 12, MINUTE // 3)
     assert starting_in(flow(tmp_path, sql=STATELESS).rule(), 1, 2) == (1, 2)

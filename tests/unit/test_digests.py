@@ -40,7 +40,8 @@ def test_a_digest_has_the_sums_of_the_hashes_halves() -> None:
     hashes = [random.Random(seed).getrandbits(64) for seed in range(1000)]
     high, low = sum(value >> 32 for value in hashes), sum(value & 0xFFFFFFFF for value in hashes)
     found = digest_of(len(hashes), high - (len(hashes) << 31), low - (len(hashes) << 31), {})
-    assert (int(found.high), int(found.low)) == (high, low)
+    assert (found.rows, int(found.high), int(found.low)) == (1000, high, low)
+    assert digest_of(1, 0, 0, {"v": floats(2.0)}).floats == {"v": floats(2.0)}
     assert digest_of(0, None, None, {}) == Digest()
 
 
@@ -58,6 +59,9 @@ def test_a_digest_has_the_sums_of_the_hashes_halves() -> None:
         (floats(float("inf"), float("inf")), floats(1.75e308, float("inf")), True),
         (floats(5.0, float("inf")), floats(7.0, 12.0), False),
         (floats(1e308), floats(1e307), False),
+        (floats(1.0, 1.7e308), floats(1.0, 1.7e308), True),  # just not huge
+        (floats(1.0, float("inf")), floats(1.0, 1.7e308), False),
+        (floats(0.0, 0.0), floats(0.0, 0.0), True),
         (floats(1.0, nans=1), floats(1.0), False),
         (floats(1.0, nulls=1), floats(1.0), False),
     ],

@@ -37,6 +37,12 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(how: dict[str, Any
         upsert_of(sink(**how), ["origin", "b"])
 
 
+def test_a_column_that_nothing_is_near_to_is_told_with_all() -> None:
+    with pytest.raises(WrongColumn) as told:
+        upsert_of(sink(key=("zzz",)), ["origin", "b"])
+    assert str(told.value).endswith("key: expected a column of the result out of origin, b, found zzz")
+
+
 def test_an_effect_agrees_with_the_rows_of_the_files_that_it_moves() -> None:
     effect = Effect(rows=9, inserted=2, updated=3, deleted=1).with_written(15)
     assert (effect.changed, effect.copied) == (6, 10)
@@ -44,6 +50,7 @@ def test_an_effect_agrees_with_the_rows_of_the_files_that_it_moves() -> None:
     assert not effect.agrees(added=15, removed=13)
     assert not effect.agrees(added=14, removed=14)
     assert Effect(9).agrees(0, 0)
+    assert Effect(rows=9, inserted=2, updated=3, deleted=1).with_written(15, marked=4).copied == 14
 
 
 def text(value: str) -> str:
@@ -72,6 +79,7 @@ def stats(least: Any, most: Any) -> str:
         ("string", "C3A9", "C3A9", "\ufffd", "é", True),
         ("string", "80", "80", "é", "\ufffd", True),
         ("string", "80", "80", "\ud800", "\ud800", True),
+        ("string", "6180", "6180", "a\ufffd", "b", True),
         # of a long text 32 characters, then one that comes after all others, but not after bytes that are none
         ("string", text("a" * 32 + "b"), text("a" * 32 + "b"), "a" * 32, "a" * 32 + "\x7f", True),
         ("string", text("a" * 32) + "FF", text("a" * 32) + "FF", "a" * 32, "a" * 32 + "\U0010ffff", True),
@@ -113,6 +121,9 @@ def test_a_file_may_hold_a_key_within_its_statistics(
     ("kind", "text", "low", "high", "held"),
     [
         ("bigint", "10", 9, 11, True),
+        ("int", "10", 9, 11, True),
+        ("smallint", "10", 9, 11, True),
+        ("tinyint", "10", 9, 11, True),
         ("bigint", "10", 5, 9, False),
         ("bigint", None, 5, 9, False),
         ("string", "b", text("a"), text("b"), True),
@@ -167,6 +178,7 @@ def test_how_a_sink_is_merged_into_changes_only_by_a_reset(new: dict[str, Any], 
         (100, 100, 1, 1, True),
         (100, 100, 50, 10, True),
         (100, 100, 51, 10, False),  # most of it is gone
+        (40, 40, 0, 10, False),  # just as few times the rows that change
         (100, 60, 11, 5, False),  # with what was marked before
         (1_000_000, 1_000_000, 10_000, 10_000, True),
         (40_000, 40_000, 100, 10_000, False),  # written anew with little more work than the rest

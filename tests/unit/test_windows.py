@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +34,9 @@ def test_runs_of_starts_hold_each_start_once(runs: list[tuple[int, int]], slide:
     listed = sorted({start for first, last in spans for start in range(first, last + 1, slide)})
     assert starts(found) == listed
     assert sum(run.count for run in found) == len(listed)
+    assert all(one.last + slide < other.first for one, other in pairwise(found))
     later = [left for run in found if (left := run.after(moment))]
+    assert all(run.count > 0 for run in later)
     assert starts(later) == [start for start in listed if start > moment]
 
 

@@ -1,0 +1,193 @@
+"""SQL that the engine's Spark part writes for a bound, evaluated by DuckDB at the bound and one unit beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+import sqlglot
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+from support.flow import HOPPING, OVER, TUMBLING, Flow
+
+from floodmark.connectors.delta import DeltaSource
+from floodmark.connectors.lookups import LookupTable
+from floodmark.core.entry import DeltaOffset
+from floodmark.core.records import Counts, Pinned
+from floodmark.core.rules import Lookup, Stream
+from floodmark.core.windows import RowSpec, WindowSpec
+from floodmark.errors import HistoryGone
+from floodmark.spark.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LATE, NO_TIME, Batch, Limits, Shape
+from floodmark.spark.digesting import Digesting
+from floodmark.spark.fold import Moment
+from floodmark.spark.liverows import _of_own
+from floodmark.spark.replacing import Span
+from floodmark.spark.windowrows import WindowRows
+
+EVENTS = StructType().add("at", TimestampType()).add("k", StringType()).add("v", LongType()).add("n", LongType())
+SECOND = 1_000_000
+
+
+def holding(sql: str, times: list[int | None]) -> list[int | None]:
+    """Of rows with these times `at`, those for which a condition of Spark's is true."""
+    text = sqlglot.transpile(f"SELECT micros FROM t WHERE {sql}", read="spark", write="duckdb")[0]
+    return [row[0] for row in _asked(text, times)]
+
+
+def _asked(text: str, times: list[int | None]) -> list[Any]:
+    connection = duckdb.connect()
+    connection.execute('CREATE TABLE t (micros BIGINT, "at" TIMESTAMP)')
+    for at in times:
+        connection.execute("INSERT INTO t VALUES (?, make_timestamp(?))", [at, at])
+    return connection.execute(text.replace("TIMESTAMP_MICROS", "make_timestamp")).fetchall()
+
+
+def test_a_backfill_replaces_the_rows_of_its_interval_and_no_others() -> None:
+    span = Span("at", "timestamp", 5, 9)
+    assert holding(span.holds, [4, 5, 8, 9, None]) == [5, 8]
+    assert holding(f"NOT {span.holds}", [4, 5, 8, 9, None]) == [4, 9, None]
+
+
+def fold(place: Path, sql: str, *windows: Any, **stream: Any) -> WindowRows:
+    rule = Flow(place, sql=sql, stream={"lateness": "0 seconds", **stream}).rule()
+    return WindowRows(rule, Shape({"events": EVENTS}), windows)
+
+
+class Asked:
+    """A frame that remembers the conditions it was asked for."""
+
+    def __init__(self) -> None:
+        self.sql: list[str] = []
+
+    def where(self, sql: str) -> Asked:
+        self.sql.append(sql)
+        return self
+
+
+@pytest.mark.parametrize(
+    ("sql", "window", "watermark", "first"),
+    [
+        (TUMBLING, WindowSpec(60, 60, 0), 100, 60),
+        (TUMBLING, WindowSpec(60, 60, 0), 120, 120),
+        (HOPPING, WindowSpec(60, 20, 0), 100, 60),
+        (OVER, RowSpec(60, 1), 100, 39),
+    ],
+)
+def test_the_row_at_the_bound_is_kept_and_stays_when_state_is_rewritten(
+    tmp_path: Path, sql: str, window: Any, watermark: int, first: int
+) -> None:
+    folding = fold(tmp_path.resolve(), sql, window)
+    kept: Any = Asked()
+    folding.live("events", {"events": kept}, watermark)
+    assert kept.sql and holding(kept.sql[0], [first - 1, first, first + 1, None]) == [first, first + 1]
+    at = Moment(7, None, watermark, (), 0)
+    for newest, keeps in ((None, False), (first - 1, False), (first, True), (first + 1, True)):
+        batch: Any = SimpleNamespace(maxima={"events": newest})
+        assert folding._keeps_any(batch, "events", at) is keeps
+
+
+def test_rows_are_cut_before_the_first_window_that_is_open(tmp_path: Path) -> None:
+    folding = fold(tmp_path.resolve(), TUMBLING, WindowSpec(60, 60, 0))
+    assert [folding._cut(at) for at in (119, 120, 121)] == [60, 120, 120]
+    assert holding(folding._before("events", 120), [119, 120, 121]) == [119]
+    assert fold(tmp_path.resolve(), HOPPING, WindowSpec(60, 20, 0))._cut(119) == 119
+
+
+def kinds(place: Path, watermark: int | None, latest: int, rows: list[tuple[bool, int | None]]) -> list[str]:
+    """What READ makes of rows (kept by `where`, event time)."""
+    batch = object.__new__(Batch)
+    batch._rule = Flow(place.resolve()).rule()
+    batch.shape, batch._limits = Shape({"events": EVENTS}), Limits(watermark, {"events": latest})
+    told = sqlglot.transpile(f"SELECT {batch._kind()} FROM r", read="spark", write="duckdb")[0]
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE r (_s INT, _k BOOLEAN, _t BIGINT, _e INT, _x BIGINT)")
+    for kept, at in rows:
+        connection.execute("INSERT INTO r VALUES (0, ?, ?, NULL, NULL)", [kept, at])
+    return [KINDS[row[0]] for row in connection.execute(told).fetchall()]
+
+
+def test_a_row_at_the_watermark_and_one_as_far_ahead_as_allowed_are_folded(tmp_path: Path) -> None:
+    rows = [(True, at) for at in (99, 100, 101, 199, 200, 201, None)] + [(False, 99), (False, None)]
+    late, folded, ahead, none, out = (KINDS[kind] for kind in (LATE, FOLDED, AHEAD, NO_TIME, FILTERED))
+    assert kinds(tmp_path, 100, 200, rows) == [late, folded, folded, folded, folded, ahead, none, out, out]
+    assert kinds(tmp_path, None, 200, rows[:2]) == [folded, folded]
+    assert set(DEAD) > {NO_TIME, AHEAD} and not {LATE, FOLDED, FILTERED} & set(DEAD)
+
+
+class Selected(Asked):
+    def selectExpr(self, *_: str) -> Selected:  # noqa: N802 - Spark's name
+        return self
+
+
+@pytest.mark.parametrize(("folded", "sorted_out"), [(3, False), (2, True)])
+def test_rows_that_are_not_folded_stay_out_of_the_results(tmp_path: Path, folded: int, sorted_out: bool) -> None:
+    batch = object.__new__(Batch)
+    frame: Any = Selected()
+    batch._frame, batch.shape = frame, Shape({"events": EVENTS})
+    batch.counts = {"events": Counts(read=3, folded=folded, late=3 - folded)}
+    batch.folded("events")
+    assert frame.sql == ["_s = 0", *([f"_kind = {FOLDED}"] if sorted_out else [])]
+
+
+def test_what_an_open_session_began_with_is_kept() -> None:
+    found = _of_own("v", ["k"], "`at`")
+    assert (
+        found.startswith("EXISTS (SELECT 1 FROM v WHERE ") and "since <= `at` AND " in found and "key0 <=> `k`" in found
+    )
+
+
+def test_a_digest_is_of_names_and_values_of_both_halves_and_only_of_rows_that_count() -> None:
+    digesting = Digesting(StructType().add("B", LongType()).add("a", StringType()), column="h", only="_kind = 4")
+
+    class Frame:
+        asked: tuple[str, ...] = ()
+
+        def selectExpr(self, *sql: str) -> Frame:  # noqa: N802 - Spark's name
+            self.asked = sql
+            return self
+
+    frame: Any = Frame()
+    digesting.hashed(frame)
+    assert frame.asked == (
+        "*",
+        "CASE WHEN _kind = 4 THEN xxhash64(IF(`a` IS NULL, NULL, xxhash64(X'61')), `a`, "
+        "IF(`B` IS NULL, NULL, xxhash64(X'62')), `B`) END AS h",
+    )
+    assert digesting.measures() == [
+        "count(h) AS h_rows",
+        "sum((shiftrightunsigned(h, 32)) - 2147483648L) AS h_high",
+        "sum((h & 4294967295L) - 2147483648L) AS h_low",
+    ]
+
+
+# --- tables that are read at a version
+
+
+def test_a_stream_begins_where_its_start_says(place: Path) -> None:
+    address = str(place / "t")
+    for _ in range(3):
+        write_deltalake(address, pa.table({"n": [1]}), mode="append")
+
+    def start(**how: Any) -> tuple[int, int, bool]:
+        source = DeltaSource("s", Stream(kind="delta", address=address, **how))
+        found = DeltaOffset.parse(source.start())
+        return found.version, found.index, found.snapshot
+
+    assert start(start="latest") == (3, -1, False)
+    assert start(start="earliest") == (2, -1, True)
+
+
+def test_a_lookup_that_was_put_back_or_made_anew_is_refused(place: Path) -> None:
+    address = str(place / "t")
+    for _ in range(3):
+        write_deltalake(address, pa.table({"n": [1]}), mode="append")
+    table, known = LookupTable("l", Lookup(kind="delta", address=address)), str(DeltaTable(address).metadata().id)
+    for version in (0, 2):
+        table.check(Pinned(table=known, version=version))
+    for pinned in (Pinned(table=known, version=3), Pinned(table="other", version=2)):
+        with pytest.raises(HistoryGone, match="it was made anew or put back"):
+            table.check(pinned)
