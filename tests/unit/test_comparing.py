@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,18 @@ import pytest
 from deltalake import write_deltalake
 
 from floodmark.core.digests import Digest
+from floodmark.core.presence import Presence
 from floodmark.core.upserts import Effect
-from floodmark.errors import ReplayDiffers
+from floodmark.errors import ReplayDiffers, VerifyFailed
 from floodmark.ledger import tables
-from floodmark.ledger.comparing import same_effect, same_files, same_rows
+from floodmark.ledger.comparing import (
+    check_before_commit,
+    same_content,
+    same_effect,
+    same_files,
+    same_rows,
+    still_there,
+)
 from floodmark.ledger.tables import OurCommit
 
 HELD, OTHER = Digest(rows=2, high="10", low="20"), Digest(rows=2, high="10", low="21")
@@ -39,7 +48,6 @@ def test_a_commit_is_of_this_intent_and_has_just_as_many_rows() -> None:
 @pytest.mark.parametrize(("added", "removed", "same"), [(3, 1, True), (4, 1, False), (3, 2, False), (2, 0, False)])
 def test_the_files_that_came_and_went_have_the_effect_that_was_computed(added: int, removed: int, same: bool) -> None:
     effect, found = Effect(rows=2, inserted=2, updated=1), commit(added, removed)
-    same_files("t", found, None)
     if same:
         return same_files("t", found, effect)
     with pytest.raises(ReplayDiffers, match=f"added {added} rows and removed {removed}"):
@@ -47,26 +55,61 @@ def test_the_files_that_came_and_went_have_the_effect_that_was_computed(added: i
     return None
 
 
+@pytest.mark.parametrize(("added", "removed", "same"), [(2, 0, True), (3, 0, False), (1, 0, False), (2, 1, False)])
+def test_an_append_adds_its_rows_and_removes_none(added: int, removed: int, same: bool) -> None:
+    if same:
+        return same_files("t", commit(added, removed), None)
+    with pytest.raises(VerifyFailed):
+        same_files("t", commit(added, removed), None)
+    return None
+
+
+def test_files_are_compared_before_they_are_committed() -> None:
+    check_before_commit("t", (3, 1), Effect(rows=2, inserted=2, updated=1))
+    for moves in ((4, 1), (3, 2), (2, 1), (3, 0)):
+        with pytest.raises(VerifyFailed, match=f"add {moves[0]} rows and remove {moves[1]}, which is not"):
+            check_before_commit("t", moves, Effect(rows=2, inserted=2, updated=1))
+
+
+def test_an_effect_is_read_back_from_what_its_commit_says() -> None:
+    effect = Effect(rows=2, inserted=2, updated=1, deleted=3, copied=4)
+    assert Effect.said(commit(**asdict(effect)).metadata) == effect
+    assert Effect.said(commit().metadata) is None  # a plain append
+
+
 def said(digest: Digest) -> dict[str, Any]:
     return digest.model_dump()
 
 
 def test_of_an_append_the_files_hold_what_was_written_and_that_is_computed_again() -> None:
-    same_rows("t", commit(digest=said(HELD)), HELD, HELD, None)
-    same_rows("t", commit(), HELD, HELD, None)  # an older Floodmark's says no digest
-    with pytest.raises(ReplayDiffers, match="its files hold other rows than it wrote"):
-        same_rows("t", commit(digest=said(HELD)), OTHER, OTHER, None)
-    with pytest.raises(ReplayDiffers, match="computed again, its rows are others"):
-        same_rows("t", commit(digest=said(HELD)), HELD, OTHER, None)
+    found, older = commit(digest=said(HELD)), commit()  # an older Floodmark's says no digest
+    same_rows("t", found, HELD, None)
+    same_rows("t", older, OTHER, None)
+    with pytest.raises(VerifyFailed, match="computed again, its rows are others"):
+        same_rows("t", found, OTHER, None)
+    for one in (found, older):
+        same_content("t", one, HELD, HELD, None)
+    with pytest.raises(VerifyFailed, match="its files hold other rows than it wrote"):
+        same_content("t", found, OTHER, OTHER, None)
+    with pytest.raises(VerifyFailed, match="computed again, its rows are others"):
+        same_content("t", older, HELD, OTHER, None)
 
 
 def test_of_an_upsert_the_files_hold_what_was_written_and_the_results_are_computed_again() -> None:
     found = commit(digest=said(OTHER), results=said(HELD))
-    same_rows("t", found, OTHER, Digest(), HELD)
-    with pytest.raises(ReplayDiffers, match="its files hold other rows than it wrote"):
-        same_rows("t", found, HELD, Digest(), HELD)
-    with pytest.raises(ReplayDiffers, match="computed again, its rows are others"):
-        same_rows("t", found, OTHER, Digest(), OTHER)
+    same_rows("t", found, Digest(), HELD)
+    same_content("t", found, OTHER, Digest(), HELD)
+    same_content("t", commit(results=said(HELD)), OTHER, Digest(), HELD)
+    with pytest.raises(VerifyFailed, match="its files hold other rows than it wrote"):
+        same_content("t", found, HELD, Digest(), HELD)
+    with pytest.raises(VerifyFailed, match="computed again, its rows are others"):
+        same_rows("t", found, Digest(), OTHER)
+
+
+def test_rows_that_others_took_are_told_with_the_commit_and_the_way_back() -> None:
+    still_there("t", commit(), Presence(frozenset()))
+    with pytest.raises(VerifyFailed, match=r"epoch 7 wrote .* commit 3; commit 5 \(DELETE\).* AS OF 4$"):
+        still_there("t", commit(), Presence(None, taken=(5, "DELETE")))
 
 
 def test_a_commit_is_known_by_app_and_version_and_its_marked_rows_do_not_count(place: Path) -> None:

@@ -200,12 +200,14 @@ def test_a_table_has_at_most_what_the_ledger_can_have_written(head: Head, change
     )
 
 
-def test_an_open_epoch_may_have_written_and_no_backfill_after_it(head: Head) -> None:
-    now = opened(head, 2)
-    for recorded in (BASE + BACKFILLS, BASE + ATTEMPTS, BASE + ATTEMPTS + BACKFILLS):
+def test_an_open_epoch_may_have_written_and_only_one_that_is_abandoned_was_undone(head: Head) -> None:
+    now, undo = opened(head, 2), BASE + ATTEMPTS + BACKFILLS
+    for recorded in (BASE + BACKFILLS, BASE + ATTEMPTS, undo - 1):
         assert ahead(now, recorded) is None, recorded
-    for recorded in (BASE + BACKFILLS + 1, BASE + ATTEMPTS - 1, BASE + ATTEMPTS + BACKFILLS + 1, BASE + 2 * ATTEMPTS):
+    for recorded in (BASE + BACKFILLS + 1, BASE + ATTEMPTS - 1, undo, BASE + 2 * ATTEMPTS):
         assert ahead(now, recorded) is not None, recorded
+    taken_back = replace(now, abandoning=True)
+    assert ahead(taken_back, undo) is None and ahead(taken_back, undo + 1) is not None
 
 
 def test_tables_are_looked_at_one_by_one_and_state_by_its_rewrite(head: Head) -> None:
