@@ -27,7 +27,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
@@ -164,6 +164,7 @@ class Copy:
     """A copy of the project in which faults are planted, one after the other."""
 
     def __init__(self, number: int):
+        self._passing: set[str] = set()
         self.root = SCRATCH / f"copy{number}"
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(parents=True)
@@ -187,10 +188,20 @@ class Copy:
             self._put(path, sound)
         spent = time.monotonic() - begun
         if code == 1:
-            return Outcome(fault, _first_failed(said, tests), spent, len(tests))
+            return self._noticed(Outcome(fault, _first_failed(said, tests), spent, len(tests)))
         if code == 0:
             return Outcome(fault, None, spent, len(tests))
         return Outcome(fault, None, spent, len(tests), f"{level}: pytest ended with {code}\n{said[-1500:]}")
+
+    def _noticed(self, found: Outcome) -> Outcome:
+        """The same, once the test has passed without the fault: one that always fails notices nothing."""
+        assert found.by is not None
+        if found.by not in self._passing:
+            said, code = self._pytest([found.by])
+            if code != 0:
+                return replace(found, by=None, broken=f"{found.by} fails without the fault, too\n{said[-1500:]}")
+            self._passing.add(found.by)
+        return found
 
     def close(self) -> None:
         """End the process that it has at hand."""

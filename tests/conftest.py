@@ -8,6 +8,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more of what else the machine does than of the code.
+settings.register_profile("floodmark", deadline=None)
+settings.load_profile("floodmark")
 
 CHECKOUT = Path(__file__).parents[1]
 
