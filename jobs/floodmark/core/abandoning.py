@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from floodmark.core.deletionvectors import vector_id
 from floodmark.core.life import check_living
+from floodmark.core.presence import FileId, file_id
 from floodmark.core.records import Abandoned, Head, Undone
 from floodmark.core.recovery import ATTEMPTS, SEAL, undo_version
 from floodmark.errors import LedgerBroken, Refused, Sealed
 
-Key = tuple[str, str]  # what Delta tells files by: the path, and the deletion vector with which it is there
 Action = Mapping[str, Any]  # of a log entry
 
 
@@ -58,8 +57,8 @@ def is_first(epoch: int, version: int) -> bool:
 class Net:
     """What several commits together did to a table's files. `added`, `removed`: what the log says of each."""
 
-    added: Mapping[Key, Action] = field(default_factory=dict)
-    removed: Mapping[Key, Action] = field(default_factory=dict)
+    added: Mapping[FileId, Action] = field(default_factory=dict)
+    removed: Mapping[FileId, Action] = field(default_factory=dict)
 
     @property
     def paths(self) -> set[str]:
@@ -72,20 +71,16 @@ class Net:
 
 def net_of(commits: Iterable[Sequence[Action]]) -> Net:
     """Of the actions of each commit, the oldest first. What one adds and a later one removes was never there."""
-    added: dict[Key, Action] = {}
-    removed: dict[Key, Action] = {}
+    added: dict[FileId, Action] = {}
+    removed: dict[FileId, Action] = {}
     for actions in commits:
         for one in (action["remove"] for action in actions if "remove" in action):
-            if added.pop(key_of(one), None) is None:
-                removed[key_of(one)] = one
+            if added.pop(file_id(one), None) is None:
+                removed[file_id(one)] = one
         for one in (action["add"] for action in actions if "add" in action):
-            if removed.pop(key_of(one), None) is None:
-                added[key_of(one)] = one
+            if removed.pop(file_id(one), None) is None:
+                added[file_id(one)] = one
     return Net(added, removed)
-
-
-def key_of(file: Action) -> Key:
-    return str(file["path"]), vector_id(file.get("deletionVector"))
 
 
 def is_undone(done: Net, undone: Net) -> bool:

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FileId = tuple[str, str]  # path as the log spells it, and the deletion vector: with another vector it holds other rows
+from floodmark.core.deletionvectors import vector_id
+
+FileId = tuple[str, str]  # path as the log spells it, and the deletion vector: with another it holds other rows
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,15 @@ def moves_of(version: int, actions: Iterable[Mapping[str, Any]]) -> Moves:
     return Moves(
         version,
         str(info.get("operation", "a commit without a name")),
-        frozenset(map(_id, files["add"])),
-        frozenset(map(_id, files["remove"])),
-        frozenset(map(_id, same)),
+        frozenset(map(file_id, files["add"])),
+        frozenset(map(file_id, files["remove"])),
+        frozenset(map(file_id, same)),
     )
 
 
-def _id(file: Mapping[str, Any]) -> FileId:
-    vector = file.get("deletionVector") or {}
-    parts = (vector.get(name, "") for name in ("storageType", "pathOrInlineDv", "offset"))
-    return str(file["path"]), ":".join(map(str, parts)) if vector else ""
+def file_id(file: Mapping[str, Any]) -> FileId:
+    """Of a file that a log entry adds or removes."""
+    return str(file["path"]), vector_id(file.get("deletionVector"))
 
 
 def presence(commit: Moves, later: Iterable[Moves]) -> Presence:

@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from floodmark.core.abandoning import Key, Seen
+from floodmark.core.abandoning import Seen
+from floodmark.core.presence import FileId
 from floodmark.errors import HistoryGone
 from floodmark.spark.rewriting import Rewriting
 
@@ -49,6 +50,6 @@ class TakingBack(Rewriting):
         return self._delta("actions.Action").fromJson(json.dumps(said))
 
 
-def _key(file: Any) -> Key:
+def _key(file: Any) -> FileId:
     vector = file.getDeletionVectorUniqueId()
     return str(file.path()), str(vector.get()) if vector.isDefined() else ""
