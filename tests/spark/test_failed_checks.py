@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.flow import STATELESS, TUMBLING, Flow, event, rows_of
-from support.running import abandon, crash, run
-from typer.testing import CliRunner
+from support.running import abandon, crash, recheck, run
 
 from floodmark.audit.certificate import audit
-from floodmark.cli.app import app
 from floodmark.errors import VerifyFailed
 from floodmark.ledger import tables
 from floodmark.spark import keyed
@@ -30,11 +28,6 @@ def keyed_flow(place: Path) -> Flow:
     flow = Flow(place, sql="SELECT k, n, v FROM events", stream={"lateness": None})
     flow.settings["sinks"] = [{"delta": flow.sink(0), "key": ["k"], "newest": "n"}]
     return flow
-
-
-def recheck(flow: Flow) -> None:
-    done = CliRunner().invoke(app, ["recheck", "counted", "--yes", "--home", str(flow.home)])
-    assert done.exit_code == 0, done.output
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from floodmark.cli.app import app
 from floodmark.connectors.abandoning import Readers
 from floodmark.spark.run import RuleRun, RunReport
 from support.crash import Crash, crash_at
@@ -20,6 +22,12 @@ def reset(spark: SparkSession, flow: Flow, keep_output: bool = False) -> RunRepo
 
 def abandon(spark: SparkSession, flow: Flow, readers: Readers | None = None) -> RunReport:
     return RuleRun(spark, flow.rule(), flow.home, "test", lambda _: None).abandon(readers or {})
+
+
+def recheck(flow: Flow) -> None:
+    """Somebody decides that what failed a check is to be tried again."""
+    done = CliRunner().invoke(app, ["recheck", flow.name, "--yes", "--home", str(flow.home)])
+    assert done.exit_code == 0, done.output
 
 
 def crash(spark: SparkSession, flow: Flow, point: str, nth: int = 1) -> bool:

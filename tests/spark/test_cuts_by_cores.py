@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.adding import WRITTEN, summed, written
-from support.running import crash, run
+from support.running import crash, recheck, run
 
 from floodmark.errors import ReplayDiffers
 from floodmark.spark import run as running
@@ -45,5 +45,6 @@ def test_without_what_the_intent_says_the_retry_differs_and_names_what_it_ran_on
         said = r"computed again, its rows are others.*ran on something else: cores 4, now 1; .*finishes what is open"
         with pytest.raises(ReplayDiffers, match=said):
             run(spark, flow)
+        recheck(flow)
         on(monkeypatch, 4)
         assert [epoch.attempt for epoch in run(spark, flow).epochs] == [3]
