@@ -68,6 +68,7 @@ def test_what_random_queries_found(spark: SparkSession, name: str) -> None:
     assert check(spark, replace(FOUND[name], batch=FOUND[name].sql), name)
 
 
+@pytest.mark.prove
 def test_random_queries_equal_batch(spark: SparkSession) -> None:
     """As many as there is time for, of forms in an order of their own."""
     drawn, end = seed(), time.monotonic() + BUDGET

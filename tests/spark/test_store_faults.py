@@ -11,6 +11,19 @@ from floodmark.errors import RunFailed, TableBroken
 from floodmark.spark.faults import explained
 
 
+class Kind:
+    """A class of Java's that says no more than its name."""
+
+    def getName(self) -> str:  # noqa: N802 - Java's names
+        return "java.io.IOException"
+
+    def getSuperclass(self) -> None:  # noqa: N802
+        return None
+
+    def getInterfaces(self) -> list[Kind]:  # noqa: N802
+        return []
+
+
 @dataclass
 class Thrown:
     """Of the JVM."""
@@ -23,6 +36,12 @@ class Thrown:
 
     def getCause(self) -> Thrown | None:  # noqa: N802
         return self.cause
+
+    def getStackTrace(self) -> list[str]:  # noqa: N802
+        return []
+
+    def getClass(self) -> Kind:  # noqa: N802
+        return Kind()
 
 
 @pytest.mark.parametrize(
