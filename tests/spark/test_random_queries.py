@@ -63,7 +63,12 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("name", FOUND)
+OPEN = "places of a sum of slices"  # Spark's optimizer fails at its plan; nothing is written then, and no epoch open
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.prove if name == OPEN else ()) for name in FOUND]
+)
 def test_what_random_queries_found(spark: SparkSession, name: str) -> None:
     assert check(spark, replace(FOUND[name], batch=FOUND[name].sql), name)
 
