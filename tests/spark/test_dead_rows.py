@@ -254,7 +254,7 @@ def test_a_mended_rule_takes_its_dead_rows_by_the_command(
     proven(flow)
 
 
-NESTED, PLAIN = "named_struct('a', 1) AS s", "1 AS s"
+NESTED, NUMBER = "named_struct('a', 1) AS s", "1 AS s"
 
 
 def _source(spark: SparkSession, flow: Flow, column: str, *times: str) -> None:
@@ -287,7 +287,7 @@ def test_a_type_made_wider_stops_a_rule_where_late_or_dead_rows_have_the_older_o
     for name, times in (("clean", []), ("dead", ["NULL"])):
         flow = Flow(place, name, sql="SELECT at, k, CAST(s AS BIGINT) AS s FROM events", sinks=1,
                     stream={"start": {"version": 0}})  # fmt: skip
-        _source(spark, flow, PLAIN, _at("00:00:00"), *times)
+        _source(spark, flow, NUMBER, _at("00:00:00"), *times)
         run(spark, flow)
         spark.sql(f"ALTER TABLE delta.`{flow.source}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
         spark.sql(f"ALTER TABLE delta.`{flow.source}` ALTER COLUMN s TYPE BIGINT")
