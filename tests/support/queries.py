@@ -170,7 +170,7 @@ MERGED = [
     "sum(d) / count(d)", "sum(d) * 1.5BD", "sum(d) % 7", "round(sum(d), 1)", "avg(v) + max(n)", "sum(d * d)",
     "sum(d) / 3",
     "coalesce(sum(d) FILTER (WHERE b), 0)", "sum(CAST(n AS DOUBLE)) FILTER (WHERE n BETWEEN -9 AND 200)", "max(f)",
-    "count(*) FILTER (WHERE v > 0)", "typeof(sum(d))", "sum(CAST(b AS INT))", "min(CAST(v AS FLOAT))", "max(q)",
+    "count(*) FILTER (WHERE v > 0)", "sum(CAST(b AS INT))", "min(CAST(v AS FLOAT))", "max(q)",
     "try_divide(sum(d), count(n))", "CAST(sum(d) AS DOUBLE)", "sum(d) = 1", "sum(CASE WHEN b THEN d END)", "min(s)",
 ]  # fmt: skip
 LENIENT_SUMS = [
@@ -276,7 +276,7 @@ def _sessions(draw: _Draw) -> Drawn:
 def _over_aggregates(draw: _Draw) -> list[str]:
     known = [one for one in [*MERGED, "stddev(f)", "avg(d)", *([] if draw.ansi else ["sum(n)", "sum(i)", "sum(q)"])]
              if one[-1] == ")" and one.count(")") == one.count("(") and not any(f" {sign} " in one for sign in "/*+%=")
-             and not one.startswith(("typeof", "round", "coalesce", "CAST", "try_", "struct", "array"))]  # fmt: skip
+             and not one.startswith(("round", "coalesce", "CAST", "try_", "struct", "array"))]  # fmt: skip
     return draw.some(known, 1, 3)
 
 

@@ -89,6 +89,10 @@ NEVER = {
     "distribute by": ("SELECT k FROM flights §DISTRIBUTE BY k", "DISTRIBUTE BY"),
     "lateral view": ("SELECT * FROM flights §LATERAL VIEW explode(a) t AS x", "LATERAL VIEW"),
     "explode": ("SELECT §explode(a) FROM flights", "function explode: functions that make rows"),
+    "typeof beside a group": (
+        "SELECT window.start AS w, §typeof(sum(v)) AS t FROM flights GROUP BY window(date, '1 hour')",
+        "function typeof: Spark takes it for a constant and fails at its plan beside a GROUP BY",
+    ),
     "table function": ("SELECT * §FROM range(10)", "functions that make rows"),
     "identifier clause": ("SELECT k §FROM identifier('flights')", "FROM"),
     "identifier function": ("SELECT §identifier('k') FROM flights", "function identifier"),

@@ -168,6 +168,12 @@ def _check_call(sql: str, words: Sequence[Word], i: int, grouped: Set[int]) -> N
         raise word.refuse(sql, f"function {word.text}: {_unknown(word.name)}")
     if word.name == "unix_timestamp" and words[i + 2].text == ")":
         raise word.refuse(sql, f"function {word.text}: without an argument it reads the clock; a replay would differ")
+    if word.name == "typeof" and word.select in grouped:
+        raise word.refuse(
+            sql,
+            f"function {word.text}: Spark takes it for a constant and fails at its plan beside a GROUP BY; "
+            "write the type's name as text",
+        )
     if word.name in names.AGGREGATES | names.GROUPING and not (word.name in names.AGGREGATES and _is_over(words, i)):
         _check_aggregate(sql, word, grouped)
     elif word.name not in names.AGGREGATES and _is_over(words, i):
