@@ -54,6 +54,7 @@ def check_kills(place: Path, qos: int, points: Sequence[str]) -> None:
         is_batch(flow, number + 1)
 
 
+@pytest.mark.prove
 def test_an_abandon_that_is_killed_is_finished_by_the_next_run(place: Path) -> None:
     check_kills(place, 2, SHORT)
 

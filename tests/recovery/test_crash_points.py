@@ -70,13 +70,15 @@ class Case:
 
 
 # `make prove` sets this: every point, more crashes in a row, and a cold application for each recovery. Without it the
-# points are those behind a step: what is on disk before a step is what was there behind the one before it.
+# points are those behind a step: what is on disk before a step is what was there behind the one before it. Of
+# steps that are taken in one way (late and dead rows as state, tables of a reset as those of a beginning), it is one.
+ALIKE = ("late.after", "dead.after", "reset.tables.after")
 MORE_POINTS = ("intent.after", "sink0.before", "sink0.after", "compact.before")
 FULL = bool(os.environ.get("FLOODMARK_PROVE"))
 
 
 def _points(points: tuple[str, ...]) -> list[str]:
-    return [point for point in points if FULL or point.endswith(".after")]
+    return [point for point in points if FULL or (point.endswith(".after") and point not in ALIKE)]
 
 
 CASES = [
@@ -87,20 +89,18 @@ CASES = [
     Case("sink0.after", qos=1),
     Case("intent.after", qos=0),
     Case("sink0.after", qos=0),
-    *(Case("intent.after", qos=0, also=point) for point in LOST_POINTS),
-    *(Case(point, how="running") for point in ("state.after", "compact.after")),
-    *(Case("compact.after", how=how) for how in ("sessions", "slices")),
-    *(Case(point, how="process") for point in ("state.after", "compact.after")),
+    *(Case("intent.after", qos=0, also=point) for point in _points(LOST_POINTS)),
+    Case("compact.after", how="running"),
+    Case("state.after", how="process"),
 ]
-UPSERTS = [
-    Case("sink1.before", upserts=True),
-    Case("sink0.after", also="commit.before", upserts=True),
-    Case("commit.before", qos=1, upserts=True),
-]
+UPSERTS = [Case("sink0.after", also="commit.before", upserts=True)]
 if FULL:
-    UPSERTS += [Case(point, upserts=True) for point in ("sink0.before", "sink0.after", "sink1.after")]
+    UPSERTS += [Case(point, upserts=True) for point in ("sink0.before", "sink0.after", "sink1.before", "sink1.after")]
+    UPSERTS += [Case("commit.before", qos=1, upserts=True)]
 CASES += UPSERTS
 if FULL:
+    CASES += [Case("state.after", how="running")]
+    CASES += [Case("compact.after", how=how) for how in ("sessions", "slices", "process")]
     CASES += [Case("state.after", also="commit.before"), Case("commit.before", qos=1), Case("commit.after", qos=1)]
     CASES += [Case(point, how=how) for how in ("running", "sessions", "process") for point in MORE_POINTS]
     CASES += [Case("state.after", how=how) for how in ("sessions", "slices")]

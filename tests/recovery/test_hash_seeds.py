@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.flow import Flow, event, rows_of
 from support.killing import CHECKOUT
 
@@ -22,6 +23,7 @@ def driver(flow: Flow, **env: str) -> Any:
     return started(command, {**places, **more, **env}, flow.root / "log.txt")
 
 
+@pytest.mark.prove
 def test_a_retry_gives_the_rows_of_a_set_in_the_same_order(place: Path) -> None:
     flow = Flow(place, process="sets:Sets", stream={"start": {"version": 0}}, sinks=1)
     flow.arrive(ARRIVED)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.adding import SQL, WRITTEN, summed, written
 from support.flow import Flow
 
@@ -15,6 +16,7 @@ CHECKOUT = Path(__file__).parents[2]
 LIMIT = 600.0  # seconds; two JVMs start, perhaps beside other tests
 
 
+@pytest.mark.prove
 def test_killed_on_four_cores_and_finished_on_one(place: Path) -> None:
     flows = [summed(place, sql) for sql in SQL]
     for flow in flows:

@@ -32,8 +32,8 @@ NEWEST = {"key": ["k"], "newest": "at"}
 MARKED = {"properties": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}}
 
 
-KINDS_IN_SHORT = ("marked", "at least once")
-POINTS_IN_SHORT = ("abandon.before", "abandon.sink.after")
+KINDS_IN_SHORT = ("at least once",)
+POINTS_IN_SHORT = ("abandon.sink.after",)
 
 
 def kinds() -> dict[str, dict[str, Any]]:

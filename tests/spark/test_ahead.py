@@ -29,6 +29,7 @@ def counted(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(row[1:] for row in rows)
 
 
+@pytest.mark.prove
 def test_the_next_epoch_is_told_before_it_is_folded(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sql=TUMBLING)
     flow.arrive([event(0, "a", 1.0, 1), event(70, "b")])

@@ -68,6 +68,7 @@ def sink(flow: Flow, number: int = 0) -> Path:
     return Path(flow.sink(number)).resolve()
 
 
+@pytest.mark.prove
 def test_a_sink_with_deletion_vectors_is_proven_until_one_of_them_is_altered_or_gone(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +265,7 @@ def test_generations_seals_and_emptied_sinks_are_proven(spark: SparkSession, pla
     assert [(one["generation"], one["sealed"]) for one in found.facts()["generations"]] == [(1, True), (2, False)]
 
 
+@pytest.mark.prove
 def test_a_reset_seals_a_sink_that_only_the_open_epoch_tells_of(spark: SparkSession, place: Path) -> None:
     """Whoever still works at that epoch could else write to it after the reset."""
     flow = Flow(place, sinks=1)

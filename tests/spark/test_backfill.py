@@ -104,6 +104,7 @@ def test_late_rows_come_into_the_interval_and_nothing_else_changes(spark: SparkS
     proven(flow)
 
 
+@pytest.mark.prove
 def test_a_source_whose_first_snapshot_had_deletion_vectors_is_read_again(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

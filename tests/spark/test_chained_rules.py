@@ -124,6 +124,7 @@ def test_a_reset_that_keeps_output_is_told_of_who_reads_it(spark: SparkSession, 
     assert (found.delivery, found.weakest) == ("at least once", "source")
 
 
+@pytest.mark.prove
 def test_one_application_runs_a_chain_in_order_from_nothing(place: Path) -> None:
     first, second = chained(place)
     second.write_rule()

@@ -19,6 +19,7 @@ from support.running import crash, run
 from floodmark.core import compaction
 from floodmark.errors import ProcessFault, RuleChanged, RuleInvalid, WrongColumn
 from floodmark.spark.preview import preview
+from floodmark.spark.session import HASH_SEED
 
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
 SECONDS = st.sampled_from([0, 10, 10, 20, 40, 40.000001, 50, 60, 100, 180]) | st.integers(0, 300)
@@ -192,6 +193,7 @@ def test_expired_values_read_as_absent_and_compaction_drops_them(
     assert len(state(flow, "counters")) == 1
 
 
+@pytest.mark.prove
 def test_tombstones_are_dropped_by_compaction(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +230,7 @@ def test_rows_of_several_streams_come_in_one_order(spark: SparkSession, place: P
     assert [row[2] for row in sorted(results(one), key=lambda row: row[1:3])] == ["z 0", "b 1", "b 2", "z 3"]
 
 
+@pytest.mark.prove
 def test_event_times_keep_their_kind_in_any_time_zone(spark: SparkSession, place: Path) -> None:
     zoned = totalling(place, name="zoned", settings={"timezone": "Europe/Berlin"})
     plain = Flow(place, "plain", process="both:Clockless", settings={"timezone": "Europe/Berlin"})
@@ -238,6 +241,16 @@ def test_event_times_keep_their_kind_in_any_time_zone(spark: SparkSession, place
     assert results(zoned) == totals(CALM, START + timedelta(seconds=150))
     in_berlin = datetime(2001, 1, 1, 1)
     assert results(plain) == [("a", in_berlin + timedelta(seconds=second + 1)) for second in range(0, 149, 20)]
+
+
+def test_workers_begin_with_one_seed_of_hashes(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(spark.sparkContext.environment, HASH_SEED, "random")
+    flow = totalling(place)
+    flow.arrive(CALM)
+    run(spark, flow)
+    assert spark.sparkContext.environment[HASH_SEED] == "0"
 
 
 def test_preview_shows_what_the_class_gives_and_writes_nothing(spark: SparkSession, place: Path) -> None:

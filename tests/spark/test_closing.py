@@ -57,6 +57,7 @@ def test_input_is_taken_as_complete_up_to_a_moment(spark: SparkSession, place: P
     assert flow.counts()["late"] == 1, "what was closed stays closed"
 
 
+@pytest.mark.prove
 def test_sessions_and_rows_close_too(spark: SparkSession, place: Path) -> None:
     for sql, results in ((SESSIONS, 5), (OVER, 6)):
         flow = Flow(place / f"of {results}, a folder with blanks", sql=sql)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.cluster import standalone
 
 
@@ -42,6 +43,7 @@ def test_jars_that_are_not_there_are_named(place: Path) -> None:
     assert "delta-spark_4.2_2.13-4.4.0.jar" in found["found"]
 
 
+@pytest.mark.prove
 def test_a_master_without_workers_is_not_waited_for(place: Path) -> None:
     with standalone(place, dict(os.environ), workers=0) as cluster:
         found = doctor(place / "home", "--timeout", "3", master=cluster.url)

@@ -166,6 +166,7 @@ def test_what_only_spark_can_tell_is_told_before_anything_is_made(
     assert not flow.place.path.joinpath("ledger").exists()
 
 
+@pytest.mark.prove
 def test_a_backfill_asks_all_rows_of_its_interval_by_today_s_rule(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, "filled", stream={**READ, "expect": EXPECT}, sinks=1)
     flow.settings = {"epoch": {"max_files": 1}, "expect": {"few": dict(FEW["few"])}}

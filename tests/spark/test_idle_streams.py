@@ -71,7 +71,9 @@ def status(flow: TwoStreams, *words: str) -> str:
 
 
 @pytest.mark.usefixtures("without_ticks")
-@pytest.mark.parametrize("point", [None, "intent.after", pytest.param("sink0.after", marks=pytest.mark.prove)])
+@pytest.mark.parametrize(
+    "point", ["intent.after", *(pytest.param(point, marks=pytest.mark.prove) for point in (None, "sink0.after"))]
+)
 def test_the_watermark_goes_on_without_a_silent_stream_and_waits_for_it_again(
     spark: SparkSession, place: Path, point: str | None
 ) -> None:
@@ -114,7 +116,7 @@ def test_a_stream_that_is_not_silent_for_long_enough_holds_the_watermark(spark: 
     assert results(flow) == {}
 
 
-@pytest.mark.parametrize("others", [[], [event(None), event(None)]])
+@pytest.mark.parametrize("others", [pytest.param([], marks=pytest.mark.prove), [event(None), event(None)]])
 def test_a_stream_that_has_never_given_a_row_is_excused_too(
     spark: SparkSession, place: Path, others: list[dict[str, Any]]
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_stream_that_has_never_given_a_row_is_excused_too(
     assert results(flow) == counted(0)
 
 
+@pytest.mark.prove
 def test_a_first_snapshot_that_is_not_read_yet_is_not_silence(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, SOON, settings={"epoch": {"max_files": 1}})
     flow.arrive([event(0)])
@@ -186,7 +189,7 @@ def quiet(spark: SparkSession, flow: TwoStreams, minutes: int) -> str | None:
     return why
 
 
-@pytest.mark.parametrize("point", [None, "intent.after"])
+@pytest.mark.parametrize("point", ["intent.after", pytest.param(None, marks=pytest.mark.prove)])
 def test_silence_closes_windows_without_any_input(spark: SparkSession, place: Path, point: str | None) -> None:
     flow = flow_of(place, "10 minutes")
     flow.arrive([event(0), event(300)])

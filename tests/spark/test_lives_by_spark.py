@@ -83,6 +83,7 @@ def test_a_retired_rule_is_run_by_nobody_until_it_is_back(spark: SparkSession, p
     assert verdict(flow) == "proven"
 
 
+@pytest.mark.prove
 def test_a_drop_that_is_killed_at_every_point_ends_and_the_rule_can_begin_anew(
     spark: SparkSession, place: Path
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_window_is_joined_when_it_is_final(spark: SparkSession, place: Path) -
     assert [row[1:] for row in _values(flow, "start", "city", "n")] == [("Amsterdam", 1), ("Athens", 2)]
 
 
+@pytest.mark.prove
 def test_totals_are_joined_row_by_row_as_they_come(spark: SparkSession, place: Path) -> None:
     flow = _flow(place, "SELECT city, count(*) AS n FROM events e JOIN cities c ON e.k = c.k GROUP BY city")
     flow.settings |= {"unbounded": True, "sinks": [{"delta": flow.sink(), "key": ["city"]}]}

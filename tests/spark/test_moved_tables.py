@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from support.running import crash, run
 
 from floodmark.audit.certificate import audit
 from floodmark.core.places import places_of
-from floodmark.errors import FloodmarkError
+from floodmark.errors import FloodmarkError, HistoryGone
 
 
 def _move(flow: Flow, to: str) -> None:
@@ -43,7 +44,8 @@ def _proven(flow: Flow) -> bool:
 
 
 @pytest.mark.parametrize(
-    "point", ["intent.after", "sink0.after", pytest.param("commit.after", marks=pytest.mark.prove)]
+    "point",
+    ["sink0.after", *(pytest.param(point, marks=pytest.mark.prove) for point in ("intent.after", "commit.after"))],
 )
 def test_an_epoch_that_is_open_is_finished_in_the_lake_that_was_moved(
     spark: SparkSession, place: Path, point: str
@@ -80,6 +82,36 @@ def test_after_a_move_a_reset_and_another_move_all_generations_are_proven(spark:
     run(spark, flow)
     assert _proven(flow)
     assert len(rows_of(str(_sink(flow, 0)))) == 2
+
+
+@pytest.mark.parametrize("open_too", [False, pytest.param(True, marks=pytest.mark.prove)])
+def test_a_source_that_was_put_back_from_an_older_copy_and_written_to_since_is_refused(
+    spark: SparkSession, place: Path, open_too: bool
+) -> None:
+    """It has the same id and more versions than were read; what it holds up to there would be passed over."""
+    flow = Flow(place, sql=STATELESS, sinks=1)
+    source, copy, newest = Path(flow.source), place / "copy", place / "newest"
+    flow.arrive([event(1)])
+    run(spark, flow)
+    shutil.copytree(source, copy)
+    flow.arrive([event(2)])
+    if open_too:
+        assert crash(spark, flow, "intent.after")
+    else:
+        run(spark, flow)
+    source.rename(newest)
+    copy.rename(source)
+    flow.arrive([event(3)])
+    flow.arrive([event(4)])
+    for _ in range(2):
+        with pytest.raises(HistoryGone, match=r"stream events: version 1 of .* is another commit than the one"):
+            run(spark, flow)
+    shutil.rmtree(source)
+    newest.rename(source)
+    flow.arrive([event(5)])
+    run(spark, flow)
+    assert len(rows_of(flow.sink())) == 3
+    assert _proven(flow)
 
 
 def test_a_link_that_was_switched_with_an_epoch_open_loses_nothing(spark: SparkSession, place: Path) -> None:

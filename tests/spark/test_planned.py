@@ -64,6 +64,7 @@ def test_relations_have_the_rows_of_the_batch(spark: SparkSession, place: Path, 
     assert any(without for _, without in seen), "an epoch in which a stream has nothing new"
 
 
+@pytest.mark.prove
 def test_without_relations_the_batch_itself_is_read(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_sink_that_was_deleted(spark: SparkSession, ran: Flow) -> None:
         run(spark, ran)
 
 
+@pytest.mark.prove
 def test_an_added_sink_that_is_deleted_or_torn_while_its_first_epoch_is_open(spark: SparkSession, ran: Flow) -> None:
     ran.sinks = 3
     ran.arrive([event(400)])
@@ -202,6 +203,7 @@ def test_reset_can_keep_the_output(spark: SparkSession, ran: Flow) -> None:
     assert head.kept_output
 
 
+@pytest.mark.prove
 def test_a_sink_that_missed_a_reset_is_not_taken_back_with_its_rows(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sinks=2)
     both = [{"delta": flow.sink(0)}, {"delta": flow.sink(1)}]

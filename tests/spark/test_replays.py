@@ -147,7 +147,9 @@ EVENTS = [event(s, k, v, n) for s, k, v, n in ((0, "a", 0.1, 1), (10, "b", 0.2, 
 LATER = [event(s, k, v, n) for s, k, v, n in ((150, "a", 0.7, 1), (5, "b", 1.0, 4), (400, "b", 0.3, 0))]
 
 
-@pytest.mark.parametrize("sql", SQL)
+@pytest.mark.parametrize(
+    "sql", ["tumbling", *(pytest.param(sql, marks=pytest.mark.prove) for sql in ("stateless", "sliced"))]
+)
 def test_the_ledger_has_the_digest_of_every_table_and_stream(spark: SparkSession, place: Path, sql: str) -> None:
     flow = Flow(place, sql=SQL[sql], settings={"epoch": {"max_files": 1}, "windows": "slices"}, sinks=1)
     flow.stream["start"] = {"version": 0}

@@ -30,7 +30,7 @@ VALUES = {
     "delta.randomPrefixLength": "3",
     "delta.enableExpiredLogCleanup": "false",
 }
-TOLD = ("delta.autoOptimize.autoCompact", "delta.checkpointPolicy", "delta.enableInCommitTimestamps")
+TOLD = ("delta.enableInCommitTimestamps",)
 
 
 def _value(name: str) -> str:

@@ -296,8 +296,8 @@ def test_a_new_column_of_the_source_does_not_appear_in_a_sink_that_does_not_ask(
 @pytest.mark.parametrize(
     "point",
     [
-        "intent.after",
-        *(pytest.param(point, marks=pytest.mark.prove) for point in ("intent.before", "sink0.after", "commit.before")),
+        "sink0.after",
+        *(pytest.param(point, marks=pytest.mark.prove) for point in ("intent.before", "intent.after", "commit.before")),
     ],
 )
 def test_a_column_that_is_gained_comes_with_one_epoch_whatever_crashes(

@@ -324,6 +324,7 @@ def test_files_with_few_rows_are_written_anew_rather_than_marked(spark: SparkSes
     assert len(held(site)) == 100
 
 
+@pytest.mark.prove
 @given(data=st.data())
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 def test_marked_or_written_anew_a_table_holds_the_same(spark: SparkSession, data: st.DataObject) -> None:
@@ -382,6 +383,7 @@ def _largest(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(best.values(), key=repr)
 
 
+@pytest.mark.prove
 @given(epochs=st.lists(st.lists(VALUES, min_size=1, max_size=6), min_size=2, max_size=3))
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 def test_newest_wins_however_rows_are_divided_into_epochs(spark: SparkSession, epochs: list[Any]) -> None:
@@ -396,6 +398,7 @@ def test_newest_wins_however_rows_are_divided_into_epochs(spark: SparkSession, e
         shutil.rmtree(place, ignore_errors=True)
 
 
+@pytest.mark.prove
 def test_an_append_and_an_upsert_of_the_same_results_side_by_side(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sql="SELECT k, at, n FROM events", settings={"epoch": {"max_files": 1}})
     flow.stream = {"start": {"version": 0}}

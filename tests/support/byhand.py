@@ -21,9 +21,11 @@ def offset(flow: Flow, version: int) -> str:
 
 
 def intent(flow: Flow, version: int, watermark: int | None, top: int, counts: Counts) -> Intent:
-    rule = flow.rule()
+    rule, line = flow.rule(), offset(flow, version)
+    log_sum = sources(rule)["events"].log_sum(line)
     return Intent(
-        entry=Entry(0, (offset(flow, version),)).text(),
+        entry=Entry(0, (line,)).text(),
+        log_sums={} if log_sum is None else {"events": log_sum},
         watermark_before=None,
         watermark=watermark,
         maxima={"events": top},
@@ -36,8 +38,8 @@ def intent(flow: Flow, version: int, watermark: int | None, top: int, counts: Co
 
 
 def commit(of: Intent, output: int = 0) -> Commit:
-    body = {"entry": of.entry, "watermark": of.watermark, "maxima": of.maxima, "counts": of.counts}
-    return Commit(intent=of.digest, output_rows=output, **body)  # type: ignore[arg-type]
+    body = of.model_dump(include={"entry", "watermark", "maxima", "counts", "log_sums"})
+    return Commit(intent=of.digest, output_rows=output, **body)
 
 
 def begun(flow: Flow) -> Ledger:

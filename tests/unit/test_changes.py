@@ -68,7 +68,7 @@ def test_sinks_may_be_added_and_not_removed(tmp_path: Path) -> None:
     one, two = sinks(tmp_path, {}), sinks(tmp_path, {}, {})
     check_edit(rule(tmp_path, sinks=one), rule(tmp_path, sinks=two))
     check_edit(rule(tmp_path, sinks=two), rule(tmp_path, sinks=two[::-1]))
-    with pytest.raises(RuleChanged, match=r"sinks \(one was removed\);"):
+    with pytest.raises(RuleChanged, match=r"changed sinks \(one was removed\);"):
         check_edit(rule(tmp_path, sinks=two), rule(tmp_path, sinks=one))
 
 

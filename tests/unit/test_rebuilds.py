@@ -81,6 +81,13 @@ def test_a_run_is_due_for_any_source_that_is_another_now(flow: Flow) -> None:
     assert why(flow) == "new data in events", "a table that was made anew is read anew"
 
 
+def test_a_run_is_due_for_a_source_that_was_put_back_and_written_to_since(flow: Flow) -> None:
+    entry = Path(flow.source, "_delta_log", f"{0:020}.json")
+    assert why(flow) is None
+    entry.write_text(entry.read_text() + "\n")
+    assert why(flow) == "new data in events"
+
+
 def test_a_run_is_due_where_streams_came_went_or_have_other_places(flow: Flow) -> None:
     """The file names them; the offsets are of those that the last run read."""
     other = Flow(flow.root, "more")

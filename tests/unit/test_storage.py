@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
@@ -250,10 +251,32 @@ def test_a_source_that_lost_what_was_read_is_refused(table: str, version: int, i
     source = DeltaSource("s", Stream(kind="delta", address=table))
     line = DeltaOffset(tables.table_id(DeltaTable(table)), version, index, False).line()
     if not lost:
-        source.check_identity(line)
+        source.check_identity(line, None)
         return
     with pytest.raises(HistoryGone, match="it lost commits"):
-        source.check_identity(line)
+        source.check_identity(line, None)
+
+
+@pytest.mark.parametrize(("version", "index"), [(3, -1), (2, 0), (2, -1), (0, -1)])
+def test_a_source_that_was_put_back_and_written_to_since_is_refused(table: str, version: int, index: int) -> None:
+    """Known by the newest log entry that was read; one that was cleaned up meanwhile tells nothing."""
+    source = DeltaSource("s", Stream(kind="delta", address=table))
+    line = DeltaOffset(tables.table_id(DeltaTable(table)), version, index, version == 0).line()
+    log_sum = source.log_sum(line)
+    source.check_identity(line, log_sum)
+    assert not source.is_another(line, log_sum)
+    newest_read = entry(table, DeltaOffset.parse(line).newest_read)
+    assert log_sum == sha256(newest_read.read_bytes()).hexdigest()
+    with newest_read.open("a") as file:
+        file.write("\n")
+    assert source.is_another(line, log_sum) and not source.is_another(line, None)
+    with pytest.raises(HistoryGone, match=rf"version {DeltaOffset.parse(line).newest_read} of .* is another commit"):
+        source.check_identity(line, log_sum)
+    DeltaTable(table).create_checkpoint()
+    for older in range(DeltaOffset.parse(line).newest_read + 1):
+        entry(table, older).unlink()
+    assert source.log_sum(line) is None
+    source.check_identity(line, log_sum)
 
 
 @pytest.mark.parametrize(("gone", "kept"), [(range(5), 5), (range(2), 5), ((2,), 5), ((0,), 5)])

@@ -156,13 +156,27 @@ class DeltaSource:
     def newest(self) -> int:
         return self.table().version()
 
-    def is_another(self, line: str) -> bool:
-        """Whether the table was made anew, cloned or put back since it was read up to the offset `line`."""
-        table, at = self.table(), DeltaOffset.parse(line)
-        return tables.table_id(table) != at.table_id or table.version() < at.newest_read
+    def log_sum(self, line: str) -> str | None:
+        """Of the newest log entry that is read at the offset `line`; None where nothing is, or the entry is gone."""
+        return tables.log_sum(self.address, DeltaOffset.parse(line).newest_read)
 
-    def check_identity(self, line: str) -> None:
-        """Refuse a table that was made anew or cloned under the same address, or that lost what was read of it."""
+    def is_another(self, line: str, log_sum: str | None = None) -> bool:
+        """Whether the table was made anew, cloned or put back since it was read; arguments as for `check_identity`."""
+        table, at = self.table(), DeltaOffset.parse(line)
+        return (
+            tables.table_id(table) != at.table_id or table.version() < at.newest_read or self._is_split(line, log_sum)
+        )
+
+    def _is_split(self, line: str, known: str | None) -> bool:
+        """Whether the newest entry that was read is another commit by now. One that is gone tells nothing."""
+        found = None if known is None else self.log_sum(line)
+        return found is not None and found != known
+
+    def check_identity(self, line: str, log_sum: str | None) -> None:
+        """Refuse a table that was made anew or cloned under the same address, or that lost what was read of it.
+
+        `line`: the offset up to which it was read; `log_sum`: as it was then, if that is known.
+        """
         table, at = self.table(), DeltaOffset.parse(line)
         found, known = tables.table_id(table), at.table_id
         if found != known:
@@ -175,6 +189,12 @@ class DeltaSource:
                 f"stream {self.name}: version {at.newest_read} of {self.address} was read, its newest is now "
                 f"{table.version()}: it lost commits, and what comes in their place would be passed over. Put the "
                 "table's log back, or begin anew with `floodmark reset`"
+            )
+        if self._is_split(line, log_sum):
+            raise HistoryGone(
+                f"stream {self.name}: version {at.newest_read} of {self.address} is another commit than the one that "
+                "was read: an older copy of the table was put back and written to, and what that holds up to there "
+                "would be passed over. Put the table's log back, or begin anew with `floodmark reset`"
             )
 
     def read_stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:

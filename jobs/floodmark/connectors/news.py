@@ -163,7 +163,7 @@ def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, int] | None = 
         return "the rule was changed"
     for name, source in sources(rule).items():
         line = head.lines[name]
-        if source.is_another(line) or source.news(line, (seen or {}).get(name)):
+        if source.is_another(line, head.log_sums.get(name)) or source.news(line, (seen or {}).get(name)):
             return f"new data in {name}"
     other = changed_since(rule, _looked_up(ledger)) if rule.lookups else None
     return None if other is None else f"lookup table {other} was changed"
@@ -184,10 +184,10 @@ def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[
     found = {}
     for name, source in sources(rule).items():
         line = head.lines.get(name)
-        if line is None or (rule.rebuild and source.is_another(line)):
+        if line is None or (rule.rebuild and source.is_another(line, head.log_sums.get(name))):
             found[name] = True
             continue
-        source.check_identity(line)
+        source.check_identity(line, head.log_sums.get(name))
         found[name] = source.news(line, (seen or {}).get(name))
         if found[name] and not rule.rebuild:
             source.check_appended(source.fresh(DeltaOffset.parse(line), source.newest()))

@@ -9,6 +9,7 @@ from floodmark.connectors.delta import DeltaSink, delta_sinks
 from floodmark.connectors.lookups import LookupTable, check_lookups
 from floodmark.connectors.registry import sources
 from floodmark.core.addresses import location, same_address, within
+from floodmark.core.entry import Entry
 from floodmark.core.life import check_living
 from floodmark.core.places import places_of
 from floodmark.core.records import Head
@@ -109,6 +110,16 @@ def check_streams(rule: Rule) -> None:
     check_lookups(rule)
     for name, source in sources(rule).items():
         check_columns(rule, name, source.columns())
+
+
+def check_sources(rule: Rule, head: Head) -> None:
+    """The streams' tables hold what was read of them, by the epoch that is open as well. Raises HistoryGone."""
+    read = [(head.entry, head.log_sums)]
+    if head.open is not None:
+        read.append((Entry.parse(head.open.entry), head.open.log_sums))
+    for entry, log_sums in read:
+        for (name, source), line in zip(sources(rule).items(), entry.offsets, strict=True):
+            source.check_identity(line, log_sums.get(name))
 
 
 def check_written(rule: Rule) -> None:

@@ -58,7 +58,7 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ),
         ("rebuild", old.rebuild != new.rebuild),
         ("late (amend)", old.amend_us != new.amend_us),
-        ("qos", old.qos != new.qos or _sink_qos(old) != _sink_qos(new, only=old)),
+        ("qos", old.qos != new.qos or (kept and _sink_qos(old) != _sink_qos(new, only=old))),
         ("timezone", old.timezone != new.timezone),
         ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),
         ("sinks (one was removed)", not kept),

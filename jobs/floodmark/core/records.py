@@ -94,6 +94,9 @@ Heard = Annotated[dict[str, int], Field(default_factory=dict, exclude_if=operato
 
 
 Columns = dict[str, list[tuple[str, str]]]  # of each stream: name and type
+# SHA-256 of the newest log entry that was read of each stream's table, by which a copy that was put back and written on
+# is known. Left out where the entry is gone.
+LogSums = dict[str, str]
 
 
 class Pinned(Record):
@@ -131,6 +134,7 @@ class Intent(Record):
     heard: Heard
     counts: dict[str, Counts]
     digests: dict[str, Digest] = Field(default_factory=dict)
+    log_sums: LogSums = Field(default_factory=dict, exclude_if=operator.not_)
     ticks: tuple[str, ...] = ()
     replay: Replay | None = Field(default=None, exclude_if=operator.not_)
     lookups: dict[str, Pinned] = Field(default_factory=dict)
@@ -180,6 +184,7 @@ class Commit(Record):
     counts: dict[str, Counts] = Field(default_factory=dict)
     rejected: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
     expected: dict[str, Failed] = Field(default_factory=dict, exclude_if=operator.not_)
+    log_sums: LogSums = Field(default_factory=dict, exclude_if=operator.not_)
     tables: dict[str, Written] = Field(default_factory=dict)
     table_ids: dict[str, str] = Field(default_factory=dict)
     adopted: dict[str, int] = Field(default_factory=dict, exclude_if=operator.not_)
@@ -206,6 +211,7 @@ class Lost(Record):
     lost: int
     lost_epochs: tuple[int, ...]
     due: tuple[int | None, int | None]
+    log_sums: LogSums = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 class Abandoning(Record):
@@ -414,6 +420,7 @@ class Head:
     abandoned: tuple[int, ...] = ()
     abandoning: bool = False
     heard: dict[str, int] = field(default_factory=dict)
+    log_sums: LogSums = field(default_factory=dict)
     columns: Columns = field(default_factory=dict)
     replays: dict[int, Replay] = field(default_factory=dict)
     backfills: dict[int, Restated] = field(default_factory=dict)
@@ -648,6 +655,7 @@ def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
         watermark=record.watermark,
         maxima=record.maxima,
         heard=record.heard,
+        log_sums=record.log_sums,
         columns=(head.open.columns if head.open else {}) or head.columns,
         replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
         open=None,

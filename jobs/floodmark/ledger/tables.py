@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -604,12 +605,24 @@ def written_us(address: str, version: int) -> int | None:
     return entry.stat().st_mtime_ns // 1000 if entry.exists() else None
 
 
-def _actions(address: str, version: int) -> list[dict[str, Any]]:
-    """One log entry of the table, as it stands there."""
+def log_sum(address: str, version: int) -> str | None:
+    """SHA-256 of a log entry, by which it is told from another table's; None where it is not there."""
+    try:
+        return sha256(_entry(address, version)).hexdigest()
+    except OSError:
+        return None
+
+
+def _entry(address: str, version: int) -> bytes:
     from deltalake.fs import DeltaStorageHandler  # brings pyarrow, which a run with nothing to do can spare
 
-    data = DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read()
+    return bytes(DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read())
+
+
+def _actions(address: str, version: int) -> list[dict[str, Any]]:
+    """One log entry of the table, as it stands there."""
+    data = _entry(address, version)
     try:
-        return actions_of(bytes(data))
+        return actions_of(data)
     except ValueError as fault:
         raise TableBroken(f"{address}: log entry {version} is cut off or was changed: {fault}") from fault

@@ -20,7 +20,7 @@ from functools import reduce
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.connectors.registry import sources
+from floodmark.connectors.preflight import check_sources
 from floodmark.core import engine
 from floodmark.core.backfills import Asked, window_of
 from floodmark.core.digests import Digest
@@ -153,8 +153,7 @@ def _taken(plan: Plan, address: str, rows: DataFrame, generation: int, epoch: in
 def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> tuple[Batch, dict[str, Counts]]:
     """The rows that the interval hangs on, and what became of them; dead ones are counted, and left out."""
     begun = Entry.parse(head.begun_with.entry)
-    for source, line in zip(sources(plan.rule).values(), head.entry.offsets, strict=True):
-        source.check_identity(line)
+    check_sources(plan.rule, head)
     frames = [read_again(session, plan, begun, head.entry), *replays_again(session, plan, home, head, span.upto)]
     rows = reduce(DataFrame.unionByName, frames).where(_within(span))
     dead = apart(session, plan, home.dead, head, span.upto).where(_within(span))

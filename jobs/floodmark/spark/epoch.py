@@ -257,6 +257,7 @@ class EpochFolder:
             heard=heard,
             counts=batch.counts,
             digests=batch.digests,
+            log_sums=self._log_sums(entry),
             rule=self.head.open.rule if self.head.open else rule.to_json(),  # an older Floodmark's has fewer fields
             rule_hash=self.head.open.rule_hash if self.head.open else rule.hash,
             zone=rule.timezone,
@@ -277,6 +278,14 @@ class EpochFolder:
     def _pinned(self) -> dict[str, Pinned]:
         """The versions of lookup tables that the epoch reads: those of its first attempt."""
         return dict(self.head.open.lookups) if self.head.open is not None else pinned_now(self._plan.rule)
+
+    def _log_sums(self, entry: Entry) -> dict[str, str]:
+        """Of what the epoch has read; a retry takes those of its intent, for entries can be gone by then."""
+        if self.head.open is not None:
+            return self.head.open.log_sums
+        lines = zip(sources(self._plan.rule).items(), entry.offsets, strict=True)
+        found = {name: source.log_sum(line) for (name, source), line in lines}
+        return {name: one for name, one in found.items() if one is not None}
 
     def _heard(self, entry: Entry, batch: Batch) -> dict[str, int]:
         """When each stream that can be excused was last heard. One with input that is not read yet is not silent.
@@ -427,6 +436,7 @@ class EpochFolder:
             maxima=intent.maxima,
             heard=intent.heard,
             counts=intent.counts,
+            log_sums=intent.log_sums,
             rejected=ready.rejected,
             expected=ready.expected,
             digests=intent.digests,

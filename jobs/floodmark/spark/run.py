@@ -20,7 +20,7 @@ from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.pacing import paced
 from floodmark.connectors.places import check_goes_on, head_now, is_moved, text_now
-from floodmark.connectors.preflight import check_replaced, check_there, check_without_jvm
+from floodmark.connectors.preflight import check_replaced, check_sources, check_there, check_without_jvm
 from floodmark.connectors.registry import sources
 from floodmark.core.abandoning import abandonable
 from floodmark.core.backfills import Asked, stands
@@ -507,6 +507,7 @@ class RuleRun:
                 maxima=intent.maxima,
                 heard=intent.heard,
                 counts=intent.counts,
+                log_sums=intent.log_sums,
                 lost=counts.read - counts.filtered,
                 lost_epochs=(*head.lost, head.epoch + 1),
                 due=(intent.watermark_before, intent.watermark),
@@ -539,8 +540,7 @@ class RuleRun:
         assert head is not None
         found = self._sites(plan, ledger)
         self._check_tables(head, ledger)
-        for source, line in zip(sources(plan.rule).values(), head.entry.offsets, strict=True):
-            source.check_identity(line)
+        check_sources(plan.rule, head)
         open_entry = Entry.parse(head.open.entry) if head.open else None
         if ticks or replay is not None or to is not None:
             open_entry = Entry(self._now_us() // 1000, to or head.entry.offsets)

@@ -257,14 +257,14 @@ def newest_end(rows: list[Row]) -> Row | None:
 def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
     """How far each stream is behind its source, or why that cannot be told."""
     found: dict[str, Lag | str] = {}
-    lines = head.lines if head else {}
+    lines, log_sums = (head.lines, head.log_sums) if head else ({}, {})
     for name, source in ((name, source) for name, source in sources(rule).items() if name in lines):
         line = lines[name]
         try:
-            if rule.rebuild and source.is_another(line):
+            if rule.rebuild and source.is_another(line, log_sums.get(name)):
                 found[name] = "another table lies there now; the next run reads it from the start"
                 continue
-            source.check_identity(line)
+            source.check_identity(line, log_sums.get(name))
             found[name] = lag_of(source, line, rule.rebuild)
         except FloodmarkError as fault:
             found[name] = str(fault)
