@@ -294,6 +294,7 @@ def test_what_a_lower_qos_allows_is_counted_and_no_fault(spark: SparkSession, pl
     assert found.facts()["generations"][0]["lost_epochs"] == ([] if qos else [1])
 
 
+@pytest.mark.prove
 def test_state_that_was_compacted_is_proven(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("floodmark.core.compaction.MAX_FILES", 2)
     flow = Flow(place, settings={"epoch": {"max_files": 1}}, sinks=1)

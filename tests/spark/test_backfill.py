@@ -172,6 +172,7 @@ def test_it_is_computed_anew_only_where_its_interval_may_have_changed_meanwhile(
     proven(flow)
 
 
+@pytest.mark.prove
 def test_rows_that_came_before_an_interval_was_final_stay(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +242,7 @@ def test_an_open_one_is_discarded_by_a_reset_and_compared_by_who_finishes_it(spa
     proven(flow)
 
 
+@pytest.mark.prove
 def test_todays_text_of_a_stateless_rule_stands_in_the_interval_only(spark: SparkSession, place: Path) -> None:
     flow = late_then(spark, Flow(place, sql=STATELESS, sinks=1))
     before = sink(flow, names=ROWS)

@@ -44,9 +44,8 @@ def said(flow: Flow, code: int, *words: str) -> str:
     return found.output
 
 
-@pytest.mark.parametrize(
-    "kind", ["totals", *(pytest.param(kind, marks=pytest.mark.prove) for kind in ("sessions", "class"))]
-)
+@pytest.mark.prove
+@pytest.mark.parametrize("kind", ["sessions", "totals", "class"])
 def test_every_epoch_reads_as_it_did_when_it_was_the_newest(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, kind: str
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_drop_that_is_killed_at_every_point_ends_and_the_rule_can_begin_anew(
     assert sinks(flow, "stateless") == [expected("stateless", PORTIONS[0], FINAL)] * 2
 
 
+@pytest.mark.prove
 def test_an_adopted_table_keeps_its_rows_and_gets_the_rules_once(spark: SparkSession, place: Path) -> None:
     flow, before = stateless(place), Flow(place, "before")
     before.arrive(PORTIONS[2])

@@ -601,8 +601,12 @@ def moved(address: str, version: int) -> Moved | None:
 
 def written_us(address: str, version: int) -> int | None:
     """When a log entry of a local table was written, by which Delta judges its age; None where it lies elsewhere."""
-    entry = Path(address) / "_delta_log" / f"{version:020}.json"
+    entry = _local_entry(address, version)
     return entry.stat().st_mtime_ns // 1000 if entry.exists() else None
+
+
+def _local_entry(address: str, version: int) -> Path:
+    return Path(address) / "_delta_log" / f"{version:020}.json"
 
 
 def log_sum(address: str, version: int) -> str | None:
@@ -614,6 +618,9 @@ def log_sum(address: str, version: int) -> str | None:
 
 
 def _entry(address: str, version: int) -> bytes:
+    local = _local_entry(address, version)
+    if local.parent.is_dir():
+        return local.read_bytes()
     from deltalake.fs import DeltaStorageHandler  # brings pyarrow, which a run with nothing to do can spare
 
     return bytes(DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read())
