@@ -277,6 +277,9 @@ def test_a_source_that_was_put_back_and_written_to_since_is_refused(table: str, 
         entry(table, older).unlink()
     assert source.log_sum(line) is None
     source.check_identity(line, log_sum)
+    newest_read.mkdir()
+    with pytest.raises(IsADirectoryError):
+        source.check_identity(line, log_sum)
 
 
 @pytest.mark.parametrize(("gone", "kept"), [(range(5), 5), (range(2), 5), ((2,), 5), ((0,), 5)])

@@ -610,10 +610,13 @@ def _local_entry(address: str, version: int) -> Path:
 
 
 def log_sum(address: str, version: int) -> str | None:
-    """SHA-256 of a log entry, by which it is told from another table's; None where it is not there."""
+    """SHA-256 of a log entry, by which it is told from another table's; None where it is not there.
+
+    Raises OSError where the store cannot be reached: what cannot be read now is not taken for gone.
+    """
     try:
         return sha256(_entry(address, version)).hexdigest()
-    except OSError:
+    except FileNotFoundError:
         return None
 
 
