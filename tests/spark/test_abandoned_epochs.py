@@ -43,6 +43,7 @@ def kinds() -> dict[str, dict[str, Any]]:
         "keyed": {"sql": STATELESS, "sink": NEWEST},
         "marked": {"sql": STATELESS, "sink": {**NEWEST, **MARKED}},
         "running": {"sql": RUNNING, "unbounded": True, "sink": {"key": ["k"]}},
+        "class": {"process": "totals:Totals"},
         "rebuilt": {"rebuild": True, "epoch": "none"},
         "at least once": {"qos": 1},
         "at most once": {"qos": 0},
@@ -56,8 +57,8 @@ def in_short(names: Iterable[str], short: Collection[str]) -> list[Any]:
 
 def made(place: Path, kind: str, name: str = "counted") -> Flow:
     how = dict(kinds()[kind])
-    sql, sink = how.pop("sql", None), how.pop("sink", {})
-    flow = Flow(place, name=name, settings={"epoch": {"max_files": 1}, **how})
+    sql, sink, process = how.pop("sql", None), how.pop("sink", {}), how.pop("process", None)
+    flow = Flow(place, name=name, process=process, settings={"epoch": {"max_files": 1}, **how})
     flow.sql = sql or flow.sql
     flow.stream["start"] = {"version": 0}
     flow.settings["sinks"] = [{"delta": flow.sink(i), **deepcopy(sink)} for i in range(2)]

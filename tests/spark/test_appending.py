@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from support.flow import rows_of
 
 from floodmark.core.recovery import ATTEMPTS, SEAL
-from floodmark.errors import Fenced, ReplayDiffers, Sealed
+from floodmark.errors import Fenced, InputFault, ReplayDiffers, Sealed
 from floodmark.ledger import tables
 from floodmark.spark import sites
 from floodmark.spark.appending import Appending
@@ -56,6 +56,16 @@ def test_what_is_there_is_compared_and_not_written_again(spark: SparkSession, si
         with pytest.raises(ReplayDiffers):
             sites.write(Work(site, other), Attempt(1, 2, intent))
     assert (ids(site), version(site)) == ([1, 2], 1)
+
+
+def test_rows_of_another_type_than_the_tables_are_refused_before_they_are_written(
+    spark: SparkSession, site: Site
+) -> None:
+    for kind in ("int", "string", "struct<a: int>"):
+        frame = spark.createDataFrame([], f"id {kind}")
+        with pytest.raises(InputFault, match=r"table: expected .* types .* \(`id`: table bigint, rows .*\).*reset"):
+            sites.write(Work(site, frame), FIRST)
+    assert version(site) == 0
 
 
 @pytest.mark.parametrize("nothing", [True, False])

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from support.crash import Crash, crash_at
 from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered
-from support.running import crash, run
+from support.running import abandon, crash, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
@@ -191,6 +191,23 @@ def replay(spark: SparkSession, flow: Flow, where: str | None = None, *sets: str
     return {part: rows for part, rows in counts.items() if rows}
 
 
+@pytest.mark.parametrize("point", ["sink0.after", pytest.param("intent.after", marks=pytest.mark.prove)])
+def test_a_replay_that_is_taken_back_leaves_its_rows_dead(spark: SparkSession, flow: Flow, point: str) -> None:
+    with crash_at(point) as planned, pytest.raises(Crash):
+        replay(spark, flow, OF_SQL, DIGITS)
+    assert planned.fired
+    abandon(spark, flow)
+    proven(flow)
+    assert sink(flow) == [(START, 1, 0)]
+    flow.arrive([event(40, "4")])
+    run(spark, flow)
+    assert replay(spark, flow, OF_SQL, DIGITS) == {"read": 2, "folded": 1, "dead": 1}
+    seconds = {0: 1, 20: 2, 40: 4}
+    assert sink(flow) == ordered((START + timedelta(seconds=s), i, 0) for s, i in seconds.items())
+    assert replay(spark, flow, OF_SQL, DIGITS) == {"read": 1, "dead": 1}
+    proven(flow)
+
+
 def test_dead_rows_are_replayed_once_whatever_is_killed(spark: SparkSession, flow: Flow) -> None:
     for point in ("intent.after", "sink0.after", "commit.before"):
         with crash_at(point) as planned, pytest.raises(Crash):
@@ -277,6 +294,26 @@ def test_late_and_dead_rows_have_the_fields_that_a_struct_of_the_source_gains(sp
     run(spark, flow)
     for table in (flow.place.late, flow.place.dead):
         assert [row["s"] for row in rows_of(str(table))].count({"a": 1, "b": 2}) == 1
+    made = audit(flow.name, flow.home, deep=True)
+    assert made is not None and made.verdict == "proven", made.findings
+
+
+@pytest.mark.parametrize("point", ["intent.after", "late.after", "commit.before"])
+def test_a_struct_gains_a_field_while_an_epoch_with_late_and_dead_rows_is_open(
+    spark: SparkSession, place: Path, point: str
+) -> None:
+    flow = Flow(place, sql="SELECT at, k, s.a AS a FROM events", sinks=1, stream={"start": {"version": 0}})
+    _source(spark, flow, NESTED, _at("01:00:00"), "NULL")
+    run(spark, flow)
+    _source(spark, flow, NESTED, _at("00:00:00"), "NULL")
+    assert crash(spark, flow, point)
+    spark.sql(f"ALTER TABLE delta.`{flow.source}` ADD COLUMNS (s.b INT)")
+    _source(spark, flow, "named_struct('a', 1, 'b', 2) AS s", _at("00:00:01"), "NULL")
+    run(spark, flow)
+    for table in (flow.place.late, flow.place.dead):
+        fields = [row["s"] for row in rows_of(str(table))]
+        assert fields.count({"a": 1, "b": 2}) == 1
+        assert len(fields) == (2 if table == flow.place.late else 3)
     made = audit(flow.name, flow.home, deep=True)
     assert made is not None and made.verdict == "proven", made.findings
 

@@ -114,7 +114,7 @@ class Copies:
     def process(self, key, rows, ctx):
         for row in rows:
             kept = ctx.get_state("kept") or {{}}
-            yield (row["id"], row["at"], key["p"], kept.get("kept"))
+            yield (row["id"], row["at"], key[0], kept.get("kept"))
             ctx.put_state("kept", (row["c"],))
 """
 

@@ -21,10 +21,12 @@ from pyspark.sql.types import StructType, TimestampType
 
 from floodmark.core.digests import Digest
 from floodmark.core.upserts import Effect
+from floodmark.errors import InputFault
 from floodmark.ledger import tables
 from floodmark.ledger.syncing import asked, sync_files
 from floodmark.spark.digesting import Digesting
 from floodmark.spark.jvm import jvm_class
+from floodmark.spark.layouts import wrong_types
 from floodmark.spark.planned import materialised
 from floodmark.spark.session import in_utc
 
@@ -61,6 +63,17 @@ class Appending:
         """Give the thread at work the session. Where its own checksum of the newest version is missing, Delta computes
         the table's state in the session of the thread, and a thread of Python's has none."""
         self._class("org.apache.spark.sql.classic.SparkSession").setActiveSession(self._session._jsparkSession)
+
+    def check_types(self, name: str, schema: StructType) -> None:
+        """Refuse rows of other types than the table's: what writes the files for Delta asks for names alone, and files
+        of another type are ones that no reader can read."""
+        table = StructType.fromJson(json.loads(self._txn.metadata().schemaString()))
+        wrong = "; ".join(f"{path}: table {there}, rows {kind}" for path, there, kind in wrong_types(table, schema))
+        if wrong:
+            raise InputFault(
+                f"{name}: expected rows of the types that the table's columns have, found others ({wrong}). A column "
+                "of a source has another type since; begin anew with `floodmark reset`"
+            )
 
     def write(self, frame: DataFrame) -> int:
         """Write the rows to files that no version of the table names yet; returns how many rows there were.

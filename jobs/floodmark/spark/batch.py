@@ -17,12 +17,12 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, TimestampType
 
 from floodmark.connectors.columns import asked, check_columns, needed
 from floodmark.connectors.registry import sources
 from floodmark.core.digests import Digest
-from floodmark.core.records import Counts
+from floodmark.core.records import Columns, Counts
 from floodmark.core.rules import EventTime, Rule, Stream
 from floodmark.core.sql.clock import at_clock
 from floodmark.core.sql.lexis import quoted
@@ -32,6 +32,7 @@ from floodmark.spark import expecting, rowchecks
 from floodmark.spark.constants import aside
 from floodmark.spark.digesting import HASH, Digesting
 from floodmark.spark.expecting import Asked
+from floodmark.spark.narrowing import narrowed, older_types
 from floodmark.spark.planned import relations
 from floodmark.spark.rowchecks import NONE, Checks, tried
 
@@ -57,13 +58,15 @@ class Shape:
     """Columns of each stream that the rule folds: name → Spark schema, the streams in the order of their offsets.
 
     `checks`: what may raise for a row of a stream; `asked`: what is expected of it, and `more`: the columns that a
-    stream then has for it, those that are folded included.
+    stream then has for it, those that are folded included. `older`: of each stream's table, the columns that are read
+    as the types that they had before.
     """
 
     streams: dict[str, StructType]
     checks: dict[str, Checks] = dataclasses.field(default_factory=dict)
     asked: dict[str, Asked] = dataclasses.field(default_factory=dict)
     more: dict[str, StructType] = dataclasses.field(default_factory=dict)
+    older: dict[str, dict[str, DataType]] = dataclasses.field(default_factory=dict)
 
     def columns(self, name: str) -> StructType:
         """The columns with which a row of a stream is read, and set apart."""
@@ -73,25 +76,32 @@ class Shape:
         return f"s{list(self.streams).index(name)}_"
 
 
-def shape_of(spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]]) -> Shape:
-    """The rule's input columns as the tables are now. `frozen`: the columns a generation with `SELECT *` began with."""
-    found, checks, expected, more = {}, {}, {}, {}
+def shape_of(
+    spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]], recorded: Columns | None = None
+) -> Shape:
+    """The rule's input columns as the tables are now. `frozen`: the columns a generation with `SELECT *` began with;
+    `recorded`: those of an open epoch, which is finished with the types that it began with."""
+    found, checks, expected, more, older = {}, {}, {}, {}, {}
     for name, source in sources(rule).items():
         columns = source.columns()
         check_columns(rule, name, columns)
         wanted = frozen.get(name) or needed(rule, name, columns)
         _refuse_unknown(name, wanted, columns)
         _refuse_apart(name, wanted)
-        table = source.read_batch(spark).select(*map(quoted, wanted))
+        whole = source.read_batch(spark)
+        older[name] = older_types((recorded or {}).get(name, ()), whole.schema)
+        whole = narrowed(whole, older[name])
+        table = whole.select(*map(quoted, wanted))
         timed = _with_event_time(table, rule.streams[name], name)
         found[name], checks[name] = timed.schema, rowchecks.checks_of(rule, name, table, timed)
         if rule.streams[name].expect:
-            table = source.read_batch(spark).select(*map(quoted, asked(rule, name, wanted, columns)))
+            table = whole.select(*map(quoted, asked(rule, name, wanted, columns)))
             timed = _with_event_time(table, rule.streams[name], name)
             expected[name] = expecting.asked_of(timed, rule.streams[name].expect, f"rule {rule.rule}, stream {name}")
             more[name] = timed.schema
     _refuse_mixed_times(rule, found)
-    return Shape(found, {name: one for name, one in checks.items() if one}, expected, more)
+    older = {name: types for name, types in older.items() if types}
+    return Shape(found, {name: one for name, one in checks.items() if one}, expected, more, older)
 
 
 def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) -> None:
@@ -182,7 +192,7 @@ def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFra
 
 def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock: int | None = None) -> DataFrame:
     found = [
-        tagged(frame, stream, name, shape, clock)
+        tagged(narrowed(frame, shape.older.get(name, {})), stream, name, shape, clock)
         for frame, (name, stream) in zip(frames, rule.streams.items(), strict=True)
         if frame is not None
     ]

@@ -252,7 +252,7 @@ class EpochFolder:
             ticks=ticks,
             replay=self._replay_of(entry),
             lookups=self._pinned(),
-            columns=self._gained(),
+            columns=self._columns(),
             maxima=maxima,
             heard=heard,
             counts=batch.counts,
@@ -270,10 +270,19 @@ class EpochFolder:
         """What this attempt runs on."""
         return engine_of(self._session)
 
-    def _gained(self) -> Columns:
-        """The columns of all streams, where the rule reads others than in the epoch before."""
-        now = columns_of(self._plan.fold.shape.streams)
-        return now if grows(self._plan.rule) and now != self.head.columns else {}
+    def _columns(self) -> Columns:
+        """The columns of all streams, where they are others than in the epoch before.
+
+        Only a rule that takes new columns has others than its generation began with; types can change under each.
+        """
+        now, before = columns_of(self._plan.fold.shape.streams), self.head.columns
+        if not grows(self._plan.rule):
+            types = {name: dict(columns) for name, columns in now.items()}
+            now = {
+                name: [(column, types.get(name, {}).get(column, kind)) for column, kind in columns]
+                for name, columns in before.items()
+            }
+        return now if now != before else {}
 
     def _pinned(self) -> dict[str, Pinned]:
         """The versions of lookup tables that the epoch reads: those of its first attempt."""

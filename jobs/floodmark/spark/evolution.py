@@ -36,11 +36,12 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
             _fit(session, plan, name, site, ledger.head.epoch + 1)
 
 
-def fit_apart(session: SparkSession, plan: Plan, found: Sites) -> None:
+def fit_apart(session: SparkSession, plan: Plan, found: Sites, open_epoch: int | None = None) -> None:
     """Give the tables of rows that are set apart the columns, and structs in them the fields, that such rows have now.
 
     Raises WrongColumn for a column whose rows there have a type that Delta cannot make today's.
     """
+    stays = "no epoch is open" if open_epoch is None else f"epoch {open_epoch} stays open"
     wanted = set_apart_schema(plan.fold.shape)
     for site in (found.late, found.dead):
         layouts.add_columns(session, site.address, wanted)
@@ -48,19 +49,19 @@ def fit_apart(session: SparkSession, plan: Plan, found: Sites) -> None:
         if any(layouts.wrong_types(there, wanted)):
             sites.fit_empty(session, site.address, wanted)
             there = layouts.schema_of(site.address)
-        _refuse_other_types(plan.rule.rule, site.name, there, wanted)
+        _refuse_other_types(plan.rule.rule, site.name, there, wanted, stays)
         layouts.add_fields(session, site.address, layouts.gained_fields(there, wanted))
 
 
-def _refuse_other_types(rule: str, name: str, there: StructType, wanted: StructType) -> None:
+def _refuse_other_types(rule: str, name: str, there: StructType, wanted: StructType, stays: str) -> None:
     found = layouts.wrong_types(there, wanted)
     wrong = "; ".join(f"{path}: kept as {known}, found {now}" for path, known, now in found)
     if wrong:
         raise WrongColumn(
-            f"rule {rule}: expected columns of the types that its {name} rows have ({wrong}). Nothing was read, and no "
-            f"epoch is open. Delta never makes a type narrower again: begin anew with `floodmark reset {rule}`, or "
-            f"with `floodmark reset {rule} --keep-output`, after which the sinks keep their rows and get those of the "
-            "same input again"
+            f"rule {rule}: expected columns of the types that its {name} rows have ({wrong}). Nothing was read, and "
+            f"{stays}. Delta never makes a type narrower again: begin anew with `floodmark reset {rule}`, or with "
+            f"`floodmark reset {rule} --keep-output`, after which the sinks keep their rows and get those of the same "
+            "input again"
         )
 
 

@@ -29,7 +29,7 @@ from floodmark.core.entry import Entry
 from floodmark.core.life import check_living, refuse_rebuilt
 from floodmark.core.places import moves
 from floodmark.core.process.loading import load_class
-from floodmark.core.records import Head, Intent, Life, Lost, Replay, total
+from floodmark.core.records import Columns, Head, Intent, Life, Lost, Replay, total
 from floodmark.core.recovery import Gate, at_the_gate, check_unfailed, failure_words
 from floodmark.core.rule_checks import check_expressions
 from floodmark.core.rules import EpochLimits, Rule
@@ -106,7 +106,7 @@ def analyse(
         frozen = {name: [*columns, *_gained(rule, name, columns)] for name, columns in frozen.items()}
     lookups.show_columns(session, rule, intent.lookups if intent else pinned_now(rule))
     try:
-        fold = fold_of(rule, shape_of(session, rule, frozen), session)
+        fold = fold_of(rule, shape_of(session, rule, frozen, _recorded(head, intent)), session)
         output = fold.output_schema(session)
     except AnalysisException as fault:
         raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault
@@ -129,6 +129,13 @@ def _frozen_columns(rule: Rule, head: Head | None, intent: Intent | None) -> dic
     return {
         name: [column for column, _ in columns if column != _made_time(rule, name)] for name, columns in known.items()
     }
+
+
+def _recorded(head: Head | None, intent: Intent | None) -> Columns:
+    """The columns that an open epoch was begun with. An intent before format 8 does not say which types changed."""
+    if head is None or intent is None or intent.format < 8:
+        return {}
+    return intent.columns or head.columns
 
 
 def _gained(rule: Rule, stream: str, known: list[str]) -> list[str]:
@@ -376,6 +383,9 @@ class RuleRun:
         same = same and not is_moved(head, self._rule) and not self._has_gained(head)
         check_there(text, head)
         session, plan = analyse(self._root, text, head, head.open)
+        same = same and not plan.fold.shape.older
+        self._check_tables(head, ledger)
+        evolution.fit_apart(session, plan, self._sites(plan, ledger), head.epoch + 1)
         self._drain(session, plan, ledger, only_open=not same or plan.rule.epoch.max_seconds is not None)
         if same:
             if plan.rule.epoch.max_seconds is not None:

@@ -121,6 +121,7 @@ def _prepared(work: Work, attempt: Attempt) -> Prepared:
         add_columns(frame.sparkSession, site.address, frame.schema)
     # Begun before the table is asked what it has recorded: so no commit can slip in between unseen.
     begun = _begin(frame.sparkSession, site, attempt)
+    begun.check_types(site.name, frame.schema)
     step = _step(site, attempt)
     rows = begun.compute(frame) if step is Step.COMPARE else begun.write(frame)
     return Prepared(site, step, rows, begun)
@@ -301,7 +302,8 @@ def _refit(
 
 
 def _nullable(schema: StructType) -> StructType:
+    """The columns without what their source says of them, nested ones too: a source may drop its NOT NULL."""
     fresh = StructType()
-    for field in schema:
+    for field in schema.toNullable():
         fresh = fresh.add(field.name, field.dataType, True)
     return fresh
