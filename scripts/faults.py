@@ -42,6 +42,7 @@ OWN = (*COPIED, ".git", ".cache", ".hypothesis", ".pytest_cache", "home", "lake"
 UNIT = "tests/unit/"
 MOST_TESTS = 60  # that are kept for each fault
 MOST_SECONDS = 600.0  # of one fault's tests
+UNENDED = 124  # as `timeout` says it
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,8 @@ class Copy:
             ended = subprocess.run(
                 command, cwd=self.root, env=self._env, capture_output=True, text=True, timeout=MOST_SECONDS
             )
-        except subprocess.TimeoutExpired:  # it goes on for ever: that is noticed
-            return "", 1
+        except subprocess.TimeoutExpired as fault:  # tests that are slow tell nothing
+            return f"it did not end within {MOST_SECONDS:.0f} s\n{_text(fault.stdout)[-1000:]}", UNENDED
         return ended.stdout + ended.stderr, ended.returncode
 
     @property
@@ -288,7 +289,7 @@ def _become_pytest(asked: list[str]) -> NoReturn:
 
 
 def _waited(child: int) -> int:
-    """How the process ended; one that goes on for ever is ended, which counts as noticed."""
+    """How the process ended; unit tests that take so long go on for ever, which counts as noticed."""
     until = time.monotonic() + MOST_SECONDS
     while time.monotonic() < until:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -300,14 +301,19 @@ def _waited(child: int) -> int:
     return 1 << 8
 
 
+def _text(said: bytes | str | None) -> str:
+    return said.decode(errors="replace") if isinstance(said, bytes) else said or ""
+
+
 def _first_failed(said: str, tests: Sequence[str]) -> str:
     found = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", said, re.MULTILINE)
     return _test_of(found[1] if found else tests[0])
 
 
 def asked(fault: Fault, reached: dict[str, dict[str, object]]) -> Iterator[tuple[str, list[str]]]:
-    """The fault's tests in the order in which they are asked: who noticed it last, unit tests, the others."""
-    tests = [*fault.tests, *(str(test) for test in reached["tests"].get(fault.name, ()))]  # type: ignore[attr-defined]
+    """The fault's tests in the order in which they are asked: who noticed it last, unit tests, the others; those that
+    were recorded, which are sorted by how long they take, before those that the fault names."""
+    tests = [*(str(test) for test in reached["tests"].get(fault.name, ())), *fault.tests]  # type: ignore[attr-defined]
     last = reached["noticed"].get(fault.name)
     if last is not None:
         yield "who noticed it last", [str(last)]

@@ -10,7 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -29,49 +29,41 @@ from floodmark.errors import Refused
 from floodmark.ledger.ledger import LedgerReader
 
 CHECKOUT = Path(__file__).parents[2]
-FEW, MANY, ACROSS = 12, 250, 24
-BUDGET = 30.0  # seconds for the few
-
-
-def seed() -> str:
-    return os.environ.get("FLOODMARK_SEED") or str(random.SystemRandom().getrandbits(32))
+MANY, ACROSS = 250, 24
+SEED = os.environ.get("FLOODMARK_SEED") or str(random.SystemRandom().getrandbits(32))
 
 
 @pytest.mark.prove
 def test_a_sample_is_killed_and_proven(spark: SparkSession) -> None:
-    """As many of them as there is time for."""
-    told, end, taken = seed(), time.monotonic() + BUDGET, 0
-    for case in drawn(told, FEW):
-        taken += play(spark, case, told)
-        if taken and time.monotonic() > end:
-            break
-    assert taken, "one at least is not refused"
-
-
-@pytest.mark.prove
-def test_a_broad_sample_is_killed_and_proven(spark: SparkSession) -> None:
-    told = seed()
-    answered = [play(spark, case, told) for case in drawn(told, MANY)]
-    assert sum(answered) > MANY / 3, "most of what fits is taken"
+    assert sum(played(spark, drawn(SEED, MANY))) > MANY / 3, "most of what fits is taken"
 
 
 @pytest.mark.prove
 def test_a_sample_is_killed_goes_on_elsewhere_and_is_proven(spark: SparkSession) -> None:
     """The retry runs on one core, in a process of its own, where the killed run had two."""
-    told = seed()
-    for case in drawn(told, ACROSS):
-        play(spark, case, told, elsewhere=True)
+    assert any(played(spark, drawn(SEED, ACROSS), elsewhere=True))
 
 
-def play(spark: SparkSession, case: Case, told: str, elsewhere: bool = False) -> bool:
+def played(spark: SparkSession, cases: Sequence[Case], elsewhere: bool = False) -> list[bool]:
+    """Of each case, whether it was taken; those that fail end the test together, once all have been played."""
+    taken, faults = list[bool](), list[Exception]()
+    for case in cases:
+        try:
+            taken.append(play(spark, case, elsewhere))
+        except Exception as fault:
+            fault.add_note(f"case: {case}; FLOODMARK_SEED={SEED}")
+            faults.append(fault)
+    if faults:
+        raise ExceptionGroup(f"{len(faults)} of {len(cases)} cases", faults)
+    return taken
+
+
+def play(spark: SparkSession, case: Case, elsewhere: bool = False) -> bool:
     """Whether the case was taken. One that is refused has opened no epoch."""
     root = CACHE / uuid4().hex
     root.mkdir(parents=True)
     try:
         return _play(spark, case, root, elsewhere)
-    except BaseException as fault:
-        fault.add_note(f"case: {case}; FLOODMARK_SEED={told}")
-        raise
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

@@ -83,12 +83,15 @@ def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:
 def _backlog(rule: Rule, head: Head | None) -> int:
     """Bytes to read: of a source that is not read yet, or of a generation that has yet to begin, all that is there."""
     lines = {} if head is None or head.seal is not None else head.lines
-    return sum(source.waiting(_known(source, lines.get(name))) for name, source in sources(rule).items())
+    sums = head.log_sums if head else {}
+    return sum(
+        source.waiting(_known(source, lines.get(name), sums.get(name))) for name, source in sources(rule).items()
+    )
 
 
-def _known(source: DeltaSource, line: str | None) -> str | None:
+def _known(source: DeltaSource, line: str | None, log_sum: str | None) -> str | None:
     """The line of an offset, where it is one in the table that lies there now."""
-    return None if line is None or source.is_another(line) else line
+    return None if line is None or source.is_another(line, log_sum) else line
 
 
 def still_due(rule: Rule, root: Path, seen: dict[str, int]) -> str | None:

@@ -26,6 +26,8 @@ def older_types(recorded: Iterable[tuple[str, str]], schema: StructType) -> dict
 
 def narrowed(frame: DataFrame, types: Mapping[str, DataType]) -> DataFrame:
     """The frame with these columns as these types."""
+    if not types:
+        return frame
     now = {field.name: field.dataType for field in frame.schema}
     return frame.withColumns({name: _as(F.col(quoted(name)), now[name], kind) for name, kind in types.items()})
 

@@ -125,9 +125,9 @@ def _frozen_columns(rule: Rule, head: Head | None, intent: Intent | None) -> dic
     """`SELECT *` means the columns that the epochs have read so far, whatever the table has gained since."""
     if head is None or head.seal is not None or not rule.query.star:
         return {}
-    known = (intent.columns if intent else {}) or head.columns
     return {
-        name: [column for column, _ in columns if column != _made_time(rule, name)] for name, columns in known.items()
+        name: [column for column, _ in columns if column != _made_time(rule, name)]
+        for name, columns in _known(head, intent).items()
     }
 
 
@@ -135,7 +135,12 @@ def _recorded(head: Head | None, intent: Intent | None) -> Columns:
     """The columns that an open epoch was begun with. An intent before format 8 does not say which types changed."""
     if head is None or intent is None or intent.format < 8:
         return {}
-    return intent.columns or head.columns
+    return _known(head, intent)
+
+
+def _known(head: Head, intent: Intent | None) -> Columns:
+    """The columns that epochs have read so far, the open one if there is one."""
+    return (intent.columns if intent else {}) or head.columns
 
 
 def _gained(rule: Rule, stream: str, known: list[str]) -> list[str]:

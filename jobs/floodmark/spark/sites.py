@@ -121,10 +121,11 @@ def _prepared(work: Work, attempt: Attempt) -> Prepared:
         add_columns(frame.sparkSession, site.address, frame.schema)
     # Begun before the table is asked what it has recorded: so no commit can slip in between unseen.
     begun = _begin(frame.sparkSession, site, attempt)
-    begun.check_types(site.name, frame.schema)
     step = _step(site, attempt)
-    rows = begun.compute(frame) if step is Step.COMPARE else begun.write(frame)
-    return Prepared(site, step, rows, begun)
+    if step is Step.COMPARE:
+        return Prepared(site, step, begun.compute(frame), begun)
+    begun.check_types(site.name, frame.schema)
+    return Prepared(site, step, begun.write(frame), begun)
 
 
 def _finished(prepared: Prepared, attempt: Attempt) -> Written | None:
