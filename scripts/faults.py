@@ -42,7 +42,7 @@ OWN = (*COPIED, ".git", ".cache", ".hypothesis", ".pytest_cache", "home", "lake"
 UNIT = "tests/unit/"
 MOST_TESTS = 60  # that are kept for each fault
 MOST_SECONDS = 600.0  # of one fault's tests
-UNENDED = 124  # as `timeout` says it
+UNENDED, NO_TESTS = 124, 5  # how `timeout` says it, and how pytest
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class Copy:
         spent = time.monotonic() - begun
         if code == 1:
             return self._noticed(Outcome(fault, _first_failed(said, tests), spent, len(tests)))
-        if code == 0:
+        if code in (0, NO_TESTS):
             return Outcome(fault, None, spent, len(tests))
         return Outcome(fault, None, spent, len(tests), f"{level}: pytest ended with {code}\n{said[-1500:]}")
 
@@ -218,7 +218,9 @@ class Copy:
             compiled.unlink()
 
     def _pytest(self, tests: Sequence[str]) -> tuple[str, int]:
-        asked = ["-x", "-q", "-p", "no:cacheprovider", "-m", "prove or not prove", *tests]
+        each = all("::" in test for test in tests)  # of a whole file, those that `make test` runs
+        marks = "prove or not prove" if each else "not prove"
+        asked = ["-x", "-q", "-p", "no:cacheprovider", "-m", marks, *tests]
         if all(test.startswith(UNIT) for test in tests):
             return self._warm(asked)
         command = [self._python, "-m", "pytest", *asked]
@@ -311,9 +313,9 @@ def _first_failed(said: str, tests: Sequence[str]) -> str:
 
 
 def asked(fault: Fault, reached: dict[str, dict[str, object]]) -> Iterator[tuple[str, list[str]]]:
-    """The fault's tests in the order in which they are asked: who noticed it last, unit tests, the others; those that
-    were recorded, which are sorted by how long they take, before those that the fault names."""
-    tests = [*(str(test) for test in reached["tests"].get(fault.name, ())), *fault.tests]  # type: ignore[attr-defined]
+    """The fault's tests in the order in which they are asked: who noticed it last, unit tests, others that it names,
+    and then those that were recorded."""
+    tests = [*fault.tests, *(str(test) for test in reached["tests"].get(fault.name, ()))]  # type: ignore[attr-defined]
     last = reached["noticed"].get(fault.name)
     if last is not None:
         yield "who noticed it last", [str(last)]
@@ -321,8 +323,12 @@ def asked(fault: Fault, reached: dict[str, dict[str, object]]) -> Iterator[tuple
     if unit:
         yield "unit", unit
     others = [test for test in tests if not test.startswith(UNIT) and test != last]
-    if others:
-        yield "spark", others
+    for level, found in (
+        ("named", [test for test in others if test in fault.tests]),
+        ("recorded", [test for test in others if test not in fault.tests]),
+    ):
+        if found:
+            yield level, found
 
 
 def outcome(copy: Copy, fault: Fault, reached: dict[str, dict[str, object]], unit: bool) -> Outcome:

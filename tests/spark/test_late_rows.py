@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from support.flow import Flow, event, rows_of
+from support.flow import START, Flow, event, rows_of
 from support.running import crash, run
 
 from floodmark.ledger import tables
@@ -34,3 +35,27 @@ def _version(flow: Flow) -> int:
     table = tables.open_table(flow.place.late)
     assert table is not None
     return table.version()
+
+
+def test_a_late_row_amends_what_was_final_once(spark: SparkSession, place: Path) -> None:
+    """Results of windows that were final, and those only that the row comes to."""
+    keyed = [{"delta": str(place / "lake" / "amended"), "key": ["start", "k"]}]
+    flow = Flow(place, settings={"late": {"amend": "1 hour"}, "sinks": keyed})
+    flow.arrive([event(0), event(1, "b"), event(100)])
+    run(spark, flow)
+    flow.arrive([event(10), event(150)])
+    run(spark, flow)
+    flow.arrive([event(20, n=7), event(3600 + 180)])
+    assert crash(spark, flow, "sink0.after")
+    run(spark, flow)
+    flow.arrive([event(30)])
+    run(spark, flow)
+    found = {(row["start"], row["k"]): (row["c"], row["top"]) for row in rows_of(keyed[0]["delta"])}
+    minute = START + timedelta(minutes=1)
+    assert found == {
+        (START, "a"): (3, 7),
+        (START, "b"): (1, 0),
+        (minute, "a"): (1, 0),
+        (START + timedelta(minutes=2), "a"): (1, 0),
+    }
+    assert flow.counts()["late"] == 1, "an hour and more after"
