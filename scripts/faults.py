@@ -205,11 +205,15 @@ class Copy:
         return found
 
     def close(self) -> None:
-        """End the process that it has at hand."""
-        server = self.__dict__.get("_server")
-        if server is not None:
-            server.stdin.close()
-            server.wait()
+        """End the processes that it has at hand."""
+        self._end("_server")
+        self._end("_jvm")
+
+    def _end(self, name: str) -> None:
+        process = self.__dict__.pop(name, None)
+        if process is not None:
+            process.stdin.close()
+            process.wait()
 
     def _put(self, path: Path, text: str) -> None:
         """Python tells a module that was compiled by its time and size; so what was compiled goes."""
@@ -223,12 +227,15 @@ class Copy:
         asked = ["-x", "-q", "-p", "no:cacheprovider", "-m", marks, *tests]
         if all(test.startswith(UNIT) for test in tests):
             return self._warm(asked)
-        command = [self._python, "-m", "pytest", *asked]
+        command = [self._python, "-m", "pytest", "-p", "support.warm_jvm", *asked]
+        paths = {"PYTHONPATH": f"{self._env['PYTHONPATH']}:{self.root}/tests", "FLOODMARK_JVM": self._jvm.told}
+        env = {**self._env, **paths}
         try:
             ended = subprocess.run(
-                command, cwd=self.root, env=self._env, capture_output=True, text=True, timeout=MOST_SECONDS
+                command, cwd=self.root, env=env, capture_output=True, text=True, timeout=MOST_SECONDS
             )
         except subprocess.TimeoutExpired as fault:  # tests that are slow tell nothing
+            self._end("_jvm")
             return f"it did not end within {MOST_SECONDS:.0f} s\n{_text(fault.stdout)[-1000:]}", UNENDED
         return ended.stdout + ended.stderr, ended.returncode
 
@@ -252,10 +259,28 @@ class Copy:
         return (self.root / "said").read_text(), code
 
     @cached_property
+    def _jvm(self) -> Jvm:
+        """Runs the code as it is in the checkout, before the first fault."""
+        return Jvm([self._python, "-m", "support.warm_jvm"], ROOT)
+
+    @cached_property
     def _server(self) -> subprocess.Popen[str]:
         command = [self._python, __file__, "serve"]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=self.root, env=self._env, stdin=pipe, stdout=pipe, text=True)
+
+
+class Jvm(subprocess.Popen[str]):
+    """A JVM for the Spark sessions of several processes, one after the other (`support.warm_jvm`)."""
+
+    def __init__(self, command: Sequence[str], root: Path):
+        env = {**os.environ, "PYTHONPATH": f"{root}/jobs:{root}/plugins:{root}/tests", "TZ": "UTC"}
+        pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+        super().__init__(command, cwd=root, env=env, stdin=pipe, stdout=pipe, stderr=quiet, text=True)
+        assert self.stdout is not None
+        self.told = self.stdout.readline().strip()
+        if not self.told:
+            raise RuntimeError(f"{' '.join(command)}: expected a port and a secret, found none: no JVM was started")
 
 
 WARM = (

@@ -128,6 +128,24 @@ def test_a_seal_stops_a_write_that_had_begun_and_every_later_one(spark: SparkSes
     assert tables.recorded_version(site.address, APP) == SEAL
 
 
+def test_a_seal_before_which_another_commit_comes_did_not_take(
+    spark: SparkSession, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Appending.commit
+
+    def overtaken(self: Appending, recorded: int, metadata: str) -> int | None:
+        monkeypatch.undo()
+        sites.write(Work(site, numbers(spark, 1)), FIRST)
+        return commit(self, recorded, metadata)
+
+    monkeypatch.setattr(Appending, "commit", overtaken)
+    with pytest.raises(Fenced, match="did not take"):
+        sites.seal(spark, site)
+    assert (ids(site), tables.recorded_version(site.address, APP)) == ([1], ATTEMPTS)
+    sites.seal(spark, site)
+    assert (ids(site), tables.recorded_version(site.address, APP)) == ([1], SEAL)
+
+
 def test_a_commit_that_another_process_has_replaced_is_no_commit_of_ours(spark: SparkSession, site: Site) -> None:
     sites.write(Work(site, numbers(spark, 1)), FIRST)
     entry = Path(site.address) / "_delta_log" / f"{1:020}.json"

@@ -28,6 +28,27 @@ SELECT session_window.start AS start, u, count(*) AS c, sum(n) AS s, sum(v) AS v
 FROM (SELECT at, upper(k) AS u, n, v FROM events) GROUP BY session_window(at, '20 seconds'), u
 """
 
+BESIDE = """
+SELECT session_window.start AS start, k, count(*) AS c FROM events GROUP BY session_window(at, '1 second'), k
+UNION ALL
+SELECT window.start, upper(k), count(*) FROM events GROUP BY window(at, '1 minute'), upper(k)
+"""
+
+
+def test_beside_sessions_the_row_at_the_start_of_an_open_window_stays(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    monkeypatch.setattr(compaction, "MAX_FILES", 1)
+    flow = Flow(place, sql=BESIDE, sinks=1, stream={"start": {"version": 0}, "lateness": "0 seconds"})
+    flow.settings["epoch"] = {"max_files": 1}
+    flow.arrive([event(59.999999, "a"), event(60, "b"), event(60.000001, "c")])
+    flow.arrive([event(70, "d")])
+    run(spark, flow)
+    assert {row["k"] for row in rows_of(flow.place.state(1, "events"))} == {"b", "c", "d"}
+    flow.arrive([event(200, "z")])
+    run(spark, flow)
+    assert sorted(row["k"] for row in rows_of(flow.sink())) == [*"ABCD", *"abcd"]
+
 
 @pytest.mark.parametrize(
     ("sql", "live"),

@@ -11,6 +11,7 @@ from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -91,6 +92,17 @@ def test_a_later_epochs_row_replaces_the_row_of_its_key_and_null_equals_null(spa
         [("a", 1, 2.0), (None, 1, 1.0), ("a", None, 1.0), (None, None, 2.0), ("b", 1, 2.0), ("b", None, None)], key=repr
     )
     assert effect(site) == (4, 2, 2, 0, 2)
+
+
+def test_a_null_key_is_found_in_a_file_whose_other_keys_are_out_of_reach(spark: SparkSession, place: Path) -> None:
+    """Statistics do not count null, so a null among the keys looks into every file."""
+    site = made(spark, place, Upsert(("k",)))
+    sites.write(Work(site, frame(spark, [("a", 1, 1.0), (None, 1, 1.0)]).coalesce(1)), Attempt(1, 1, "intent 1"))
+    assert len(DeltaTable(site.address).file_uris()) == 1
+
+    write(spark, site, 2, ("z", 2, 2.0), (None, 2, 2.0))
+
+    assert held(site) == sorted([("a", 1, 1.0), (None, 2, 2.0), ("z", 2, 2.0)], key=repr)
 
 
 def test_a_row_for_which_delete_is_true_takes_its_keys_row_away(spark: SparkSession, place: Path) -> None:

@@ -60,7 +60,7 @@ def _alter(spark: SparkSession, flow: Flow, changes: list[str]) -> None:
             pytest.param(kind, change, point, marks=pytest.mark.prove)
             for kind in RULES
             for change in CHANGES
-            for point in ("intent.after", "state.before", "sink0.after", "commit.before")
+            for point in ("intent.after", "sink0.before", "sink0.after", "commit.before")
         ),
     ],
 )

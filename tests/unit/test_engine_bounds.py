@@ -16,13 +16,15 @@ from support.flow import HOPPING, OVER, TUMBLING, Flow
 
 from floodmark.connectors.delta import DeltaSource
 from floodmark.connectors.lookups import LookupTable
-from floodmark.core.entry import DeltaOffset
+from floodmark.core.entry import DeltaOffset, Entry
 from floodmark.core.records import Counts, Pinned
 from floodmark.core.rules import Lookup, Stream
 from floodmark.core.windows import RowSpec, WindowSpec
-from floodmark.errors import HistoryGone
+from floodmark.errors import HistoryGone, LedgerBroken
+from floodmark.spark import checkpoint
 from floodmark.spark.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LATE, NO_TIME, Batch, Limits, Shape
 from floodmark.spark.digesting import Digesting
+from floodmark.spark.epoch import EpochFolder
 from floodmark.spark.fold import Moment
 from floodmark.spark.liverows import _of_own
 from floodmark.spark.replacing import Span
@@ -191,3 +193,16 @@ def test_a_lookup_that_was_put_back_or_made_anew_is_refused(place: Path) -> None
     for pinned in (Pinned(table=known, version=3), Pinned(table="other", version=2)):
         with pytest.raises(HistoryGone, match="it was made anew or put back"):
             table.check(pinned)
+
+
+def test_a_batch_is_folded_only_where_it_starts_at_the_ledgers_head(tmp_path: Path) -> None:
+    first, second, other = (Entry(1000, (text,)) for text in ('{"at":1}', '{"at":2}', '{"at":3}'))
+    folder: Any = object.__new__(EpochFolder)
+    folder._directory = checkpoint.make(tmp_path, first, second, 2)
+    folder._plan, folder._gate = SimpleNamespace(rule=SimpleNamespace(rule="r")), 4
+    for epoch, entry in ((4, other), (3, first), (5, first)):
+        folder._ledger = SimpleNamespace(head=SimpleNamespace(epoch=epoch, entry=entry))
+        with pytest.raises(LedgerBroken, match=r"rule r: Spark's batch 2 starts at"):
+            folder._planned(checkpoint.HEAD + 1)
+    folder._ledger = SimpleNamespace(head=SimpleNamespace(epoch=4, entry=first))
+    assert folder._planned(checkpoint.HEAD + 1).offsets == second.offsets
