@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.audit.balance import balanced, refilled, set_apart
+from floodmark.audit.balance import Place, _moved, balanced, refilled, set_apart
 from floodmark.audit.chain import Story, chained, hash_of, misshapen
 from floodmark.audit.content import differences
 from floodmark.audit.effects import Effects
@@ -301,6 +301,22 @@ def test_an_epoch_that_does_not_follow_is_told(at: int, values: dict[str, Any], 
     world = World()
     changed(world, at, **values)
     assert any(what in one.what for one in world.findings())
+
+
+@pytest.mark.parametrize(
+    ("other", "what"),
+    [
+        ((3, 1, False), "its offset goes back"),
+        ((2, 9, False), "its offset goes back"),
+        ((4, -1, True), "its offset goes back"),
+        ((3, 2, False), "though its offset has not moved"),
+        ((3, 3, False), None),
+        ((4, -1, False), None),
+    ],
+)
+def test_an_offset_never_goes_back_within_a_version_either(other: tuple[int, int, bool], what: str | None) -> None:
+    told = [said for _, said in _moved("s", Place("t", 3, 2, False), Place("t", *other), 5)]
+    assert len(told) == (what is not None) and all(str(what) in said for said in told)
 
 
 def without(name: str) -> Callable[[dict[str, Any]], Any]:
