@@ -32,7 +32,6 @@ NEWEST = {"key": ["k"], "newest": "at"}
 MARKED = {"properties": {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}}
 
 
-KINDS_IN_SHORT = ("at least once",)
 POINTS_IN_SHORT = ("abandon.sink.after",)
 
 
@@ -89,7 +88,8 @@ def is_as(found: list[list[tuple[Any, ...]]], expected: list[list[tuple[Any, ...
         same(one, other)
 
 
-@pytest.mark.parametrize("kind", in_short([kind for kind in kinds() if kind != "windows"], KINDS_IN_SHORT))
+@pytest.mark.prove
+@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "windows"])
 def test_what_an_epoch_wrote_is_undone_and_its_input_is_read_again(spark: SparkSession, place: Path, kind: str) -> None:
     flow = made(place, kind)
     flow.arrive(PORTIONS[0])

@@ -53,9 +53,7 @@ def _alter(spark: SparkSession, flow: Flow, changes: list[str]) -> None:
     ("kind", "change", "point"),
     [
         ("stateless", "wider", "intent.after"),
-        ("stateless", "field", "commit.before"),
         ("kept", "wider", "state.after"),
-        ("unread", "wider", "sink0.after"),
         *(
             pytest.param(kind, change, point, marks=pytest.mark.prove)
             for kind in RULES
