@@ -237,6 +237,8 @@ class Copy:
         except subprocess.TimeoutExpired as fault:  # tests that are slow tell nothing
             self._end("_jvm")
             return f"it did not end within {MOST_SECONDS:.0f} s\n{_text(fault.stdout)[-1000:]}", UNENDED
+        if ended.returncode == 1:  # what a failed test leaves in a JVM makes the next one fail
+            self._end("_jvm")
         return ended.stdout + ended.stderr, ended.returncode
 
     @property

@@ -65,8 +65,8 @@ class Appending:
         self._class("org.apache.spark.sql.classic.SparkSession").setActiveSession(self._session._jsparkSession)
 
     def check_types(self, name: str, schema: StructType) -> None:
-        """Refuse rows of other types than the table's: what writes the files for Delta asks for names alone, and files
-        of another type are ones that no reader can read."""
+        """Refuse rows of other types than the table's: what writes the files for Delta asks for names alone, and
+        delta-rs fails at a file of another type."""
         table = StructType.fromJson(json.loads(self._txn.metadata().schemaString()))
         wrong = "; ".join(f"{path}: table {there}, rows {kind}" for path, there, kind in wrong_types(table, schema))
         if wrong:
