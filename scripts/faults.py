@@ -228,8 +228,7 @@ class Copy:
         if all(test.startswith(UNIT) for test in tests):
             return self._warm(asked)
         command = [self._python, "-m", "pytest", "-p", "support.warm_jvm", *asked]
-        paths = {"PYTHONPATH": f"{self._env['PYTHONPATH']}:{self.root}/tests", "FLOODMARK_JVM": self._jvm.told}
-        env = {**self._env, **paths}
+        env = {**self._env, "FLOODMARK_JVM": self._jvm.told}
         try:
             ended = subprocess.run(
                 command, cwd=self.root, env=env, capture_output=True, text=True, timeout=MOST_SECONDS
@@ -247,7 +246,7 @@ class Copy:
 
     @property
     def _env(self) -> dict[str, str]:
-        paths = {"PYTHONPATH": f"{self.root}/jobs:{self.root}/plugins", "PYTHONDONTWRITEBYTECODE": "1"}
+        paths = {"PYTHONPATH": _paths(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         spark = {"PYSPARK_PYTHON": self._python, "PYSPARK_DRIVER_PYTHON": self._python}
         return {**os.environ, **paths, **spark, "FLOODMARK_SEED": "1", "TZ": "UTC"}
 
@@ -272,11 +271,15 @@ class Copy:
         return subprocess.Popen(command, cwd=self.root, env=self._env, stdin=pipe, stdout=pipe, text=True)
 
 
+def _paths(root: Path) -> str:
+    return f"{root}/jobs:{root}/plugins:{root}/tests"
+
+
 class Jvm(subprocess.Popen[str]):
     """A JVM for the Spark sessions of several processes, one after the other (`support.warm_jvm`)."""
 
     def __init__(self, command: Sequence[str], root: Path):
-        env = {**os.environ, "PYTHONPATH": f"{root}/jobs:{root}/plugins:{root}/tests", "TZ": "UTC"}
+        env = {**os.environ, "PYTHONPATH": _paths(root), "TZ": "UTC"}
         pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
         super().__init__(command, cwd=root, env=env, stdin=pipe, stdout=pipe, stderr=quiet, text=True)
         assert self.stdout is not None
