@@ -33,7 +33,7 @@ WINDOW = "GROUP BY window(at, '1 minute')"
 RULES = {
     "kept": (f"SELECT window.start AS at, count(DISTINCT s) AS c FROM events {WINDOW}", "its kept rows have"),
     "stateless": ("SELECT at, s FROM events", "the table's columns are not the rule's"),
-    "grouped": (f"SELECT window.start AS at, s, count(*) AS c FROM events {WINDOW}, s", "are not"),
+    "grouped": (f"SELECT window.start AS at, s, count(*) AS c FROM events {WINDOW}, s", "its kept rows have"),
     "unread": ("SELECT at FROM events WHERE s IS NOT NULL", None),
 }
 
