@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from bench.events import COMMITS, LATENESS
-from floodmark.core.rules import load_rule
-from floodmark.spark.epoch import EpochReport
-from floodmark.spark.run import RuleRun
+from floodmark.core.rules.rule import load_rule
+from floodmark.spark.rule.epoch import EpochReport
+from floodmark.spark.rule.run import RuleRun
 
 PARTITIONS = 4
 SELECT = "SELECT window.start AS minute, k, count(*) AS n, max(v) AS most, avg(v) AS mean FROM events"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench import contenders
 from bench.table import Line, Measured
-from floodmark.spark.digesting import Digesting
+from floodmark.spark.read.digesting import Digesting
 
 AIM = 1.1
 

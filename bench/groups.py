@@ -112,7 +112,7 @@ def task(run: str) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
-    from floodmark_airflow.dag_factory import all_dags
+    from floodmark_airflow.dags.dag_factory import all_dags
 
     (dag,) = all_dags("group.small")
     work = dag.tasks[0]

@@ -22,10 +22,10 @@ import pyarrow as pa
 import yaml
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from floodmark.core.digests import Digest
-from floodmark.core.entry import DeltaOffset, Entry
-from floodmark.core.records import Commit, Counts, Intent, Kind, Row, Written
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Kind, Row, Written
+from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.ledger import APP, Ledger, schema
 
 CHECKOUT = Path(__file__).parents[1]

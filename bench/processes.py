@@ -26,9 +26,9 @@ from bench.contenders import PARTITIONS, rows_in
 from bench.events import BEGIN_MS
 from bench.highest import Highest
 from bench.table import Line, Measured, differing
-from floodmark.core.rules import load_rule
-from floodmark.spark.epoch import EpochReport
-from floodmark.spark.run import RuleRun
+from floodmark.core.rules.rule import load_rule
+from floodmark.spark.rule.epoch import EpochReport
+from floodmark.spark.rule.run import RuleRun
 
 EPOCHS = 10
 FILES = 2  # of a commit, and so of an epoch

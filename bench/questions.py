@@ -16,7 +16,7 @@ from bench.nexmark import streaming
 from bench.nexmark.generator import write_tables
 from bench.nexmark.rules import NAMES, rule_of
 from bench.table import Line, Measured, differing
-from floodmark.spark.run import RuleRun
+from floodmark.spark.rule.run import RuleRun
 
 EPOCHS = 2  # commits of the tables, of two files each
 WARM_EVENTS = 20_000

@@ -20,8 +20,8 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from floodmark.core.sparkconf import application_conf
-from floodmark.ledger import tables
-from floodmark.spark.appending import Appending
+from floodmark.ledger.delta import tablelog, tables
+from floodmark.spark.write.appending import Appending
 
 STORES = {"Delta's own choice": None, "LocalLogStore": "io.delta.storage.LocalLogStore",
           "HDFSLogStore": "io.delta.storage.HDFSLogStore"}  # fmt: skip
@@ -44,7 +44,7 @@ def racer(table: str, app: str, commits: int, store: str | None) -> None:
     sys.stdin.readline()
     for number in range(1, commits + 1):
         version = Appending(session, table, app).commit(number, "{}")
-        ours = version is not None and tables.commit_at(table, version, app, number) is not None
+        ours = version is not None and tablelog.commit_at(table, version, app, number) is not None
         print(json.dumps([version, ours, number]), flush=True)
     session.stop()
 
@@ -75,7 +75,7 @@ def told(table: str, said: dict[str, list[tuple[int, bool, int]]]) -> dict[str, 
     """Of all commits: won twice; lost (the log has another's in their place); of these, lost after the look."""
     versions = [version for commits in said.values() for version, _, _ in commits]
     gone = [(app, ours) for app, commits in said.items() for version, ours, number in commits
-            if tables.commit_at(table, version, app, number) is None]  # fmt: skip
+            if tablelog.commit_at(table, version, app, number) is None]  # fmt: skip
     twice = len(versions) - len(set(versions))
     return {
         "commits": len(versions),

@@ -23,8 +23,8 @@ from bench import contenders, digests, processes, small, state, windows
 from bench.events import write_events
 from bench.questions import Questions
 from bench.table import Line, Measured, show
-from floodmark.core.rules import load_rule
-from floodmark.spark.session import root_session
+from floodmark.core.rules.rule import load_rule
+from floodmark.spark.session.session import root_session
 
 KEYS = {"1 k": 1_000, "1 M": 1_000_000}
 EPOCHS = (1, 10)

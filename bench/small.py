@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from bench import contenders
 from bench.events import write_events
 from bench.table import Line, Measured
-from floodmark.core.entry import DeltaOffset, Entry
-from floodmark.core.records import Commit, Counts, Intent
-from floodmark.core.rules import load_rule
+from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent
+from floodmark.core.rules.rule import load_rule
 from floodmark.ledger.ledger import Ledger
 
 EPOCHS = 24

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from bench.contenders import PARTITIONS
 from bench.table import Line, Measured
-from floodmark.core.rules import load_rule
-from floodmark.spark.epoch import EpochReport
-from floodmark.spark.run import RuleRun
+from floodmark.core.rules.rule import load_rule
+from floodmark.spark.rule.epoch import EpochReport
+from floodmark.spark.rule.run import RuleRun
 
 KEYS = 1_000_000
 SQL = "SELECT k, count(*) AS n, sum(v) AS total, max(v) AS most FROM events GROUP BY k"

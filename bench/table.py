@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from bench.processor import seconds_so_far
-from floodmark.cli import output
+from floodmark.cli.shared import output
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import get_parsing_context
 
-from floodmark_airflow.dag_factory import all_dags
+from floodmark_airflow.dags.dag_factory import all_dags
 
 for dag in all_dags(get_parsing_context().dag_id):
     globals()[dag.dag_id] = dag

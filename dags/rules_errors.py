@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark_airflow.dag_factory import load_catalog
+from floodmark_airflow.dags.dag_factory import load_catalog
 
 errors = load_catalog().errors
 if errors:

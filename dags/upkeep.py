@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from floodmark_airflow.upkeep import build_upkeep
+from floodmark_airflow.dags.upkeep import build_upkeep
 
 found = build_upkeep()
 if found is not None:

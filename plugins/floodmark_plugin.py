@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from airflow.plugins_manager import AirflowPlugin
 
 from floodmark_airflow.pages.web import Web
-from floodmark_airflow.priority import LiveFirst
+from floodmark_airflow.tasks.priority import LiveFirst
 
 PREFIX = "floodmark"  # of the pages' addresses; those of external views are relative to Airflow's own
 

@@ -25,10 +25,10 @@ import yaml
 from flights import Comparison, Portion, arrive, compare, portions
 from local_airflow import Failed, LocalAirflow, ended_by_signals
 
-from floodmark.core.records import Commit, Counts, Row, total
+from floodmark.core.protocol.records.rows import Commit, Counts, Row, total
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark_airflow.processes import kill_tree
+from floodmark_airflow.tasks.processes import kill_tree
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 FOLDER = CHECKOUT / ".demo"

@@ -108,7 +108,7 @@ def _cell(text: str) -> str:
 
 def rule_file() -> str:
     """Each mapping of a rule file with its keys."""
-    from floodmark.core.rules import json_schema
+    from floodmark.core.rules.rule import json_schema
 
     schema = json_schema()
     text = "# The rule file\n\nMade from the JSON Schema that `floodmark validate --schema` prints and editors use.\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.rules.rule import Rule, load_rule
 
 FILES = Path(__file__).parent / "rules"
 NAMES = sorted((file.stem for file in FILES.glob("q*.yaml")), key=lambda name: int(name[1:]))

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from floodmark.core.rules import Rule
+from floodmark.core.rules.rule import Rule
 
 TEXTS = {
     # The window and the bid's time both have a watermark; here the time is made anew, without one.

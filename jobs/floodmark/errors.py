@@ -9,6 +9,7 @@ FloodmarkError
 ├── Refused (2)             the request is wrong: nothing was written
 │   ├── RuleInvalid         a rule file that cannot be used
 │   │   └── SqlRefused      SQL that cannot be folded exactly
+│   │       └── SqlAt       the same, with its place
 │   ├── RuleChanged         an edit that the generation's state does not fit
 │   ├── Retired             the rule was retired: it does not run until it has been brought back
 │   ├── WrongColumn         a column is missing or of the wrong type
@@ -83,6 +84,16 @@ class RuleInvalid(Refused):
 
 class SqlRefused(RuleInvalid):
     """SQL that cannot be folded exactly."""
+
+
+class SqlAt(SqlRefused):
+    """Refused SQL with its place: `line` and `column` count from 1, `problem` is the message without the place."""
+
+    def __init__(self, problem: str, line: int, column: int) -> None:
+        super().__init__(f"sql line {line}, column {column}: {problem}")
+        self.problem = problem
+        self.line = line
+        self.column = column
 
 
 class RuleChanged(Refused):

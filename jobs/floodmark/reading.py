@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable, QueryBuilder
 
-from floodmark.core.addresses import location
-from floodmark.core.environments import FOLDER, HOME, NAMED, SUFFIX
-from floodmark.core.pinning import is_query, short_names
-from floodmark.core.places import names_of, places_of
-from floodmark.core.records import Head, head_at
+from floodmark.core.lifecycle.pinning import is_query, short_names
+from floodmark.core.protocol.places import names_of, places_of
+from floodmark.core.protocol.records.head import Head, head_at
+from floodmark.core.rules.environments import FOLDER, HOME, NAMED, SUFFIX
+from floodmark.core.text.addresses import location
 from floodmark.errors import Refused
-from floodmark.ledger import tables
+from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.pinning import pinned
@@ -174,5 +174,5 @@ def _head(ledger: LedgerReader, newest: Head, epoch: int | None) -> Head:
 
 def rows_of(table: Any) -> list[list[Any]]:
     """Python's values of an Arrow table, row by row."""
-    columns = [tables.values_of(table.column(i)) for i in range(table.num_columns)]
+    columns = [datafiles.values_of(table.column(i)) for i in range(table.num_columns)]
     return [list(row) for row in zip(*columns, strict=True)]

@@ -8,10 +8,10 @@ from urllib.parse import quote, urlparse
 
 from airflow.sdk import Asset
 
-from floodmark.core.addresses import identity
+from floodmark.core.text.addresses import identity
 
 if TYPE_CHECKING:
-    from floodmark.core.rules import Rule
+    from floodmark.core.rules.rule import Rule
 
 
 def asset(address: str) -> Asset:

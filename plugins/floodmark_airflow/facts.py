@@ -62,7 +62,7 @@ def connection() -> dict[str, Any]:
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
-    from floodmark_airflow.submit import CONNECTION, RuleSubmitHook, check_kubernetes
+    from floodmark_airflow.tasks.submit import CONNECTION, RuleSubmitHook, check_kubernetes
 
     try:
         check_kubernetes(str(BaseHook.get_connection(CONNECTION).host or ""))

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
-from floodmark.core.environments import prefix
+from floodmark.core.rules.environments import prefix
 
 RUN = "run"  # the task that runs rules
 

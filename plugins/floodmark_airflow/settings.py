@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from floodmark.core.environments import home_of
+from floodmark.core.rules.environments import home_of
 
 CHECKOUT = Path(__file__).parents[2]
 JOBS = CHECKOUT / "jobs"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from test_dags import write
 
-from floodmark.core.rules import load_rule
-from floodmark_airflow.about import about, about_group, block, code, text
+from floodmark.core.rules.rule import load_rule
+from floodmark_airflow.dags.about import about, about_group, block, code, text
 
 OWN = {"p", "h3", "ul", "li", "code", "pre", "br"}
 EVIL = """<script>alert(1)</script> [click](javascript:alert(1)) ![x](http://x/y.png) `tick` **b**
@@ -139,7 +139,7 @@ def test_a_description_like_a_file_name_reads_no_file(rules: Path) -> None:
 
 
 def test_a_broken_file_shows_its_reason_as_text(rules: Path) -> None:
-    from floodmark_airflow.dag_factory import build_broken
+    from floodmark_airflow.dags.dag_factory import build_broken
 
     found = Page(build_broken("a`b.yaml", "why\n```\n<script>", set()).doc_md or "")
     assert found.elements <= OWN and "<script>" in found.words

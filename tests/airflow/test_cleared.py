@@ -14,9 +14,9 @@ from test_dags import write
 from test_operations import begun_anew, dead_rows, execute, replayed, rule
 from test_operator import spark_submit, was_started
 
-from floodmark.core.rules import Rule, load_rule
-from floodmark_airflow.dag_factory import build
-from floodmark_airflow.steps import Tries
+from floodmark.core.rules.rule import Rule, load_rule
+from floodmark_airflow.dags.dag_factory import build
+from floodmark_airflow.tries import Tries
 
 __all__ = ["rule"]  # a fixture
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from floodmark.core.rule_model import SparkSettings
+from floodmark.core.rules.model import SparkSettings
 
 CHECKOUT = Path(__file__).parents[2]
 TEXT = (CHECKOUT / "docker-compose.yaml").read_text()

@@ -11,10 +11,10 @@ from support.byhand import begun, folded, intent
 from support.flow import Flow
 from test_pages import known
 
-from floodmark.core.digests import Digest
-from floodmark.core.records import Backfill, Counts
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.records.rows import Backfill, Counts
 from floodmark.ledger.ledger import Ledger
-from floodmark.views.glance import Glance
+from floodmark.views.status.glance import Glance
 from floodmark_airflow.pages.access import DagFacts, facts_of
 from floodmark_airflow.pages.condition import Condition, condition
 from floodmark_airflow.pages.shelf import Got

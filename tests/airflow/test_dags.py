@@ -18,7 +18,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from floodmark_airflow import settings
 from floodmark_airflow.assets import asset
-from floodmark_airflow.dag_factory import all_dags
+from floodmark_airflow.dags.dag_factory import all_dags
 
 CHECKOUT = Path(__file__).parents[2]
 DAGS = CHECKOUT / "dags"
@@ -122,7 +122,7 @@ def test_a_bad_file_whose_name_is_no_utf_8_keeps_its_dag_and_the_others_theirs(r
 def test_a_bad_file_of_which_no_dag_can_be_made_takes_no_other_along(
     rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from floodmark_airflow import dag_factory
+    from floodmark_airflow.dags import dag_factory
 
     write(rules, "good")
     write(rules, "bad", qos=7)
@@ -219,7 +219,7 @@ def test_a_rule_runs_when_any_rule_that_it_reads_has_written(rules: Path) -> Non
 
 
 def test_schedules(rules: Path) -> None:
-    from floodmark_airflow.dag_factory import load_catalog
+    from floodmark_airflow.dags.dag_factory import load_catalog
 
     write(rules, "cron", schedule="*/5 * * * *", timezone="Europe/Berlin")
     write(rules, "preset", schedule="@daily")

@@ -48,7 +48,7 @@ def test_the_kill_leaves_other_runs_alone(started: subprocess.Popen[bytes], plac
 
 
 def test_the_demos_rule_is_the_example_run_every_minute(place: Path) -> None:
-    from floodmark.core.rules import load_rules
+    from floodmark.core.rules.rule import load_rules
 
     demo.write_rule(place / "rules")
     rules, errors = load_rules(place / "rules", {"LAKE": str(place)})

@@ -14,10 +14,10 @@ from test_dags import parse, write
 from test_group_tasks import Round, outcome
 from test_operator import context, spark_submit, task_of, was_started
 
-from floodmark.core.rules import Rule
+from floodmark.core.rules.rule import Rule
 from floodmark.ledger.ledger import Ledger
-from floodmark_airflow.dag_factory import build
-from floodmark_airflow.operators import FreshnessOperator
+from floodmark_airflow.dags.dag_factory import build
+from floodmark_airflow.tasks.operators import FreshnessOperator
 
 STALE = "the newest row folded of stream events is"
 

@@ -14,8 +14,8 @@ from support.flow import rows_of
 from test_dags import write
 from test_group_tasks import Round
 
-from floodmark.core.rules import Rule, load_rules
-from floodmark_airflow import telling
+from floodmark.core.rules.rule import Rule, load_rules
+from floodmark_airflow.tasks import telling
 
 PATH = f"{Path(__file__).parents[2] / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
 

@@ -21,12 +21,12 @@ from test_dags import parse, write
 from test_operator import arrive, ends, fold_all, spark_submit, was_started
 from test_telling import fold_epoch
 
-from floodmark.core.records import Life
-from floodmark.core.rules import Rule, load_rules
+from floodmark.core.protocol.records.rows import Life
+from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
-from floodmark_airflow import telling
-from floodmark_airflow.dag_factory import all_dags, build_group
+from floodmark_airflow.dags.dag_factory import all_dags, build_group
+from floodmark_airflow.tasks import telling
 
 NAMES = ("a", "b", "c")
 

@@ -17,8 +17,8 @@ from test_operator import spark_submit
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.core.records import Counts, Life
-from floodmark.ledger import tables
+from floodmark.core.protocol.records.rows import Counts, Life
+from floodmark.ledger.delta import tables
 
 pytestmark = pytest.mark.usefixtures("rules")
 STARTED = 'while [ "${1##*/}" != operate_rule.py ]; do shift; done\nexec '

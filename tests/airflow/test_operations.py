@@ -16,14 +16,14 @@ from deltalake import write_deltalake
 from test_dags import parse, write
 from test_operator import arrive, fold_all, spark_submit, task_of
 
-from floodmark.core.abandoning import taken_back
-from floodmark.core.records import Commit, Intent, Replay, Seal
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.lifecycle.abandoning import taken_back
+from floodmark.core.protocol.records.rows import Commit, Intent, Replay, Seal
+from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.assets import asset
-from floodmark_airflow.forms import OPERATIONS, check_fields, form
-from floodmark_airflow.operators import RuleRunOperator
+from floodmark_airflow.tasks.operators import RuleRunOperator
+from floodmark_airflow.triggers.forms import OPERATIONS, check_fields, form
 
 
 @pytest.fixture

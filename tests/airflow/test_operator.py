@@ -34,18 +34,18 @@ from deltalake import write_deltalake
 from test_dags import write
 
 from floodmark.connectors.registry import sources
-from floodmark.core.entry import Entry
 from floodmark.core.failure import ending
-from floodmark.core.records import Commit
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit
+from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
-from floodmark_airflow.dag_factory import build
+from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.facts import facts
-from floodmark_airflow.operators import RuleRunOperator
-from floodmark_airflow.processes import kill_tree
-from floodmark_airflow.steps import Steps
-from floodmark_airflow.submit import RuleSubmitHook, environment
+from floodmark_airflow.tasks.operators import RuleRunOperator
+from floodmark_airflow.tasks.processes import kill_tree
+from floodmark_airflow.tasks.steps import Steps
+from floodmark_airflow.tasks.submit import RuleSubmitHook, environment
 
 CHECKOUT = Path(__file__).parents[2]
 MARK = "hunter2-mark"
@@ -269,7 +269,7 @@ def test_a_store_that_refuses_may_be_asked_again_and_its_address_is_not_told(
     rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The task's log has the exception with its traceback, and would have what caused it."""
-    from floodmark.ledger import tables
+    from floodmark.ledger.delta import tables
 
     def refuses(address: str) -> None:
         raise OSError(f"GET http://user:{MARK}@host/{address} gave 403")
@@ -282,7 +282,7 @@ def test_a_store_that_refuses_may_be_asked_again_and_its_address_is_not_told(
 
 
 def test_a_broken_rule_fails_with_the_reason(rules: Path) -> None:
-    from floodmark_airflow.dag_factory import all_dags
+    from floodmark_airflow.dags.dag_factory import all_dags
 
     write(rules, "bad", qos=7)
     (dag,) = all_dags()

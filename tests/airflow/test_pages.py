@@ -24,10 +24,10 @@ from support.byhand import begun, commit, folded, intent, offset, set_apart
 from support.flow import OVER, Flow, event
 from support.waiting import wait
 
-from floodmark.core.digests import Digest
-from floodmark.core.entry import Entry
-from floodmark.core.records import Backfill, Backfilled, Commit, Counts, Failed
-from floodmark.core.rules import Rule
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Backfill, Backfilled, Commit, Counts, Failed
+from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.naming import broken_dag_id

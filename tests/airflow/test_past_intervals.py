@@ -16,16 +16,16 @@ from deltalake import DeltaTable
 from test_dags import write
 from test_operator import arrive, fold_all, spark_submit, task_of
 
-from floodmark.core.digests import Digest
-from floodmark.core.records import Backfill, Backfilled
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.records.rows import Backfill, Backfilled
+from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
-from floodmark_airflow import backfills
-from floodmark_airflow.backfills import Backfill as Asked
-from floodmark_airflow.backfills import of_airflow
-from floodmark_airflow.forms import operation_of
 from floodmark_airflow.pages.epochrows import epoch_page
+from floodmark_airflow.triggers import backfills
+from floodmark_airflow.triggers.backfills import Backfill as Asked
+from floodmark_airflow.triggers.backfills import of_airflow
+from floodmark_airflow.triggers.forms import operation_of
 
 SQL = "SELECT window.start AS start, count(*) AS c FROM events GROUP BY window(at, '1 hour')"
 DAY = datetime(2001, 1, 1, tzinfo=UTC)

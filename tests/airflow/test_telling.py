@@ -25,13 +25,13 @@ from test_dags import write
 from test_operator import arrive, context, fold_all, spark_submit, task_of
 
 from floodmark.connectors.registry import sources
-from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Counts, Intent, Written
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Written
+from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
-from floodmark_airflow import telling
 from floodmark_airflow.assets import asset
+from floodmark_airflow.tasks import telling
 
 HOUR = 3_600_000_000
 

@@ -17,11 +17,11 @@ from support.flow import Flow
 from support.lives import an_epoch, lived
 from test_dags import DAGS, write
 
-from floodmark.core.records import Seal
+from floodmark.core.protocol.records.rows import Seal
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.ledger.locking import held
-from floodmark_airflow.dag_factory import all_dags
-from floodmark_airflow.upkeep import build_upkeep
+from floodmark_airflow.dags.dag_factory import all_dags
+from floodmark_airflow.dags.upkeep import build_upkeep
 
 
 def task(name: str) -> Any:

@@ -14,7 +14,7 @@ from support.killing import SHAPES, expected
 from support.lifekilling import killed, said
 
 from floodmark.audit.certificate import audit
-from floodmark.crashpoints import ABANDON_POINTS
+from floodmark.core.protocol.crashpoints import ABANDON_POINTS
 
 OPENED = ("sink0.after", "commit.before", "state.after", "sink1.after", "intent.after")
 SHORT = ("abandon.sink.after",)

@@ -19,9 +19,9 @@ import pytest
 from support.flow import START, Flow, event, rows_of
 from support.oracle import latest_but_gone, newest_by_key, ordered, running, sessions, totals, tumbling
 
-from floodmark.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from floodmark.core.protocol.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.proving.processes import kill_all, started, wait_until
+from floodmark.proving.play.processes import kill_all, started, wait_until
 from floodmark.reading import read
 
 pytestmark = pytest.mark.timeout(3600)  # the script is one fixture

@@ -10,7 +10,7 @@ import pytest
 from support.flow import Flow, event, rows_of
 from support.killing import CHECKOUT
 
-from floodmark.proving.processes import kill_all, started, wait_until
+from floodmark.proving.play.processes import kill_all, started, wait_until
 
 LIMIT = 600.0
 ARRIVED = [event(second, k, n=second) for second, k in ((0, "a"), (10, "b"), (50, "a"), (200, "b"))]

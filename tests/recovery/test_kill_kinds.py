@@ -33,8 +33,8 @@ from support.killing import (
 )
 from support.oracle import ordered
 
-from floodmark.crashpoints import EPOCH_POINTS
-from floodmark.proving.processes import kill_all, started, wait_until
+from floodmark.core.protocol.crashpoints import EPOCH_POINTS
+from floodmark.proving.play.processes import kill_all, started, wait_until
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(3600)]
 SEED = int(os.environ.get("FLOODMARK_SEED") or random.SystemRandom().randrange(2**32))

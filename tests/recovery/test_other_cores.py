@@ -10,7 +10,7 @@ import pytest
 from support.adding import SQL, WRITTEN, summed, written
 from support.flow import Flow
 
-from floodmark.proving.processes import kill_all, started, wait_until
+from floodmark.proving.play.processes import kill_all, started, wait_until
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT = 600.0  # seconds; two JVMs start, perhaps beside other tests

@@ -18,10 +18,10 @@ from typer.testing import CliRunner, Result
 
 from floodmark.cli.app import app
 from floodmark.ledger.home import Home
-from floodmark.proving import judging
-from floodmark.proving.judging import Judged, Matrix
-from floodmark.proving.played import Played
-from floodmark.proving.verdicts import EXIT_CODES
+from floodmark.proving.judge import judging
+from floodmark.proving.judge.judging import Judged, Matrix
+from floodmark.proving.judge.verdicts import EXIT_CODES
+from floodmark.proving.play.played import Played
 
 CHECKOUT = Path(__file__).parents[2]
 # 24 rows that become 3 epochs, in each of which a window becomes final; one row is late, one has no event time.

@@ -10,7 +10,7 @@ from typing import Any
 from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 
-from floodmark.proving.processes import kill_all, started, wait_until
+from floodmark.proving.play.processes import kill_all, started, wait_until
 
 CHECKOUT = Path(__file__).parents[2]
 EVENTS = [event(0), event(70), event(200)]

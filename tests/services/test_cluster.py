@@ -17,7 +17,7 @@ from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 
 from floodmark.core.sparkconf import application_conf
-from floodmark.proving.processes import kill_all, started, wait_until
+from floodmark.proving.play.processes import kill_all, started, wait_until
 
 CHECKOUT = Path(__file__).parents[2]
 RUN = CHECKOUT / "jobs" / "run_rule.py"

@@ -17,7 +17,7 @@ from support.lifekilling import said, stopped
 from support.objects import Store, served
 from support.oracle import ordered, tumbling
 
-from floodmark.proving.processes import of_session
+from floodmark.proving.play.processes import of_session
 
 POINTS = ("intent.after", "sink0.before", "sink0.after", "sink1.after", "commit.before")
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(900)]  # each run is a JVM of its own

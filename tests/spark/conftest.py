@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.flow import Flow
 
-from floodmark.spark.session import root_session
+from floodmark.spark.session.session import root_session
 
 
 @pytest.fixture(scope="session")

@@ -16,12 +16,12 @@ from support.flow import RUNNING, START, STATELESS, Flow, event, rows_of
 from support.running import abandon, crash, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.addresses import identity
-from floodmark.core.backfills import asked_for
-from floodmark.core.recovery import Gate, at_the_gate
-from floodmark.crashpoints import ABANDON_POINTS
+from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.protocol.crashpoints import ABANDON_POINTS
+from floodmark.core.protocol.recovery import Gate, at_the_gate
+from floodmark.core.text.addresses import identity
 from floodmark.errors import Refused
-from floodmark.spark.run import RuleRun
+from floodmark.spark.rule.run import RuleRun
 
 PORTIONS = [
     [event(0, "a", 1.0, 1), event(10, "b", 2.0, 2), event(130, "a", 0.5, 3)],

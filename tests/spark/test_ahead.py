@@ -11,7 +11,7 @@ from support.flow import STATELESS, TUMBLING, Flow, event, rows_of
 from support.running import crash, run
 
 from floodmark.errors import Refused, RuleChanged
-from floodmark.spark.ahead import Ahead, look_ahead
+from floodmark.spark.look.ahead import Ahead, look_ahead
 
 
 def files(flow: Flow) -> dict[Path, bytes]:

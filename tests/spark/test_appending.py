@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.flow import rows_of
 
-from floodmark.core.recovery import ATTEMPTS, SEAL
+from floodmark.core.protocol.recovery import ATTEMPTS, SEAL
 from floodmark.errors import Fenced, InputFault, ReplayDiffers, Sealed
-from floodmark.ledger import tables
-from floodmark.spark import sites
-from floodmark.spark.appending import Appending
-from floodmark.spark.sites import Attempt, Site, Work
+from floodmark.ledger.delta import tablelog, tables
+from floodmark.spark.write import sites
+from floodmark.spark.write.appending import Appending
+from floodmark.spark.write.sites import Attempt, Site, Work
 
 APP = "floodmark/test"
 FIRST = Attempt(1, 1, "the intent")
@@ -45,7 +45,7 @@ def test_rows_and_their_record_are_one_commit(spark: SparkSession, site: Site) -
 
     assert written is not None and (written.rows, written.commit, written.version) == (3, 1, ATTEMPTS)
     assert (ids(site), version(site)) == ([1, 2, 3], 1)
-    assert tables.recorded_version(site.address, APP) == ATTEMPTS
+    assert tablelog.recorded_version(site.address, APP) == ATTEMPTS
 
 
 def test_what_is_there_is_compared_and_not_written_again(spark: SparkSession, site: Site) -> None:
@@ -74,7 +74,7 @@ def test_without_rows_there_is_no_commit(spark: SparkSession, site: Site, nothin
 
     assert sites.write(Work(site, frame), FIRST) is None
     assert version(site) == 0
-    assert tables.recorded_version(site.address, APP) is None
+    assert tablelog.recorded_version(site.address, APP) is None
 
 
 def test_of_two_transactions_that_began_together_one_commits(spark: SparkSession, site: Site) -> None:
@@ -125,7 +125,7 @@ def test_a_seal_stops_a_write_that_had_begun_and_every_later_one(spark: SparkSes
     with pytest.raises(Sealed):
         sites.write(Work(site, numbers(spark, 1)), FIRST)
     assert (ids(site), version(site)) == ([], 1)
-    assert tables.recorded_version(site.address, APP) == SEAL
+    assert tablelog.recorded_version(site.address, APP) == SEAL
 
 
 def test_a_seal_before_which_another_commit_comes_did_not_take(
@@ -141,19 +141,19 @@ def test_a_seal_before_which_another_commit_comes_did_not_take(
     monkeypatch.setattr(Appending, "commit", overtaken)
     with pytest.raises(Fenced, match="did not take"):
         sites.seal(spark, site)
-    assert (ids(site), tables.recorded_version(site.address, APP)) == ([1], ATTEMPTS)
+    assert (ids(site), tablelog.recorded_version(site.address, APP)) == ([1], ATTEMPTS)
     sites.seal(spark, site)
-    assert (ids(site), tables.recorded_version(site.address, APP)) == ([1], SEAL)
+    assert (ids(site), tablelog.recorded_version(site.address, APP)) == ([1], SEAL)
 
 
 def test_a_commit_that_another_process_has_replaced_is_no_commit_of_ours(spark: SparkSession, site: Site) -> None:
     sites.write(Work(site, numbers(spark, 1)), FIRST)
     entry = Path(site.address) / "_delta_log" / f"{1:020}.json"
-    assert tables.commit_at(site.address, 1, APP, ATTEMPTS) is not None
+    assert tablelog.commit_at(site.address, 1, APP, ATTEMPTS) is not None
 
     entry.write_text('{"commitInfo":{"timestamp":0,"operation":"WRITE"}}\n')
 
-    assert tables.commit_at(site.address, 1, APP, ATTEMPTS) is None
+    assert tablelog.commit_at(site.address, 1, APP, ATTEMPTS) is None
 
 
 def test_an_empty_tables_checksum_spares_the_first_commit_a_reconstruction(spark: SparkSession, site: Site) -> None:

@@ -20,13 +20,13 @@ from support.running import crash, reset, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import Certificate, audit
-from floodmark.audit.chain import hash_of
 from floodmark.audit.facts import Row
+from floodmark.audit.ledger.chain import hash_of
 from floodmark.audit.reading import read_ledger
 from floodmark.cli.app import app
-from floodmark.core import upserts
-from floodmark.core.recovery import SEAL, app_id
-from floodmark.ledger import tables
+from floodmark.core.protocol.recovery import SEAL, app_id
+from floodmark.core.rules.sinks import upserts
+from floodmark.ledger.delta import tablelog
 from floodmark.ledger.ledger import schema
 
 CHECKOUT = Path(__file__).parents[2]
@@ -277,7 +277,7 @@ def test_a_reset_seals_a_sink_that_only_the_open_epoch_tells_of(spark: SparkSess
     ledger = flow.ledger()
     assert ledger.head is not None and f"sink/{flow.sink(1)}" not in ledger.head.table_ids
     reset(spark, flow)
-    assert tables.recorded_version(flow.sink(1), app_id(ledger.id, 1, ledger.head.token, "sink")) == SEAL
+    assert tablelog.recorded_version(flow.sink(1), app_id(ledger.id, 1, ledger.head.token, "sink")) == SEAL
     run(spark, flow)
     assert certificate(flow).verdict == "proven"
 
@@ -296,7 +296,7 @@ def test_what_a_lower_qos_allows_is_counted_and_no_fault(spark: SparkSession, pl
 
 @pytest.mark.prove
 def test_state_that_was_compacted_is_proven(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("floodmark.core.compaction.MAX_FILES", 2)
+    monkeypatch.setattr("floodmark.core.lifecycle.compaction.MAX_FILES", 2)
     flow = Flow(place, settings={"epoch": {"max_files": 1}}, sinks=1)
     flow.stream["start"] = {"version": 0}
     for place_in_time in range(3):

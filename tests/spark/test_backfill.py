@@ -23,19 +23,19 @@ from support.running import reset, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
-from floodmark.cli import backfill as cli_backfill
 from floodmark.cli.app import app
-from floodmark.core.backfills import Asked, asked_for
-from floodmark.core.entry import DeltaOffset, Entry
-from floodmark.core.records import Head
-from floodmark.core.replays import replay_of
-from floodmark.crashpoints import BACKFILL_POINTS
+from floodmark.cli.commands import backfill as cli_backfill
+from floodmark.core.lifecycle.backfills import Asked, asked_for
+from floodmark.core.lifecycle.replays import replay_of
+from floodmark.core.protocol.crashpoints import BACKFILL_POINTS
+from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.core.protocol.records.head import Head
 from floodmark.errors import InputFault, ReplayDiffers
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.spark import planned
-from floodmark.spark.backfilling import Put
-from floodmark.spark.planned import by_stream
-from floodmark.spark.run import RuleRun
+from floodmark.spark.read import planned
+from floodmark.spark.read.planned import by_stream
+from floodmark.spark.rule.backfilling import Put
+from floodmark.spark.rule.run import RuleRun
 
 LIVE = [event(s, k, v) for s, k, v in ((0, "a", 1.0), (10, "b", 2.0), (70, "a", 4.0), (130, "a", 8.0), (400, "b", 1.0))]
 LATE = [event(20, "a", 16.0), event(30, "c", 32.0), event(75, "a", 64.0), event(410)]
@@ -135,7 +135,7 @@ def between_computing_and_replacing(monkeypatch: pytest.MonkeyPatch, work: Calla
             seen.append(point)
             work()
 
-    monkeypatch.setattr("floodmark.spark.run.reach", reach)
+    monkeypatch.setattr("floodmark.spark.rule.run.reach", reach)
 
 
 MORE = [event(25, "z", 5.0), event(430, "e"), event(700, "e")]

@@ -18,10 +18,10 @@ from support.running import crash, reset, run
 from test_backfill import backfill
 
 from floodmark.connectors.news import look
-from floodmark.core.delivery import delivery
-from floodmark.core.rules import load_rule
+from floodmark.core.rules.rule import load_rule
+from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.errors import HistoryGone, NotThereYet
-from floodmark.views.standing import standing
+from floodmark.views.status.standing import standing
 
 CHECKOUT = Path(__file__).parents[2]
 PAIRS = "SELECT window.start AS s, k, sum(c) AS c FROM events GROUP BY window(start, '2 minutes'), k"

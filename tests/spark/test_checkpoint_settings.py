@@ -16,11 +16,11 @@ from support.running import crash, reset, run
 from floodmark.audit.certificate import audit
 from floodmark.audit.reading import read_table
 from floodmark.connectors.news import look
-from floodmark.core import pacing
+from floodmark.core.lifecycle import pacing
 from floodmark.errors import HistoryGone, InputFault, NotOwned, RuleChanged
-from floodmark.ledger.tables import ADOPTED
-from floodmark.spark.ahead import look_ahead
-from floodmark.spark.run import RuleRun
+from floodmark.ledger.delta.tables import ADOPTED
+from floodmark.spark.look.ahead import look_ahead
+from floodmark.spark.rule.run import RuleRun
 
 REBUILT = {"epoch": "none", "rebuild": True}
 

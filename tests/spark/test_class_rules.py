@@ -16,10 +16,10 @@ from support.flow import CLASSES, START, Flow, event, rows_of
 from support.oracle import ordered, totals
 from support.running import crash, run
 
-from floodmark.core import compaction
+from floodmark.core.lifecycle import compaction
 from floodmark.errors import ProcessFault, RuleChanged, RuleInvalid, WrongColumn
-from floodmark.spark.preview import preview
-from floodmark.spark.session import HASH_SEED
+from floodmark.spark.look.preview import preview
+from floodmark.spark.session.session import HASH_SEED
 
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
 SECONDS = st.sampled_from([0, 10, 10, 20, 40, 40.000001, 50, 60, 100, 180]) | st.integers(0, 300)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from support.flow import STATELESS, TUMBLING, Flow, event, rows_of
 
-from floodmark.spark.preview import preview
+from floodmark.spark.look.preview import preview
 
 CHECKOUT = Path(__file__).parents[2]
 MARK = "hunter2-mark"

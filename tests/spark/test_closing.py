@@ -20,9 +20,9 @@ from support.joins import JOINS, TwoStreams
 from support.oracle import tumbling
 from support.running import run
 
-from floodmark.core.entry import Entry
-from floodmark.core.records import Commit
-from floodmark.spark.run import RuleRun
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit
+from floodmark.spark.rule.run import RuleRun
 
 FIRST = [event(s, k) for s, k in ((0, "a"), (10, "b"), (50, "a"), (70, "a"), (100, "b"), (130, "a"))]
 
@@ -81,7 +81,7 @@ def test_a_stream_that_never_spoke_holds_nothing_back(spark: SparkSession, place
 def quiet(spark: SparkSession, flow: Flow, minutes: int) -> None:
     """Run as if so long had passed."""
     later = time.time_ns() + minutes * 60 * 10**9
-    with mock.patch("floodmark.spark.run.time.time_ns", return_value=later):
+    with mock.patch("floodmark.spark.rule.run.time.time_ns", return_value=later):
         run(spark, flow)
 
 

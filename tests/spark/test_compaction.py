@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from support.flow import Flow, event, rows_of
 from support.running import run
 
-from floodmark.core import compaction
+from floodmark.core.lifecycle import compaction
 
 DIRECT = """
 SELECT session_window.start AS start, k, count(*) AS c, sum(n) AS s, sum(v) AS v FROM events

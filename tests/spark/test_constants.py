@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from floodmark.spark.constants import aside
+from floodmark.spark.session.constants import aside
 
 
 def compiled(spark: SparkSession) -> int:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.core.sql import analyse
-from floodmark.spark.liverows import live_rows
+from floodmark.spark.fold.liverows import live_rows
 
 START = datetime(2001, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000

@@ -10,8 +10,8 @@ from support.adding import WRITTEN, summed, written
 from support.running import crash, recheck, run
 
 from floodmark.errors import ReplayDiffers
-from floodmark.spark import run as running
-from floodmark.spark import session
+from floodmark.spark.rule import run as running
+from floodmark.spark.session import session
 
 
 def on(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:

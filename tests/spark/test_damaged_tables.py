@@ -23,7 +23,7 @@ from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.running import crash, reset, run
 
-from floodmark.core import compaction
+from floodmark.core.lifecycle import compaction
 from floodmark.errors import FloodmarkError, LedgerBroken, TableBroken
 from floodmark.ledger.ledger import LedgerReader
 

@@ -18,12 +18,13 @@ from support.running import abandon, crash, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
-from floodmark.cli import replay as cli_replay
 from floodmark.cli.app import app
-from floodmark.core.records import Head, Replay
-from floodmark.core.replays import replay_of
+from floodmark.cli.commands import replay as cli_replay
+from floodmark.core.lifecycle.replays import replay_of
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Replay
 from floodmark.errors import InputFault, WrongColumn
-from floodmark.spark.run import RuleRun
+from floodmark.spark.rule.run import RuleRun
 
 READ = {"start": {"version": 0}, "event_time": {"name": "time", "expr": "timestampadd(SECOND, CAST(k AS INT), at)"},
         "where": "10 / n > 0"}  # fmt: skip

@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from floodmark.audit import rowhash
-from floodmark.audit.variants import as_texts
-from floodmark.core.digests import Digest
-from floodmark.spark.digesting import HASH, Digesting
+from floodmark.audit.content import rowhash
+from floodmark.audit.content.variants import as_texts
+from floodmark.core.protocol.digests import Digest
+from floodmark.spark.read.digesting import HASH, Digesting
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "digests.md"
 VECTORS = re.findall(r"^\| `(.+)` \| `([0-9a-f]{16})` \|$", PAGE.read_text(), re.M)

@@ -14,7 +14,7 @@ from support.running import crash, run
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.core import compaction
+from floodmark.core.lifecycle import compaction
 
 UPSERTED: dict[str, Any] = {"unbounded": True}
 KINDS: dict[str, dict[str, Any]] = {

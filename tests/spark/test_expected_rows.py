@@ -17,14 +17,15 @@ from support.oracle import ordered, totals, tumbling
 from support.running import crash, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.backfills import asked_for
-from floodmark.core.records import Head, Replay
-from floodmark.core.replays import replay_of
+from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.lifecycle.replays import replay_of
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Replay
 from floodmark.errors import InputFault, SqlRefused
-from floodmark.spark.ahead import look_ahead
-from floodmark.spark.preview import preview
-from floodmark.spark.run import RuleRun
-from floodmark.views.standing import standing
+from floodmark.spark.look.ahead import look_ahead
+from floodmark.spark.look.preview import preview
+from floodmark.spark.rule.run import RuleRun
+from floodmark.views.status.standing import standing
 
 READ = {"start": {"version": 0}}
 LATENESS = timedelta(seconds=30)

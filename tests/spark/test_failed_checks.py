@@ -16,9 +16,9 @@ from support.running import abandon, crash, recheck, run
 
 from floodmark.audit.certificate import audit
 from floodmark.errors import VerifyFailed
-from floodmark.ledger import tables
-from floodmark.spark import keyed
-from floodmark.spark.appending import Appending
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.spark.write import keyed
+from floodmark.spark.write.appending import Appending
 
 ROWS = [event(0, "a", 1.0, 1), event(10, "b", 2.0, 2), event(400, "c", 3.0, 3)]
 MORE = [event(410, "a", 4.0, 4), event(900, "d", 5.0, 5)]
@@ -162,7 +162,7 @@ def test_files_that_others_joined_and_removed_are_proven_by_the_log(
 
     run(spark, flow)
     assert sorted(map(str, rows_of(flow.sink(0)))) == before
-    assert ("proven by the log alone" in caplog.text) == tables.lacks_files(flow.sink(0), _commit_of(flow, 2))
+    assert ("proven by the log alone" in caplog.text) == datafiles.lacks_files(flow.sink(0), _commit_of(flow, 2))
     verdict(flow, deep=False)
 
 

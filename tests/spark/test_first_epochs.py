@@ -10,7 +10,7 @@ from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.running import run
 
-from floodmark.ledger.committimes import commit_times
+from floodmark.ledger.delta.committimes import commit_times
 
 
 def sink(flow: Flow) -> list[tuple[object, ...]]:

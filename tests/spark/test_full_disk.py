@@ -16,8 +16,8 @@ from support.running import run
 
 from floodmark.errors import RunFailed
 from floodmark.ledger import home
-from floodmark.spark import compaction, epoch, generation
-from floodmark.spark import run as running
+from floodmark.spark.rule import compaction, epoch, generation
+from floodmark.spark.rule import run as running
 
 pytestmark = pytest.mark.prove  # mounts file systems, so it needs root
 EVENTS = [[event(0), event(10, "b"), event(70)], [event(100), event(130, "b"), event(250)]]

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
-from floodmark.core import upserts
-from floodmark.core.backfills import asked_for
-from floodmark.spark.run import RuleRun
+from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.rules.sinks import upserts
+from floodmark.spark.rule.run import RuleRun
 
 RENAMED = {"delta.columnMapping.mode": "name"}
 FEED, VECTORS = {"delta.enableChangeDataFeed": True}, {"delta.enableDeletionVectors": True}

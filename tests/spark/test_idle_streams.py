@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.news import look
-from floodmark.core.records import Commit, Head
-from floodmark.core.rules import Rule
-from floodmark.spark.epoch import EpochReport
-from floodmark.spark.run import RuleRun
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Commit
+from floodmark.core.rules.rule import Rule
+from floodmark.spark.rule.epoch import EpochReport
+from floodmark.spark.rule.run import RuleRun
 
 BOTH = """SELECT window.start AS start, count(*) AS c FROM (SELECT at FROM events UNION ALL SELECT at FROM others)
           GROUP BY window(at, '1 minute')"""
@@ -36,7 +37,7 @@ SOON, NEVER = "1 millisecond", "1000 days"
 @pytest.fixture
 def without_ticks() -> Iterator[None]:
     """Only epochs with input: else a run would end with a tick, for the others are silent by then."""
-    with mock.patch("floodmark.spark.run.due", return_value=None):
+    with mock.patch("floodmark.spark.rule.run.due", return_value=None):
         yield
 
 
@@ -198,7 +199,7 @@ def test_silence_closes_windows_without_any_input(spark: SparkSession, place: Pa
     assert quiet(spark, flow, 9) is None
     assert (head_of(flow).epoch, mark(flow)) == (1, -20)
     if point is not None:
-        with mock.patch("floodmark.spark.run.time.time_ns", return_value=time.time_ns() + 12 * 60 * 10**9):
+        with mock.patch("floodmark.spark.rule.run.time.time_ns", return_value=time.time_ns() + 12 * 60 * 10**9):
             assert crash(spark, flow, point)
         flow.arrive_other([event(20)])
         run(spark, flow)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from support.flow import START, Flow, event, rows_of
 from support.running import crash, run
 
-from floodmark.ledger import tables
+from floodmark.ledger.delta import tables
 
 
 def test_dropped_late_rows_are_counted_and_not_kept(spark: SparkSession, place: Path) -> None:

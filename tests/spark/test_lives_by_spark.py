@@ -13,9 +13,9 @@ from support.oracle import ordered
 from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
-from floodmark.crashpoints import LIFE_POINTS
+from floodmark.core.protocol.crashpoints import LIFE_POINTS
 from floodmark.errors import Busy, Final, HistoryGone, NotOwned, Refused, Retired
-from floodmark.spark import lock
+from floodmark.spark.session import lock
 
 
 def points(of: str) -> list[str]:

@@ -16,8 +16,8 @@ from support.flow import START, Flow, event, rows_of
 from support.running import crash, run
 
 from floodmark.errors import HistoryGone, NotThereYet
-from floodmark.ledger import tables
-from floodmark.ledger.committimes import commit_times
+from floodmark.ledger.delta import tablelog
+from floodmark.ledger.delta.committimes import commit_times
 
 CITIES = pa.schema([("k", pa.string()), ("city", pa.string())])
 JOINED = "SELECT at, e.k, c.city FROM events e LEFT JOIN cities c ON e.k = c.k"
@@ -153,7 +153,7 @@ def test_a_row_is_joined_as_of_its_event_time(spark: SparkSession, place: Path) 
 def _stamps(flow: Flow) -> list[datetime]:
     address = str(flow.root / "lake" / "cities")
     stamps = commit_times(DeltaTable(address), address)
-    written = [entry["version"] for entry in tables.heads(address) if entry.get("operation", "WRITE") == "WRITE"]
+    written = [entry["version"] for entry in tablelog.heads(address) if entry.get("operation", "WRITE") == "WRITE"]
     return [datetime.fromtimestamp(stamps[version] / 1000, UTC) for version in reversed(written)]
 
 

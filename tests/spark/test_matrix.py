@@ -24,7 +24,7 @@ from support.running import crash, run
 from support.types import most, source_sql
 
 from floodmark.audit.certificate import audit
-from floodmark.core.records import Head
+from floodmark.core.protocol.records.head import Head
 from floodmark.errors import Refused
 from floodmark.ledger.ledger import LedgerReader
 

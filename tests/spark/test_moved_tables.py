@@ -13,7 +13,7 @@ from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
 from support.running import crash, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.places import places_of
+from floodmark.core.protocol.places import places_of
 from floodmark.errors import FloodmarkError, HistoryGone
 
 
@@ -67,7 +67,7 @@ def test_an_epoch_that_is_open_is_finished_in_the_lake_that_was_moved(
 
 
 def test_after_a_move_a_reset_and_another_move_all_generations_are_proven(spark: SparkSession, place: Path) -> None:
-    from floodmark.spark.run import RuleRun
+    from floodmark.spark.rule.run import RuleRun
 
     flow = Flow(place, sql=STATELESS)
     flow.arrive([event(1), event(2)])

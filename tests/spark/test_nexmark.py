@@ -19,7 +19,7 @@ from bench.nexmark.generator import write_tables
 from bench.nexmark.rules import NAMES, rule_of
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.spark.run import RuleRun
+from floodmark.spark.rule.run import RuleRun
 
 POINTS = ("intent.after", "state.after", "sink0.after", "commit.before", "commit.after")
 

@@ -11,10 +11,10 @@ from support.flow import Flow, event, rows_of
 from support.running import crash, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.partitionvalues import NULL_NAME, bytes_in_path, unfit, which
-from floodmark.core.takings import Taking
+from floodmark.core.rules.sinks.partitionvalues import NULL_NAME, bytes_in_path, unfit, which
+from floodmark.core.rules.sinks.takings import Taking
 from floodmark.errors import InputFault
-from floodmark.spark.jvm import jvm_class
+from floodmark.spark.session.jvm import jvm_class
 
 AUTUMN = 1729989000  # in Berlin 02:30 in summer time; an hour later it is 02:30 in winter time
 

@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from support.flow import Flow, event, rows_of
 from support.running import run
 
-from floodmark.spark import batch, checkpoint
-from floodmark.spark.planned import by_stream, relations
+from floodmark.spark.read import batch
+from floodmark.spark.read.planned import by_stream, relations
+from floodmark.spark.session import checkpoint
 
 
 @pytest.fixture

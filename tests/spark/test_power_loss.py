@@ -23,9 +23,9 @@ from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.running import run
 
-from floodmark.core import compaction
+from floodmark.core.lifecycle import compaction
 from floodmark.errors import LedgerBroken
-from floodmark.ledger import syncing
+from floodmark.ledger.delta import syncing
 
 pytestmark = pytest.mark.timeout(3600)
 CHECKOUT = Path(__file__).parents[2]

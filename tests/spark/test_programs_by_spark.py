@@ -26,10 +26,10 @@ from support.flow import Flow, event, rows_of
 from support.model import Event, due, tell
 from support.seeds import WITHOUT_SHRINKING, play
 
-from floodmark.core.records import Intent
+from floodmark.core.protocol.records.rows import Intent
 from floodmark.errors import Busy, Fenced, RuleChanged
 from floodmark.ledger.ledger import Ledger
-from floodmark.spark import lock
+from floodmark.spark.session import lock
 
 FILES = st.lists(
     st.builds(

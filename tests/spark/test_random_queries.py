@@ -28,9 +28,9 @@ from support.crash import Crash, crash_at
 from support.flow import Flow
 from support.queries import FORMS, SCHEMA, Case, Row, case_of, row
 
-from floodmark.core import compaction
+from floodmark.core.lifecycle import compaction
 from floodmark.errors import FloodmarkError, Refused, SqlRefused
-from floodmark.spark.run import RuleRun
+from floodmark.spark.rule.run import RuleRun
 
 FAR = datetime(2030, 1, 1, tzinfo=UTC)  # everything is final by then
 LOOKUP = pa.table(

@@ -15,16 +15,16 @@ from pyspark.sql import DataFrame, SparkSession
 from support.flow import RUNNING, SLICED, START, STATELESS, TUMBLING, Flow, event, rows_of
 from support.running import crash, run
 
-from floodmark.audit import rowhash
-from floodmark.audit.content import rows_of as audited_rows
+from floodmark.audit.content import rowhash
+from floodmark.audit.content.content import rows_of as audited_rows
 from floodmark.audit.reading import store_of
-from floodmark.core.records import Commit
-from floodmark.core.upserts import Upsert
+from floodmark.core.protocol.records.rows import Commit
+from floodmark.core.rules.sinks.upserts import Upsert
 from floodmark.errors import HistoryGone, ReplayDiffers
-from floodmark.ledger import tables
-from floodmark.spark import sites
-from floodmark.spark.epoch import EpochFolder
-from floodmark.spark.sites import Attempt, Site, Work
+from floodmark.ledger.delta import tables
+from floodmark.spark.rule.epoch import EpochFolder
+from floodmark.spark.write import sites
+from floodmark.spark.write.sites import Attempt, Site, Work
 
 COLUMNS = "k string, n bigint, v double"
 ROWS = [("a", 1, 0.1), ("b", 2, 0.2), (None, 3, 0.3)]

@@ -17,7 +17,7 @@ from support.flow import Flow, event, rows_of
 from support.rowsofkeys import KINDS, micros
 from support.running import crash, run
 
-from floodmark.core import compaction
+from floodmark.core.lifecycle import compaction
 
 DRAWN = given(
     steps=STEPS,

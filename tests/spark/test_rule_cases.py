@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.flow import CLASSES
 
-from floodmark.cli.init import init
+from floodmark.cli.commands.init import init
 from floodmark.errors import InputFault, RuleInvalid
 from floodmark.testing import cases, check
 from floodmark.testing.playing import play

@@ -10,8 +10,8 @@ from support.flow import STATELESS, Flow, event, rows_of
 from support.running import crash, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.tableproperties import REFUSED, WORKING
-from floodmark.ledger import tables
+from floodmark.core.rules.sinks.tableproperties import REFUSED, WORKING
+from floodmark.ledger.delta import tables
 
 VALUES = {
     "delta.appendOnly": "false",

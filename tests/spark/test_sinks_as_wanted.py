@@ -16,11 +16,11 @@ from support.oracle import ordered
 from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.backfills import asked_for
+from floodmark.core.lifecycle.backfills import asked_for
 from floodmark.errors import InputFault, Refused, RuleChanged, SqlRefused, WrongColumn
-from floodmark.proving.inbatch import for_sink
+from floodmark.proving.play.inbatch import for_sink
 from floodmark.reading import read
-from floodmark.spark.run import RuleRun
+from floodmark.spark.rule.run import RuleRun
 
 FIRST = [event(0, "a", 1.0, 1), event(1, "", -1.0, 2), event(2, None, 3.0, 3), event(3, "b c/d", 4.0, 4)]
 SECOND = [event(4, "a", -5.0, 5), event(5, "b c/d", 6.0, 6), event(6, "c", None, 7), event(7, "", 8.0, 8)]

@@ -11,7 +11,7 @@ from support.flow import HOPPING, SLICED, Flow, event, rows_of
 from support.running import run
 
 from floodmark.errors import Refused, RuleChanged
-from floodmark.ledger import tables
+from floodmark.ledger.delta import tables
 from floodmark.ledger.ledger import LedgerReader
 
 GROUP = "GROUP BY window(at, '1 minute', '10 seconds')"

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from floodmark.errors import RunFailed, TableBroken
-from floodmark.spark.faults import explained
+from floodmark.spark.session.faults import explained
 
 
 class Kind:

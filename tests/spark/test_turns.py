@@ -14,7 +14,7 @@ from support.flow import CLASSES
 import floodmark
 from floodmark.core.process.context import Kept, Times
 from floodmark.errors import ProcessFault
-from floodmark.spark.turns import Layout, Work, worker
+from floodmark.spark.fold.process.turns import Layout, Work, worker
 
 LAYOUT = Layout(keys=1, streams=(("s", ("k", "at")),), tables=("counters",), states=(), output=3)
 GIVEN = pa.schema([("k0", pa.string()), ("waits", pa.bool_()), ("part", pa.int32()), ("time", pa.int64()),

@@ -14,9 +14,9 @@ from support.running import crash, reset, run
 from support.types import KINDS, REFUSED, Refused, most, source_sql
 
 from floodmark.audit.certificate import audit
-from floodmark.core.keybounds import MEASURES, Bound, may_hold
 from floodmark.errors import ProcessFault, WrongColumn
-from floodmark.spark.digesting import Digesting
+from floodmark.ledger.delta.keybounds import MEASURES, Bound, may_hold
+from floodmark.spark.read.digesting import Digesting
 
 
 def proven(flow: Flow) -> None:

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from support.flow import Flow, event, rows_of
 from support.running import crash, reset, run
 
-from floodmark.core import upserts
-from floodmark.core.recovery import ATTEMPTS, SEAL
-from floodmark.core.upserts import Upsert
+from floodmark.core.protocol.recovery import ATTEMPTS, SEAL
+from floodmark.core.rules.sinks import upserts
+from floodmark.core.rules.sinks.upserts import Upsert
 from floodmark.errors import (
     Fenced,
     InputFault,
@@ -32,9 +32,9 @@ from floodmark.errors import (
     SqlRefused,
     WrongColumn,
 )
-from floodmark.ledger import tables
-from floodmark.spark import sites
-from floodmark.spark.sites import Attempt, Site, Work
+from floodmark.ledger.delta import datafiles, tablelog, tables
+from floodmark.spark.write import sites
+from floodmark.spark.write.sites import Attempt, Site, Work
 
 APP = "floodmark/test"
 COLUMNS = "k string, n bigint, t timestamp_ntz, v double"
@@ -191,7 +191,7 @@ def test_rows_that_change_nothing_are_recorded_all_the_same(spark: SparkSession,
 @pytest.mark.parametrize("nothing", [True, False])
 def test_without_rows_there_is_no_commit(spark: SparkSession, site: Site, nothing: bool) -> None:
     assert sites.write(Work(site, None if nothing else frame(spark, [])), Attempt(1, 1, "i")) is None
-    assert (version(site), tables.recorded_version(site.address, APP)) == (0, None)
+    assert (version(site), tablelog.recorded_version(site.address, APP)) == (0, None)
 
 
 def test_at_qos_1_a_retry_writes_the_same_rows_again(spark: SparkSession, place: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_seal_stops_an_upsert_that_had_begun_and_every_later_one(spark: SparkS
         sites._committed(begun, site, Attempt(1, 1, "i"), 1)
     with pytest.raises(Sealed):
         write(spark, site, 1, ("a", 1))
-    assert (held(site), tables.recorded_version(site.address, APP)) == ([], SEAL)
+    assert (held(site), tablelog.recorded_version(site.address, APP)) == ([], SEAL)
 
 
 def test_a_table_with_several_rows_of_a_key_is_not_guessed_about(spark: SparkSession, site: Site) -> None:
@@ -297,7 +297,7 @@ def marked(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def names(site: Site) -> set[str]:
     """The files of the newest version."""
-    return {Path(file.path).name for file in tables.files_of(tables.open_table(site.address))}  # type: ignore[arg-type]
+    return {Path(file.path).name for file in datafiles.files_of(tables.open_table(site.address))}  # type: ignore[arg-type]
 
 
 def test_rows_are_marked_in_a_files_deletion_vector_until_most_of_it_is_gone(spark: SparkSession, marked: Site) -> None:

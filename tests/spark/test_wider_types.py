@@ -14,9 +14,9 @@ from support.flow import Flow, rows_of
 from support.running import crash, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.records import Intent
+from floodmark.core.protocol.records.rows import Intent
 from floodmark.errors import WrongColumn
-from floodmark.spark.narrowing import narrowed, older_types
+from floodmark.spark.read.narrowing import narrowed, older_types
 
 # Of each change: the column before and after, and what the owner says.
 CHANGES = {

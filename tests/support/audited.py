@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 
 from floodmark.audit.certificate import audit
-from floodmark.audit.chain import hash_of
+from floodmark.audit.content.rowhash import digest
 from floodmark.audit.facts import Row
+from floodmark.audit.ledger.chain import hash_of
 from floodmark.audit.reading import LEDGER_APP
-from floodmark.audit.rowhash import digest
 from floodmark.ledger.ledger import schema
 
 TOKEN = "token"

@@ -6,8 +6,8 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from floodmark.connectors.registry import sources
-from floodmark.core.entry import DeltaOffset, Entry
-from floodmark.core.records import Commit, Counts, Intent
+from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent
 from floodmark.ledger.ledger import Ledger
 from support.flow import Flow, event
 

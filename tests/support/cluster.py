@@ -14,7 +14,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from floodmark.proving.processes import kill_all, started, wait_until
+from floodmark.proving.play.processes import kill_all, started, wait_until
 
 BIN = Path(sys.executable).parent
 DEPLOY = "org.apache.spark.deploy"

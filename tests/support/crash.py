@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from floodmark.spark import abandoning, backfilling, compaction, epoch, generation, run
+from floodmark.spark.rule import abandoning, backfilling, compaction, epoch, generation, run
 
 
 class Crash(Exception):

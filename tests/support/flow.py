@@ -13,7 +13,7 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.proving.processes import kill_all, of_session, started, wait_until
+from floodmark.proving.play.processes import kill_all, of_session, started, wait_until
 from support.flow import START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered, totals, tumbling
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from floodmark.connectors.registry import sources
-from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Counts, Written
-from floodmark.core.recovery import ATTEMPTS
-from floodmark.ledger import tables
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit, Counts, Written
+from floodmark.core.protocol.recovery import ATTEMPTS
+from floodmark.ledger.delta import tables
 from floodmark.ledger.ledger import Ledger
 from support.byhand import commit, intent, offset
 from support.flow import Flow, event

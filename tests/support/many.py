@@ -18,13 +18,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from floodmark.core import compaction
-from floodmark.core.rules import load_rule
+from floodmark.core.lifecycle import compaction
+from floodmark.core.rules.rule import load_rule
 from floodmark.errors import FloodmarkError, worst
-from floodmark.spark import epoch, lock
-from floodmark.spark.compaction import compact
-from floodmark.spark.run import RuleRun
-from floodmark.spark.session import root_session
+from floodmark.spark.rule import epoch
+from floodmark.spark.rule.compaction import compact
+from floodmark.spark.rule.run import RuleRun
+from floodmark.spark.session import lock
+from floodmark.spark.session.session import root_session
 
 
 def _where_the_name_asks(session: SparkSession, rule: str, *rest: Any) -> None:

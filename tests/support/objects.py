@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from floodmark.proving.processes import started, wait_until
+from floodmark.proving.play.processes import started, wait_until
 from support.cluster import BIN, free_ports
 
 CHECKOUT = Path(__file__).parents[2]

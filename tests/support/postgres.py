@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from floodmark.proving.processes import kill_all, wait_until
+from floodmark.proving.play.processes import kill_all, wait_until
 from support.cluster import free_ports
 
 PLACES = "/usr/lib/postgresql"

@@ -13,14 +13,24 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from floodmark.core.abandoning import Undo, before_undo, is_of, taken_back
-from floodmark.core.changes import check_edit
-from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Counts, Head, Intent, Lost, Row, Seal, Undone, Written, read_head, total
-from floodmark.core.recovery import SEAL, Gate, Step, at_the_gate, before_write, check_tables, undo_version, version_of
-from floodmark.core.rule_file import WrittenRule
-from floodmark.core.rules import Rule
-from floodmark.core.watermark import advance, merge
+from floodmark.core.lifecycle.abandoning import Undo, before_undo, is_of, taken_back
+from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head, read_head
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Lost, Row, Seal, Undone, Written, total
+from floodmark.core.protocol.recovery import (
+    SEAL,
+    Gate,
+    Step,
+    at_the_gate,
+    before_write,
+    check_tables,
+    undo_version,
+    version_of,
+)
+from floodmark.core.protocol.watermark import advance, merge
+from floodmark.core.rules.file.rule import WrittenRule
+from floodmark.core.rules.rule import Rule
 from floodmark.errors import Busy, Fenced, Refused, ReplayDiffers
 from floodmark.ledger.ledger import Ledger
 from support.flow import TUMBLING

@@ -11,9 +11,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from floodmark.crashpoints import BEGIN_POINTS, EPOCH_POINTS, RESET_POINTS, reach
+from floodmark.core.protocol.crashpoints import BEGIN_POINTS, EPOCH_POINTS, RESET_POINTS, reach
 from floodmark.proving.cases import undisturbed
-from floodmark.proving.orders import SAMPLE, STARTED, Orders
+from floodmark.proving.play.orders import SAMPLE, STARTED, Orders
 from floodmark.proving.scratch import Scratch
 
 EPOCHS = 3

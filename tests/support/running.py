@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.abandoning import Readers
-from floodmark.spark.run import RuleRun, RunReport
+from floodmark.spark.rule.run import RuleRun, RunReport
 from support.crash import Crash, crash_at
 from support.flow import Flow
 

@@ -32,7 +32,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
 
 
 def main() -> None:
-    from floodmark.spark.session import root_session
+    from floodmark.spark.session.session import root_session
     from support.flow import Flow
 
     with tempfile.TemporaryDirectory() as place:

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.abandoning import sinks_seen
-from floodmark.core.abandoning import Seen, Undo, taken_back
-from floodmark.core.records import Counts, Undone
-from floodmark.core.recovery import app_id, undo_version
+from floodmark.core.lifecycle.abandoning import Seen, Undo, taken_back
+from floodmark.core.protocol.records.rows import Counts, Undone
+from floodmark.core.protocol.recovery import app_id, undo_version
 from floodmark.errors import HistoryGone, TableBroken
 from floodmark.ledger.ledger import Ledger
 

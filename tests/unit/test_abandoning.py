@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.pretend import MemoryLedger, World
 
-from floodmark.core.abandoning import (
+from floodmark.core.lifecycle.abandoning import (
     Net,
     Seen,
     Undo,
@@ -23,10 +23,11 @@ from floodmark.core.abandoning import (
     taken_back,
     undoing,
 )
-from floodmark.core.entry import Entry
-from floodmark.core.pinning import counted
-from floodmark.core.records import Commit, Counts, Intent, Lost, Replay, Row, Seal, Undone, head_at, read_head
-from floodmark.core.recovery import (
+from floodmark.core.lifecycle.pinning import counted
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import head_at, read_head
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Lost, Replay, Row, Seal, Undone
+from floodmark.core.protocol.recovery import (
     ATTEMPTS,
     SEAL,
     Gate,

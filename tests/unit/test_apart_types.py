@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import ArrayType, DataType, DecimalType, IntegerType, LongType, MapType, StringType, StructType
 
-from floodmark.spark.layouts import gained_fields, wrong_types
+from floodmark.spark.read.typechanges import gained_fields, wrong_types
 
 INT, BIG, TEXT = IntegerType(), LongType(), StringType()
 

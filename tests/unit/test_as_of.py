@@ -9,7 +9,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from floodmark.errors import HistoryGone
-from floodmark.ledger.tables import as_of, holding_from, query
+from floodmark.ledger.delta.datafiles import as_of, holding_from, query
 
 
 def append(table: Path, epoch: int) -> None:

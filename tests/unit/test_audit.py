@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from floodmark.audit.balance import Place, _moved, balanced, refilled, set_apart
-from floodmark.audit.chain import Story, chained, hash_of, misshapen
-from floodmark.audit.content import differences
-from floodmark.audit.effects import Effects
+from floodmark.audit.content.content import differences
+from floodmark.audit.content.rowhash import RowDigest, Sums
+from floodmark.audit.effects.effects import Effects
 from floodmark.audit.facts import Base, File, Finding, LogEntry, Row, TableLog, worst
-from floodmark.audit.named import SEAL
-from floodmark.audit.rowhash import RowDigest, Sums
+from floodmark.audit.ledger.balance import Place, _moved, balanced, refilled, set_apart
+from floodmark.audit.ledger.chain import chained, hash_of, misshapen
+from floodmark.audit.ledger.named import SEAL
+from floodmark.audit.ledger.story import Story
 
 LEDGER, HOME, SINK = "ledger-id", "/home/r", "/lake/out"
 APP = f"floodmark/{LEDGER}/g1-token/"

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from test_audit_replaced import of_table, rows, said
 
-from floodmark.audit.chain import Epoch, Generation, Story
-from floodmark.audit.effects import Effects
+from floodmark.audit.content.joined import total
+from floodmark.audit.content.recomputing import recompute
+from floodmark.audit.effects.effects import Effects
 from floodmark.audit.facts import File, LogEntry, TableLog
-from floodmark.audit.joined import total
-from floodmark.audit.named import Named
-from floodmark.audit.recomputing import recompute
+from floodmark.audit.ledger.named import Named
+from floodmark.audit.ledger.story import Epoch, Generation, Story
 
 FIRST, SECOND, THIRD = [(1, 1, 0.1), (2, 2, None)], [(3, 3, 0.3)], [(4, 4, 2.5)]
 

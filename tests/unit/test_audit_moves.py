@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from test_audit import APP, DIGEST, LEDGER, SINK, TABLES, World, sha
 
-from floodmark.audit.chain import Story
-from floodmark.audit.effects import Effects
+from floodmark.audit.effects.effects import Effects
+from floodmark.audit.effects.moves import Move, misshown, replay
 from floodmark.audit.facts import Base, File, LogEntry, TableLog, Vector, worst
-from floodmark.audit.moves import Move, misshown, replay
-from floodmark.audit.named import SEAL
+from floodmark.audit.ledger.named import SEAL
+from floodmark.audit.ledger.story import Story
 
 RESULTS = {**DIGEST, "rows": 2}
 SOME = Vector("some", 1, "deletion_vector_some.bin", 40)

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from floodmark.audit.content import _of_table
+from floodmark.audit.content.content import _of_table
+from floodmark.audit.effects.partitions import constant
 from floodmark.audit.facts import File, TableLog
-from floodmark.audit.partitions import constant
 from floodmark.audit.reading import store_of
 
 LOG = TableLog("t", "id", types={"k": "string", "n": "long"})

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from floodmark.audit.chain import Backfill, Story
-from floodmark.audit.effects import Effects
+from floodmark.audit.content.recomputing import recompute
+from floodmark.audit.content.rowhash import digest
+from floodmark.audit.effects.effects import Effects
 from floodmark.audit.facts import File, LogEntry, TableLog
-from floodmark.audit.named import Named
-from floodmark.audit.recomputing import recompute
-from floodmark.audit.rowhash import digest
+from floodmark.audit.ledger.named import Named
+from floodmark.audit.ledger.story import Backfill, Story
 
 SCHEMA = pa.schema([("stop", pa.timestamp("us", tz="UTC")), ("c", pa.int64()), ("v", pa.float64())])
 WENT = [(60, 1, 0.5), (120, 5, 0.1), (None, 6, None)]

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from floodmark.audit.content import _refuse_unsure
-from floodmark.audit.variants import SPARKS, as_texts, is_unsure
+from floodmark.audit.content.content import _refuse_unsure
+from floodmark.audit.content.variants import SPARKS, as_texts, is_unsure
 
 NO_NAMES = b"\x01\x00\x00"
 NAMES = b"\x01\x02\x00\x01\x03abc"  # "a" and "bc"

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from floodmark.audit.content.vectors import altered, marks, unmarked
 from floodmark.audit.facts import File, Vector
 from floodmark.audit.reading import Z85, store_of
-from floodmark.audit.vectors import altered, marks, unmarked
 
 
 def bitmap(*rows: int) -> bytes:

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from support.flow import HOPPING, OVER, RUNNING, SESSIONS, SLICED, STATELESS, TWO_WINDOWS, Flow
 
-from floodmark.core.backfills import Asked, asked_for, check_text, restated_in, stands, starting_in
-from floodmark.core.changes import check_edit
-from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head, Restated, text_of
-from floodmark.core.recovery import Step, backfill_version, before_backfill, before_write
+from floodmark.core.lifecycle.backfills import Asked, asked_for, check_text, restated_in, stands, starting_in
+from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Commit, Restated, text_of
+from floodmark.core.protocol.recovery import Step, backfill_version, before_backfill, before_write
 from floodmark.core.sql.telling import told_in
-from floodmark.core.windows import WindowSpec
+from floodmark.core.sql.windows import WindowSpec
 from floodmark.errors import LedgerBroken, Refused, RunFailed, Sealed
-from floodmark.spark import lock
+from floodmark.spark.session import lock
 
 MINUTE = 60_000_000
 LOOKED_UP = """

@@ -18,17 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.beside import beside
 
-from floodmark.core import compaction
-from floodmark.core.compaction import MAX_FILES, WORTH_ROWS
-from floodmark.core.keybounds import CUT, PREFIX, SUNDIALS, Bound, may_hold, not_after
-from floodmark.core.ticks import extent
-from floodmark.core.watermark import advance, excused, hear, later, merge
-from floodmark.core.windows import RowSpec, SessionSpec, WindowSpec, needed_from
-from floodmark.ledger import tables
-from floodmark.ledger.tables import DataFile
-from floodmark.spark import state
-from floodmark.spark.compaction import _dead, _rows
-from floodmark.spark.fold import Moment
+from floodmark.core.lifecycle import compaction
+from floodmark.core.lifecycle.compaction import MAX_FILES, WORTH_ROWS
+from floodmark.core.protocol.ticks import extent
+from floodmark.core.protocol.watermark import advance, excused, hear, later, merge
+from floodmark.core.sql.windows import RowSpec, SessionSpec, WindowSpec, needed_from
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta.datafiles import DataFile
+from floodmark.ledger.delta.keybounds import CUT, PREFIX, SUNDIALS, Bound, may_hold, not_after
+from floodmark.spark.fold import state
+from floodmark.spark.fold.fold import Moment
+from floodmark.spark.rule.compaction import _dead, _rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
@@ -112,7 +112,7 @@ def test_the_log_gives_a_files_newest_time_up_to_the_end_of_its_millisecond(plac
             stats = {"numRecords": 1, "maxValues": {"at": shown(AT + 999)}}
             line["add"]["stats"] = json.dumps(stats)
     entry.write_text("\n".join(map(json.dumps, lines)))
-    assert [file.newest for file in tables.files_of(DeltaTable(address), "at")] == [AT + 999]
+    assert [file.newest for file in datafiles.files_of(DeltaTable(address), "at")] == [AT + 999]
 
 
 class Reader:
@@ -133,12 +133,12 @@ class Reader:
 def test_a_state_file_is_read_while_its_newest_row_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [DataFile(str(newest), 1, newest) for newest in (None, AT - 1, AT, AT + 1)]
     monkeypatch.setattr(tables, "open_table", lambda _: object())
-    monkeypatch.setattr(tables, "files_of", lambda *_: files)
+    monkeypatch.setattr(datafiles, "files_of", lambda *_: files)
     for needed, found in ((AT, ["None", str(AT), str(AT + 1)]), (None, [file.path for file in files])):
         spark = Reader()
         assert state.state_rows(spark, "/t", SimpleNamespace(), "at", needed) is spark  # type: ignore[arg-type]
         assert list(spark.paths) == found
-    monkeypatch.setattr(tables, "files_of", lambda *_: files[1:2])
+    monkeypatch.setattr(datafiles, "files_of", lambda *_: files[1:2])
     assert state.state_rows(Reader(), "/t", SimpleNamespace(), "at", AT) is None  # type: ignore[arg-type]
 
 

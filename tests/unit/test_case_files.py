@@ -18,11 +18,11 @@ from floodmark.core.cases.casefile import case_schema_text
 from floodmark.core.cases.differences import compared
 from floodmark.core.cases.rows import texts
 from floodmark.core.cases.values import text_of_value, value_of
-from floodmark.core.ddl import columns_of
-from floodmark.core.deltatypes import declared, schema_of
-from floodmark.core.yamltree import read_yaml
+from floodmark.core.text.ddl import columns_of
+from floodmark.core.text.yamltree import read_yaml
 from floodmark.errors import FloodmarkError, Refused, RuleInvalid
 from floodmark.testing import Case, cases, tables
+from floodmark.testing.deltatypes import declared, schema_of
 from floodmark.testing.inputs import Inputs
 
 RULE = """\

@@ -12,10 +12,10 @@ from support.byhand import begun
 from support.flow import Flow
 from test_chains import ENV, source, write
 
-from floodmark.cli.drain import _Application, _Due, _due, _look_back
-from floodmark.cli.outcome import Outcome
+from floodmark.cli.runs.drain import _Application, _Due, _due, _look_back
+from floodmark.cli.runs.outcome import Outcome
 from floodmark.connectors.news import News
-from floodmark.core.rules import Rule, load_rules
+from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.errors import TableBroken
 
 
@@ -94,7 +94,7 @@ def test_state_that_cannot_be_read_is_the_fault_of_its_rule(
 
     flow = Flow(place, "counted")
     begun(flow)
-    monkeypatch.setattr("floodmark.views.openwindows.open_windows", broken)
+    monkeypatch.setattr("floodmark.views.contents.openwindows.open_windows", broken)
     outcome = Outcome("counted")
     _look_back(flow.rule(), flow.home, outcome, stale_ok=False)
     assert outcome.fault is fault

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.core.chains import in_order, upstream
-from floodmark.core.changes import check_edit
-from floodmark.core.delivery import delivery
-from floodmark.core.rules import Rule, load_rule, load_rules
+from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.rules.chains import in_order, upstream
+from floodmark.core.rules.rule import Rule, load_rule, load_rules
+from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.errors import RuleInvalid
 
 ENV = {"LAKE": "/lake"}

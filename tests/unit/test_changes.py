@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from support.flow import HOPPING, STATELESS, TUMBLING, Flow
 
-from floodmark.core.changes import check_edit, check_kept, misfits
-from floodmark.core.ddl import columns_of
-from floodmark.core.rules import Rule
+from floodmark.core.lifecycle.changes import check_edit, check_kept, misfits
+from floodmark.core.rules.rule import Rule
+from floodmark.core.text.ddl import columns_of
 from floodmark.errors import RuleChanged, WrongColumn
 
 MORE_ROWS = STATELESS.replace("WHERE n IS NOT NULL", "")

@@ -20,13 +20,13 @@ from support.flow import HOPPING, OVER, SESSIONS, TUMBLING, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.cli.stopping import Stopping
+from floodmark.cli.runs.stopping import Stopping
 from floodmark.core.failure import FailureFile
-from floodmark.core.records import Counts, Lost
+from floodmark.core.protocol.records.rows import Counts, Lost
 from floodmark.errors import RunFailed
 from floodmark.testing import cases
+from floodmark.views.contents.openwindows import open_windows
 from floodmark.views.formats import iso
-from floodmark.views.openwindows import open_windows
 
 CHECKOUT = Path(__file__).parents[2]
 MINUTE = 60_000_000
@@ -455,7 +455,7 @@ def test_an_unexpected_error_is_told_in_one_line(flow: Flow, monkeypatch: pytest
         raise ZeroDivisionError("by nothing")
 
     flow.write_rule()
-    monkeypatch.setattr("floodmark.cli.selection.load", broken)
+    monkeypatch.setattr("floodmark.cli.shared.selection.load", broken)
     assert call(flow, "list", code=1).strip() == "error: ZeroDivisionError: by nothing"
 
 
@@ -472,8 +472,8 @@ def test_a_backfill_ends_where_a_run_has_gone_on_by_an_edited_text_while_it_wait
         folded(flow, ledger, 2, START, None)
         wanted(ledger.head)
 
-    monkeypatch.setattr("floodmark.core.backfills.asked_for", lambda *_: None)
-    monkeypatch.setattr("floodmark.cli.backfill.with_spark", lambda rule, master, work: work(None))
-    monkeypatch.setattr("floodmark.cli.backfill._job", lambda *_: SimpleNamespace(backfill=waited))
+    monkeypatch.setattr("floodmark.core.lifecycle.backfills.asked_for", lambda *_: None)
+    monkeypatch.setattr("floodmark.cli.commands.backfill.with_spark", lambda rule, master, work: work(None))
+    monkeypatch.setattr("floodmark.cli.commands.backfill._job", lambda *_: SimpleNamespace(backfill=waited))
     times = ["--from", "2001-01-01T00:00Z", "--to", "2001-01-01T00:01Z"]
     assert "Start the backfill again" in call(flow, "backfill", "counted", *times, code=1)

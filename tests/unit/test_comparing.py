@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from floodmark.core.digests import Digest
-from floodmark.core.presence import Presence
-from floodmark.core.upserts import Effect
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.presence import Presence
+from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.errors import ReplayDiffers, VerifyFailed
-from floodmark.ledger import tables
-from floodmark.ledger.comparing import (
+from floodmark.ledger.delta import tablelog
+from floodmark.ledger.delta.comparing import (
     check_before_commit,
     same_content,
     same_effect,
@@ -24,7 +24,7 @@ from floodmark.ledger.comparing import (
     same_rows,
     still_there,
 )
-from floodmark.ledger.tables import OurCommit
+from floodmark.ledger.delta.tablelog import OurCommit
 
 HELD, OTHER = Digest(rows=2, high="10", low="20"), Digest(rows=2, high="10", low="21")
 
@@ -130,7 +130,7 @@ def test_a_commit_is_known_by_app_and_version_and_its_marked_rows_do_not_count(p
     lines.append({"txn": {"appId": "mine", "version": 5}})
     lines.append({"remove": {"path": "x", "dataChange": True, "stats": json.dumps({"numRecords": 4})}})
     entry.write_text("\n".join(map(json.dumps, lines)))
-    found = tables.commit_at(str(address), 0, "mine", 5)
+    found = tablelog.commit_at(str(address), 0, "mine", 5)
     assert found is not None and (found.commit, found.added, found.removed) == (0, 1, 4)
-    assert tables.commit_at(str(address), 0, "mine", 4) is None
-    assert tables.commit_at(str(address), 0, "theirs", 5) is None
+    assert tablelog.commit_at(str(address), 0, "mine", 4) is None
+    assert tablelog.commit_at(str(address), 0, "theirs", 5) is None

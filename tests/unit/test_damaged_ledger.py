@@ -14,11 +14,12 @@ from test_ledger import commit, first, intent
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.core.hadoopsums import sums_of
-from floodmark.core.records import Row, recalled, remembered
+from floodmark.core.protocol.records.head import recalled, remembered
+from floodmark.core.protocol.records.rows import Row
 from floodmark.errors import LedgerBroken
 from floodmark.ledger import ledger as module
-from floodmark.ledger.damage import drop_checksums, listed, why_unreadable
+from floodmark.ledger.delta.damage import drop_checksums, listed, why_unreadable
+from floodmark.ledger.delta.hadoopsums import sums_of
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 EPOCHS, SEEDS = 12, range(2)  # enough rows for a rewrite of the files in the middle, and a checkpoint of the log

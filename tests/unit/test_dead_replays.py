@@ -12,11 +12,12 @@ from support.byhand import begun, commit, intent, set_apart
 from support.flow import Flow
 from typer.testing import CliRunner
 
-from floodmark.cli import replay as cli_replay
 from floodmark.cli.app import app
-from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Counts, Head, Lost, Replay
-from floodmark.core.replays import replay_of, replayed_in, wanted
+from floodmark.cli.commands import replay as cli_replay
+from floodmark.core.lifecycle.replays import replay_of, replayed_in, wanted
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Commit, Counts, Lost, Replay
 from floodmark.errors import Refused
 
 COLUMNS = ("at", "k", "v", "n", "_epoch", "_stream", "_reason", "_source")

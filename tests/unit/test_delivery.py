@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.core.delivery import delivery
-from floodmark.core.rules import Rule, Sink, Stream
+from floodmark.core.rules.rule import Rule, Sink, Stream
+from floodmark.core.rules.sinks.delivery import delivery
 
 
 def rule(kind: str, asked: int, own: int | None = None) -> Rule:

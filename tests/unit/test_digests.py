@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from floodmark.audit import rowhash, xxh64
-from floodmark.core.digests import Digest, Floats, digest_of
+from floodmark.audit.content import rowhash, xxh64
+from floodmark.core.protocol.digests import Digest, Floats, digest_of
 
 
 def floats(total: float, size: float | None = None, nulls: int = 0, nans: int = 0) -> Floats:

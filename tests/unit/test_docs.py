@@ -32,8 +32,8 @@ from typer.main import get_command
 
 from floodmark.cli.app import app
 from floodmark.core.cases.casefile import case_schema_text
-from floodmark.core.rule_words import WORDS
-from floodmark.core.rules import json_schema, load_rule
+from floodmark.core.rules.rule import json_schema, load_rule
+from floodmark.core.rules.words import WORDS
 from floodmark.core.sql import analyse
 
 KINDS = ("bash", "zsh", "fish", "yaml", "sql", "python", "json", "text")
@@ -91,7 +91,7 @@ def test_every_key_of_a_rule_file_is_described() -> None:
     schema = json_schema()
     models = {"WrittenRule": schema, **schema["$defs"]}
     keys = ((model, key, one) for model, found in models.items() for key, one in found["properties"].items())
-    assert not [f"{model}.{key}" for model, key, one in keys if "description" not in one], "see core/rule_words.py"
+    assert not [f"{model}.{key}" for model, key, one in keys if "description" not in one], "see core/rules/words.py"
     assert not {(m, key) for m, words in WORDS.items() for key in words if key not in models[m]["properties"]}
 
 

@@ -18,8 +18,8 @@ import pytest
 from support.flow import Flow, event
 from typer.testing import CliRunner
 
-from floodmark.cli import examined
 from floodmark.cli.app import app
+from floodmark.cli.shared import examined
 from floodmark.core import sparkconf
 from floodmark.core.health import airflow, machine, places, settings
 from floodmark.core.health.checks import Check, exit_code, failed, ok, warning

@@ -16,13 +16,13 @@ from test_lives import call, facts
 
 from floodmark.connectors.news import look
 from floodmark.connectors.registry import sources
-from floodmark.core.entry import Entry
-from floodmark.core.records import Commit
-from floodmark.core.rules import load_rules
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import Commit
+from floodmark.core.rules.rule import load_rules
 from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.ledger import Ledger
-from floodmark.views.graph import graph
-from floodmark.views.standing import standing
+from floodmark.views.rules.graph import graph
+from floodmark.views.status.standing import standing
 
 NO_TIME = {"delta": None, "event_time": None, "lateness": None}
 

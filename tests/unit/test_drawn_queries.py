@@ -9,7 +9,7 @@ from support.matrix import drawn
 from support.queries import FORMS, LENIENT_SUMS, MERGED, RANKED, WHOLE, case_of
 
 from floodmark.core.sql import analyse
-from floodmark.core.sql.function_names import AGGREGATES
+from floodmark.core.sql.words.function_names import AGGREGATES
 
 # Of bitmaps, which other aggregates make.
 LEFT_OUT = {"bitmap_and_agg", "bitmap_or_agg"}

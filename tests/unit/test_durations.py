@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.core.durations import DAY, HOUR, MINUTE, SECOND, format_duration, parse_duration
+from floodmark.core.text.durations import DAY, HOUR, MINUTE, SECOND, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

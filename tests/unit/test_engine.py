@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.core.engine import BY_CORES, CUTTING, cutting, differing, named
+from floodmark.core.protocol.engine import BY_CORES, CUTTING, cutting, differing, named
 from floodmark.errors import InputFault, ReplayDiffers, VerifyFailed
 
 SIZE = "spark.sql.files.maxPartitionBytes"

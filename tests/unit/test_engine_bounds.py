@@ -14,21 +14,21 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from support.flow import HOPPING, OVER, TUMBLING, Flow
 
-from floodmark.connectors.delta import DeltaSource
+from floodmark.connectors.delta.table import DeltaSource
 from floodmark.connectors.lookups import LookupTable
-from floodmark.core.entry import DeltaOffset, Entry
-from floodmark.core.records import Counts, Pinned
-from floodmark.core.rules import Lookup, Stream
-from floodmark.core.windows import RowSpec, WindowSpec
+from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.core.protocol.records.rows import Counts, Pinned
+from floodmark.core.rules.rule import Lookup, Stream
+from floodmark.core.sql.windows import RowSpec, WindowSpec
 from floodmark.errors import HistoryGone, LedgerBroken
-from floodmark.spark import checkpoint
-from floodmark.spark.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LATE, NO_TIME, Batch, Limits, Shape
-from floodmark.spark.digesting import Digesting
-from floodmark.spark.epoch import EpochFolder
-from floodmark.spark.fold import Moment
-from floodmark.spark.liverows import _of_own
-from floodmark.spark.replacing import Span
-from floodmark.spark.windowrows import WindowRows
+from floodmark.spark.fold.fold import Moment
+from floodmark.spark.fold.liverows import _of_own
+from floodmark.spark.fold.windowrows import WindowRows
+from floodmark.spark.read.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LATE, NO_TIME, Batch, Limits, Shape
+from floodmark.spark.read.digesting import Digesting
+from floodmark.spark.rule.epoch import EpochFolder
+from floodmark.spark.session import checkpoint
+from floodmark.spark.write.replacing import Span
 
 EVENTS = StructType().add("at", TimestampType()).add("k", StringType()).add("v", LongType()).add("n", LongType())
 SECOND = 1_000_000

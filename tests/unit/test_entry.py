@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from floodmark.core.entry import DeltaOffset, Entry
+from floodmark.core.protocol.entry import DeltaOffset, Entry
 
 LINE = '{"sourceVersion":1,"reservoirId":"3f","reservoirVersion":4,"index":-1,"isStartingVersion":false}'
 

@@ -11,13 +11,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from floodmark.cli import options
 from floodmark.cli.app import app
-from floodmark.cli.environment import in_environment
-from floodmark.core.environments import environment, home_of, names, read_environment
-from floodmark.core.rules import load_rule, load_rules
+from floodmark.cli.shared import options
+from floodmark.cli.shared.environment import in_environment
+from floodmark.core.rules.environments import environment, home_of, names, read_environment
+from floodmark.core.rules.rule import load_rule, load_rules
 from floodmark.errors import RuleInvalid
-from floodmark.views.rulefiles import RuleFiles
+from floodmark.views.rules.rulefiles import RuleFiles
 
 RULE = """\
 rule: delays

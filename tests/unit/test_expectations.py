@@ -11,12 +11,12 @@ import pytest
 import yaml
 from support.flow import HOPPING, RUNNING, STATELESS, TUMBLING, Flow
 
-from floodmark.audit.expected import misled, misled_results
+from floodmark.audit.ledger.expected import misled, misled_results
 from floodmark.connectors.columns import asked, check_columns, needed
-from floodmark.core.changes import check_edit
-from floodmark.core.expectations import counted, failing, fared, ordered, reason, told
-from floodmark.core.records import Commit, Counts, Failed, Intent, total
-from floodmark.core.rules import Expectation, Rule, load_rule
+from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.protocol.expectations import counted, failing, fared, ordered, reason, told
+from floodmark.core.protocol.records.rows import Commit, Counts, Failed, Intent, total
+from floodmark.core.rules.rule import Expectation, Rule, load_rule
 from floodmark.core.sql import columns_in
 from floodmark.errors import RuleInvalid, WrongColumn
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.core.partitionvalues import bytes_in_path, long_name, unfit, which
-from floodmark.core.takings import Taking
+from floodmark.core.rules.sinks.partitionvalues import bytes_in_path, long_name, unfit, which
+from floodmark.core.rules.sinks.takings import Taking
 
 
 @pytest.mark.parametrize(

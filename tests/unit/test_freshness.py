@@ -14,14 +14,15 @@ from support.byhand import begun, folded
 from support.flow import Flow
 from test_lives import call, facts
 
-from floodmark.core.entry import Entry
-from floodmark.core.freshness import Late, exceeds, fresh, lag_of
-from floodmark.core.records import Commit, Head, Life
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.lifecycle.freshness import Late, exceeds, fresh, lag_of
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Commit, Life
+from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.errors import RuleInvalid, Stale
 from floodmark.ledger.ledger import Ledger
-from floodmark.views.freshness import fresh_now
-from floodmark.views.standing import excused
+from floodmark.views.status.freshness import fresh_now
+from floodmark.views.status.standing import excused
 
 NOW = datetime(2020, 6, 1, 12, tzinfo=UTC)
 MINUTE = 60_000_000
@@ -196,7 +197,7 @@ def test_late_rows_are_those_of_the_newest_run_however_many_epochs_it_had(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = stale(place, max_late="1 %")
-    monkeypatch.setattr("floodmark.views.freshness.ROWS", 1)
+    monkeypatch.setattr("floodmark.views.status.freshness.ROWS", 1)
     again = Ledger.open(flow.place.ledger, "again")
     for _ in range(3):
         folded(flow, again, 1, US, US)

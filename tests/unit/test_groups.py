@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from floodmark.core.failure import Failure, FailureFile, ending, ending_in
-from floodmark.core.groups import by_the_clock, groups, schedule_of, shared
-from floodmark.core.rules import load_rules
+from floodmark.core.rules.groups import by_the_clock, groups, schedule_of, shared
+from floodmark.core.rules.rule import load_rules
 from floodmark.errors import Busy, NotThereYet, Refused, RunFailed
 
 ENV = {"LAKE": "/lake"}

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from support.flow import SESSIONS, STATELESS, Flow
 
-from floodmark.core.changes import check_edit
-from floodmark.core.durations import DAY, HOUR
 from floodmark.core.health.settings import settings
-from floodmark.core.installation import VARIABLES
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.rules.installation import VARIABLES
+from floodmark.core.rules.rule import Rule, load_rule
+from floodmark.core.text.durations import DAY, HOUR
 from floodmark.errors import RuleChanged, RuleInvalid
-from floodmark.views.origins import Origins
+from floodmark.views.rules.origins import Origins
 
 
 def rule(place: Path, env: Mapping[str, str], sql: str | None = None, **written: Any) -> Rule:

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from floodmark.core.digests import Digest
-from floodmark.core.entry import Entry
-from floodmark.core.records import (
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head, head_at, read_head, recalled, remembered
+from floodmark.core.protocol.records.rows import (
     Backfill,
     Backfilled,
     Commit,
     Counts,
-    Head,
     Intent,
     Life,
     Lost,
@@ -27,14 +27,10 @@ from floodmark.core.records import (
     Row,
     Seal,
     Written,
-    head_at,
-    read_head,
-    recalled,
-    remembered,
     text_of,
 )
-from floodmark.core.recovery import ATTEMPTS, Gate, at_the_gate, backfill_version, check_tables, check_unfailed
-from floodmark.core.rules import Rule, Sink, Stream
+from floodmark.core.protocol.recovery import ATTEMPTS, Gate, at_the_gate, backfill_version, check_tables, check_unfailed
+from floodmark.core.rules.rule import Rule, Sink, Stream
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed, VerifyFailed
 from floodmark.ledger import ledger as module
 from floodmark.ledger.ledger import Ledger, LedgerReader, schema

@@ -19,17 +19,18 @@ from support.flow import Flow, rows_of
 from support.lives import an_epoch, by_hand, lived
 from typer.testing import CliRunner
 
-from floodmark import crashpoints
 from floodmark.audit.certificate import audit
-from floodmark.cli import recheck, retire
 from floodmark.cli.app import app
-from floodmark.connectors import adopting
-from floodmark.connectors.delta import DeltaSink
+from floodmark.cli.commands import recheck, retire
+from floodmark.connectors.delta import adopting
+from floodmark.connectors.delta.table import DeltaSink
 from floodmark.connectors.news import look
 from floodmark.connectors.preflight import check_tables
-from floodmark.core.records import Counts, Life, Seal
+from floodmark.core.protocol import crashpoints
+from floodmark.core.protocol.records.rows import Counts, Life, Seal
 from floodmark.errors import Busy, Fenced, LedgerBroken, NotOwned, Refused, Retired
-from floodmark.ledger import dropping, renaming, tables
+from floodmark.ledger import dropping, renaming
+from floodmark.ledger.delta import tables
 from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held

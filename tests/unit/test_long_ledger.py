@@ -10,8 +10,8 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 from test_ledger import RULE, commit, entry, first, intent
 
-from floodmark.core.digests import Digest
-from floodmark.core.records import Counts, Kind, Row, Written
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.records.rows import Counts, Kind, Row, Written
 from floodmark.ledger import ledger as module
 from floodmark.ledger.ledger import APP, Ledger, LedgerReader, schema
 from floodmark.views.epochs import told

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.core.sql import Query, SqlAt, analyse
+from floodmark.core.sql import Query, analyse
+from floodmark.errors import SqlAt
 
 STREAMS = {"flights": "date", "others": "ts"}
 

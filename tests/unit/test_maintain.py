@@ -23,12 +23,12 @@ from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
-from floodmark.core.entry import DeltaOffset, Entry
-from floodmark.core.records import Commit, Counts, Pinned, Seal
-from floodmark.core.recovery import app_id
-from floodmark.core.upkeep import CHECKPOINT_AFTER
-from floodmark.ledger import tables
-from floodmark.ledger.damage import HINT, changed
+from floodmark.core.lifecycle.upkeep import CHECKPOINT_AFTER
+from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.core.protocol.records.rows import Commit, Counts, Pinned, Seal
+from floodmark.core.protocol.recovery import app_id
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta.damage import HINT, changed
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
 from floodmark.ledger.upkeep import FILES, _beyond
@@ -73,7 +73,7 @@ def test_small_files_are_joined_and_no_row_changes(flow: Flow) -> None:
     before, known = rows_of(flow.sink()), findings(flow)
     told = maintain(flow)
     assert told["tables"][f"sink/{flow.sink()}"]["joined"] == EPOCHS
-    assert len(tables.files_of(DeltaTable(flow.sink()))) == 1
+    assert len(datafiles.files_of(DeltaTable(flow.sink()))) == 1
     assert sorted(rows_of(flow.sink()), key=str) == sorted(before, key=str)
     assert findings(flow) == known, "a commit that changes no row is no finding"
     assert DeltaTable(flow.sink()).transaction_version(sink_app(flow)) == EPOCHS << 20
@@ -245,8 +245,8 @@ def test_what_an_open_epoch_has_written_stays_file_by_file(flow: Flow) -> None:
     before = files(flow.sink(0))
     told = maintain(flow)
     assert f"epoch {EPOCHS + 1} is open" in told["left"][f"sink/{flow.sink(0)}"]
-    assert files(flow.sink(0)) == before and len(tables.files_of(DeltaTable(flow.sink(0)))) == EPOCHS + 1
-    assert len(tables.files_of(DeltaTable(flow.sink(1)))) == 1, "the others are maintained"
+    assert files(flow.sink(0)) == before and len(datafiles.files_of(DeltaTable(flow.sink(0)))) == EPOCHS + 1
+    assert len(datafiles.files_of(DeltaTable(flow.sink(1)))) == 1, "the others are maintained"
     head = flow.ledger().head
     assert head is not None and head.open is not None and head.attempt == 1, "the epoch is as open as it was"
 

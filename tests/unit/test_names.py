@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.flow import STATELESS, Flow
 
-from floodmark.core.names import DELTAS, has_feed, why_reserved
+from floodmark.core.sql.tree.names import DELTAS, has_feed, why_reserved
 from floodmark.errors import RuleInvalid
 
 FED = {"properties": {"DELTA.enableChangeDataFeed": "TRUE"}}

@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from support.damaging import damage
 
 from floodmark.errors import HistoryGone, TableBroken
-from floodmark.ledger.tables import our_commit
+from floodmark.ledger.delta.tablelog import our_commit
 
 APP = "floodmark/ledger/1/out"
 

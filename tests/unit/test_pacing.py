@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from floodmark.core.pacing import PROBE, limit, rate, wanted
-from floodmark.core.records import Commit, Counts, Row
+from floodmark.core.lifecycle.pacing import PROBE, limit, rate, wanted
+from floodmark.core.protocol.records.rows import Commit, Counts, Row
 
 
 def committed(read: int, seconds: float, epoch: int = 1, generation: int = 1) -> Row:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from support.flow import Flow
 
-from floodmark.core.rules import Rule
+from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused, RuleInvalid
-from floodmark.views.rulefiles import Catalog
+from floodmark.views.rules.rulefiles import Catalog
 from floodmark_airflow.pages import facts as module
 from floodmark_airflow.pages.facts import ELSEWHERE, Audited, Facts
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from support.flow import Flow
 
-from floodmark.core.entry import Entry
-from floodmark.core.pinning import counted, is_query, newest_named, short_names
-from floodmark.core.records import Commit, Head, Restated
-from floodmark.core.recovery import ATTEMPTS, SEAL, app_id, backfill_version
+from floodmark.core.lifecycle.pinning import counted, is_query, newest_named, short_names
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Commit, Restated
+from floodmark.core.protocol.recovery import ATTEMPTS, SEAL, app_id, backfill_version
 
 SPAN = Restated(begin=0, end=1, high=1, upto=1)
 

@@ -20,11 +20,12 @@ from floodmark.audit.certificate import audit
 from floodmark.connectors.news import look
 from floodmark.connectors.places import check_goes_on, head_now, text_now
 from floodmark.connectors.registry import sources
-from floodmark.core.addresses import same_address
-from floodmark.core.places import moves, name_at, names_of, places_of
-from floodmark.core.places import settled as settle
-from floodmark.core.records import Counts, Head, Life, Seal
-from floodmark.core.rules import Rule, load_rules
+from floodmark.core.protocol.places import moves, name_at, names_of, places_of
+from floodmark.core.protocol.places import settled as settle
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Counts, Life, Seal
+from floodmark.core.rules.rule import Rule, load_rules
+from floodmark.core.text.addresses import same_address
 from floodmark.errors import HistoryGone, RuleChanged
 from floodmark.reading import read
 

@@ -59,7 +59,7 @@ def test_the_page_has_the_list(faults: Any) -> None:
 def test_a_fault_that_is_not_found_once_is_refused(
     faults: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    fault = {"name": "gone", "file": "core/windows.py", "what": "no such text", "by": "", "lost": "nothing"}
+    fault = {"name": "gone", "file": "core/sql/windows.py", "what": "no such text", "by": "", "lost": "nothing"}
     planted = tmp_path / "planted.toml"
     planted.write_text("[[fault]]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in fault.items()))
     monkeypatch.setattr(faults, "FAULTS", planted)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from floodmark.core.presence import Moves, Presence, moves_of, presence
+from floodmark.core.protocol.presence import Moves, Presence, moves_of, presence
 
 ADDED = ("add", "a.parquet")
 OURS = [ADDED, ("add", "b.parquet"), ("remove", "old.parquet")]

@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.columns import check_columns
-from floodmark.core.changes import check_edit
-from floodmark.core.ddl import columns_of, text_of
+from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.process.loading import load_class
 from floodmark.core.process.stable import unstable
 from floodmark.core.process.values import Record
-from floodmark.core.rules import Rule, load_rule
+from floodmark.core.rules.rule import Rule, load_rule
+from floodmark.core.text.ddl import columns_of, text_of
 from floodmark.errors import RuleChanged, RuleInvalid, WrongColumn
 
 RULE = """\

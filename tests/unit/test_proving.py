@@ -21,11 +21,11 @@ from support.flow import RUNNING, STATELESS, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.core.rules import Rule, StartAt
-from floodmark.crashpoints import BEGIN_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from floodmark.core.protocol.crashpoints import BEGIN_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from floodmark.core.rules.rule import Rule, StartAt
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
-from floodmark.proving import report, verdicts
+from floodmark.proving import report
 from floodmark.proving.cases import (
     FAULTS,
     Case,
@@ -39,12 +39,13 @@ from floodmark.proving.cases import (
     undisturbed,
     waves,
 )
-from floodmark.proving.compared import Difference, as_rows, difference, rows_of
-from floodmark.proving.judging import Judged, Matrix
+from floodmark.proving.judge import verdicts
+from floodmark.proving.judge.compared import Difference, as_rows, difference, rows_of
+from floodmark.proving.judge.judging import Judged, Matrix
+from floodmark.proving.judge.verdicts import Check
 from floodmark.proving.page import page
-from floodmark.proving.played import Played
+from floodmark.proving.play.played import Played
 from floodmark.proving.scratch import Scratch, clocked, copy_of, left_out, not_in_batch, replaces
-from floodmark.proving.verdicts import Check
 
 GROUND = Ground(qos=2, sinks=2, state=True, epochs=4, target=2)
 SCRATCH = Scratch(Path("/scratch"))

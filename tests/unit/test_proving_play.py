@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from support.flow import Flow
 
-from floodmark.core.rules import Rule
+from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused, RunFailed
-from floodmark.proving import applications
 from floodmark.proving.cases import Ground
-from floodmark.proving.orders import Orders
-from floodmark.proving.played import Played, Wish
-from floodmark.proving.processes import of_session
+from floodmark.proving.play import applications
+from floodmark.proving.play.orders import Orders
+from floodmark.proving.play.played import Played, Wish
+from floodmark.proving.play.processes import of_session
+from floodmark.proving.play.script import Play, raise_
 from floodmark.proving.scratch import Scratch
-from floodmark.proving.script import Play, raise_
 
 GROUND = Ground(qos=2, sinks=2, state=True, epochs=3, target=2)
 TESTS = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ def puppets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         leaders.append(process.pid)
         return process
 
-    monkeypatch.setattr("floodmark.proving.processes.subprocess.Popen", noted)
+    monkeypatch.setattr("floodmark.proving.play.processes.subprocess.Popen", noted)
     monkeypatch.setattr(applications, "WORKER", "support.puppet")
     monkeypatch.setattr(Play, "_ground", lambda play: GROUND)
     monkeypatch.setenv("PYTHONPATH", str(TESTS))

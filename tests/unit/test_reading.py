@@ -18,10 +18,10 @@ from support.lives import RESULT, an_epoch, by_hand, lived, wrote
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.cli.output import document
-from floodmark.core.pinning import is_query, short_names
-from floodmark.core.records import Seal
-from floodmark.core.recovery import ATTEMPTS, SEAL, backfill_version
+from floodmark.cli.shared.output import document
+from floodmark.core.lifecycle.pinning import is_query, short_names
+from floodmark.core.protocol.records.rows import Seal
+from floodmark.core.protocol.recovery import ATTEMPTS, SEAL, backfill_version
 from floodmark.errors import HistoryGone, Refused
 from floodmark.ledger.ledger import Ledger
 from floodmark.reading import read

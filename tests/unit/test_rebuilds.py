@@ -19,14 +19,14 @@ from floodmark.cli.app import app
 from floodmark.connectors.news import check_reached, look
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.connectors.retention import limits
-from floodmark.core.changes import check_edit
-from floodmark.core.records import Counts, Pinned
-from floodmark.core.rules import load_rule
-from floodmark.core.statewords import kept
+from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.protocol.records.rows import Counts, Pinned
+from floodmark.core.rules.rule import load_rule
 from floodmark.errors import NotOwned, RuleChanged, RuleInvalid, RunFailed
-from floodmark.ledger import tables
-from floodmark.views.kept import state_tables
-from floodmark.views.standing import lag_by_stream
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.views.contents.kept import state_tables
+from floodmark.views.statewords import kept
+from floodmark.views.status.standing import lag_by_stream
 
 REBUILT = {"epoch": "none", "rebuild": True}
 
@@ -98,10 +98,10 @@ def test_a_run_is_due_where_streams_came_went_or_have_other_places(flow: Flow) -
     for streams in ({**text["streams"], "more": more}, {"more": more, **text["streams"]}):
         both.write_text(yaml.safe_dump({**text, "streams": streams}, sort_keys=False))
         found = look(load_rule(both, os.environ), flow.home)
-        assert (found.why, found.backlog) == ("the rule was changed", tables.size_of(DeltaTable(other.source)))
+        assert (found.why, found.backlog) == ("the rule was changed", datafiles.size_of(DeltaTable(other.source)))
     text["streams"], text["sql"] = {"more": more}, "SELECT at, k FROM more"
     both.write_text(yaml.safe_dump(text, sort_keys=False))
-    assert look(load_rule(both, os.environ), flow.home).backlog == tables.size_of(DeltaTable(other.source))
+    assert look(load_rule(both, os.environ), flow.home).backlog == datafiles.size_of(DeltaTable(other.source))
 
 
 def test_an_open_epoch_is_finished_before_a_file_with_more_streams_is_looked_at(place: Path) -> None:

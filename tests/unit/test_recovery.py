@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from support.flow import Flow
 
-from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head, Intent, Seal
-from floodmark.core.recovery import (
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Commit, Intent, Seal
+from floodmark.core.protocol.recovery import (
     ATTEMPTS,
     BACKFILLS,
     SEAL,

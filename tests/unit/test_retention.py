@@ -14,12 +14,12 @@ from test_ledger import backfill
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.cli.examined import everything
-from floodmark.cli.outcome import Outcome
+from floodmark.cli.runs.outcome import Outcome
+from floodmark.cli.shared.examined import everything
 from floodmark.connectors.retention import limits
-from floodmark.core.durations import DAY, HOUR
-from floodmark.core.records import Counts
-from floodmark.core.retention import FILES, LOG, Limit, kept_us
+from floodmark.core.lifecycle.retention import FILES, LOG, Limit, kept_us
+from floodmark.core.protocol.records.rows import Counts
+from floodmark.core.text.durations import DAY, HOUR
 from floodmark.errors import Refused
 from floodmark.ledger.ledger import Ledger
 

@@ -11,9 +11,11 @@ import jsonschema
 import pytest
 import yaml
 
-from floodmark.core import rule_file, rules
-from floodmark.core.addresses import same_address
-from floodmark.core.rules import AssetSchedule, EventTime, Rule, StartAt, load_rule, load_rules
+from floodmark.core.rules import rule as rules
+from floodmark.core.rules.file.sinks import SINK_KINDS, WrittenSink
+from floodmark.core.rules.file.streams import SOURCE_KINDS, WrittenStream
+from floodmark.core.rules.rule import AssetSchedule, EventTime, Rule, StartAt, load_rule, load_rules
+from floodmark.core.text.addresses import same_address
 from floodmark.errors import RuleInvalid, SqlRefused
 
 GOOD = """\
@@ -667,8 +669,8 @@ def test_the_schema_refuses_unknown_keys() -> None:
 
 
 def test_the_schema_knows_every_kind() -> None:
-    assert set(rule_file.SINK_KINDS) <= set(rule_file.WrittenSink.model_fields)
-    assert set(rule_file.SOURCE_KINDS) <= set(rule_file.WrittenStream.model_fields)
+    assert set(SINK_KINDS) <= set(WrittenSink.model_fields)
+    assert set(SOURCE_KINDS) <= set(WrittenStream.model_fields)
 
 
 RUNNING = """\

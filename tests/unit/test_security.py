@@ -25,31 +25,31 @@ from support.flow import SCHEMA, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.audit import certificate
-from floodmark.audit.content import as_far_as_read
+from floodmark.audit.content.content import as_far_as_read
 from floodmark.audit.facts import Finding
 from floodmark.audit.reading import Unreadable, reading
 from floodmark.cli.app import app
 from floodmark.connectors.preflight import check_without_jvm
-from floodmark.core.files import MAX_CHARACTERS
+from floodmark.core.lifecycle.replays import wanted
 from floodmark.core.process.stable import unstable
-from floodmark.core.records import Replay
-from floodmark.core.replays import wanted
-from floodmark.core.rules import Rule, load_rule, load_rules
-from floodmark.core.secrets import ALLOWED, has_credentials, secret_setting, secret_variable
+from floodmark.core.protocol.records.rows import Replay
+from floodmark.core.rules.rule import Rule, load_rule, load_rules
 from floodmark.core.sql import analyse, analyse_expression
-from floodmark.core.sql.functions import is_call
-from floodmark.core.sql.lexis import words_of
-from floodmark.core.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
+from floodmark.core.sql.words.functions import is_call
+from floodmark.core.sql.words.lexis import words_of
+from floodmark.core.text.files import MAX_CHARACTERS
+from floodmark.core.text.secrets import ALLOWED, has_credentials, secret_setting, secret_variable
+from floodmark.core.text.yamltree import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlRefused, read_yaml
 from floodmark.errors import NotOwned, Refused, RuleInvalid, RunFailed, SqlRefused, message
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.proving.worker import _fault
+from floodmark.proving.play.worker import _fault
 from floodmark.redaction import redacted
-from floodmark.spark.batch import micros
-from floodmark.spark.replacing import Span
-from floodmark.spark.run import analyse as analyse_rule
-from floodmark.views.glance import glance
+from floodmark.spark.read.batch import micros
+from floodmark.spark.rule.run import analyse as analyse_rule
+from floodmark.spark.write.replacing import Span
 from floodmark.views.homes import home_of
+from floodmark.views.status.glance import glance
 
 MARK = "hunter2-mark"
 Load = Callable[..., Rule]

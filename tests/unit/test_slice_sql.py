@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.core.sql import SqlAt
 from floodmark.core.sql.slices import slices_of
+from floodmark.errors import SqlAt
 
 STREAMS = {"flights": "date", "others": "ts"}
 GROUP = "GROUP BY window(date, '1 hour', '10 minutes'), k"

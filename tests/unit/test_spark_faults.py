@@ -12,8 +12,8 @@ from support.flow import Flow
 
 from floodmark.core.sparkconf import static_conf
 from floodmark.errors import HistoryGone, InputFault, ProcessFault, Refused, RunFailed, TableBroken
-from floodmark.spark.faults import explained, of_new_epoch, of_open_epoch, of_table, of_version
-from floodmark.spark.session import root_session, rule_session
+from floodmark.spark.session.faults import explained, of_new_epoch, of_open_epoch, of_table, of_version
+from floodmark.spark.session.session import root_session, rule_session
 
 
 def fault(text: str) -> PySparkException:

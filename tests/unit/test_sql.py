@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from floodmark.core.durations import DAY, HOUR, MINUTE
 from floodmark.core.sql import Query, analyse, analyse_expression
-from floodmark.core.windows import RowSpec, SessionSpec, WindowSpec
+from floodmark.core.sql.windows import RowSpec, SessionSpec, WindowSpec
+from floodmark.core.text.durations import DAY, HOUR, MINUTE
 from floodmark.errors import SqlRefused
 
 STREAMS = {"flights": "date", "others": "ts", "plain": None}

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.core.sql import SqlAt, analyse, analyse_expression, function_names
-from floodmark.errors import SqlRefused
+from floodmark.core.sql import analyse, analyse_expression
+from floodmark.core.sql.words import function_names
+from floodmark.errors import SqlAt, SqlRefused
 
 STREAMS = {"flights": "date", "others": "ts", "plain": None}
 LATER = "needs state that is not there yet"

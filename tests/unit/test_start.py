@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from floodmark.connectors.delta import first_not_before
+from floodmark.connectors.delta.table import first_not_before
 from floodmark.connectors.lookups import LookupTable
 from floodmark.core.committimes import committed, in_commit_from
-from floodmark.core.rule_model import Lookup
+from floodmark.core.rules.model import Lookup
 from floodmark.errors import HistoryGone, TableBroken
-from floodmark.ledger.committimes import commit_times
+from floodmark.ledger.delta.committimes import commit_times
 
 BASE = 2_000_000_000_000  # milliseconds; the commits' own times are long before it or are not there
 

@@ -17,15 +17,15 @@ from deltalake.exceptions import DeltaError
 from support.damaging import damage
 from test_ledger import commit, first, intent
 
-from floodmark.connectors.delta import DeltaSource
-from floodmark.core.entry import DeltaOffset
-from floodmark.core.hadoopsums import fits, sums_of
-from floodmark.core.recovery import check_tables
-from floodmark.core.rules import Stream
-from floodmark.core.storefaults import cannot_take, damaged, passing
+from floodmark.connectors.delta.table import DeltaSource
+from floodmark.core.protocol.entry import DeltaOffset
+from floodmark.core.protocol.recovery import check_tables
+from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone, LedgerBroken, RunFailed, TableBroken
-from floodmark.ledger import syncing, tables
-from floodmark.ledger.damage import log_faults, put_aside_torn
+from floodmark.ledger.delta import datafiles, syncing, tablelog, tables
+from floodmark.ledger.delta.damage import log_faults, put_aside_torn
+from floodmark.ledger.delta.hadoopsums import fits, sums_of
+from floodmark.ledger.delta.storefaults import cannot_take, damaged, passing
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 COLUMNS = '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
@@ -143,7 +143,7 @@ def test_an_entry_that_lacks_what_it_must_have_is_torn(tmp_path: Path, word: str
     with pytest.raises(LedgerBroken, match="was not written whole"):
         LedgerReader.load(address)
     with pytest.raises(TableBroken, match=rf"log entry 1 .*expected \w+\.{word}, found None"):
-        tables.transactions(address, 1)
+        tablelog.transactions(address, 1)
     assert put_aside_torn(address, above=0) == [newest.name]
 
 
@@ -156,7 +156,7 @@ def test_characters_that_some_take_for_ends_of_lines_are_none_in_a_log(tmp_path:
     write_deltalake(address, pa.table({"n": [2], "k": [SEPARATORS]}), mode="append", schema_mode="merge")
     assert SEPARATORS in entry(address, 1).read_text(), "delta-rs writes them as they are, into statistics"
     assert put_aside_torn(address, above=0) == []
-    assert len(tables.added_paths(address, 1)) == 1
+    assert len(datafiles.added_paths(address, 1)) == 1
     damage(entry(address, 1), "truncated")
     assert put_aside_torn(address, above=0) == [entry(address, 1).name]
 
@@ -183,18 +183,18 @@ def test_how_late_a_files_rows_may_be(tmp_path: Path, written: str, newest: int)
     for added in (action["add"] for action in actions if "add" in action):
         added["stats"] = json.dumps({"numRecords": 1, "minValues": {"at": written}, "maxValues": {"at": written}})
     log.write_text("\n".join(map(json.dumps, actions)))
-    assert [file.newest for file in tables.files_of(DeltaTable(address), "at")] == [newest]
+    assert [file.newest for file in datafiles.files_of(DeltaTable(address), "at")] == [newest]
 
 
 def test_rows_that_no_statistics_count_are_not_known(table: str) -> None:
     source = DeltaSource("s", Stream(kind="delta", address=table))
-    size = tables.size_of(DeltaTable(table))
+    size = datafiles.size_of(DeltaTable(table))
     assert source.bytes_a_row() == size / 2
     without_statistics(table, 2)
-    assert sorted(str(file.rows) for file in tables.files_of(DeltaTable(table))) == ["1", "None"]
+    assert sorted(str(file.rows) for file in datafiles.files_of(DeltaTable(table))) == ["1", "None"]
     assert source.bytes_a_row() is None
     without_statistics(table, 1)
-    assert [file.rows for file in tables.files_of(DeltaTable(table))] == [None, None]
+    assert [file.rows for file in datafiles.files_of(DeltaTable(table))] == [None, None]
 
 
 def test_a_table_is_made_in_a_store_of_objects_without_a_local_trace(
@@ -241,9 +241,9 @@ def test_state_rewritten_for_an_epoch_that_the_ledger_lost(tmp_path: Path) -> No
 
 
 def test_what_a_rewrite_says(table: str) -> None:
-    assert json.loads(tables.holding_from(4, 4)) == {"holds_from": 4, "after": 4}
-    assert json.loads(tables.holding_from(4)) == {"holds_from": 4}
-    assert tables.rewritten_after(table, 0, DeltaTable(table).version()) == 0
+    assert json.loads(datafiles.holding_from(4, 4)) == {"holds_from": 4, "after": 4}
+    assert json.loads(datafiles.holding_from(4)) == {"holds_from": 4}
+    assert datafiles.rewritten_after(table, 0, DeltaTable(table).version()) == 0
 
 
 @pytest.mark.parametrize(("version", "index", "lost"), [(3, -1, False), (2, 0, False), (4, -1, True), (3, 0, True)])

@@ -11,7 +11,7 @@ from support.flow import Flow
 from support.lives import lived
 
 from floodmark.connectors.preflight import check_tables
-from floodmark.core.tableproperties import FAMILIES, NEVER, REFUSED, WORKING, forgetful, unfit_property
+from floodmark.core.rules.sinks.tableproperties import FAMILIES, NEVER, REFUSED, WORKING, forgetful, unfit_property
 from floodmark.errors import Refused, RuleInvalid
 
 OTHERS = [f"{start}x" for start in FAMILIES]

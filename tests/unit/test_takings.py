@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from support.flow import STATELESS, Flow
 
-from floodmark.core.changes import check_edit, check_kept
-from floodmark.core.records import Columns
-from floodmark.core.rules import Rule, Sink
-from floodmark.core.takings import GONE, STAMPS, grows, merged, takes, taking_of
+from floodmark.core.lifecycle.changes import check_edit, check_kept
+from floodmark.core.protocol.records.rows import Columns
+from floodmark.core.rules.rule import Rule, Sink
+from floodmark.core.rules.sinks.takings import GONE, STAMPS, grows, merged, takes, taking_of
 from floodmark.errors import RuleChanged, RuleInvalid, WrongColumn
 from floodmark.views.planned import planned
 

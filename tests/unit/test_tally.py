@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from floodmark.core.records import Commit, Counts, Intent, Kind, Lost, Row, Written
-from floodmark.core.tally import ended, summed
+from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Kind, Lost, Row, Written
+from floodmark.core.protocol.tally import ended, summed
 
 COUNTS = {"a": Counts(read=9, filtered=1, dead=2, late=1, folded=5), "b": Counts(read=1, folded=1)}
 COMMON: dict[str, Any] = {"entry": "v1", "watermark": 7, "maxima": {}, "counts": COUNTS}

@@ -9,11 +9,12 @@ import pytest
 from support.flow import Flow
 from support.joins import TwoStreams
 
-from floodmark.core.entry import Entry
-from floodmark.core.records import Commit, Head
-from floodmark.core.rules import Rule
-from floodmark.core.ticks import due, tick, watermark_of
-from floodmark.core.zones import micros_of
+from floodmark.core.lifecycle.zones import micros_of
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Commit
+from floodmark.core.protocol.ticks import due, tick, watermark_of
+from floodmark.core.rules.rule import Rule
 
 SECOND = 1_000_000
 CLOCK = 1_700_000_000_000  # milliseconds: when the head's epoch was

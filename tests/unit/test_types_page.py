@@ -8,9 +8,9 @@ import pytest
 from deltalake.exceptions import DeltaError
 from support.types import KINDS, REFUSED, ROLES, page, refusals
 
-from floodmark.core.storable import WAYS, why_not
+from floodmark.core.rules.sinks.storable import WAYS, why_not
 from floodmark.errors import TableBroken
-from floodmark.ledger import tables
+from floodmark.ledger.delta import tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "types.md"
 

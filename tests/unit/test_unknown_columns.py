@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from floodmark.core.sql import SqlAt, analyse
-from floodmark.core.sql.unknown import unknown_column, unknown_in_expression
+from floodmark.core.sql import analyse
+from floodmark.core.sql.tree.unknown import unknown_column, unknown_in_expression
+from floodmark.errors import SqlAt
 
 COLUMNS = ("at", "k", "v", "s", "Arr", "odd name", "map")
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from floodmark.core.rule_model import CleanUp
-from floodmark.core.upkeep import Need, hours, is_due, is_plain, log_begins, readable, strange_partitions
-from floodmark.ledger.damage import listed, unreadable_checkpoint
+from floodmark.core.lifecycle.upkeep import Need, hours, is_due, is_plain, log_begins, readable, strange_partitions
+from floodmark.core.rules.model import CleanUp
+from floodmark.ledger.delta.damage import listed, unreadable_checkpoint
 
 DAY = 86_400_000_000
 

@@ -16,18 +16,18 @@ from test_ledger import commit as committed
 from test_ledger import first
 from test_ledger import intent as planned
 
-from floodmark.core.digests import Digest
-from floodmark.core.records import Backfill, Backfilled, Counts, Lost, Row, Seal
-from floodmark.core.rules import load_rule
-from floodmark.core.tally import COUNTS
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.records.rows import Backfill, Backfilled, Counts, Lost, Row, Seal
+from floodmark.core.protocol.tally import COUNTS
+from floodmark.core.rules.rule import load_rule
 from floodmark.errors import LedgerBroken, Refused, RunFailed
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.views import rulefiles
 from floodmark.views.epochs import told as epochs_told
-from floodmark.views.glance import ROWS, glance
 from floodmark.views.history import End, History, read_history, sums
-from floodmark.views.rulefiles import RuleFiles
-from floodmark.views.standing import opened, standing
+from floodmark.views.rules import rulefiles
+from floodmark.views.rules.rulefiles import RuleFiles
+from floodmark.views.status.glance import ROWS, glance
+from floodmark.views.status.standing import opened, standing
 from floodmark_airflow.pages.charts import buckets, points, series
 
 
@@ -207,7 +207,7 @@ def test_a_file_that_does_not_fit_what_is_kept_is_told_of_its_rule_alone(
     def fails(*_: object) -> None:
         raise KeyError("https://me:secret@store/x")
 
-    monkeypatch.setattr("floodmark.views.standing.lag_by_stream", fails)
+    monkeypatch.setattr("floodmark.views.status.standing.lag_by_stream", fails)
     told = standing(flow.rule(), flow.home)
     assert "KeyError" in told.text() and "secret" not in told.text()
 
@@ -234,7 +234,7 @@ def test_a_home_that_cannot_be_read_is_told_of_its_rule_alone(place: Path, monke
 
     flow = Flow(place, "counted")
     begun(flow)
-    monkeypatch.setattr("floodmark.views.standing.holder_pid", refused)
+    monkeypatch.setattr("floodmark.views.status.standing.holder_pid", refused)
     fault = standing(flow.rule(), flow.home).fault
     assert isinstance(fault, RunFailed)
     assert "rule counted: PermissionError: [Errno 13] Permission denied: 'lock'" in str(fault)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.core.watermark import advance, excused, hear, merge
+from floodmark.core.protocol.watermark import advance, excused, hear, merge
 
 TIMES = st.none() | st.integers(-(10**15), 10**15)
 

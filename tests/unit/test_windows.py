@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.core.windows import SessionSpec, Starts, WindowSpec, joined, live_from, needed_from, newest_final_end
+from floodmark.core.sql.windows import SessionSpec, Starts, WindowSpec, joined, live_from, needed_from, newest_final_end
 
 SPECS = st.builds(
     lambda slide, times, offset: WindowSpec(size_us=slide * times, slide_us=slide, offset_us=offset % slide),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from floodmark.core.yamltree import MAX_BYTES, Place, YamlRefused, read_yaml
+from floodmark.core.text.yamltree import MAX_BYTES, Place, YamlRefused, read_yaml
 
 
 def test_only_true_and_false_are_booleans_and_dates_stay_text() -> None:

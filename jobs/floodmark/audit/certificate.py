@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.audit import reading
-from floodmark.audit.balance import balanced, refilled, set_apart
-from floodmark.audit.chain import Generation, Story, chained, counted_rows, misshapen
-from floodmark.audit.effects import Effects
+from floodmark.audit.effects.effects import Effects
 from floodmark.audit.facts import Finding, Row, TableLog, Tally, Verdict, worst
-from floodmark.audit.named import address_of, ids_of, named_in
+from floodmark.audit.ledger.balance import balanced, refilled, set_apart
+from floodmark.audit.ledger.chain import chained, counted_rows, misshapen
+from floodmark.audit.ledger.named import address_of, ids_of, named_in
+from floodmark.audit.ledger.story import Generation, Story
 from floodmark.redaction import redacted
 
 PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
@@ -134,6 +135,6 @@ def _logs(story: Story, root: str) -> tuple[dict[str, TableLog], list[Finding]]:
 
 def _recomputed(effects: Effects, story: Story, ledger: str) -> Iterator[Finding]:
     """Of all generations: with `--keep-output` a sink holds what older ones wrote."""
-    from floodmark.audit.recomputing import recompute
+    from floodmark.audit.content.recomputing import recompute
 
     yield from recompute(effects, [one for generation in story.generations for one in named_in(generation, ledger)])

@@ -6,7 +6,7 @@ from inspect import signature
 
 import typer
 
-from floodmark.cli import (
+from floodmark.cli.commands import (
     abandon,
     adopt,
     audit,
@@ -31,8 +31,8 @@ from floodmark.cli import (
     status,
     validate,
 )
-from floodmark.cli.boundary import Commands, DeadCommands
-from floodmark.cli.environment import in_environment
+from floodmark.cli.shared.boundary import Commands, DeadCommands
+from floodmark.cli.shared.environment import in_environment
 
 app = typer.Typer(
     name="floodmark",

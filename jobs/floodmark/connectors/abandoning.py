@@ -8,20 +8,20 @@ from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
 
-from floodmark.connectors.delta import delta_sinks
+from floodmark.connectors.delta.table import delta_sinks
 from floodmark.connectors.places import text_now
 from floodmark.connectors.preflight import mend_sinks
-from floodmark.core.abandoning import Net, Seen, Undo, before_undo, is_first, is_of, undoing
-from floodmark.core.addresses import identity
-from floodmark.core.life import check_living
-from floodmark.core.places import name_at
-from floodmark.core.records import Head
-from floodmark.core.recovery import app_id, fault_of
-from floodmark.core.rules import Rule
-from floodmark.core.takings import appends_only
+from floodmark.core.lifecycle.abandoning import Net, Seen, Undo, before_undo, is_first, is_of, undoing
+from floodmark.core.lifecycle.life import check_living
+from floodmark.core.protocol.places import name_at
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.recovery import app_id, fault_of
+from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.sinks.takings import appends_only
+from floodmark.core.text.addresses import identity
 from floodmark.errors import FloodmarkError, HistoryGone, TableBroken
-from floodmark.ledger import tables
-from floodmark.ledger.damage import log_faults
+from floodmark.ledger.delta import datafiles, tablelog, tables
+from floodmark.ledger.delta.damage import log_faults
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
@@ -62,7 +62,7 @@ def seen_at(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) ->
         return Seen(name, place, undo, readers=tuple(readers))
     mine = _commits(place, app, epoch, head.commits.get(name, -1))
     since = range(mine[0], tables.newest_version(place) + 1)
-    net, touched = undoing([(version, tables.actions(place, version)) for version in since], mine)
+    net, touched = undoing([(version, tables.entry_actions(place, version)) for version in since], mine)
     absent = _absent(place, mine[0], net)
     grows = appends_only(tables.properties_of(place))
     return Seen(name, place, undo, tuple(mine), net, touched, absent, grows, tuple(readers))
@@ -73,7 +73,7 @@ def _absent(place: str, first: int, net: Net) -> str | None:
     if not net.removed:
         return None
     try:
-        held = tables.paths_at(place, first - 1)
+        held = datafiles.paths_at(place, first - 1)
     except (OSError, DeltaError):
         held = set()
     lacking = sorted({unquote(path) for path, _ in net.removed} - held)
@@ -83,7 +83,7 @@ def _absent(place: str, first: int, net: Net) -> str | None:
             f"{first - 1} of the table any more: its log begins later. Put the log back, or begin anew with "
             "`floodmark reset`"
         )
-    return tables.absent_of(place, net.removed.values())
+    return datafiles.absent_of(place, net.removed.values())
 
 
 def _recorded(head: Head, name: str, place: str, app: str) -> int | None:
@@ -91,7 +91,7 @@ def _recorded(head: Head, name: str, place: str, app: str) -> int | None:
         raise TableBroken(f"{name}: {fault}; put the file back from a copy, or begin anew with `floodmark reset`")
     table = tables.open_table(place)
     found = None if table is None else tables.table_id(table)
-    recorded = None if table is None else tables.recorded_in(table, app)
+    recorded = None if table is None else tablelog.recorded_in(table, app)
     wrong = fault_of(name, head.table_ids.get(name, found or "that the open epoch made"), found, None, recorded)
     if wrong is not None:
         raise wrong
@@ -116,7 +116,7 @@ def _newest_first(place: str, app: str, epoch: int, since: int) -> Iterator[int]
     """Down to the first attempt, or to what the same rule had committed before."""
     for version in range(tables.newest_version(place), since, -1):
         try:
-            recorded = dict(tables.transactions(place, version))
+            recorded = dict(tablelog.transactions(place, version))
         except OSError:
             raise HistoryGone(
                 f"{place}: log entry {version} is gone, so it cannot be told whether an attempt at epoch {epoch} is "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from floodmark.errors import SqlRefused, WrongColumn
 
 if TYPE_CHECKING:
-    from floodmark.core.rules import EventTime, Process, Rule, Stream
+    from floodmark.core.rules.rule import EventTime, Process, Rule, Stream
 
 # Types that two keys can be compared by without a doubt.
 KEY_TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "binary", "date", "timestamp",
@@ -64,7 +64,7 @@ def check_columns(rule: Rule, name: str, found: Mapping[str, str]) -> None:
 
 def _check_expectations(name: str, stream: Stream, found: Mapping[str, str]) -> None:
     """Raise WrongColumn where a check reads a column that is not there."""
-    from floodmark.core.expectation_checks import unknown_column
+    from floodmark.core.rules.expectations import unknown_column
 
     columns = [*found, *([stream.event_time.name] if stream.event_time else [])]
     for expectation, one in stream.expect.items():
@@ -88,7 +88,7 @@ def check_names(rule: Rule, found: Mapping[str, Iterable[str]]) -> None:
 
     `found`: the columns of each stream and lookup table. This loads the SQL parser: half a second.
     """
-    from floodmark.core.sql.unknown import unknown_column, unknown_in_expression
+    from floodmark.core.sql.tree.unknown import unknown_column, unknown_in_expression
 
     columns = {name: [*found[name], *_made(rule.streams.get(name))] for name in found}
     for name, stream in rule.streams.items():

@@ -7,19 +7,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.columns import refuse_window_column
-from floodmark.connectors.reading import read_table
-from floodmark.core.addresses import location
-from floodmark.core.records import Pinned
+from floodmark.connectors.delta.reading import read_table
+from floodmark.core.protocol.records.rows import Pinned
+from floodmark.core.text.addresses import location
 from floodmark.errors import HistoryGone, Refused, WrongColumn
-from floodmark.ledger import tables
-from floodmark.ledger.committimes import commit_times
+from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.delta.committimes import commit_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from deltalake import DeltaTable
 
-    from floodmark.core.rules import Lookup, Rule
+    from floodmark.core.rules.rule import Lookup, Rule
 
 ADDED = BEGIN, END = "_valid_from", "_valid_to"  # columns of a table with `history`
 MOST_VERSIONS = 500  # each costs Spark a scan of its own, some tenth of a second of planning
@@ -87,7 +87,7 @@ class LookupTable:
         if not times:
             raise HistoryGone(f"lookup {self.name}: the log of {self.address} has no entry up to version {newest} left")
         oldest = min(times)
-        changing = {commit.version for commit in tables.data_commits(self.address, oldest + 1, newest)}
+        changing = {commit.version for commit in tablelog.data_commits(self.address, oldest + 1, newest)}
         return {version: time * 1000 for version, time in times.items() if version == oldest or version in changing}
 
     def _check_reach(self, oldest: int, begin: int, since: int | None) -> None:
@@ -116,7 +116,7 @@ def changed_since(rule: Rule, pinned: Mapping[str, Pinned]) -> str | None:
         then, now = pinned.get(name), one.newest()
         if then is None or then.table != now.table or now.version < then.version:
             return name
-        if any(tables.data_commits(one.address, then.version + 1, now.version)):
+        if any(tablelog.data_commits(one.address, then.version + 1, now.version)):
             return name
     return None
 

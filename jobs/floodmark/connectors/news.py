@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from floodmark.connectors.lookups import changed_since
 from floodmark.connectors.places import check_goes_on, head_now, is_moved
 from floodmark.connectors.registry import sources
-from floodmark.core.addresses import identity
-from floodmark.core.entry import DeltaOffset
-from floodmark.core.life import retired_at
-from floodmark.core.places import moves
-from floodmark.core.records import Intent
-from floodmark.core.recovery import Gate, at_the_gate, check_unfailed
-from floodmark.core.ticks import due
-from floodmark.core.zones import micros_of, zoned
+from floodmark.core.lifecycle.life import retired_at
+from floodmark.core.lifecycle.zones import micros_of, zoned
+from floodmark.core.protocol.entry import DeltaOffset
+from floodmark.core.protocol.places import moves
+from floodmark.core.protocol.records.rows import Intent
+from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
+from floodmark.core.protocol.ticks import due
+from floodmark.core.text.addresses import identity
 from floodmark.errors import RunFailed
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from floodmark.connectors.delta import DeltaSource
-    from floodmark.core.records import Head, Pinned
-    from floodmark.core.rules import Rule
+    from floodmark.connectors.delta.table import DeltaSource
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.protocol.records.rows import Pinned
+    from floodmark.core.rules.rule import Rule
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.registry import sources
-from floodmark.core.pacing import MEASURED, limit, rate, wanted
+from floodmark.core.lifecycle.pacing import MEASURED, limit, rate, wanted
 
 if TYPE_CHECKING:
-    from floodmark.core.rules import EpochLimits, Rule
+    from floodmark.core.rules.rule import EpochLimits, Rule
     from floodmark.ledger.ledger import LedgerReader
 
 ROWS = 4 * MEASURED  # of the ledger: an epoch has two, or more

@@ -1,20 +1,20 @@
-"""Where a rule's tables lie now: what `core.places` decides by, asked of the tables. No JVM."""
+"""Where a rule's tables lie now: what `core.protocol.places` decides by, asked of the tables. No JVM."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from floodmark.core.addresses import location
-from floodmark.core.changes import check_edit
-from floodmark.core.entry import NOWHERE, DeltaOffset
-from floodmark.core.places import check_all_there, check_same_tables, named, places_of, put_back, settled
-from floodmark.core.recovery import app_id
-from floodmark.ledger import tables
+from floodmark.core.lifecycle.changes import check_edit
+from floodmark.core.protocol.entry import NOWHERE, DeltaOffset
+from floodmark.core.protocol.places import check_all_there, check_same_tables, named, places_of, put_back, settled
+from floodmark.core.protocol.recovery import app_id
+from floodmark.core.text.addresses import location
+from floodmark.ledger.delta import tablelog, tables
 
 if TYPE_CHECKING:
-    from floodmark.core.records import Head
-    from floodmark.core.rule_model import Lookup, Stream
-    from floodmark.core.rules import Rule
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.model import Lookup, Stream
+    from floodmark.core.rules.rule import Rule
 
 Read = TypeVar("Read", "Stream", "Lookup")
 
@@ -29,7 +29,7 @@ def head_now(head: Head, rule: Rule, ledger: str | None) -> Head:
     if ledger is None:
         return settled(head, found, None)
     app = app_id(ledger, head.generation, head.token, "sink")
-    return settled(head, found, {place: tables.recorded_in(table, app) for place, table in opened.items()})
+    return settled(head, found, {place: tablelog.recorded_in(table, app) for place, table in opened.items()})
 
 
 def is_moved(head: Head, rule: Rule) -> bool:
@@ -55,7 +55,7 @@ def check_goes_on(head: Head, rule: Rule, ledger: str | None = None) -> Head:
 
 def text_now(text: str, head: Head, rule: Rule) -> Rule:
     """A text that the ledger holds, with its tables where they lie now. `rule`: today's, of the file."""
-    from floodmark.core.rules import Rule
+    from floodmark.core.rules.rule import Rule
 
     found = put_back(Rule.from_json(text), head)
     ids = {name: DeltaOffset.parse(line).table_id for name, line in head.lines.items() if line != NOWHERE}

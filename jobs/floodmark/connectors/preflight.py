@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names
-from floodmark.connectors.delta import DeltaSink, delta_sinks
+from floodmark.connectors.delta.table import DeltaSink, delta_sinks
 from floodmark.connectors.lookups import LookupTable, check_lookups
 from floodmark.connectors.registry import sources
-from floodmark.core.addresses import location, same_address, within
-from floodmark.core.entry import Entry
-from floodmark.core.life import check_living
-from floodmark.core.places import places_of
-from floodmark.core.records import Head
-from floodmark.core.recovery import app_id
-from floodmark.core.rules import Rule
+from floodmark.core.lifecycle.life import check_living
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.places import places_of
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.recovery import app_id
+from floodmark.core.rules.rule import Rule
+from floodmark.core.text.addresses import location, same_address, within
 from floodmark.errors import HistoryGone, NotOwned
-from floodmark.ledger import tables
-from floodmark.ledger.damage import mend
+from floodmark.ledger.delta import tables
+from floodmark.ledger.delta.damage import mend
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from floodmark.connectors.delta import DeltaSource
+from floodmark.connectors.delta.table import DeltaSource
 
 if TYPE_CHECKING:
-    from floodmark.core.rules import Rule, Stream
+    from floodmark.core.rules.rule import Rule, Stream
 
 SOURCES = {"delta": DeltaSource}
 

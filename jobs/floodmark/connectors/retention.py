@@ -6,14 +6,14 @@ import time
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.registry import sources
-from floodmark.core.entry import NOWHERE, DeltaOffset
-from floodmark.core.retention import DEFAULTS, FILES, LOG, Limit, kept_us, nearest
-from floodmark.ledger import tables
+from floodmark.core.lifecycle.retention import DEFAULTS, FILES, LOG, Limit, kept_us, nearest
+from floodmark.core.protocol.entry import NOWHERE, DeltaOffset
+from floodmark.ledger.delta import tablelog, tables
 
 if TYPE_CHECKING:
-    from floodmark.connectors.delta import DeltaSource
-    from floodmark.core.records import Head
-    from floodmark.core.rules import Rule
+    from floodmark.connectors.delta.table import DeltaSource
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.rule import Rule
 
 
 def limits(rule: Rule, head: Head) -> dict[str, Limit]:
@@ -42,7 +42,7 @@ def _limits(source: DeltaSource, at: DeltaOffset, now: int) -> list[Limit]:
         return []
     said = table.metadata().configuration
     kept = {name: kept_us(source.address, name, said.get(name) or DEFAULTS[name]) for name in (LOG, FILES)}
-    moves = {version: tables.moved(source.address, version) for version in range(min([first, *fresh]), newest + 1)}
+    moves = {version: tablelog.moved(source.address, version) for version in range(min([first, *fresh]), newest + 1)}
     needed, removed = set(whole), list[int]()
     for version, move in moves.items():
         if move is None:
@@ -50,6 +50,6 @@ def _limits(source: DeltaSource, at: DeltaOffset, now: int) -> list[Limit]:
         removed += [at_us for path, at_us in move.removed.items() if path in needed]
         needed |= move.added if version in fresh else set()
     oldest = moves[min(fresh)] if fresh else None
-    written = [oldest.written_us] if oldest else [tables.written_us(source.address, at.version)]
+    written = [oldest.written_us] if oldest else [tablelog.written_us(source.address, at.version)]
     found = [Limit(source.name, LOG, now - one, kept[LOG]) for one in written if one is not None]
     return found + [Limit(source.name, FILES, now - one, kept[FILES]) for one in removed]

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from floodmark.core.addresses import location
-from floodmark.core.life import GOES_ON, dropping
-from floodmark.core.records import Head, Life
-from floodmark.crashpoints import reach
+from floodmark.core.lifecycle.life import GOES_ON, dropping
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Life
+from floodmark.core.text.addresses import location
 from floodmark.errors import NotOwned, Refused, RunFailed, TableBroken
-from floodmark.ledger import tables
+from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
@@ -204,7 +205,7 @@ def _of_others(one: Owned, table: DeltaTable, ledger: str, others: Mapping[str, 
 
 
 def _shared(address: str, ledger: str) -> str | None:
-    for entry in tables.heads(address):
+    for entry in tablelog.heads(address):
         ours = f'"app":"floodmark/{ledger}/' in (entry.get("userMetadata") or "")
         operation = str(entry.get("operation", "")).upper()
         if not ours and not operation.startswith(HARMLESS):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from floodmark.core.addresses import strange_path
-from floodmark.core.storefaults import cannot_take, make_room, passing
+from floodmark.core.text.addresses import strange_path
 from floodmark.errors import HomeUnfit, Refused, RunFailed
+from floodmark.ledger.delta.storefaults import cannot_take, make_room, passing
 
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - refused, not used
 FORGETFUL = ("tmpfs", "ramfs")

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from floodmark.core.life import check_living
-from floodmark.core.records import (
+from floodmark.core.lifecycle.life import check_living
+from floodmark.core.protocol.records.head import Head, check_chained, follow, read_head, recalled, remembered
+from floodmark.core.protocol.records.rows import (
     RESTORE,
     Abandoned,
     Abandoning,
     Backfill,
     Backfilled,
     Commit,
-    Head,
     Intent,
     Kind,
     Life,
@@ -32,17 +32,14 @@ from floodmark.core.records import (
     Record,
     Row,
     Seal,
-    check_chained,
-    follow,
-    read_head,
-    recalled,
-    remembered,
 )
-from floodmark.core.storefaults import cannot_take, make_room
 from floodmark.errors import Fenced, LedgerBroken, RunFailed, TableBroken
-from floodmark.ledger.damage import torn_newest
-from floodmark.ledger.syncing import sync_commit, sync_table
-from floodmark.ledger.tables import ANEW, open_table, query, recorded_in, root_of, table_id
+from floodmark.ledger.delta.damage import torn_newest
+from floodmark.ledger.delta.datafiles import query, root_of
+from floodmark.ledger.delta.storefaults import cannot_take, make_room
+from floodmark.ledger.delta.syncing import sync_commit, sync_table
+from floodmark.ledger.delta.tablelog import recorded_in
+from floodmark.ledger.delta.tables import ANEW, open_table, table_id
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from floodmark.core.pinning import counted, newest_named
-from floodmark.core.recovery import app_id
+from floodmark.core.lifecycle.pinning import counted, newest_named
+from floodmark.core.protocol.recovery import app_id
 from floodmark.errors import HistoryGone
-from floodmark.ledger import tables
+from floodmark.ledger.delta import datafiles, tablelog, tables
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from floodmark.core.records import Head
+    from floodmark.core.protocol.records.head import Head
     from floodmark.ledger.ledger import LedgerReader
 
 GONE_FOR = "what it held then cannot be read any more (VACUUM and the table's log retention say for how long it can)"
@@ -44,7 +44,7 @@ def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTa
 
 def _is_settled(table: DeltaTable, ledger: LedgerReader, head: Head, sink: str) -> bool:
     """Whether the generation's newest write to the table is one that the ledger names; none is under way then."""
-    recorded = tables.recorded_in(table, app_id(ledger.id, head.generation, head.token, "sink"))
+    recorded = tablelog.recorded_in(table, app_id(ledger.id, head.generation, head.token, "sink"))
     return recorded is not None and recorded == head.written.get(sink) and head.seal is None
 
 
@@ -69,7 +69,7 @@ def _version(ledger: LedgerReader, head: Head, address: str, since: int, newest:
 
 def _transactions(address: str, version: int, head: Head) -> Iterator[tuple[str, int]]:
     try:
-        yield from tables.transactions(address, version)
+        yield from tablelog.transactions(address, version)
     except OSError as fault:
         raise HistoryGone(
             f"sink {address}: its log entry {version} is gone, so it cannot be told what of the table was there after "
@@ -79,7 +79,7 @@ def _transactions(address: str, version: int, head: Head) -> Iterator[tuple[str,
 
 def _at(address: str, version: int, epoch: int) -> DeltaTable:
     try:
-        return tables.at_version(address, version)
+        return datafiles.at_version(address, version)
     except (OSError, DeltaError) as fault:
         raise HistoryGone(
             f"sink {address}: version {version}, which it had after epoch {epoch}, is gone: {GONE_FOR}"

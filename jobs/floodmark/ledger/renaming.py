@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from floodmark.core.life import renaming
-from floodmark.crashpoints import reach
+from floodmark.core.lifecycle.life import renaming
+from floodmark.core.protocol.crashpoints import reach
 from floodmark.errors import Refused, RunFailed
 from floodmark.ledger.holder import owner_file
 from floodmark.ledger.home import Home

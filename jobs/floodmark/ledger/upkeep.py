@@ -24,13 +24,8 @@ from urllib.parse import unquote
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
-from floodmark.core.addresses import identity
-from floodmark.core.records import Head, Life, Tended
-from floodmark.core.recovery import app_id, check_tables
-from floodmark.core.retention import FILES, LOG, kept_us
-from floodmark.core.rule_model import CleanUp
-from floodmark.core.storefaults import cannot_take, make_room
-from floodmark.core.upkeep import (
+from floodmark.core.lifecycle.retention import FILES, LOG, kept_us
+from floodmark.core.lifecycle.upkeep import (
     CHECKPOINT_AFTER,
     Need,
     awaited,
@@ -41,15 +36,21 @@ from floodmark.core.upkeep import (
     readable,
     strange_partitions,
 )
-from floodmark.crashpoints import reach
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Life, Tended
+from floodmark.core.protocol.recovery import app_id, check_tables
+from floodmark.core.rules.model import CleanUp
+from floodmark.core.text.addresses import identity
 from floodmark.errors import Busy, Refused, RunFailed, TableBroken
-from floodmark.ledger import tables
-from floodmark.ledger.damage import HINT, changed, listed, log_faults, unreadable_checkpoint
+from floodmark.ledger.delta import datafiles, tablelog, tables
+from floodmark.ledger.delta.damage import HINT, changed, listed, log_faults, unreadable_checkpoint
+from floodmark.ledger.delta.storefaults import cannot_take, make_room
+from floodmark.ledger.delta.syncing import sync_table
 from floodmark.ledger.dropping import OF_OBJECTS, Owned, address_of, not_ours
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.ledger.syncing import sync_table
 
 Say = Callable[[str], None]
 # A checkpoint is made below, and the log cut, by what is needed; delta-rs would go by age alone.
@@ -209,7 +210,7 @@ def _tables(head: Head, home: Home) -> Iterator[Owned]:
 def _recorded(ledger: LedgerReader, one: Owned | Due) -> int | None:
     assert ledger.head is not None
     app = app_id(ledger.id, ledger.head.generation, ledger.head.token, one.name.partition("/")[0])
-    return tables.recorded_version(one.address, app)
+    return tablelog.recorded_version(one.address, app)
 
 
 def _check_story(ledger: LedgerReader, due: list[Due]) -> None:
@@ -230,7 +231,7 @@ def _harm(one: Due) -> Iterator[str]:
     yield from log_faults(one.address)
     table = tables.open_table(one.address)
     assert table is not None
-    yield from tables.file_faults(table)
+    yield from datafiles.file_faults(table)
     for path in _joined(table) if one.small > 1 else ():
         fault = changed(Path(one.address) / unquote(path))
         if fault is not None:
@@ -258,7 +259,7 @@ def _beyond(table: DeltaTable) -> str:
 def _retention(table: DeltaTable, name: str, else_us: int) -> int:
     """Microseconds: what the table says of itself, else the rule."""
     said = table.metadata().configuration.get(name)
-    return else_us if said is None else kept_us(tables.root_of(table).removeprefix("file://"), name, said)
+    return else_us if said is None else kept_us(datafiles.root_of(table).removeprefix("file://"), name, said)
 
 
 TARGET = 100 * 1024 * 1024  # bytes of a file after which another begins
@@ -279,7 +280,7 @@ def _several(table: DeltaTable, below: int) -> list[list[str]]:
     actions = table.get_add_actions(flatten=True)
     parts = [name for name in actions.column_names if name.startswith("partition.")]
     found: dict[tuple[object, ...], list[str]] = {}
-    columns = [tables.values_of(actions[name]) for name in ("path", "size_bytes", *parts)]
+    columns = [datafiles.values_of(actions[name]) for name in ("path", "size_bytes", *parts)]
     for path, size, *part in zip(*columns, strict=True):
         found.setdefault(tuple(part), []).extend([path] if size < below else [])
     return [paths for paths in found.values() if len(paths) > 1]
@@ -315,7 +316,7 @@ def _kept_young(log: Path) -> Iterator[None]:
 def _vouch_for(address: str, version: int) -> None:
     """Hadoop's checksums, which delta-rs does not write, for a log entry and the files that it adds."""
     root = Path(address)
-    files = (root / unquote(path) for path in tables.added_paths(address, version))
+    files = (root / unquote(path) for path in datafiles.added_paths(address, version))
     for file in (*filter(Path.exists, files), root / "_delta_log" / f"{version:020}.json"):
         tables.write_sums(file)
 
@@ -331,13 +332,13 @@ def _checkpoint(table: DeltaTable, address: str) -> None:
 def _needed(table: DeltaTable, address: str, need: Need) -> set[str]:
     """Paths, spelt as the log does and plainly: of the newest version, and of what others can still read."""
     log = listed(file.name for file in (Path(address) / "_delta_log").iterdir())
-    found = set(tables.values_of(table.get_add_actions()["path"]))
+    found = set(datafiles.values_of(table.get_add_actions()["path"]))
     for version in need.versions:
         if readable(version, log.checkpoints, log.entries):
-            found |= set(tables.values_of(DeltaTable(address, version=version).get_add_actions()["path"]))
+            found |= set(datafiles.values_of(DeltaTable(address, version=version).get_add_actions()["path"]))
     for version in log.entries:
         if need.since is not None and version >= need.since:
-            found |= set(tables.added_paths(address, version))
+            found |= set(datafiles.added_paths(address, version))
     return found | {unquote(path) for path in found}
 
 

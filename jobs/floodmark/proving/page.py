@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from floodmark.core.delivery import WORDS
+from floodmark.core.rules.sinks.delivery import WORDS
 from floodmark.proving import report
 from floodmark.proving.cases import FAULTS, TITLES
-from floodmark.proving.judging import Judged, Matrix
+from floodmark.proving.judge.judging import Judged, Matrix
 
 STYLE = """
 :root { color-scheme: light dark; --good: #1a7f37; --bad: #cf222e; --open: #9a6700; --line: #8884; --dim: #57606a; }

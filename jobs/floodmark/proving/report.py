@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from floodmark.core.rules import Rule
+from floodmark.core.rules.rule import Rule
 from floodmark.proving.cases import FAULTS, KINDS, Fault, counted, planned, points
-from floodmark.proving.judging import Judged, Matrix
+from floodmark.proving.judge.judging import Judged, Matrix
+from floodmark.proving.judge.verdicts import EXIT_CODES
 from floodmark.proving.scratch import left_out, not_in_batch, replaces
-from floodmark.proving.verdicts import EXIT_CODES
 
 MEANING = {
     "proven": "each fault fired, and after each the rule held what an undisturbed run holds",

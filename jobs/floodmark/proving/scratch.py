@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from floodmark.core.rules import EpochLimits, Rule, Sink, StartAt, Stream
-from floodmark.core.sql.clock import at_clock
+from floodmark.core.rules.rule import EpochLimits, Rule, Sink, StartAt, Stream
+from floodmark.core.sql.words.clock import at_clock
 from floodmark.ledger.home import check_home
 
 FIRST = StartAt(version=1)  # version 0 of a sampled table is empty, so that no epoch is one of a first snapshot

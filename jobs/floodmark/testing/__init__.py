@@ -1,6 +1,7 @@
 """For tests of rules: a process class without Spark (`Harness`); test cases by the real engine (`cases`, `check`)."""
 
-from floodmark.testing.cases import Case, cases, check
+from floodmark.testing.cases import Case, cases
+from floodmark.testing.checking import check
 from floodmark.testing.harness import Harness
 
 __all__ = ["Case", "Harness", "cases", "check"]

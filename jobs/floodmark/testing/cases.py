@@ -1,9 +1,4 @@
-"""The test cases of rules, for pytest as for `floodmark test`.
-
-@pytest.mark.parametrize("case", cases("rules"), ids=str)
-def test_rules(case: Case) -> None:
-    check(case)
-"""
+"""The test cases of rules, for pytest as for `floodmark test`."""
 
 from __future__ import annotations
 
@@ -11,15 +6,11 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from floodmark.core.cases.casefile import CaseFile, WrittenCase, case_files, read_cases
 from floodmark.core.cases.checks import check_against
-from floodmark.core.rules import Rule, load_rules
+from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.errors import Refused
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SCRATCH = ".test"  # in the home: what a rule can have as its home can hold its copies, too
 
@@ -77,23 +68,3 @@ def no_rule(name: str, files: dict[str, Path], folder: Path) -> Refused:
 
 def no_cases(name: str, folder: Path) -> Refused:
     return Refused(f"rule {name}: expected test cases in {folder / 'tests' / f'{name}.yaml'}, found no such file")
-
-
-def check(case: Case, session: SparkSession | None = None, home: str | Path | None = None) -> None:
-    """Run a case. Raises AssertionError with the differences, and whatever error the rule's run ends with.
-
-    `session`: a Spark session with Delta; without one Floodmark's own is started, and stays for the next case.
-    `home`: where the scratch folder is made, FLOODMARK_HOME or `./home` where none is given; not in a temporary
-    directory, where no rule's home can be.
-    """
-    from floodmark.proving.scratch import scratch_folder
-    from floodmark.spark.session import root_session
-    from floodmark.testing.playing import play
-
-    root = session or root_session(os.environ.get("FLOODMARK_MASTER", "local[*]"), [case.rule], backlog=0)
-    parent = Path(home or os.environ.get("FLOODMARK_HOME", "home")) / SCRATCH
-    with scratch_folder(parent, case.rule.rule, case.rule.qos) as folder:
-        result = play(root, case, folder)
-    if result.fault is not None:
-        raise result.fault
-    assert result.passed, f"{case.place}\n{result.text()}"

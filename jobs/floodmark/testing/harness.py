@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from floodmark.core.ddl import columns_of, text_of
-from floodmark.core.durations import parse_duration
 from floodmark.core.process.calls import Caller, Row
 from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS, Kept, Times
 from floodmark.core.process.slots import Change, Place, Slot
 from floodmark.core.process.values import Record
+from floodmark.core.text.ddl import columns_of, text_of
+from floodmark.core.text.durations import parse_duration
 
 Key = tuple[Any, ...]
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from floodmark.core.addresses import location
 from floodmark.core.cases.casefile import CaseFile, Row, WrittenCaseEpoch
 from floodmark.core.cases.rows import typed
-from floodmark.core.ddl import Column
-from floodmark.core.deltatypes import declared
-from floodmark.core.rules import Rule
-from floodmark.core.yamltree import Path as Field
-from floodmark.ledger import tables
+from floodmark.core.rules.rule import Rule
+from floodmark.core.text.addresses import location
+from floodmark.core.text.ddl import Column
+from floodmark.core.text.yamltree import Path as Field
+from floodmark.ledger.delta import tables
+from floodmark.testing.deltatypes import declared
 
 Columns = tuple[Column, ...]
 

@@ -18,17 +18,17 @@ from floodmark.core.cases.casefile import Row, WrittenCaseEpoch, WrittenExpected
 from floodmark.core.cases.checks import in_zone
 from floodmark.core.cases.differences import TableDifference, compared
 from floodmark.core.cases.rows import named, texts, typed
-from floodmark.core.ddl import Column
-from floodmark.core.deltatypes import declared
-from floodmark.core.rules import Rule
-from floodmark.core.yamltree import Path as At
-from floodmark.core.zones import zoned
+from floodmark.core.lifecycle.zones import zoned
+from floodmark.core.rules.rule import Rule
+from floodmark.core.text.ddl import Column
+from floodmark.core.text.yamltree import Path as At
 from floodmark.errors import FloodmarkError, Refused
 from floodmark.ledger.home import Home
 from floodmark.proving.scratch import Scratch, placed
-from floodmark.spark.run import RuleRun, RunReport
+from floodmark.spark.rule.run import RuleRun, RunReport
 from floodmark.testing import tables
 from floodmark.testing.cases import Case
+from floodmark.testing.deltatypes import declared
 from floodmark.testing.inputs import Arriving, Inputs
 from floodmark.views.formats import iso
 

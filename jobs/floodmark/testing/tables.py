@@ -8,9 +8,9 @@ from typing import Any
 from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.cases.casefile import Row
-from floodmark.core.ddl import Column
-from floodmark.core.deltatypes import schema_of
-from floodmark.ledger import tables
+from floodmark.core.text.ddl import Column
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.testing.deltatypes import schema_of
 
 
 def make(address: str, columns: tuple[Column, ...]) -> None:
@@ -42,4 +42,4 @@ def _arrow(table: DeltaTable, rows: Sequence[Row]) -> Any:
 def rows_of(address: str) -> tuple[str, list[Row]]:
     """The schema and the rows of a table that is there."""
     table = DeltaTable(address)
-    return table.schema().to_json(), tables.query(table, "SELECT * FROM t")
+    return table.schema().to_json(), datafiles.query(table, "SELECT * FROM t")

@@ -6,8 +6,9 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from floodmark.core.expectations import failing
-from floodmark.core.records import Backfill, Commit, Head, Intent, Life, Lost, Record, Row, total
+from floodmark.core.protocol.expectations import failing
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Backfill, Commit, Intent, Life, Lost, Record, Row, total
 from floodmark.views.formats import iso
 
 COLUMNS = ("epoch", "generation", "result", "attempts", "read", "filtered", "dropped", "folded", "late", "dead",

@@ -14,9 +14,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.core.expectations import Counted, added, counted
-from floodmark.core.tally import COUNTS, counts_of
-from floodmark.ledger.tables import query, table_id
+from floodmark.core.protocol.expectations import Counted, added, counted
+from floodmark.core.protocol.tally import COUNTS, counts_of
+from floodmark.ledger.delta.datafiles import query
+from floodmark.ledger.delta.tables import table_id
 
 _COLUMNS = "seq, kind, generation, epoch, attempt, at, body"
 _ENDS = f"SELECT {_COLUMNS} FROM t WHERE kind IN ('commit', 'lost') AND seq > {{:d}} ORDER BY seq"  # noqa: S608 - ours

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from floodmark.core.records import Head
+from floodmark.core.protocol.records.head import Head
 from floodmark.errors import FloodmarkError, message
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader

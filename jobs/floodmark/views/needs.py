@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from floodmark.core.addresses import identity
-from floodmark.core.entry import NOWHERE, DeltaOffset
-from floodmark.core.places import places_of
-from floodmark.core.records import Head
-from floodmark.core.rules import Rule
-from floodmark.core.upkeep import Need
+from floodmark.core.lifecycle.upkeep import Need
+from floodmark.core.protocol.entry import NOWHERE, DeltaOffset
+from floodmark.core.protocol.places import places_of
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.rules.rule import Rule
+from floodmark.core.text.addresses import identity
 from floodmark.errors import FloodmarkError
-from floodmark.ledger import tables
+from floodmark.ledger.delta import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.ledger.upkeep import Upkeep
-from floodmark.views.downstream import Reader, readers, readers_of, writers
 from floodmark.views.homes import homes
+from floodmark.views.rules.downstream import Reader, readers, readers_of, writers
 
 
 def upkeep_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Upkeep:

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.connectors.news import look
-from floodmark.core.delivery import SinkDelivery, delivery
-from floodmark.core.durations import format_duration
-from floodmark.core.expectations import told
-from floodmark.core.rules import Lookup, Rule, Sink, StartAt, Stream
-from floodmark.core.statewords import kept
-from floodmark.core.takings import takes
+from floodmark.core.protocol.expectations import told
+from floodmark.core.rules.rule import Lookup, Rule, Sink, StartAt, Stream
+from floodmark.core.rules.sinks.delivery import SinkDelivery, delivery
+from floodmark.core.rules.sinks.takings import takes
+from floodmark.core.text.durations import format_duration
 from floodmark.errors import FloodmarkError
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.views.environments import check_apart
-from floodmark.views.origins import Origins
-from floodmark.views.standing import repeating
+from floodmark.views.rules.environments import check_apart
+from floodmark.views.rules.origins import Origins
+from floodmark.views.statewords import kept
+from floodmark.views.status.standing import repeating
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from floodmark.core.freshness import Fresh
-from floodmark.views.glance import Glance
-from floodmark.views.standing import opened
+from floodmark.core.lifecycle.freshness import Fresh
+from floodmark.views.status.glance import Glance
+from floodmark.views.status.standing import opened
 from floodmark_airflow.pages.access import DagFacts
 from floodmark_airflow.pages.shelf import Got
 

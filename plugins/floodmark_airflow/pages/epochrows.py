@@ -9,12 +9,13 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.core.digests import Digest
-from floodmark.core.entry import NOWHERE, DeltaOffset, Entry
-from floodmark.core.records import Head, Row
-from floodmark.core.rules import Rule
-from floodmark.core.zones import zoned
-from floodmark.ledger.tables import query
+from floodmark.core.lifecycle.zones import zoned
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.entry import NOWHERE, DeltaOffset, Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Row
+from floodmark.core.rules.rule import Rule
+from floodmark.ledger.delta.datafiles import query
 from floodmark.views.epochs import is_replay, told
 
 COUNT = 25

@@ -14,20 +14,20 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from floodmark.audit.certificate import audit
-from floodmark.core.records import Head
-from floodmark.core.rules import Lookup, Rule, Sink, Stream
-from floodmark.ledger import tables
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.rules.rule import Lookup, Rule, Sink, Stream
+from floodmark.ledger.delta import tables
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.views.glance import Glance, glance
+from floodmark.views.contents.kept import state_tables
+from floodmark.views.contents.openwindows import OpenWindows, open_windows
+from floodmark.views.contents.setapart import set_apart
+from floodmark.views.contents.waiting import Waiting, waiting
 from floodmark.views.history import History, read_history
-from floodmark.views.kept import state_tables
-from floodmark.views.openwindows import OpenWindows, open_windows
 from floodmark.views.planned import planned
-from floodmark.views.rulefiles import Catalog, RuleFiles
-from floodmark.views.setapart import set_apart
-from floodmark.views.waiting import Waiting, waiting
+from floodmark.views.rules.rulefiles import Catalog, RuleFiles
+from floodmark.views.status.glance import Glance, glance
 from floodmark_airflow.naming import broken_dag_id, dag_id
 from floodmark_airflow.pages.shelf import Got, Shelf, Wanted
 

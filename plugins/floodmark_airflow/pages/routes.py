@@ -12,18 +12,18 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from floodmark.core import freshness
-from floodmark.core.delivery import delivery
-from floodmark.core.expectations import told
-from floodmark.core.groups import groups
-from floodmark.core.rules import Rule
+from floodmark.core.lifecycle import freshness
+from floodmark.core.protocol.expectations import told
+from floodmark.core.rules.groups import groups
+from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.errors import FloodmarkError, Refused, message
-from floodmark.ledger import tables
+from floodmark.ledger.delta import tables
 from floodmark.ledger.home import Home
-from floodmark.views.glance import Glance
 from floodmark.views.history import History, expected, sums
-from floodmark.views.rulefiles import Catalog
-from floodmark.views.standing import behind
+from floodmark.views.rules.rulefiles import Catalog
+from floodmark.views.status.glance import Glance
+from floodmark.views.status.standing import behind
 from floodmark_airflow import naming
 from floodmark_airflow.pages import access, charts, runs
 from floodmark_airflow.pages.access import CODE, LOGS, RUN, DagFacts, GetUserDep

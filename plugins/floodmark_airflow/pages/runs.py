@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from floodmark.core.rules import Rule
+from floodmark.core.rules.rule import Rule
 from floodmark_airflow.naming import RUN, group_id
 from floodmark_airflow.pages import access
 from floodmark_airflow.pages.access import DagFacts

@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, WithJsonSchema
 
-from floodmark.core.ddl import Column, columns_of
-from floodmark.core.problems import Problems, Source, field_of, read_source, told, unknown
-from floodmark.core.rule_file import Filled, Written
+from floodmark.core.rules.file.fields import Filled, Written
+from floodmark.core.text.ddl import Column, columns_of
+from floodmark.core.text.problems import Problems, Source, field_of, read_source, told, unknown
 from floodmark.errors import RuleInvalid
 
 FOLDER = "tests"  # beside the rule files

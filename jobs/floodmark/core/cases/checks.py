@@ -7,9 +7,9 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from floodmark.core.cases.casefile import CaseFile, WrittenCase, WrittenCaseEpoch
-from floodmark.core.problems import Problems, unknown
-from floodmark.core.rule_model import Rule
-from floodmark.core.yamltree import Path as Field
+from floodmark.core.rules.model import Rule
+from floodmark.core.text.problems import Problems, unknown
+from floodmark.core.text.yamltree import Path as Field
 
 
 def check_against(file: CaseFile, rule: Rule) -> None:

@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 from floodmark.core.cases.casefile import Row
 from floodmark.core.cases.values import text_of_value, value_of
-from floodmark.core.ddl import Column
-from floodmark.core.problems import Problems, unknown
-from floodmark.core.yamltree import Path as At
+from floodmark.core.text.ddl import Column
+from floodmark.core.text.problems import Problems, unknown
+from floodmark.core.text.yamltree import Path as At
 
 Texts = tuple[str | None, ...]
 

@@ -11,8 +11,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from floodmark.core.ddl import Type
 from floodmark.core.process.values import BITS, converter, short
+from floodmark.core.text.ddl import Type
 
 _WORDS = {"nan": "nan", "infinity": "inf", "-infinity": "-inf"}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from floodmark.core.health.checks import Check, failed, ok, warning
-from floodmark.core.retention import Limit
+from floodmark.core.lifecycle.retention import Limit
 from floodmark.errors import FloodmarkError
 
 # Less, and the next epoch or spill may not fit; a rule's own need is not known here.

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Mapping
 
 from floodmark.core.health.checks import Check, ok, warning
-from floodmark.core.installation import VARIABLES
+from floodmark.core.rules.installation import VARIABLES
 
 KNOWN = (
     """FLOODMARK_RULES FLOODMARK_HOME FLOODMARK_ENV FLOODMARK_MASTER FLOODMARK_JARS FLOODMARK_FAST_START

@@ -14,10 +14,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from floodmark.core.ddl import columns_of
 from floodmark.core.process.context import CLOCK_TIMERS, TIMERS, Context, Kept, Schema, Times
 from floodmark.core.process.slots import Change, Place, Slot, Slots
 from floodmark.core.process.values import Record, short
+from floodmark.core.text.ddl import columns_of
 from floodmark.errors import ProcessFault
 
 Key = tuple[Any, ...]

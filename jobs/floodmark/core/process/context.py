@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from floodmark.core.ddl import columns_of
 from floodmark.core.process.slots import Slots
 from floodmark.core.process.values import Record, short
+from floodmark.core.text.ddl import columns_of
 
 ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 NAIVE_ORIGIN = datetime(1970, 1, 1)  # of event times without a zone

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from floodmark.core.ddl import Column, columns_of, text_of
-from floodmark.core.durations import parse_duration
-from floodmark.core.files import read_plain
+from floodmark.core.text.ddl import Column, columns_of, text_of
+from floodmark.core.text.durations import parse_duration
+from floodmark.core.text.files import read_plain
 
 ALLOWED = "FLOODMARK_CLASSES"  # the operator's list of the modules whose classes rules may name
 OWN_TABLES = ("counters", "timers", "clock_timers")

@@ -14,7 +14,7 @@ from decimal import Context, Decimal, InvalidOperation
 from numbers import Integral, Real
 from typing import Any
 
-from floodmark.core.ddl import Column, Type
+from floodmark.core.text.ddl import Column, Type
 
 Convert = Callable[[Any], Any]
 BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}

@@ -5,12 +5,10 @@ The parser takes half a second to import, so it is imported when a query is anal
 
 from typing import TYPE_CHECKING, Any
 
-from floodmark.core.sql.lexis import SqlAt
-
 if TYPE_CHECKING:
     from floodmark.core.sql.query import Query, analyse, analyse_expression, columns_in, output_columns
 
-__all__ = ["Query", "SqlAt", "analyse", "analyse_expression", "columns_in", "output_columns"]
+__all__ = ["Query", "analyse", "analyse_expression", "columns_in", "output_columns"]
 
 
 def __getattr__(name: str) -> Any:

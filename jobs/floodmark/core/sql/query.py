@@ -7,20 +7,21 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from floodmark.core.sql.bounds import Cut, Group, Last
-from floodmark.core.sql.collected import Collected, collected_of
-from floodmark.core.sql.distinct import Horizon, deduplicated
-from floodmark.core.sql.functions import check_functions
-from floodmark.core.sql.grouping import check_grouped
-from floodmark.core.sql.lexis import SqlAt, Word, words_of
-from floodmark.core.sql.naming import names_of, naming_fault
-from floodmark.core.sql.over import tie_breaks
-from floodmark.core.sql.parse import parse, parse_expression
-from floodmark.core.sql.relations import Relation, relation_of
-from floodmark.core.sql.running import Running, running_of
-from floodmark.core.sql.shape import Select, Shape, Source, Union
-from floodmark.core.sql.tops import Top, ranking_of, top_of
-from floodmark.core.windows import Instant, SessionSpec, Spec
+from floodmark.core.sql.forms.bounds import Cut, Group, Last
+from floodmark.core.sql.forms.distinct import Horizon, deduplicated
+from floodmark.core.sql.forms.over import tie_breaks
+from floodmark.core.sql.forms.relations import Relation, relation_of
+from floodmark.core.sql.state.collected import Collected, collected_of
+from floodmark.core.sql.state.running import Running, running_of
+from floodmark.core.sql.state.tops import Top, ranking_of, top_of
+from floodmark.core.sql.tree.grouping import check_grouped
+from floodmark.core.sql.tree.naming import names_of, naming_fault
+from floodmark.core.sql.tree.parse import parse, parse_expression
+from floodmark.core.sql.tree.shape import Select, Shape, Source, Union
+from floodmark.core.sql.windows import Instant, SessionSpec, Spec
+from floodmark.core.sql.words.functions import check_functions
+from floodmark.core.sql.words.lexis import Word, words_of
+from floodmark.errors import SqlAt
 
 
 @dataclass(frozen=True)

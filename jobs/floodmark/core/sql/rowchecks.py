@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from floodmark.core.sql import function_names as names
-from floodmark.core.sql.columns import WINDOWS
-from floodmark.core.sql.functions import closing, is_call
-from floodmark.core.sql.lexis import Word, words_of
-from floodmark.core.sql.parse import parse
-from floodmark.core.sql.shape import Select, Shape, Source, Stream, Union
+from floodmark.core.sql.tree.columns import WINDOWS
+from floodmark.core.sql.tree.parse import parse
+from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream, Union
+from floodmark.core.sql.words import function_names as names
+from floodmark.core.sql.words.functions import closing, is_call
+from floodmark.core.sql.words.lexis import Word, words_of
 
 _OF_SEVERAL = names.AGGREGATES | names.SORTABLE | names.GROUPING
 _JOINS = frozenset("join left right full inner cross semi anti natural on".split())

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from floodmark.core.sql.lexis import words_of
-from floodmark.core.sql.parse import parse
-from floodmark.core.sql.partials import TOTALS, Aggregated, aggregated, grouping_column
+from floodmark.core.sql.forms.relations import windowed_root
+from floodmark.core.sql.forms.window import window_called
 from floodmark.core.sql.query import Query, analyse
-from floodmark.core.sql.relations import windowed_root
-from floodmark.core.sql.shape import Select, Shape
-from floodmark.core.sql.window import window_called
-from floodmark.core.windows import WindowSpec
+from floodmark.core.sql.state.partials import TOTALS, Aggregated, aggregated, grouping_column
+from floodmark.core.sql.tree.parse import parse
+from floodmark.core.sql.tree.shape import Select, Shape
+from floodmark.core.sql.windows import WindowSpec
+from floodmark.core.sql.words.lexis import words_of
 
 OVERLAPS = 4  # windows that hold one row; from here on slices are what a rule gets unless it says otherwise
 

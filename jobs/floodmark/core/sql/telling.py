@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from floodmark.core.sql.columns import Column, Named, Part, Rest, Time
-from floodmark.core.sql.lexis import words_of
-from floodmark.core.sql.parse import parse
-from floodmark.core.sql.relations import relation_of
-from floodmark.core.sql.shape import Shape
-from floodmark.core.windows import WindowSpec
+from floodmark.core.sql.forms.relations import relation_of
+from floodmark.core.sql.tree.columns import Column, Named, Part, Rest, Time
+from floodmark.core.sql.tree.parse import parse
+from floodmark.core.sql.tree.shape import Shape
+from floodmark.core.sql.windows import WindowSpec
+from floodmark.core.sql.words.lexis import words_of
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What files of rows prove, against the digests that the ledger has."""

@@ -1,0 +1,221 @@
+"""The rows themselves: digests recomputed from files, and compared with the ledger's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.fs import PyFileSystem
+
+from floodmark.audit.content.fitting import misread, unbounded
+from floodmark.audit.content.joined import total
+from floodmark.audit.content.keys import doubled
+from floodmark.audit.content.rowhash import RowDigest, Sums, digest
+from floodmark.audit.content.variants import as_texts, is_unsure
+from floodmark.audit.content.vectors import unmarked
+from floodmark.audit.effects.partitions import constant
+from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.ledger.expected import misfiled
+from floodmark.audit.ledger.named import Named
+from floodmark.audit.ledger.story import Backfill, Epoch
+from floodmark.audit.reading import store_of
+from floodmark.redaction import redacted
+
+CLOSE = 1e-9
+HUGE = 1.7e308  # near the largest double
+Epochs = Mapping[tuple[int, int], Epoch]  # by generation and number
+HARMED = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError)  # what files and logs lead to
+FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
+
+
+def as_far_as_read(named: Named, found: Iterator[Finding]) -> Iterator[Finding]:
+    """What is found, up to where a file cannot be read; `named`: whose."""
+    try:
+        yield from found
+    except NotImplementedError as fault:
+        yield unknown(named, str(fault))
+    except HARMED as fault:
+        yield named.finding(redacted(f"a file cannot be read: {fault}"))
+
+
+def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
+    """What these files, into which those of the commits were joined, hold else than the commits have brought."""
+    known = total([one.written["digest"] for one in named])
+    store, files = store_of(log.address), list(files)
+    parts = [_of_table(store, file, log) for file in files]
+    rows = _together(parts)
+    differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+    if differing:
+        _refuse_unsure(parts)
+        what = f"the files that {len(named)} commits were joined into hold other rows than the ledger says"
+        yield named[-1].finding(f"{what} ({differing})")
+        return
+    yield from (named[-1].finding(what) for what in _unseen(store, files, parts, log))
+    for one in named if named[0].table == "dead" else ():
+        of, mine = epochs.get((one.generation, one.epoch)), rows.filter(pc.equal(rows["_epoch"], one.epoch))
+        yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
+
+
+def check_commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], epochs: Epochs) -> Iterator[Finding]:
+    """What the files that a commit brought hold else than the ledger says. `gone`: those that are not there."""
+    store, of = store_of(log.address), epochs.get((named.generation, named.epoch))
+    known = named.written.get("digest")
+    why = _why_not(known, gone, log, entry)
+    if known is None or why is not None:
+        yield unknown(named, str(why))
+        return
+    parts = [_of_table(store, file, log) for file in entry.brought]
+    rows = _together(parts)
+    differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
+    if differing:
+        _refuse_unsure(parts)
+        yield named.finding(f"its files hold other rows than the ledger says ({differing})")
+        return
+    yield from (named.finding(what) for what in _unseen(store, entry.brought, parts, log))
+    if named.backfill is not None:
+        yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
+    elif of is not None and named.table == "dead":
+        yield from (named.finding(what) for what in misfiled(of.rule, of.intent["counts"], rows))
+
+
+def _replaced(
+    named: Named, backfill: Backfill, rows: pa.Table, log: TableLog, entry: LogEntry, store: PyFileSystem
+) -> Iterator[str]:
+    """What a backfill put into its interval is its results; outside of it, as long as the files that went are
+    there (and the log still says of which partition), their rows are those that came again, to the bit."""
+    results, column = named.written["results"], backfill.intent["column"]
+    if column not in rows.column_names or not pa.types.is_timestamp(rows[column].type):
+        yield f"its files have no column {column} with times"
+        return
+    differing = "; ".join(differences(results, digest(_inside(rows, backfill, True), computed=bool(results["floats"]))))
+    if differing:
+        _refuse_unsure([rows])
+        yield f"its files hold other rows of the interval than its results ({differing})"
+    if any(file.path not in log.there for file in entry.removed):
+        return
+    known = {file.path: file for one in log.entries for file in one.added}
+    files = [known.get(file.path, file) for file in entry.removed]
+    if any(file.path not in known for file in files) and any(file.partition for file in entry.brought):
+        return
+    before = _together([rows.slice(0, 0), *(_of_table(store, file, log) for file in files)])
+    kept, stay = (digest(_inside(table, backfill, False), computed=False) for table in (before, rows))
+    if kept != stay:
+        yield f"outside of the interval {kept.rows} rows stood in the files that went, now {stay.rows}, or others"
+
+
+def _inside(rows: pa.Table, backfill: Backfill, inside: bool) -> pa.Table:
+    """The rows that lie in the interval, or those that do not."""
+    body = backfill.intent
+    times = rows[body["column"]].cast(pa.timestamp("us", rows[body["column"]].type.tz)).cast(pa.int64())
+    low, high = (body[name] + body["shift"] for name in ("begin", "end"))
+    within = pc.fill_null(pc.and_(pc.greater_equal(times, low), pc.less(times, high)), False)
+    return rows.filter(within if inside else pc.invert(within))
+
+
+def _refuse_unsure(parts: Iterable[pa.Table]) -> None:
+    """Raise NotImplementedError where the difference may be one between versions of Java."""
+    if any(map(is_unsure, parts)):
+        raise NotImplementedError(
+            "its rows cannot be told from others: a variant in them holds floating point, which versions of Java write "
+            "with more or fewer digits"
+        )
+
+
+def rows_of(store: PyFileSystem, path: str, types: Mapping[str, Any], only: Sequence[str] | None = None) -> pa.Table:
+    """Not by pyarrow's data sets: those leave threads behind that at times abort the process as it ends.
+
+    `types`: of the table. Variants come as texts.
+    """
+    wanted = None if only is None else {name.lower() for name in only}
+    with store.open_input_file(path) as file:
+        found = pq.ParquetFile(file)
+        names = found.schema_arrow.names
+        rows = found.read(None if wanted is None else [name for name in names if name.lower() in wanted])
+    fed = [name for name in rows.column_names if name in FEED and name not in types]
+    return as_texts(rows.drop_columns(fed), types)
+
+
+def check_same(before: Iterable[File], after: Iterable[File], named: Named, log: TableLog) -> Iterator[Finding]:
+    """What a commit that says that it changes no rows has changed. `named`: one whose rows they are."""
+    store, after = store_of(log.address), list(after)
+    parts = [_of_table(store, file, log) for file in after]
+    one, other = _together([_of_table(store, file, log) for file in before]), _together(parts)
+    if digest(one, computed=False) != digest(other, computed=False):
+        what = (
+            f"the files that its own were joined into hold other rows ({one.num_rows} before, {other.num_rows} after)"
+        )
+        yield named.finding(what)
+        return
+    yield from (named.finding(what) for what in _unseen(store, after, parts, log))
+
+
+def check_keys(files: Iterable[File], key: Sequence[str], named: Named, log: TableLog) -> Iterator[Finding]:
+    """Rows of these files, which are all that readers see, that have one key."""
+    store = store_of(log.address)
+    parts = [unmarked(store, file, _of_table(store, file, log, key)) for file in files]
+    yield from (named.finding(what) for what in doubled(parts, key))
+
+
+def _together(parts: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(parts, promote_options="default")
+
+
+def _of_table(store: PyFileSystem, file: File, log: TableLog, only: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a file with the columns by which the table is partitioned, as the log has them: for every reader it
+    is the log that counts, whether the file has such a column or not. `only`:
+    columns, in any case; else all of them."""
+    rows = rows_of(store, file.path, log.types, only)
+    rows = rows.drop_columns([name for name in rows.column_names if name in file.partition])
+    for name, text in file.partition.items():
+        rows = rows.append_column(name, constant(text, log.types[name], rows.num_rows))
+    return rows
+
+
+def _unseen(store: PyFileSystem, files: Iterable[File], parts: Iterable[pa.Table], log: TableLog) -> Iterator[str]:
+    """Where readers of the newest version do not see these files' rows as they are. `parts`: the rows of each."""
+    for file, rows in zip(files, parts, strict=True):
+        newest = log.newest.get(file.path, file)
+        if file.path in log.live:
+            whats = list(misread(rows, newest, log))
+            yield from whats
+            if not whats and log.has(newest.vector):
+                yield from unbounded(unmarked(store, newest, rows), newest)
+
+
+def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, entry: LogEntry) -> str | None:
+    """Why the rows cannot be recomputed; None where they can."""
+    if known is None:
+        return "the ledger has no digest of its rows: it was written before there were any"
+    if gone:
+        return f"its rows cannot be recomputed: {gone[0]} was replaced by a later commit, and removed"
+    if not log.plain or not all(file.vector is None for file in entry.brought):
+        return "its rows cannot be recomputed: the table has renamed columns or deletion vectors"
+    return None
+
+
+def unknown(named: Named, what: str) -> Finding:
+    return Finding("unknown", what, named.generation, named.epoch, named.table, named.commit)
+
+
+def differences(known: Mapping[str, Any], found: RowDigest) -> Iterator[str]:
+    """What tells the ledger's digest from the recomputed one, in words."""
+    if known["rows"] != found.rows:
+        yield f"{known['rows']} rows, found {found.rows}"
+    elif (int(known["high"]), int(known["low"])) != (found.high, found.low):
+        yield "another hash"
+    for path in sorted({*known["floats"], *found.floats}):
+        if not _agrees(known["floats"].get(path), found.floats.get(path)):
+            yield f"column {path}"
+
+
+def _agrees(known: Mapping[str, Any] | None, found: Sums | None) -> bool:
+    if known is None or found is None or (known["nulls"], known["nans"]) != (found.nulls, found.nans):
+        return False
+    sizes = float(known["size"]), found.size
+    if max(sizes) > HUGE:  # parts of the sum overflow or not, by the order in which they are added
+        return min(sizes) > HUGE
+    within = CLOSE * max(sizes)
+    return abs(float(known["sum"]) - found.sum) <= within and abs(sizes[0] - sizes[1]) <= within

@@ -1,0 +1,192 @@
+"""Which files prove a table's rows: those of its newest version, as far as they can be told apart by commit.
+
+A file that a commit brought is held against that commit's digest. Where it was joined into others that are what readers
+see now, these are read in its place. A file that a later commit of ours replaced, whose own files are read, is read as
+long as it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from floodmark.audit.content.content import (
+    Epochs,
+    as_far_as_read,
+    check_commit,
+    check_joined,
+    check_keys,
+    check_same,
+    unknown,
+)
+from floodmark.audit.content.joined import Groups, groups
+from floodmark.audit.content.vectors import altered
+from floodmark.audit.effects.effects import Effects
+from floodmark.audit.effects.undone import cancelled
+from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.ledger.named import Named
+from floodmark.audit.reading import store_of
+
+
+def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
+    """What the files of all tables hold, against what the ledger says, for every commit that has a digest."""
+    epochs = {(epoch.generation, epoch.number): epoch for epoch in effects.story.epochs}
+    newest = max((one.generation for one in named), default=0)
+    tables: dict[str, list[Named]] = {}
+    for one in named:
+        of_old_state = one.generation != newest and one.table.startswith("state/")  # which nobody reads any more
+        if not of_old_state and not effects.is_gone(one):
+            tables.setdefault(effects.log(one.table, one.generation).address, []).append(one)
+    for ones in tables.values():
+        log = effects.log(ones[0].table, ones[0].generation)
+        with effects.followed(ones[0].table):
+            if log.id is not None:  # else that has been told
+                yield from _Recomputing(effects, log, ones, newest, epochs).check()
+
+
+@dataclass
+class _Recomputing:
+    """Of one table. `proven`: paths of the files whose rows are the ledger's; `told`: of those of which it was said why
+    they are not, or that it cannot be told; `lost`: commits that cannot be told."""
+
+    effects: Effects
+    log: TableLog
+    named: list[Named]
+    newest: int
+    epochs: Epochs
+    proven: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+    lost: list[Named] = field(default_factory=list)
+    _seen: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        told = (one for one in self.named if one.written.get("results") is None and one.written.get("digest"))
+        self._names = {one.commit: one for one in self.named}
+        self._appends = {one.commit: one for one in told}
+        nothing = cancelled(self.effects.story.generations, self.named[0].table, self.log.id)
+        left = replace(self.log, entries=tuple(one for one in self.log.entries if one.version not in nothing))
+        self._groups: Groups = groups(left, self._appends)
+        self._files = self.log.newest
+
+    def check(self) -> Iterator[Finding]:
+        yield from as_far_as_read(self.named[-1], self._check_vectors())
+        for one in self.named:
+            entry = self.log.at(one.commit)
+            if entry is not None and entry.brought:
+                yield from self._check(one, entry)
+        if self.lost:
+            yield _lost(self.lost)
+        if not self.named[0].table.startswith("state/"):  # which is rewritten as it ages
+            yield from self._check_joinings()
+            yield from self._check_left()
+            yield from self._check_keys()
+
+    def _check_vectors(self) -> Iterator[Finding]:
+        """Of the newest version's files; one that is gone or cut off is told of without reading."""
+        files = (self._files[path] for path in self.log.live if path in self._files)
+        there = [one for one in files if self.log.has(one.vector)]
+        for what in altered(store_of(self.log.address), there):
+            yield self.named[-1].finding(what)
+
+    def _check(self, one: Named, entry: LogEntry) -> Iterator[Finding]:
+        brought = {file.path for file in entry.brought}
+        live = brought & self.log.live.keys()
+        if live != brought and self._tells(one.commit):
+            yield from self._check_group(one)
+        elif live or one.generation == self.newest:  # else a later generation has emptied or replaced it
+            yield from self._check_own(one, entry, [path for path in brought if path not in self.log.there])
+
+    def _check_own(self, one: Named, entry: LogEntry, gone: list[str]) -> Iterator[Finding]:
+        self.told |= {file.path for file in entry.brought}
+        if gone and (one.table.startswith("state/") or any(path in self.log.live for path in gone)):
+            return  # state is rewritten as it ages; what is gone of the newest version has been told of
+        if gone and one.written.get("digest") is not None:
+            self.lost.append(one)
+            return
+        found = list(as_far_as_read(one, check_commit(one, self.log, entry, gone, self.epochs)))
+        self.effects.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
+        self.proven |= set() if found else {file.path for file in entry.brought}
+        yield from found
+
+    def _tells(self, commit: int) -> bool:
+        """Whether what a commit's files were joined into is there, can be read plainly, and is the ledger's alone."""
+        group = self._groups.of_commit.get(commit)
+        if group is None or group.mixed or not group.files or not group.files <= self.log.there.keys():
+            return False
+        return self._plain([self._files[path] for path in group.files])
+
+    def _plain(self, files: list[File]) -> bool:
+        return self.log.plain and all(file.vector is None for file in files)
+
+    def _check_group(self, one: Named) -> Iterator[Finding]:
+        """Once for all the commits of a group."""
+        group = self._groups.of_commit[one.commit]
+        self.effects.tally(one.table).recomputed += 1
+        if self._seen & group.commits:
+            return
+        self._seen |= group.commits
+        self.proven |= group.files  # or told of
+        mine = [self._appends[version] for version in sorted(group.commits)]
+        files = [self._files[path] for path in sorted(group.files)]
+        yield from as_far_as_read(mine[-1], check_joined(files, mine, self.log, self.epochs))
+
+    def _check_joinings(self) -> Iterator[Finding]:
+        """Files that others were joined into and that no digest proves: by the files that they came from."""
+        untold: list[tuple[str, Named]] = []
+        for entry in (entry for entry in self.log.entries if entry.removed and not entry.changes):
+            one = next((self._names[commit] for file in entry.removed for commit in self._brought(file)), None)
+            coming = [file for file in entry.added if file.path not in self.proven]
+            if one is not None and coming:
+                self.told |= {file.path for file in coming}
+                untold += ((file.path, one) for file in coming if file.path in self.log.live)
+                before = [self._files.get(file.path, file) for file in entry.removed]
+                yield from self._check_joining(one, before, coming)
+        left = [(path, one) for path, one in untold if path not in self.proven]
+        if left and not self.lost:
+            what = f"the rows of {len(left)} files that others were joined into, such as {left[-1][0]}, cannot be "
+            what += "recomputed: files that they came from are gone, or cannot be told apart"
+            yield unknown(left[-1][1], what)
+
+    def _check_joining(self, one: Named, before: list[File], after: list[File]) -> Iterator[Finding]:
+        known = all(file.path in self.proven or not self._brought(file) for file in before)
+        if known and self._plain([*before, *after]) and all(file.path in self.log.there for file in (*before, *after)):
+            self.proven |= {file.path for file in after}  # or told of
+            yield from as_far_as_read(one, check_same(before, after, one, self.log))
+
+    def _check_left(self) -> Iterator[Finding]:
+        """Every file that readers see is proven, was told of, or came by a commit that is held to account elsewhere."""
+        if self.log.base is None or self.effects.story.beyond:
+            return
+        known = self.proven | self.told | self._elsewhere()
+        for path in sorted(path for path in self.log.live if path in self._files and path not in known):
+            yield self.named[-1].finding(f"readers see the file {path}, whose rows no commit that is known has brought")
+
+    def _elsewhere(self) -> set[str]:
+        """Files of commits that the ledger does not name (those that may stand there, and those that were told of), and
+        what was made of such files alone."""
+        found = set() if self.log.base is None else {path for path, _ in self.log.base.files}
+        for entry in self.log.entries:
+            if entry.version not in self._names and (entry.changes or all(one.path in found for one in entry.removed)):
+                found |= {file.path for file in entry.added if entry.changes or entry.removed}
+        return found
+
+    def _check_keys(self) -> Iterator[Finding]:
+        """Of a sink with a key: it is the same for all that its rows came by."""
+        files = [self._files[path] for path in self.log.live if path in self._files]
+        key = self.effects.key_of(self.named[-1].table, self.log)
+        if key and len(files) == len(self.log.live) and self.log.plain and self._readable(files):
+            yield from as_far_as_read(self.named[-1], check_keys(files, key, self.named[-1], self.log))
+
+    def _readable(self, files: list[File]) -> bool:
+        return all(file.path in self.log.there and self.log.has(file.vector) for file in files)
+
+    def _brought(self, file: File) -> set[int]:
+        """The commits that the ledger names and that may have brought rows of a file."""
+        return self._groups.commits(file.path) & self._names.keys()
+
+
+def _lost(lost: list[Named]) -> Finding:
+    last = max(lost, key=lambda one: one.commit)
+    whose = f"{len(lost)} commits up to" if len(lost) > 1 else "the commit of"
+    what = f"the rows of {whose} epoch {last.epoch} cannot be recomputed: files of theirs were replaced by later "
+    return unknown(last, f"{what}ones, and removed")

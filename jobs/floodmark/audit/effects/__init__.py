@@ -1,0 +1,1 @@
+"""What the logs of a rule's tables prove, against the ledger."""

@@ -1,0 +1,85 @@
+"""What the ledger's commits must have in them, and which of them there must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from floodmark.audit.effects.sinks import Sinks
+from floodmark.audit.facts import Finding, LogEntry
+from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, Named
+from floodmark.audit.ledger.story import Backfill, Epoch
+
+OWN = ("late", "dead")
+
+
+def carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
+    """What a commit of the log must have in it."""
+    if (named.app, named.version) not in entry.transactions:
+        yield named.finding(f"the commit does not record version {named.version} of {named.app}")
+        return
+    if named.version // ATTEMPTS != named.epoch:
+        yield named.finding(f"the commit's version is of epoch {named.version // ATTEMPTS}")
+    if named.backfill is not None:
+        yield from _carried_backfill(named, named.backfill, entry)
+    if entry.said.get("intent") != named.intent:
+        yield named.finding("the commit carries another intent's hash than the ledger has")
+    for name in ("digest", "results"):
+        if entry.said.get(name) != named.written.get(name):
+            yield named.finding(f"`{name}` in the commit's metadata is not the ledger's")
+
+
+def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iterator[Finding]:
+    """What the commit of a backfill must have in it besides."""
+    if named.version % ATTEMPTS != BACKFILLS + backfill.number:
+        yield named.finding(f"the commit's version is not of backfill {backfill.number}")
+    expected = _results_for(backfill, named.table)
+    if any((named.written.get("results") or {}).get(name) != expected[name] for name in ("rows", "high", "low")):
+        yield named.finding(f"its results are not those of the intent of backfill {backfill.number}")
+    if entry.said.get("deleted") != backfill.end["removed"][named.table]:
+        yield named.finding(f"the ledger says that {backfill.end['removed'][named.table]} rows went, the commit "
+                            f"{entry.said.get('deleted')}")  # fmt: skip
+
+
+def complete(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:
+    """Every table that must have rows of a committed epoch is named with them; of `sinks`, where they are known."""
+    if epoch.result != "committed":
+        return
+    tables, counts = epoch.end["tables"], epoch.end["counts"].values()
+    expected = {name: sum(one[name] for one in counts) for name in OWN}
+    expected["dead"] += sum(epoch.end.get("rejected", {}).values())
+    if epoch.rule.get("late") == "drop":
+        expected["late"] = 0
+    due = {table: sink for table, sink in (sinks or {}).items() if not (sink["qos"] == 0 and epoch.attempts > 1)}
+    choosy = {table for table, sink in due.items() if sink.get("where") and not sink.get("key")}
+    for table, rows in {**expected, **dict.fromkeys(due, epoch.end["output_rows"])}.items():
+        found = tables[table]["rows"] if table in tables else 0
+        if found > rows or (found < rows and table not in choosy):
+            what = (
+                f"the epoch has {rows} rows for it, the ledger names {'a commit of ' if found else ''}{found or 'none'}"
+            )
+            yield Finding("broken", what, epoch.generation, epoch.number, table)
+
+
+def complete_backfill(backfill: Backfill, sinks: Sinks | None) -> Iterator[Finding]:
+    """Every sink that is a table is named, and has all of its results."""
+    if backfill.result != "committed":
+        return
+    found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
+    if sinks is None:
+        what = f"which sinks backfill {backfill.number} had to write to cannot be told from their addresses"
+        yield Finding("unknown", what, backfill.generation, backfill.epoch)
+    for table in sorted(found.keys() ^ (found if sinks is None else sinks).keys()):
+        what = f"backfill {backfill.number} names {'a commit' if table in found else 'none'} of it"
+        yield Finding("broken", what, backfill.generation, backfill.epoch, table)
+    for table, rows in found.items():
+        wanted = _results_for(backfill, table)["rows"]
+        if rows != wanted:
+            what = f"backfill {backfill.number} has {wanted} rows for it, the commit {rows}"
+            yield Finding("broken", what, backfill.generation, backfill.epoch, table)
+
+
+def _results_for(backfill: Backfill, table: str) -> Mapping[str, Any]:
+    """The digest of what a sink takes of a backfill's results: of all of them, unless the intent says otherwise."""
+    found: Mapping[str, Any] = backfill.intent.get("taken", {}).get(table, backfill.intent["results"])
+    return found

@@ -1,0 +1,196 @@
+"""The files that come and go with each commit of a table: their rows must be those that the commit says.
+
+Everything here is by the statistics in the log. Rows of the table are those of its files, less what deletion vectors
+leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from floodmark.audit.effects.partitions import differ
+from floodmark.audit.facts import File, LogEntry, TableLog, held
+from floodmark.audit.ledger.named import SEAL
+
+Told = Iterator[tuple[Literal["broken", "unknown"], str]]
+Files = dict[tuple[str, str], File]
+
+
+@dataclass(frozen=True)
+class Move:
+    """Rows that come and rows that go with one commit; None where that cannot be told."""
+
+    came: int | None
+    went: int | None
+
+
+@dataclass(frozen=True)
+class May:
+    """What a commit of ours may do to its table besides adding files.
+
+    `merge`: take files away, and say so; `most`: so many rows inserted, updated or deleted, None: any number; `delete`:
+    some of them deleted.
+    """
+
+    merge: bool = False
+    most: int | None = None
+    delete: bool = True
+
+
+@dataclass
+class Replay:
+    """A log's entries, one after another. `moves`: by version; `faults`: by version, what cannot come of any engine;
+    `files`: what they leave, `then`: had left when the newest checkpoint was made; None where it is not known what they
+    go on from."""
+
+    moves: dict[int, Move] = field(default_factory=dict)
+    faults: dict[int, list[str]] = field(default_factory=dict)
+    files: Files | None = None
+    then: Files | None = None
+
+
+def replay(log: TableLog) -> Replay:
+    base, found = log.base, Replay()
+    found.files = None if base is None else dict(base.files)
+    for entry in log.entries:
+        if base is None or found.files is None or entry.version <= base.version:
+            found.moves[entry.version] = _unfounded(entry)
+        else:
+            found.faults[entry.version] = list(_odd(entry, found.files, log.types))
+            found.moves[entry.version] = _moved(entry, found.files)
+            if log.shown is not None and log.shown.version == entry.version:
+                found.then = dict(found.files)
+    return found
+
+
+def _unfounded(entry: LogEntry) -> Move:
+    """Of an entry where it is not known which files were there: what it adds and changes nothing by may be one."""
+    if not entry.changes and not entry.removed:
+        return Move(None, None) if entry.added else Move(0, 0)
+    return Move(held(entry.added), held(entry.removed))
+
+
+def _odd(entry: LogEntry, files: Files, types: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with how an entry's files come, whatever their rows are. `files`: that are there before it."""
+    gone = {file.key for file in entry.removed}
+    there = {file.path: file for key, file in files.items() if key not in gone}
+    fresh = [file.path for file in entry.added if file.path not in there]
+    if fresh and not entry.changes and not gone & files.keys():
+        yield f"a commit that says that it changes no rows adds the file {fresh[0]}, and takes none away"
+    for file in entry.added:
+        before = there.setdefault(file.path, file)
+        yield from (f"the file {file.path} is added again, with {what}" for what in _unlike(before, file, types))
+    marks = {file.path: file.key for file in entry.removed if file.key in files}
+    for file in () if entry.changes else entry.added:
+        if marks.get(file.path, file.key) != file.key:
+            yield f"a commit that says that it changes no rows gives the file {file.path} another deletion vector"
+
+
+def _unlike(one: File, other: File, types: Mapping[str, Any]) -> Iterator[str]:
+    """What a file must keep where it is told of once more: all but its tags and the bounds of its values."""
+    if one.key != other.key:
+        yield "another deletion vector, while it is there with the one that it had"
+    if one.partition.keys() != other.partition.keys() or any(
+        differ(one.partition[name], other.partition[name], types.get(name, "string")) for name in one.partition
+    ):
+        yield "other values of the columns by which the table is partitioned"
+    if None not in (one.rows, other.rows) and one.rows != other.rows:
+        yield f"{other.rows} rows in place of {one.rows}"
+
+
+def _moved(entry: LogEntry, files: Files) -> Move:
+    """Takes the entry's step. A file that is there may be added again, with other tags or statistics: it stays."""
+    went = [files.pop(file.key) for file in entry.removed if file.key in files]
+    came = {file.key: file for file in entry.added if file.key not in files}
+    files |= {file.key: file for file in entry.added}
+    return Move(held(came.values()), held(went))
+
+
+def hidden(log: TableLog, files: Files | None) -> Iterator[str]:
+    """Where readers, who believe the newest checkpoint, see other files than the entries leave."""
+    if files is None:
+        return
+    left = {path for path, _ in files}
+    for path in sorted(left ^ log.live.keys()):
+        yield f"by its entries the log {'has' if path in left else 'does not have'} the file {path}, readers see it " \
+              f"{'not' if path in left else 'all the same'}"  # fmt: skip
+
+
+def misshown(log: TableLog, files: Files | None) -> Iterator[str]:
+    """Where the newest checkpoint has a file otherwise than the entries up to there leave it. `files`: these."""
+    if files is None or log.shown is None:
+        return
+    left = {file.path: file for file in files.values()}
+    for file in log.shown.files.values():
+        if file.path in left:
+            for what in _unlike(left[file.path], file, log.types):
+                yield f"the checkpoint of version {log.shown.version} has the file {file.path} with {what}"
+
+
+def unbalanced(entry: LogEntry, move: Move, version: int | None, may: May) -> Told:
+    """What a commit's files contradict of what it says. `version`: our app's that it records, None: it is not ours."""
+    if version is None:
+        return _kept(move) if not entry.changes else iter(())
+    if version == SEAL:
+        return _sealed(entry)
+    return _emptied(move) if version == 0 else _ours(entry, move, may)
+
+
+def _kept(move: Move) -> Told:
+    yield from _compared("a commit that says that it changes no rows", (move.came, move.went), (move.came, move.came))
+
+
+def _sealed(entry: LogEntry) -> Told:
+    if entry.added or entry.removed:
+        yield "broken", f"a seal that adds {len(entry.added)} files and removes {len(entry.removed)}"
+
+
+def _emptied(move: Move) -> Told:
+    """A generation's first commit may take all rows away."""
+    yield from _compared("a commit that empties the table", (move.came, 0), (0, 0))
+
+
+def _ours(entry: LogEntry, move: Move, may: May) -> Told:
+    yield from _filled(entry)
+    if may.merge and "inserted" in entry.said:
+        yield from _overdone(entry.said, may)
+        yield from _compared("the commit", (move.came, move.went), _effect(entry.said))
+    elif entry.removed:
+        yield "broken", f"an append that removes {len(entry.removed)} files, with {_shown(move.went)} rows"
+
+
+def _filled(entry: LogEntry) -> Told:
+    """The digest is of the files that came with rows."""
+    digest, found = entry.said.get("digest"), held(entry.brought)
+    if digest is not None and found is not None and digest["rows"] != found:
+        yield "broken", f"its files have {found} rows, the digest of what was written is of {digest['rows']}"
+
+
+def _overdone(said: Mapping[str, Any], may: May) -> Told:
+    """An upsert changes one row for each of its results, and takes none away but by the rule's word."""
+    inserted, updated, deleted = (said[name] for name in ("inserted", "updated", "deleted"))
+    changed = inserted + updated + deleted
+    if may.most is not None and changed > may.most:
+        yield "broken", f"a merge of {may.most} results that says that it changes {changed} rows"
+    if deleted and not may.delete:
+        yield "broken", f"a merge that says that it deletes {deleted} rows, of a sink whose rule deletes none"
+
+
+def _effect(said: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows that come and rows that go, by what a merge or a replacement says of itself: copies do both."""
+    inserted, updated, deleted, copied = (said[name] for name in ("inserted", "updated", "deleted", "copied"))
+    return inserted + updated + copied, updated + deleted + copied
+
+
+def _compared(whose: str, found: tuple[int | None, int | None], wanted: tuple[int | None, int | None]) -> Told:
+    if None in found:
+        yield "unknown", ""
+    elif found != wanted:
+        yield "broken", f"{whose} adds files with {found[0]} rows and removes {found[1]}, expected {wanted[0]} and " \
+                        f"{wanted[1]}"  # fmt: skip
+
+
+def _shown(rows: int | None) -> str:
+    return "an unknown number of" if rows is None else str(rows)

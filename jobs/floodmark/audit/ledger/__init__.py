@@ -1,0 +1,1 @@
+"""What the ledger proves by itself."""

@@ -1,0 +1,178 @@
+"""Each epoch by itself: its offsets go on where the last one ended, and every row that it read has gone somewhere."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from floodmark.audit.facts import Finding
+from floodmark.audit.ledger.expected import misled, misled_results
+from floodmark.audit.ledger.story import Backfill, Epoch, Generation
+
+NOWHERE = "-"
+PARTS = ("filtered", "dropped", "dead", "late", "folded")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a Delta table: files of `version` up to position `index` are read; `snapshot`: of the whole table."""
+
+    table: str
+    version: int
+    index: int
+    snapshot: bool
+
+
+def balanced(epoch: Epoch) -> Iterator[Finding]:
+    """What does not hold of one epoch that has ended, or is open."""
+    for verdict, what in (*_offsets(epoch), *_rows(epoch), *_lost(epoch), *_expected(epoch)):
+        yield Finding(verdict, what, epoch.generation, epoch.number)
+
+
+def refilled(generation: Generation) -> Iterator[Finding]:
+    """Each backfill by itself: it read what epochs had read, every row of that went somewhere, and no offset moved."""
+    late = Counter[str]()
+    late_at = [late.copy()]
+    for epoch in generation.epochs:
+        if epoch.result != "abandoned":
+            late.update({name: one["late"] for name, one in epoch.intent["counts"].items()})
+        late_at.append(late.copy())
+    for backfill in generation.backfills:
+        upto = backfill.intent["upto"]
+        if not 0 <= upto <= backfill.epoch:
+            whats: Iterable[str] = [f"it says that it read as of epoch {upto}, and stands after epoch {backfill.epoch}"]
+        else:
+            whats = _refilled(backfill, generation.ended_at(upto), late_at[upto])
+        for what in whats:
+            yield Finding("broken", f"backfill {backfill.number}: {what}", backfill.generation, backfill.epoch)
+
+
+def _refilled(backfill: Backfill, ended: Mapping[str, Any], late: Mapping[str, int]) -> Iterator[str]:
+    body = backfill.intent
+    if _lines(body) != _lines(ended):
+        yield f"its sources do not stand where epoch {body['upto']} ended"
+    yield from (what for _, what in _parts(body["counts"]))
+    yield from misled(backfill.rule, body["counts"], dead=False)
+    yield from misled_results(backfill.rule, body.get("expected", {}))
+    for name, rows in body["restated"].items():
+        counts = body["counts"][name]
+        if rows > min(late[name], counts["folded"] + counts.get("dropped", 0)):
+            yield f"stream {name}: {rows} late rows were restated, more than were late, or folded and dropped"
+
+
+def _lines(body: Mapping[str, Any]) -> list[str]:
+    """The offsets of an entry, as they are written."""
+    return str(body["entry"]).rstrip("\n").split("\n")[2:]
+
+
+Told = Iterator[tuple[Literal["broken", "unknown"], str]]
+
+
+def places(body: Mapping[str, Any]) -> list[Place | None]:
+    """Where each stream stands by the entry of a row; None: nowhere yet. Raises ValueError for any other source."""
+    version, _, *lines = body["entry"].rstrip("\n").split("\n")
+    if version != "v1":
+        raise ValueError(f"an entry of version {version}")
+    return [None if line == NOWHERE else _place(line) for line in lines]
+
+
+def _place(line: str) -> Place:
+    found = json.loads(line)
+    try:
+        return Place(
+            str(found["reservoirId"]), int(found["reservoirVersion"]), int(found["index"]), found["isStartingVersion"]
+        )
+    except (KeyError, TypeError):
+        raise ValueError(f"an offset that is not of a Delta table: {line}") from None
+
+
+def _offsets(epoch: Epoch) -> Told:
+    try:
+        before, after = places(epoch.before), places(epoch.intent)
+    except ValueError as fault:
+        yield "unknown", f"the offsets cannot be compared: {fault}"
+        return
+    streams = epoch.intent["counts"]
+    if not len(before) == len(after) == len(streams):
+        yield "broken", f"{len(streams)} streams have {len(before)} offsets before and {len(after)} after"
+        return
+    replay = epoch.intent.get("replay") is not None
+    for name, one, other in zip(epoch.rule["streams"], before, after, strict=True):
+        if replay and one != other:
+            yield "broken", f"stream {name}: its offset has moved in an epoch that read dead rows"
+        yield from _moved(name, one, other, 0 if replay else streams[name]["read"])
+
+
+def _moved(name: str, one: Place | None, other: Place | None, read: int) -> Told:
+    if one == other:
+        if read:
+            yield "broken", f"stream {name}: {read} rows were read though its offset has not moved"
+    elif one is None or other is None:
+        if other is None:
+            yield "broken", f"stream {name}: its offset is gone"
+    elif one.table != other.table:
+        yield "broken", f"stream {name}: its offset went from table {one.table} to table {other.table}"
+    elif (other.version, other.index) < (one.version, one.index) or (other.snapshot and not one.snapshot):
+        yield "broken", f"stream {name}: its offset goes back, from {_shown(one)} to {_shown(other)}"
+
+
+def set_apart(generation: Generation) -> Iterator[Finding]:
+    """Over the epochs: a class rejects no more rows than were folded, and no dead row is read again twice."""
+    folded, dead = Counter[str](), Counter[str]()
+    for epoch in generation.epochs:
+        counts = epoch.intent["counts"]
+        if epoch.intent.get("replay") is not None and epoch.result not in ("open", "abandoned"):
+            for name, one in counts.items():
+                if one["read"] > dead[name]:
+                    what = f"stream {name}: {one['read']} dead rows were read again, of {dead[name]} that were left"
+                    yield Finding("broken", what, epoch.generation, epoch.number)
+                dead[name] -= one["read"]
+        if epoch.result == "committed":
+            rejected = epoch.end.get("rejected", {})
+            for name, one in counts.items():
+                folded[name] += one["folded"] - rejected.get(name, 0)
+                dead[name] += one["dead"] + rejected.get(name, 0)
+                if folded[name] < 0:
+                    what = f"stream {name}: more rows were rejected than had been folded"
+                    yield Finding("broken", what, epoch.generation, epoch.number)
+
+
+def _shown(place: Place) -> str:
+    return f"version {place.version}, file {place.index}{' of the snapshot' if place.snapshot else ''}"
+
+
+def _rows(epoch: Epoch) -> Told:
+    yield from _parts(epoch.intent["counts"])
+
+
+def _expected(epoch: Epoch) -> Told:
+    rule = epoch.rule
+    yield from (("broken", what) for what in misled(rule, epoch.intent["counts"]))
+    if epoch.result == "committed":
+        yield from (("broken", what) for what in misled_results(rule, epoch.end.get("expected", {})))
+
+
+def _parts(streams: Mapping[str, Mapping[str, int]]) -> Told:
+    for name, counts in streams.items():
+        parts = sum(counts.get(part, 0) for part in PARTS)
+        if counts["read"] != parts:
+            shown = " + ".join(f"{counts[part]} {part}" for part in PARTS if part in counts)
+            yield "broken", f"stream {name}: {counts['read']} rows were read, but {shown} are {parts}"
+
+
+def _lost(epoch: Epoch) -> Told:
+    """At qos 0 all that was not filtered counts as lost."""
+    if epoch.result != "lost":
+        return
+    counts = epoch.intent["counts"].values()
+    expected = sum(one["read"] - one["filtered"] for one in counts)
+    if epoch.end["lost"] != expected:
+        yield (
+            "broken",
+            f"{epoch.end['lost']} rows count as lost, expected {expected} (read, less filtered)",
+        )
+    if epoch.rule["qos"] != 0:
+        yield "broken", f"the epoch was given up as lost at qos {epoch.rule['qos']}"

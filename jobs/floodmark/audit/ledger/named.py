@@ -1,0 +1,85 @@
+"""What the ledger names: which commits, under which app ids, in which tables, and where those lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from floodmark.audit.facts import Finding
+from floodmark.audit.ledger.story import Backfill, Generation
+
+ATTEMPTS = 1 << 20  # app versions of one epoch
+BACKFILLS = 1 << 19  # of these, from here on, are those of the backfills that stand after it
+SEAL = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Named:
+    """A commit that the ledger names. `written`: what it says of it; `intent`: the hash that the commit must carry.
+
+    `backfill`: whose commit it is, if a backfill's; `epoch` is then the one after which it stands.
+    """
+
+    table: str
+    generation: int
+    epoch: int
+    app: str
+    intent: str
+    written: Mapping[str, Any]
+    backfill: Backfill | None = None
+
+    @property
+    def version(self) -> int:
+        return int(self.written["version"])
+
+    @property
+    def commit(self) -> int:
+        return int(self.written["commit"])
+
+    def finding(self, what: str) -> Finding:
+        return Finding("broken", what, self.generation, self.epoch, self.table, self.commit)
+
+
+def named_in(generation: Generation, ledger: str) -> Iterator[Named]:
+    """Every commit that the rows of a generation name."""
+    bodies = [(0, "empty", generation.begun)]
+    bodies += [
+        (epoch.number, epoch.intent_hash, epoch.end) for epoch in generation.epochs if epoch.result == "committed"
+    ]
+    for epoch, intent, body in bodies:
+        for table, written in body["tables"].items():
+            yield Named(table, generation.number, epoch, app_of(generation, ledger, table), intent, written)
+    for backfill in generation.backfills:
+        for table, written in backfill.end.get("tables", {}).items():
+            app = app_of(generation, ledger, table)
+            yield Named(table, generation.number, backfill.epoch, app, backfill.intent_hash, written, backfill)
+
+
+def app_of(generation: Generation, ledger: str, table: str) -> str:
+    return f"floodmark/{ledger}/g{generation.number}-{generation.token}/{table.partition('/')[0]}"
+
+
+def ids_of(generation: Generation, upto: int | None = None) -> dict[str, str]:
+    """Table → its id, of all that the generation has made or taken; `upto`: when that epoch had ended."""
+    found = dict(generation.begun["table_ids"])
+    for epoch in generation.epochs[:upto]:
+        found |= epoch.end.get("table_ids", {})
+    return found
+
+
+def adopted_from(generations: Sequence[Generation], table: str) -> int | None:
+    """The version from which on a table that was there before is the rule's; None of one that it has made."""
+    bodies = [body for one in generations for body in (one.begun, *(epoch.end for epoch in one.epochs))]
+    return next((int(body["adopted"][table]) for body in bodies if table in body.get("adopted", {})), None)
+
+
+def address_of(table: str, generation: int, root: str, id_: str | None, moved: Mapping[str, str]) -> str:
+    """Where a table lies. State has a folder for each generation; a sink's name is the address at which it was first.
+
+    `id_`: the table's; `moved`: where tables were found since, by id.
+    """
+    kind, _, rest = table.partition("/")
+    if kind == "sink":
+        return moved.get(id_ or "", rest)
+    return f"{root}/state/g{generation}/{rest}" if kind == "state" else f"{root}/{kind}"

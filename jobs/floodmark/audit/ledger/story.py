@@ -1,0 +1,372 @@
+"""The ledger's rows as a story: generations, their epochs and backfills, each after the one before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from floodmark.audit.facts import Finding, Row
+from floodmark.audit.ledger.chain import NEWEST_FORMAT, broken, intent_hash, sha
+
+
+@dataclass
+class Epoch:
+    """`result`: committed, lost, abandoned or open. `intent`, `end`: bodies of its intent row and of the row that ended
+    it. `abandoning`: a row has said that it is to be taken back."""
+
+    generation: int
+    number: int
+    intent: Mapping[str, Any]
+    intent_hash: str
+    attempts: int
+    before: Mapping[str, Any]
+    result: str = "open"
+    end: Mapping[str, Any] = field(default_factory=dict)
+    abandoning: bool = False
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.intent["rule"])
+        return found
+
+
+@dataclass
+class Backfill:
+    """`epoch`: the one after which it stands. `result`: committed or open. `intent`, `end`: bodies of its rows."""
+
+    generation: int
+    epoch: int
+    number: int
+    intent: Mapping[str, Any]
+    intent_hash: str
+    attempts: int
+    result: str = "open"
+    end: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.intent["rule"])
+        return found
+
+
+@dataclass
+class Generation:
+    """`begun`: body of the row that began it; `seal`: of the row that ended it, if any."""
+
+    number: int
+    token: str
+    begun: Mapping[str, Any]
+    epochs: list[Epoch] = field(default_factory=list)
+    backfills: list[Backfill] = field(default_factory=list)
+    seal: Mapping[str, Any] | None = None
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """Where it stands: the body of the newest row that ended an epoch, or that began the generation."""
+        return self.ended_at(len(self.epochs))
+
+    def ended_at(self, epoch: int) -> Mapping[str, Any]:
+        """The same as it was when an epoch had just ended."""
+        ended = [one.end for one in self.epochs[:epoch] if one.result != "open"]
+        return ended[-1] if ended else self.begun
+
+
+class Story:
+    """What the rows tell, in their order. `findings`: where one does not follow from those before it.
+
+    `dropped`: tables, by id, that went by the word of a row, with that row; `moved`: where they were found since.
+    `beyond`: it ends before a row of a format that is not known here; what that row and those after it tell is not
+    known either.
+    """
+
+    def __init__(self, rows: Sequence[Row]):
+        self.generations: list[Generation] = []
+        self.findings: list[Finding] = []
+        self.dropped: dict[str, Row] = {}  # id of a table → the row that says that it was to go
+        self.moved: dict[str, str] = {}  # id of a table → where it lies, by the newest row that says so
+        self.found_at: dict[str, str] = {}  # address at which one was found → the ledger's name of it
+        self.beyond = False
+        self._retired = self._dropping = self._failed = False
+        for row in rows:
+            if not self.beyond:
+                self._take(row)
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        return [epoch for generation in self.generations for epoch in generation.epochs]
+
+    def _take(self, row: Row) -> None:
+        try:
+            body = json.loads(row.body)
+        except ValueError:
+            return self._fault(row, "the row's body is no JSON")
+        if not isinstance(body, dict) or type(body.get("format", 0)) is not int:
+            return self._fault(row, "the row's body is not an object with the number of a format")
+        if body.get("format", 0) > NEWEST_FORMAT:
+            what = f"the row has format {body['format']}, unknown to this version: audit with a newer Floodmark"
+            self.findings.append(Finding("unknown", what, row.generation, row.epoch, row=row.seq))
+            self.beyond = True
+            return None
+        try:
+            self._follow(row, body)
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:
+            self._fault(row, f"the row cannot be read ({type(fault).__name__}: {fault})")
+        return None
+
+    def _fault(self, row: Row, what: str) -> None:
+        self.findings.append(broken(row, what))
+
+    def _follow(self, row: Row, body: Mapping[str, Any]) -> None:
+        if self._retired and row.kind != "life":
+            self._fault(row, f"a {row.kind} of a rule that was retired")
+        if row.kind == "commit" and row.epoch == 0:
+            self._begin(row, body)
+        elif not self.generations or self._now.number != row.generation or self._now.token != row.token:
+            self._fault(row, f"a {row.kind} of a generation that never began")
+        elif row.kind == "life":
+            self._live(row, body)
+        elif self._now.seal is not None:
+            self._fault(row, f"a {row.kind} after the generation was sealed")
+        else:
+            self._followed(row, body)
+
+    def _followed(self, row: Row, body: Mapping[str, Any]) -> None:
+        if self._failed and row.kind not in ("seal", "abandoning"):
+            self._fault(row, f"a {row.kind} after a failed check on which nobody had decided")
+        of_backfill = row.kind in ("backfill", "backfilled")
+        if self._filling is not None and not of_backfill and row.kind != "seal":
+            self._fault(row, f"a row ({row.kind}) while backfill {self._filling.number} was open")
+        if of_backfill and (self._open is not None or row.epoch != len(self._now.epochs)):
+            self._fault(row, f"a row ({row.kind}) that does not stand between epoch {row.epoch} and the next")
+        if self._open is not None and self._open.abandoning and row.kind not in ("abandoned", "seal"):
+            self._fault(row, f"a {row.kind} of epoch {row.epoch}, which was to be abandoned")
+        {
+            "intent": self._intend,
+            "commit": self._end,
+            "lost": self._end,
+            "abandoning": self._abandon,
+            "abandoned": self._taken_back,
+            "seal": self._seal,
+            "backfill": self._fill,
+            "backfilled": self._filled,
+        }[row.kind](row, body)
+
+    @property
+    def _now(self) -> Generation:
+        return self.generations[-1]
+
+    @property
+    def _open(self) -> Epoch | None:
+        epochs = self._now.epochs
+        return epochs[-1] if epochs and epochs[-1].result == "open" else None
+
+    @property
+    def _is_open(self) -> bool:
+        return self._open is not None or self._filling is not None
+
+    @property
+    def _filling(self) -> Backfill | None:
+        backfills = self._now.backfills
+        return backfills[-1] if backfills and backfills[-1].result == "open" else None
+
+    def _begin(self, row: Row, body: Mapping[str, Any]) -> None:
+        seal = self._now.seal if self.generations else None
+        if self.generations and seal is None:
+            self._fault(row, "a generation begins though the one before it was not sealed")
+        if seal is not None and (seal["successor"], seal["token"]) != (row.generation, row.token):
+            self._fault(row, "a generation begins that no seal announced")
+        _check_tables(body)
+        self.generations.append(Generation(row.generation, row.token, body))
+
+    def _intend(self, row: Row, body: Mapping[str, Any]) -> None:
+        again, number = self._open, len(self._now.epochs) + 1
+        if again is not None:
+            self._intend_again(row, body, again)
+            return
+        if row.epoch != number or row.attempt != 1:
+            self._fault(row, f"expected epoch {number}, attempt 1, found epoch {row.epoch}, attempt {row.attempt}")
+        before = self._now.last
+        _check_rule(body)
+        self._now.epochs.append(Epoch(row.generation, row.epoch, body, intent_hash(row, body), row.attempt, before))
+        if body["watermark_before"] != before["watermark"]:
+            self._fault(row, f"the watermark before: {body['watermark_before']}, the ledger had {before['watermark']}")
+        if _sinks_back(before["watermark"], body["watermark"]):
+            self._fault(row, f"the watermark goes back, from {before['watermark']} to {body['watermark']}")
+
+    def _intend_again(self, row: Row, body: Mapping[str, Any], epoch: Epoch) -> None:
+        if (row.epoch, row.attempt) != (epoch.number, epoch.attempts + 1):
+            self._fault(row, f"expected epoch {epoch.number}, attempt {epoch.attempts + 1}, found epoch {row.epoch}, "
+                        f"attempt {row.attempt}")  # fmt: skip
+        if intent_hash(row, body) != epoch.intent_hash:
+            self._fault(row, "the epoch was planned anew while its intent was open")
+        epoch.attempts = row.attempt
+
+    def _end(self, row: Row, body: Mapping[str, Any]) -> None:
+        epoch = self._open
+        if epoch is None or row.epoch != epoch.number:
+            self._fault(row, f"a {row.kind} of epoch {row.epoch} without its intent")
+            return
+        if row.kind == "commit":
+            _check_tables(body)
+            _check_counts(body)
+        _ = _whole(body["lost"]) if row.kind == "lost" else None
+        epoch.result, epoch.end = {"commit": "committed", "lost": "lost"}[row.kind], body
+        if body["intent"] != epoch.intent_hash:
+            self._fault(row, "the row names another intent than the epoch's")
+        for name in ("entry", "watermark", "maxima", "counts"):
+            if body[name] != epoch.intent[name]:
+                self._fault(row, f"`{name}` is not what the intent says")
+
+    def _abandon(self, row: Row, body: Mapping[str, Any]) -> None:
+        epoch = self._open
+        if epoch is None or row.epoch != epoch.number or body["intent"] != epoch.intent_hash:
+            return self._fault(row, f"epoch {row.epoch} is to be abandoned, and is not open")
+        epoch.abandoning, self._failed = True, False
+        return None
+
+    def _taken_back(self, row: Row, body: Mapping[str, Any]) -> None:
+        """The epoch has no effect: the rule stands where it stood before it."""
+        epoch = self._open
+        if epoch is None or not epoch.abandoning or (row.epoch, body["intent"]) != (epoch.number, epoch.intent_hash):
+            return self._fault(row, f"epoch {row.epoch} was abandoned without a row that announced it")
+        _check_entry(body)
+        _check_undone(body)
+        epoch.result, epoch.end = "abandoned", body
+        for name in ("watermark", "maxima", "heard"):
+            if body.get(name) != epoch.before.get(name):
+                self._fault(row, f"`{name}` is not what it was before the abandoned epoch")
+        if _places(body) != _places(epoch.before):
+            self._fault(row, "the sources do not stand where they stood before the abandoned epoch")
+        return None
+
+    def _fill(self, row: Row, body: Mapping[str, Any]) -> None:
+        again, hashed = self._filling, sha(row.body)
+        if again is None:
+            number = len(self._now.backfills) + 1
+            if (body["number"], row.attempt) != (number, 1):
+                self._fault(row, f"expected backfill {number}, attempt 1, found backfill {body['number']}, "
+                            f"attempt {row.attempt}")  # fmt: skip
+            _check_backfill(body)
+            self._now.backfills.append(Backfill(row.generation, row.epoch, body["number"], body, hashed, row.attempt))
+            return
+        if (hashed, row.attempt) != (again.intent_hash, again.attempts + 1):
+            self._fault(row, f"backfill {again.number} was computed anew while it was open, or an attempt is missing")
+        again.attempts = row.attempt
+
+    def _filled(self, row: Row, body: Mapping[str, Any]) -> None:
+        backfill = self._filling
+        if backfill is None or body["intent"] != backfill.intent_hash:
+            self._fault(row, "the end of a backfill without its intent")
+            return
+        _check_written(body)
+        _ = [_whole(body["removed"][table]) for table in body["tables"]]
+        backfill.result, backfill.end = "committed", body
+
+    def _seal(self, row: Row, body: Mapping[str, Any]) -> None:
+        _ = _whole(body["successor"]), str(body["token"])
+        self._now.seal, self._failed = body, False
+
+    def _live(self, row: Row, body: Mapping[str, Any]) -> None:
+        """A turn in the rule's life: it moves no epoch. A drop is of a retired rule, and ends before anything else."""
+        what = body["what"]
+        due = {
+            "retired": not self._retired,
+            "returned": self._retired and not self._dropping,
+            "renamed": bool(body.get("name")) and not self._dropping,
+            "dropping": self._retired and not self._dropping,
+            "dropped": self._dropping,
+            "maintained": not self._dropping and self._now.seal is None,
+            "moved": not self._dropping,
+            "failed": bool(body.get("said")) and self._is_open,
+            "recheck": self._failed and self._is_open,
+        }
+        if not due[what]:
+            self._fault(row, f"a rule that is {what} at a moment when it cannot be")
+        self._retired = what != "returned" and (self._retired or what == "retired")
+        self._failed = what == "failed" or (self._failed and what != "recheck")
+        self._dropping = what == "dropping" or (self._dropping and what != "dropped")
+        self.dropped |= dict.fromkeys(body.get("tables", {}).values(), row)
+        for table, place in body.get("places", {}).items():
+            self._move(row, table, str(place))
+
+    def _move(self, row: Row, table: str, place: str) -> None:
+        """A sink lies elsewhere from here on, whatever it was called in the generations before."""
+        bodies = (self._now.begun, *(epoch.end for epoch in self._now.epochs))
+        ids = [body["table_ids"][table] for body in bodies if table in body.get("table_ids", {})]
+        if not ids or not table.startswith("sink/"):
+            return self._fault(row, f"a move of {table}, which is no sink that the generation has")
+        self.moved[ids[-1]], self.found_at[place] = place, table
+        return None
+
+
+def _whole(found: Any) -> int:
+    """A number as the ledger has it. Raises TypeError for any that is not whole, and for a text that reads like one."""
+    if type(found) is not int:
+        raise TypeError(f"expected a whole number, found {found!r}")
+    return found
+
+
+def _check_tables(body: Mapping[str, Any]) -> None:
+    """Raise AttributeError, KeyError, TypeError or ValueError where what is looked for later is not there."""
+    _ = _whole(body["output_rows"]), [_whole(rows) for rows in body.get("rejected", {}).values()]
+    _ = [table + id_ for table, id_ in body["table_ids"].items()]
+    _check_entry(body)
+    _check_expected([body])
+    _check_written(body)
+
+
+def _check_written(body: Mapping[str, Any]) -> None:
+    for written in body["tables"].values():
+        _ = _whole(written["version"]), _whole(written["commit"]), _whole(written["rows"])
+
+
+def _check_undone(body: Mapping[str, Any]) -> None:
+    for written in body["tables"].values():
+        _ = _whole(written["version"]), _whole(written["commit"]), [_whole(one) for one in written["undoes"]]
+
+
+def _places(body: Mapping[str, Any]) -> list[str]:
+    """The offsets of an entry, as they are written."""
+    return str(body["entry"]).rstrip("\n").split("\n")[2:]
+
+
+def _check_rule(body: Mapping[str, Any]) -> None:
+    """The same of an intent."""
+    rule = json.loads(body["rule"])
+    _ = rule["qos"], dict(rule["streams"]), [(sink["kind"], sink["address"], sink["qos"]) for sink in rule["sinks"]]
+    _check_entry(body)
+    _check_counts(body)
+
+
+def _check_entry(body: Mapping[str, Any]) -> None:
+    """The same of what begins, announces or ends an epoch: where the sources stand, and the watermark."""
+    _ = body["entry"].split("\n"), body["maxima"]
+    _ = None if body["watermark"] is None else _whole(body["watermark"])
+
+
+def _check_counts(body: Mapping[str, Any]) -> None:
+    counts = body["counts"].values()
+    _ = [_whole(one[part]) for one in counts for part in ("read", "filtered", "dead", "late", "folded")]
+    _ = [_whole(one.get("dropped", 0)) for one in counts]
+    _check_expected(counts)
+
+
+def _check_expected(bodies: Iterable[Mapping[str, Any]]) -> None:
+    _ = [_whole(one["failed"]) + _whole(one["taken"]) for body in bodies for one in body.get("expected", {}).values()]
+
+
+def _check_backfill(body: Mapping[str, Any]) -> None:
+    """The same of a backfill's intent."""
+    rule = json.loads(body["rule"])
+    _ = [(sink["kind"], sink["address"]) for sink in rule["sinks"]]
+    _check_counts(body)
+    _ = str(body["column"]), [_whole(body[name]) for name in ("begin", "end", "high", "shift", "upto")]
+    _ = dict(body["restated"]), str(body["entry"])
+    digests = (body["results"], *body.get("taken", {}).values())
+    _ = [digest[name] for digest in digests for name in ("rows", "high", "low")]
+
+
+def _sinks_back(before: int | None, after: int | None) -> bool:
+    return before is not None and (after is None or after < before)

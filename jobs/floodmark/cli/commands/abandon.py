@@ -1,0 +1,116 @@
+"""`floodmark abandon`: take an open epoch back that cannot be finished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from floodmark.cli.commands.run import made_up_id
+from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared.withspark import with_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.connectors.abandoning import Readers
+    from floodmark.core.lifecycle.abandoning import Seen
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.rule import Rule
+    from floodmark.spark.rule.run import RunReport
+
+
+def abandon(
+    name: options.RuleName,
+    yes: asking.Yes = False,
+    dry_run: asking.DryRun = False,
+    run_id: options.RunId = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    master: options.Master = options.MASTER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Take the open epoch of a rule back, where a run cannot finish it: bad input, mended SQL, a source that is gone.
+
+    An open epoch is finished by the text that it began with, so an edit of the rule file does not reach it. Abandoned,
+    it has no effect: what it wrote to the sinks is undone, its rows of state, `late` and `dead` are left out, and the
+    next run reads the same input again, by today's text. All epochs before it stay, which `floodmark reset` would not
+    leave. It is refused, and nothing is written, where the epoch has written to a sink that another rule reads, or
+    where somebody has changed the files since. Killed in the middle, the next run goes on with it.
+
+    Example: `floodmark abandon departure_delays --dry-run`
+    """
+    from floodmark.cli.shared.selection import one
+
+    rule, root = one(rules, name), home.absolute()
+    readers = _readers(rules, name)
+    head, seen = _look(rule, root, readers)
+    if not as_json:
+        _announce(rule, head, seen)
+    if dry_run:
+        return output.document(_facts(rule, head, seen) | {"done": False}) if as_json else None
+    asking.ask(yes, "abandon asks before it takes an epoch back")
+    after = _abandon(rule, root, master, run_id or made_up_id(), readers)
+    if as_json:
+        return output.document(_facts(rule, head, seen) | {"done": True})
+    output.say(
+        f"{name}: epoch {after.epoch} is abandoned. `floodmark run {name}` reads its input again, as epoch "
+        f"{after.epoch + 1}, by the rule file as it is now"
+    )
+
+
+def _readers(folder: Path, name: str) -> Readers:
+    """Which tables other rules of the folder read, in words."""
+    from floodmark.views.rules.downstream import readers
+
+    known = readers(asking.good_rules(folder)).items()
+    return {table: [one.text() for one in found if one.rule != name] for table, found in known}
+
+
+def _look(rule: Rule, root: Path, readers: Readers) -> tuple[Head, list[Seen]]:
+    """Where the rule stands, and what the sinks show of the open epoch. Raises what would be refused."""
+    from floodmark.connectors.abandoning import sinks_seen
+    from floodmark.connectors.places import head_now
+    from floodmark.core.lifecycle.abandoning import abandonable, check_seen
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    head = abandonable(ledger.head if ledger else None, rule.rule)
+    assert ledger is not None
+    seen = sinks_seen(head_now(head, rule, ledger.id), rule, ledger.id, readers)
+    if not head.abandoning:
+        check_seen(rule.rule, head.epoch + 1, seen)
+    return head, seen
+
+
+def _announce(rule: Rule, head: Head, seen: list[Seen]) -> None:
+    verb = "goes on with taking back" if head.abandoning else "takes back"
+    output.say(f"{rule.rule}: abandon {verb} epoch {head.epoch + 1} of generation {head.generation}")
+    for one in seen:
+        output.say(f"  {one.address}: {one.text}")
+    output.say("  state, late, dead: rows of the epoch are left out from there on")
+    if any(sink.kind == "console" for sink in rule.sinks):
+        output.say("  console: what was shown stays shown")
+
+
+def _facts(rule: Rule, head: Head, seen: list[Seen]) -> dict[str, Any]:
+    return {
+        "rule": rule.rule,
+        "generation": head.generation,
+        "epoch": head.epoch + 1,
+        "attempts": head.attempt,
+        "sinks": [{"sink": one.address, "undoes": list(one.commits)} for one in seen],
+    }
+
+
+def _abandon(rule: Rule, root: Path, master: str, run: str, readers: Readers) -> Head:
+    from floodmark.connectors.abandoning import check_before
+    from floodmark.spark.rule.run import RuleRun
+
+    def work(session: SparkSession) -> RunReport:
+        return RuleRun(session, rule, root, run, lambda epoch: None).abandon(readers)
+
+    check_before(rule, root)
+    report = with_spark(rule, master, work)
+    assert report.head is not None
+    return report.head

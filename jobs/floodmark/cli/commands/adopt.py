@@ -1,0 +1,86 @@
+"""`floodmark adopt`: a rule takes over a table that was there before it, with the rows that it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.commands.run import made_up_id
+from floodmark.cli.shared import asking, options, output
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.rule import Rule
+
+
+def adopt(
+    name: options.RuleName,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Address of one of its sinks.", show_default=False)],
+    yes: asking.Yes = False,
+    dry_run: asking.DryRun = False,
+    run_id: options.RunId = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """Let a rule write to a table that holds rows already. Without this such a sink is refused.
+
+    The rows that are there stay, and are never the rule's: a reset, a backfill and a drop of it leave them alone, and
+    are refused where they could not. The table says since which version it is the rule's, and so does the ledger.
+
+    Example: `floodmark adopt departure_delays lake/departure_delays --dry-run`
+    """
+    from floodmark.cli.shared.selection import one
+    from floodmark.connectors.delta.adopting import adoptable, sink_at
+    from floodmark.connectors.delta.table import DeltaSink
+    from floodmark.connectors.preflight import check_apart, check_one_each
+    from floodmark.core.lifecycle.life import check_unsealed
+    from floodmark.core.text.addresses import location
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    rule, root, place = one(rules, name), home.absolute(), location(table)
+    DeltaSink(place).check_partitions(sink_at(rule, place).partition_by)
+    check_apart(rule, root)
+    check_one_each(rule)
+    ledger = LedgerReader.load(Home(root, name).ledger)
+    check_unsealed(ledger.head if ledger else None, name)
+    found = adoptable(place, ledger.id if ledger else None)
+    facts = {"rule": name, "done": not dry_run, "table": place, "changed": found is not None, "version": None}
+    if found is None:
+        return _tell(facts, f"{name}: nothing to do, {place} is empty or the rule's already", as_json)
+    facts["version"] = found.version()
+    if not as_json:
+        output.say(f"{name}: adopts {place}; its rows up to version {found.version()} stay, and are not the rule's")
+    if dry_run:
+        return output.document(facts) if as_json else None
+    asking.ask(yes, "adopt asks before it takes a table over")
+    facts["version"] = upto = _adopt(rule, root, place, run_id or made_up_id())
+    since = "" if upto is None else f" from version {upto + 1} on"
+    return _tell(facts, f"{name}: {place} is its own{since}", as_json)
+
+
+def _adopt(rule: Rule, root: Path, place: str, run: str) -> int | None:
+    """With the rule held; its ledger is made where it has none, for the table is to name it.
+
+    The version up to which the rows are not the rule's; None where it needs no adoption any more.
+    """
+    from floodmark.connectors.delta.adopting import adopt, adoptable
+    from floodmark.core.lifecycle.life import check_living, check_unsealed
+    from floodmark.ledger.home import Home, check_home
+
+    check_home(root, rule.qos)
+    mine = Home(root, rule.rule)
+    mine.path.mkdir(parents=True, exist_ok=True)
+    with asking.held_ledger(mine, run) as ledger:
+        check_living(ledger.head, rule.rule)
+        check_unsealed(ledger.head, rule.rule)
+        table = adoptable(place, ledger.id)
+        return None if table is None else adopt(table, rule.rule, ledger.id)
+
+
+def _tell(facts: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        return output.document(facts)
+    return output.say(text)

@@ -1,0 +1,97 @@
+"""`floodmark audit`: the exactly-once certificate of a rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from floodmark.cli.shared import options, output
+
+if TYPE_CHECKING:
+    from floodmark.audit.certificate import Certificate
+    from floodmark.audit.facts import Finding
+
+SHOWN = 20  # findings on a screen; --json has them all
+COLUMNS = ("table", "commits", "found", "pruned", "again at qos 1", "open", "rewrites", "recomputed")
+MEANING = {
+    "proven": "every epoch had its effect once, as far as this rule's ledger and tables' logs go",
+    "broken": "ledger and tables contradict themselves or each other",
+    "unknown": "nothing contradicts, but not everything can be looked up any more",
+}
+
+
+def audit(
+    name: options.RuleName,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read the tables' files, too, and recompute what they hold.")
+    ] = False,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """What the ledger and the tables' logs prove of a rule: PROVEN, BROKEN or UNKNOWN. Needs no rule file and no JVM.
+
+    Exit codes: 0 proven, 3 broken, 1 unknown. Example: `floodmark audit departure_delays --deep`
+    """
+    from floodmark.audit.certificate import audit as audited
+    from floodmark.audit.facts import EXIT_CODES
+    from floodmark.cli.shared.selection import not_run
+    from floodmark.ledger.home import Home
+
+    place = Home(home.absolute(), name)
+    found = audited(name, place.root, deep)
+    if found is None:
+        raise not_run(place.root, name)
+    code = EXIT_CODES[found.verdict]
+    if as_json:
+        output.document({**found.facts(), "exit_code": code})
+    else:
+        _show(found)
+    raise typer.Exit(code)
+
+
+def _show(found: Certificate) -> None:
+    output.say(f"{found.rule}: {found.verdict.upper()}: {MEANING[found.verdict]}")
+    output.say(f"ledger {found.ledger}, {found.rows} rows, head {found.head}")
+    for facts in found.facts()["generations"]:
+        rows = ", ".join(f"{count} {part}" for part, count in facts["rows"].items())
+        ended = f"{facts['epochs']} epochs in {facts['attempts']} attempts{', sealed' if facts['sealed'] else ''}"
+        ended += f", {facts['backfills']} backfilled" if facts["backfills"] else ""
+        output.say(f"generation {facts['generation']}: {ended}; rows: {rows}; {facts['output']} results")
+    tallies = sorted(found.tables.items())
+    output.table(
+        COLUMNS,
+        [
+            [
+                table,
+                one.named,
+                one.seen,
+                one.pruned,
+                one.repeated,
+                one.pending,
+                one.rewrites,
+                _recomputed(found, one.recomputed),
+            ]
+            for table, one in tallies
+        ],
+    )
+    for finding in found.findings[:SHOWN]:
+        output.say(_told(finding))
+    if len(found.findings) > SHOWN:
+        output.say(f"… and {len(found.findings) - SHOWN} more: --json has them all")
+
+
+def _recomputed(found: Certificate, count: int) -> int | None:
+    return count if found.deep else None
+
+
+def _told(finding: Finding) -> str:
+    places = ("table", "generation", "epoch", "commit", "row")
+    where = ", ".join(
+        f"{place} {value}" if place != "table" else str(value)
+        for place in places
+        if (value := getattr(finding, place)) is not None
+    )
+    return (
+        f"{finding.verdict.upper()} {where}: {finding.what}" if where else f"{finding.verdict.upper()} {finding.what}"
+    )

@@ -1,0 +1,153 @@
+"""`floodmark backfill`: compute a past interval again, and replace it in the sinks beside the live rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.commands.run import made_up_id, moment
+from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared.withspark import with_spark
+from floodmark.views.formats import iso
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.core.lifecycle.backfills import Asked
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.rule import Rule
+    from floodmark.spark.rule.backfilling import Put
+    from floodmark.spark.rule.run import RuleRun
+
+    Say = Callable[[str], None]
+
+WAIT = 600.0  # seconds
+# What a backfill does to a rule that reads a sink, to one that looks rows up in it, and to who reads that rule.
+BECOMES = (
+    "rows that it has read may be replaced, so its next run stops, and it has to be reset after this",
+    "its next epoch looks up what is there then",
+    "the same, once that is reset",
+)
+
+
+def backfill(
+    name: options.RuleName,
+    begin: Annotated[
+        datetime, typer.Option("--from", metavar="T", parser=moment, help="The first event time.", show_default=False)
+    ],
+    end: Annotated[
+        datetime, typer.Option("--to", metavar="T", parser=moment, help="The first one after.", show_default=False)
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and end.")] = False,
+    align: Annotated[
+        bool, typer.Option("--align", help="Take the windows that start in between, whatever the bounds cut through.")
+    ] = False,
+    yes: asking.Yes = False,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0, help="Seconds to wait for a run that holds the rule.", show_default="600")
+    ] = WAIT,
+    run_id: options.RunId = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    master: options.Master = options.MASTER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compute the results of [--from, --to) again by today's rule, late rows included, and replace exactly them.
+
+    Runs of the rule go on before, meanwhile and after. Windows lie in the interval by their start. Killed in the
+    middle, the next backfill or run finishes it. It asks where other rules have folded what it is to replace.
+
+    Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run`
+    """
+    from floodmark.cli.commands.rows import begun
+    from floodmark.core.lifecycle.backfills import asked_for, check_text, starting_in
+    from floodmark.core.lifecycle.life import check_living
+    from floodmark.core.lifecycle.zones import micros_of, zoned
+
+    rule, _, head = begun(rules, home.absolute(), name)
+    check_living(head, name)
+    zone = zoned(rule, head)
+    low, high = (micros_of(at, rule, zone) for at in (begin, end))
+    if align and low < high:
+        low, high = starting_in(rule, low, high)
+        if low == high:
+            return _nothing(name, as_json)
+
+    def wanted(now: Head) -> Asked:
+        check_text(rule, head, now)
+        return asked_for(rule, now, low, high, lambda at: str(iso(at, zone)))
+
+    wanted(head)
+    readers = asking.downstream([str(sink.address) for sink in rule.sinks if sink.address], rules, name)
+    if not as_json:
+        readers.say(*BECOMES)
+    if readers.folded and not dry_run:
+        asking.ask(yes, "backfill asks before it replaces rows that other rules have folded")
+    root, run = home.absolute(), run_id or made_up_id()
+    with _telling(name, as_json) as say:
+
+        def work(session: SparkSession) -> Put:
+            job = _job(session, rule, root, run)
+            return job.rehearse_backfill(wanted) if dry_run else job.backfill(wanted, wait, say)
+
+        done = with_spark(rule, master, work)
+    facts = _facts(rule, done, not dry_run, zone) | {"downstream": readers.facts()}
+    return output.document(facts) if as_json else _tell(facts)
+
+
+def _nothing(name: str, as_json: bool) -> None:
+    if as_json:
+        counts = dict.fromkeys(("read", "filtered", "dropped", "folded", "dead", "restated"), 0)
+        return output.document({"rule": name, "done": False, "backfill": None, "from": None, "to": None, "epoch": None,
+                                **counts, "sinks": {}, "downstream": []})  # fmt: skip
+    return output.say(f"{name}: no window starts in between: there is nothing to compute again")
+
+
+@contextmanager
+def _telling(rule: str, err: bool) -> Iterator[Say]:
+    """What a backfill is at: a live line on a terminal, plain lines elsewhere."""
+    console = output.console(err=err)
+    if not console.is_terminal:
+        yield lambda text: output.say(f"{rule}: {text}", err=err)
+        return
+    with console.status(f"{rule}: starting Spark") as status:
+        yield lambda text: status.update(f"{rule}: {text}")
+
+
+def _job(session: SparkSession, rule: Rule, root: Path, run: str) -> RuleRun:
+    from floodmark.spark.rule.run import RuleRun
+
+    return RuleRun(session, rule, root, run, lambda epoch: None)
+
+
+def _facts(rule: Rule, put: Put, done: bool, zone: bool) -> dict[str, Any]:
+    from floodmark.core.protocol.records.rows import total
+
+    intent = put.intent
+    counts = {name: count for name, count in total(intent.counts).parts.items() if name != "late"}
+    return {
+        "rule": rule.rule,
+        "done": done,
+        "backfill": intent.number if done else None,
+        "from": iso(intent.begin, zone),
+        "to": iso(intent.end, zone),
+        "epoch": intent.upto,
+        **counts,
+        "restated": sum(intent.restated.values()),
+        "sinks": {sink: {"before": before, "after": after} for sink, (after, before) in put.sinks.items()},
+    }
+
+
+def _tell(facts: dict[str, Any]) -> None:
+    what = f"backfill {facts['backfill']}" if facts["done"] else "a backfill now"
+    restated = f"; {facts['restated']} rows of the interval had been late" if facts["restated"] else ""
+    read = f"{facts['folded']} rows of epochs up to {facts['epoch']} folded{restated}"
+    output.say(f"{facts['rule']}: {what}, of {facts['from']} to {facts['to']}: {read}")
+    for sink, rows in facts["sinks"].items():
+        verb = "stand" if facts["done"] else "would stand"
+        output.say(f"  {sink}: {rows['after']} rows {verb} in the place of {rows['before']}")

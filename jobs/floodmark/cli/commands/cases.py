@@ -1,0 +1,166 @@
+"""`floodmark test`: the user's own test cases for rules."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.shared import options, output
+from floodmark.errors import FloodmarkError, Refused, exit_code, message, worst
+
+if TYPE_CHECKING:
+    from floodmark.cli.shared.selection import Rules
+    from floodmark.testing import Case
+    from floodmark.testing.playing import Result
+
+
+def cases(
+    names: options.RuleNames = None,
+    only: Annotated[
+        str | None, typer.Option("--case", help="Only cases whose name has this text in it.", metavar="TEXT")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the tables of the cases where they are.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a case file and end.")] = False,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    master: options.Master = options.MASTER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Run the test cases of rules, from `RULES/tests/NAME.yaml`, by the real engine over tables of their own.
+
+    A case gives input rows epoch by epoch, and what sinks, late and dead rows hold after each. All cases share one
+    Spark application. The rules' own streams, sinks and home are not written.
+
+    Exit codes: 0 all as expected, 1 some not, 2 a file that cannot be used.
+
+    Example: `floodmark test`, `floodmark test departure_delays --case late`
+    """
+    if schema:
+        return _print_schema()
+    from floodmark.cli.shared.selection import load
+
+    found, faults = _cases(load(rules), names)
+    found = [case for case in found if only is None or only.lower() in case.written.case.lower()]
+    if not found and not faults:
+        raise Refused(f"expected test cases in {rules / 'tests'}{f' with {only!r} in their names' if only else ''}, "
+                      "found none; docs/reference/test.md says how to write them")  # fmt: skip
+    results = list(_played(found, home.absolute(), master, keep, as_json))
+    code = worst([_code(result) for result in results] + [exit_code(fault) for fault in faults.values()])
+    if as_json:
+        output.document({"exit_code": code, "cases": [*map(_facts, results)], "errors": _errors(faults)})
+    else:
+        _tell(results, faults)
+    raise typer.Exit(code)
+
+
+def _print_schema() -> None:
+    from floodmark.core.cases.casefile import case_schema_text
+
+    print(case_schema_text(), end="")
+
+
+def _cases(rules: Rules, names: list[str] | None) -> tuple[list[Case], dict[str, FloodmarkError]]:
+    """The cases of the rules that are named, or of all that have some; by name why others have none."""
+    from floodmark.core.cases.casefile import case_files
+    from floodmark.testing.cases import cases_of, no_cases
+    from floodmark.testing.inputs import Inputs
+
+    files = case_files(rules.folder)
+    found: list[Case] = []
+    faults: dict[str, FloodmarkError] = {}
+    for name in dict.fromkeys(names) if names else files:
+        try:
+            if name not in rules.good:
+                raise rules.fault(name)
+            if name not in files:
+                raise no_cases(name, rules.folder)
+            mine = cases_of(rules.good[name], files[name])
+            Inputs(mine[0].rule, mine[0].file)  # what is wrong with them is known before Spark starts
+            found += mine
+        except FloodmarkError as fault:
+            faults[name] = fault
+    return found, faults
+
+
+def _played(found: list[Case], home: Path, master: str, keep: bool, quiet: bool) -> Iterator[Result]:
+    """All cases in one application, each told when it has ended."""
+    if not found:
+        return
+    from floodmark.proving.scratch import scratch_folder
+    from floodmark.spark.session.session import root_session
+    from floodmark.testing.cases import SCRATCH
+    from floodmark.testing.playing import play
+
+    rules = {case.rule.rule: case.rule for case in found}
+    with scratch_folder(home / SCRATCH, "cases", max(rule.qos for rule in rules.values()), keep) as folder:
+        if keep:
+            output.say(f"scratch folder: {folder}", err=quiet)
+        session = root_session(master, list(rules.values()), backlog=0)
+        try:
+            for number, case in enumerate(found):
+                result = play(session, case, folder / f"{number}")
+                _say(result, quiet)
+                yield result
+                if not keep:
+                    shutil.rmtree(folder / f"{number}")
+        finally:
+            session.stop()
+
+
+def _say(result: Result, quiet: bool) -> None:
+    epochs = len(result.case.written.epochs)
+    said = "ok    " if result.passed else "FAILED"
+    output.say(f"{said} {result.case} ({epochs} epoch{'s' if epochs > 1 else ''}, {result.seconds:.1f} s)", err=quiet)
+
+
+def _code(result: Result) -> int:
+    """A case that cannot be used is refused; whatever else goes otherwise than expected is a case that failed."""
+    if result.passed:
+        return 0
+    return Refused.exit_code if isinstance(result.fault, Refused) else 1
+
+
+def _tell(results: list[Result], faults: dict[str, FloodmarkError]) -> None:
+    failed = [result for result in results if not result.passed]
+    for result in failed:
+        output.say(f"\n{result.case}\n{result.case.place}: {result.text()}")
+    for fault in faults.values():
+        output.complain(message(fault))
+    output.say(f"\n{len(results)} cases, {len(results) - len(failed)} as expected, {len(failed)} not")
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    return {
+        "rule": result.case.rule.rule,
+        "case": result.case.written.case,
+        "file": str(result.case.file.path),
+        "line": result.case.file.line(result.case.number),
+        "passed": result.passed,
+        "epoch": result.epoch,
+        "watermark": result.watermark,
+        "differences": [_difference(one) for one in result.differences],
+        "error": _error(result.fault),
+        "seconds": round(result.seconds, 3),
+    }
+
+
+def _difference(found: Any) -> dict[str, Any]:
+    return {
+        "table": found.table,
+        "columns": list(found.columns),
+        "expected_rows": found.expected_rows,
+        "found_rows": found.found_rows,
+        "rows": [{"expected": row.expected, "found": row.found} for row in found.rows],
+    }
+
+
+def _error(fault: FloodmarkError | None) -> dict[str, str] | None:
+    return None if fault is None else {"type": type(fault).__name__, "message": message(fault)}
+
+
+def _errors(faults: dict[str, FloodmarkError]) -> list[dict[str, Any]]:
+    return [{"rule": name, "error": _error(fault)} for name, fault in faults.items()]

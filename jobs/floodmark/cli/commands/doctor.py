@@ -1,0 +1,64 @@
+"""`floodmark doctor`: is this installation as it should be, and if not, what to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from floodmark.cli.shared import options, output
+
+if TYPE_CHECKING:
+    from floodmark.core.health.checks import Check
+
+
+def doctor(
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Start Spark, too: write a Delta table into the home and read it.")
+    ] = False,
+    timeout: Annotated[
+        int, typer.Option("--timeout", min=1, help="Seconds that Spark, once started, may take for that table.")
+    ] = 120,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    master: options.Master = options.MASTER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Look at versions, jars, rules, home, ledgers, locks, settings and Airflow, and say what to mend. No JVM.
+
+    It sees what its own environment says: call it with that of Airflow's scheduler to look at Airflow. It writes
+    nothing but a probe into the home.
+
+    Exit codes: 0 nothing failed (warnings may stand), 2 something did.
+
+    Example: `floodmark doctor`, `floodmark doctor --spark --master spark://host:7077`
+    """
+    from floodmark.cli.shared import examined
+    from floodmark.core.health.checks import exit_code
+
+    found = examined.everything(rules, home.absolute())
+    if spark:
+        found += examined.spark(home.absolute(), master, timeout)
+    if as_json:
+        output.document({"exit_code": exit_code(found), "checks": [asdict(check) for check in found]})
+    else:
+        _tell(found)
+    raise typer.Exit(exit_code(found))
+
+
+def _tell(checks: list[Check]) -> None:
+    from floodmark.core.health.checks import VERDICTS
+
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        output.say(f"{check.verdict:<8} {check.name:<{width}}  {_indented(check.found)}")
+        if check.verdict != "ok":
+            output.say(f"           expected: {_indented(check.expected)}")
+            output.say(f"           to do:    {_indented(check.fix)}")
+    counts = (f"{sum(check.verdict == verdict for check in checks)} {verdict}" for verdict in VERDICTS)
+    output.say(f"\n{', '.join(counts)}")
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n           ")

@@ -1,0 +1,137 @@
+"""`floodmark drop`: remove what a retired rule owns, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.commands.run import made_up_id
+from floodmark.cli.shared import asking, options, output
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from floodmark.ledger.dropping import Doomed
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+NO_TABLE = "its next run finds no table there, and stops"
+
+
+def drop(
+    name: options.RuleName,
+    state: Annotated[bool, typer.Option("--state", help="The state tables of all generations.")] = False,
+    sinks: Annotated[bool, typer.Option("--sinks", help="The sinks that the rule has made.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="These, late and dead rows, and last the ledger: all that there is of it.")
+    ] = False,
+    leave_others: Annotated[
+        bool, typer.Option("--leave-others", help="Leave sinks that are not the rule's own, instead of refusing.")
+    ] = False,
+    yes: asking.Yes = False,
+    dry_run: asking.DryRun = False,
+    run_id: options.RunId = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """Remove tables of a retired rule, for good. Never one that it does not own: such are refused, with the reason.
+
+    Adopted sinks, sinks that others write, and tables that only stand at an old address are not its own. Killed in
+    the middle, the same command goes on with it. No rule file is needed.
+
+    Example: `floodmark drop departure_delays --state`, `floodmark drop departure_delays --all --dry-run`
+    """
+    from floodmark.core.lifecycle.life import check_droppable
+    from floodmark.ledger import dropping
+    from floodmark.ledger.home import Home
+
+    root, parts = home.absolute(), _parts(state, sinks, everything)
+    place = Home(root, name)
+    if everything and not place.path.exists() and dropping.left_aside(place):
+        return _clear(place, yes, dry_run, as_json)
+    _, reader, head = asking.begun_home(root, name)
+    check_droppable(head, name)
+    others = _others(rules, name)
+    found = _doomed(reader, place, parts, others, leave_others)
+    readers = asking.downstream([one.address for one in found.tables], rules, name)
+    facts = {
+        "rule": name,
+        "done": not dry_run,
+        "tables": [{"table": one.name, "address": one.address} for one in found.tables],
+        "left": dict(found.spared),
+        "home": str(place.path) if everything else None,
+        "downstream": readers.facts(),
+    }
+    if not as_json:
+        if head.dropping is not None:
+            output.say(f"{name}: a drop of {', '.join(head.dropping.tables)} has begun, and is finished first")
+        _announce(place, found, everything)
+        readers.say(NO_TABLE, NO_TABLE, "it gets no new rows")
+    if dry_run:
+        return output.document(facts) if as_json else None
+    asking.ask(yes, "drop asks before it removes tables")
+    with asking.held_ledger(place, run_id or made_up_id()) as ledger:
+        dropping.finish(ledger, place, others)
+        dropping.drop(ledger, place, _doomed(ledger, place, parts, others, leave_others), others, everything)
+    if as_json:
+        return output.document(facts)
+    return output.say(_done(name, everything, rules) if found.tables or everything else f"{name}: nothing was dropped")
+
+
+def _parts(state: bool, sinks: bool, everything: bool) -> list[str]:
+    if everything == (state or sinks):
+        raise Refused("expected --state, --sinks or both, or --all, found none: say what is to be removed")
+    return [part for part, asked in (("state", state), ("sink", sinks or everything)) if asked]
+
+
+def _others(rules: Path, name: str) -> dict[str, str]:
+    from floodmark.views.rules.downstream import writers
+
+    return writers(asking.good_rules(rules), name)
+
+
+def _doomed(ledger: LedgerReader, place: Home, parts: list[str], others: dict[str, str], leave_others: bool) -> Doomed:
+    from floodmark.ledger.dropping import doomed, refuse_spared
+
+    found = doomed(ledger, place, parts, others)
+    if not leave_others:
+        refuse_spared(found, place.rule)
+    return found
+
+
+def _announce(place: Home, found: Doomed, everything: bool) -> None:
+    output.say(f"{place.rule}: drop removes, for good:")
+    for one in found.tables:
+        output.say(f"  {one.name.partition('/')[0]}: {one.address}")
+    if everything:
+        output.say(f"  home: {place.path}, with state, late and dead rows, and the ledger")
+    elif not found.tables:
+        output.say("  nothing: no such table is left")
+    for name, why in found.spared.items():
+        output.say(f"  left as it is: {name.removeprefix('sink/')}: {why}")
+
+
+def _done(name: str, everything: bool, rules: Path) -> str:
+    if not everything:
+        return f"{name}: dropped. Brought back, it can only begin anew: `floodmark reset {name}`"
+    file = next((one for one in (rules / f"{name}.yaml", rules / f"{name}.yml") if one.exists()), None)
+    left = f". Its rule file is still there, and a run of it begins anew: {file}" if file else ""
+    return f"{name}: nothing is left of it{left}"
+
+
+def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """The rest of a drop that was killed while the home was being removed."""
+    from floodmark.ledger.dropping import left_aside, remove_aside
+
+    left = left_aside(place)
+    facts: dict[str, Any] = {"rule": place.rule, "done": not dry_run, "tables": [], "left": {}, "home": str(place.path),
+                             "downstream": []}  # fmt: skip
+    if not as_json:
+        output.say(f"{place.rule}: an earlier drop has left {', '.join(map(str, left))} to remove")
+    if not dry_run:
+        asking.ask(yes, "drop asks before it removes tables")
+        for one in left:
+            remove_aside(one)
+    return output.document(facts) if as_json else output.say(f"{place.rule}: nothing is left of it")

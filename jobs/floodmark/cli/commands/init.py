@@ -1,0 +1,72 @@
+"""`floodmark init`: a first rule file to change, and its test cases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from floodmark.cli.shared import options, output
+from floodmark.errors import Refused
+
+NAME = "hello"
+SCHEMA, CASE_SCHEMA = "rule.schema.json", "cases.schema.json"
+
+
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Folder to write to; none: this one.", show_default=False)
+    ] = Path(),
+) -> None:
+    """Write a first rule file and its test cases, commented, and schemas that let editors complete and check them.
+
+    Example: `floodmark init mine`
+    """
+    folder = directory / options.RULES
+    tests = folder / "tests"
+    files = {
+        folder / f"{NAME}.yaml": _template(f"{NAME}.yaml"),
+        folder / SCHEMA: _schema(),
+        tests / f"{NAME}.yaml": _template(f"{NAME}_cases.yaml"),
+        tests / CASE_SCHEMA: _case_schema(),
+    }
+    there = [str(path) for path in files if path.exists()]
+    if there:
+        raise Refused(f"not overwritten, for there is already: {', '.join(there)}. Name another folder")
+    tests.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+        output.say(f"wrote {path}")
+    _say_what_next(directory)
+
+
+def _template(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _schema() -> str:
+    from floodmark.core.rules.rule import schema_text
+
+    return schema_text()
+
+
+def _case_schema() -> str:
+    from floodmark.core.cases.casefile import case_schema_text
+
+    return case_schema_text()
+
+
+def _say_what_next(directory: Path) -> None:
+    output.say("\nName your own table, columns and SQL in it, then:")
+    if directory != Path():
+        output.say(f"  cd {directory}")
+    for command, what in (
+        ("floodmark validate --connect", "is the file right, are the tables there"),
+        (f"floodmark plan {NAME}", "what is kept, what each sink gets"),
+        (f"floodmark preview {NAME}", "the SQL over a sample"),
+        (f"floodmark test {NAME}", "the test cases"),
+        (f"floodmark run {NAME}", "fold what is there"),
+        (f"floodmark status {NAME}", "what is open, and what it waits for"),
+    ):
+        output.say(f"  {command:<28}  {what}")

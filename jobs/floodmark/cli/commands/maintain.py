@@ -1,0 +1,102 @@
+"""`floodmark maintain`: keep a rule's tables quick to read, and take away what nobody needs any more."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.commands.run import made_up_id
+from floodmark.cli.shared import asking, options, output
+from floodmark.views.formats import size
+
+if TYPE_CHECKING:
+    from floodmark.ledger.upkeep import Done, Due, Upkeep
+
+
+def maintain(
+    name: options.RuleName,
+    due: Annotated[
+        bool, typer.Option("--due", help="Only if `cleanup: {every: ...}` has passed since the last time.")
+    ] = False,
+    yes: asking.Yes = False,
+    dry_run: asking.DryRun = False,
+    run_id: options.RunId = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """Join small files of a rule's tables, remove files that no version needs, and cut their logs and the ledger's.
+
+    What recovery, open epochs, `state --epoch` or rules that read the sinks need stays, and so does every table that is
+    not the rule's own. Killed in the middle, the same command does what is left. No rule file is needed.
+
+    Example: `floodmark maintain departure_delays --dry-run`
+    """
+    from floodmark.core.lifecycle.upkeep import is_due
+    from floodmark.views.needs import upkeep_of
+
+    place, reader, head = asking.begun_home(home.absolute(), name)
+    upkeep = upkeep_of(name, head, asking.good_rules(rules), home.absolute())
+    if due and not is_due(head.maintained, upkeep.how, datetime.now(UTC)):
+        return _tell(_facts(name, [], {}, done=False), f"{name}: not due, maintained {head.maintained}", as_json)
+    found, left = upkeep.look(reader, place)
+    if not as_json:
+        _announce(name, found, left, upkeep)
+    if dry_run:
+        return output.document(_facts(name, found, left, done=False)) if as_json else None
+    asking.ask(yes, "maintain asks before it removes files")
+    with asking.held_ledger(place, run_id or made_up_id()) as ledger:
+        done = upkeep.maintain(ledger, place, lambda text: output.say(f"  {text}", err=as_json))
+    facts = _facts(name, found, left, done=True)
+    return _tell(facts | {"tables": _done(found, done)}, f"{name}: maintained{_in_all(done)}", as_json)
+
+
+def _announce(name: str, found: list[Due], left: dict[str, str], upkeep: Upkeep) -> None:
+    output.say(f"{name}: upkeep of {len(found)} tables and the ledger")
+    for one in found:
+        what = [f"{one.small} small files to join"] if one.small > 1 else []
+        what += [f"{len(one.files)} files to remove ({_bytes(one)})"] if one.files else []
+        what += [f"{one.entries} log entries to cut"] if one.entries else []
+        what += [f"files stay as they are, for Spark's OPTIMIZE and VACUUM: it uses {one.beyond}"] if one.beyond else []
+        output.say(f"  {one.name}: {', '.join(what) or 'nothing to do'}")
+        for who in upkeep.need(one.address).who:
+            output.say(f"    what {who} stays")
+    for table, why in left.items():
+        output.say(f"  left as it is: {table}: {why}")
+
+
+def _bytes(one: Due) -> str:
+    return size(sum(file.stat().st_size for file in one.files if file.exists()))
+
+
+def _in_all(done: dict[str, Done]) -> str:
+    compacted, removed = (sum(getattr(one.tended, what) for one in done.values()) for what in ("compacted", "removed"))
+    return f", {compacted} small files joined, {removed} files removed"
+
+
+def _facts(name: str, found: list[Due], left: dict[str, str], done: bool) -> dict[str, Any]:
+    return {
+        "rule": name,
+        "done": done,
+        "tables": {one.name: _table(one.small, len(one.files), one.entries, one.log_from, one.beyond) for one in found},
+        "left": left,
+    }
+
+
+def _done(found: list[Due], done: dict[str, Done]) -> dict[str, Any]:
+    beyond = {one.name: one.beyond for one in found}
+    return {
+        name: _table(one.tended.compacted, one.tended.removed, one.cut, one.tended.log_from, beyond.get(name, ""))
+        for name, one in done.items()
+    }
+
+
+def _table(joined: int, removed: int, cut: int, log_from: int, beyond: str) -> dict[str, Any]:
+    counts = {"joined": joined, "removed": removed, "entries_cut": cut, "log_from": log_from}
+    return {**counts, "not_by_us": beyond or None}
+
+
+def _tell(facts: dict[str, Any], text: str, as_json: bool) -> None:
+    return output.document(facts) if as_json else output.say(text)

@@ -1,0 +1,94 @@
+"""`floodmark plan`: what a rule will do and what its sinks really get."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from floodmark.cli.shared import options, output
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.sinks.delivery import SinkDelivery
+    from floodmark.views.planned import Plan
+
+
+def plan(
+    name: options.RuleName,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """Streams, state, delivery of each sink, where each setting comes from, and what the next run would do. No JVM.
+
+    Example: `floodmark plan departure_delays`
+    """
+    from floodmark.cli.shared.selection import one
+    from floodmark.views.planned import planned
+
+    found = planned(one(rules, name), rules, home.absolute())
+    if as_json:
+        output.document(found.facts())
+    else:
+        _tell(found)
+    raise typer.Exit(0)
+
+
+def _tell(plan: Plan) -> None:
+    """For people."""
+    output.say(f"{plan.rule.rule}: {plan.rule.description}" if plan.rule.description else plan.rule.rule)
+    for stream in plan.streams:
+        output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")
+        for key in (
+            *(["rule"] if stream["rule"] else []),
+            "event_time",
+            "lateness",
+            "max_ahead",
+            "idle_after",
+            "where",
+            "start",
+            "distinct",
+        ):
+            output.say(f"  {key:<11} {stream[key] or '-'}")
+    for lookup in plan.lookups:
+        output.say(f"\nlookup {lookup['name']}: {lookup['kind']} {lookup['address']}")
+        output.say(f"  rows        {lookup['rows']}")
+    output.say("\nstate")
+    for line in plan.state:
+        output.say(f"  {line}")
+    output.say("\nerrors")
+    for line in plan.errors:
+        output.say(f"  {line}")
+    if plan.expected:
+        output.say("\nexpected")
+    for line in plan.expected:
+        output.say(f"  {line}")
+    output.say("\ndelivery")
+    for sink, how in zip(plan.delivery, plan.sinks, strict=True):
+        _tell_delivery(sink, [f"rows {how['rows']}", *how["takes"]])
+    output.say()
+    output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.place) for s in plan.settings])
+    for name, origin in plan.environment.items():
+        output.say(f"${{{name}}}: {origin}")
+    for line in plan.not_compared:
+        output.say(line)
+    output.say(f"\nnext run: {plan.next_run}")
+
+
+def _tell_delivery(sink: SinkDelivery, how: list[str]) -> None:
+    output.say(f"  {sink.sink}: {sink.delivery}")
+    for line in how:
+        output.say(f"    {line}")
+    output.say(
+        f"    source {sink.source}, rule {sink.rule}, sink {sink.sink_capability}; the weakest is the {sink.weakest}"
+    )
+    if sink.fix:
+        output.say(f"    to do better: {sink.fix}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={one}" for key, one in value.items()) or "none"
+    return "none" if value is None else str(value)

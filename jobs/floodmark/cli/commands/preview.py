@@ -1,0 +1,92 @@
+"""`floodmark preview`: the rule's SQL over a sample of its input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.shared import options, output
+from floodmark.views.formats import iso
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.rule import Rule
+    from floodmark.spark.look.preview import Preview
+
+
+def preview(
+    name: options.RuleName,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Result rows to print at most.")] = 20,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="Input rows of each stream to take at most.")] = 10_000,
+    rules: options.RulesDir = options.RULES,
+    master: options.Master = options.MASTER,
+    as_json: options.AsJson = False,
+) -> None:
+    """The SQL in batch over a bounded sample of the input: rows and types. Writes nothing.
+
+    For a windowed rule each row says whether its window would be final at the sample's watermark: only those are
+    emitted by a run.
+
+    Example: `floodmark preview departure_delays --rows 5`
+    """
+    from floodmark.cli.shared.selection import one
+    from floodmark.connectors.preflight import check_streams
+
+    rule = one(rules, name)
+    check_streams(rule)
+    found = _previewed(rule, master, sample, rows)
+    if as_json:
+        return output.document(_facts(rule, found))
+    return _tell(rule, found)
+
+
+def _previewed(rule: Rule, master: str, sample: int, rows: int) -> Preview:
+    from floodmark.spark.look.preview import preview
+    from floodmark.spark.session.session import root_session
+
+    session = root_session(master, [rule])
+    try:
+        return preview(session, rule, sample, rows)
+    finally:
+        session.stop()
+
+
+def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
+    from floodmark.core.rules.sinks.takings import takes
+
+    return {
+        "rule": rule.rule,
+        "sample": {name: counts.parts for name, counts in found.counts.items()},
+        "expected": [one.facts() for one in found.expected],
+        "watermark": iso(found.watermark, found.zoned),
+        "columns": [{"name": name, "type": kind} for name, kind in found.columns],
+        "rows": [{"final": final, "values": list(values)} for values, final in found.rows],
+        "more": found.more,
+        "sinks": [{"sink": sink.address or sink.kind, "takes": list(takes(sink))} for sink in rule.sinks],
+    }
+
+
+def _tell(rule: Rule, found: Preview) -> None:
+    from floodmark.core.rules.sinks.takings import takes
+
+    windowed = bool(rule.query.windows)
+    for name, counts in found.counts.items():
+        dropped = f", {counts.dropped} dropped" if counts.dropped else ""
+        output.say(
+            f"stream {name}: {counts.read} rows sampled, {counts.filtered} filtered{dropped}, {counts.dead} dead"
+        )
+    for one in found.expected:
+        output.say(f"expect {one.text()}")
+    if windowed:
+        output.say(f"watermark of the sample: {iso(found.watermark, found.zoned) or 'none yet'}")
+    output.say()
+    names = [f"{name} ({kind})" for name, kind in found.columns]
+    shown = [[*map(str, values), *(["final" if final else "open"] if windowed else [])] for values, final in found.rows]
+    output.table([*names, *(["window"] if windowed else [])], shown)
+    if windowed:
+        output.say("final: a run would write it now; open: it waits until the watermark has passed its window")
+    for sink in rule.sinks:
+        for line in takes(sink):
+            output.say(f"sink {sink.address or sink.kind}: {line}")
+    if found.more:
+        output.say(f"… and more; --rows shows more than {len(found.rows)}")

@@ -1,0 +1,112 @@
+"""`floodmark rename`: another name for a rule, which goes on exactly once under it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.commands.run import made_up_id
+from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared.completing import rule_names
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.ledger.home import Home
+
+NewName = Annotated[str, typer.Argument(metavar="NEW", help="Its name from now on.", show_default=False)]
+
+
+def rename(
+    old: Annotated[
+        str,
+        typer.Argument(
+            metavar="OLD", help="Name of a rule that has run.", show_default=False, autocompletion=rule_names
+        ),
+    ],
+    new: NewName,
+    yes: asking.Yes = False,
+    dry_run: asking.DryRun = False,
+    run_id: options.RunId = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """Give a rule another name: its home moves, its sinks, state and progress stay what they are.
+
+    The rule file is yours: rename it, and its `rule`, before or after. In between nothing runs under either name.
+    Killed in the middle, the same command goes on with it; an open epoch is finished under the new name.
+
+    Example: `floodmark rename departure_delays delays --dry-run`
+    """
+    from floodmark.ledger import renaming
+    from floodmark.ledger.home import Home
+
+    root = home.absolute()
+    place, target = Home(root, old), Home(root, new)
+    facts: dict[str, Any] = {"rule": new, "was": old, "done": not dry_run, "home": str(target.path), "next": []}
+    if old != new and renaming.is_done(root, old, new):
+        return _tell(facts, f"{old} is {new} already", _left_to_do(rules, old, new), as_json)
+    _, _, head = asking.begun_home(root, old)
+    _check(head, place, target, rules)
+    if not as_json and old != new:
+        output.say(f"{old}: its home {place.path} moves to {target.path}; it stands at epoch {head.epoch}, and goes on")
+    if dry_run:
+        return _tell(facts, "", _left_to_do(rules, old, new), as_json)
+    asking.ask(yes, "rename asks before it moves a rule's home")
+    with asking.held_ledger(place, run_id or made_up_id()) as ledger:
+        renaming.rename(ledger, place, target)
+    done = f"{old} is {new} now" if old != new else f"{old} keeps its name"
+    return _tell(facts, done, _left_to_do(rules, old, new), as_json)
+
+
+def _check(head: Head, place: Home, target: Home, rules: Path) -> None:
+    """Refuse what could not be finished, or would not fit the rule file of the new name."""
+    from floodmark.connectors.places import check_goes_on
+    from floodmark.core.lifecycle.life import renaming
+    from floodmark.ledger.renaming import check_free
+
+    if place != target:
+        _check_name(target.rule)
+        check_free(target)
+    renaming(head, place.rule, target.rule)
+    named = next((rule for rule in asking.good_rules(rules) if rule.rule == target.rule), None)
+    if named is not None:
+        check_goes_on(head, named)
+
+
+def _check_name(name: str) -> None:
+    from floodmark.core.rules.file.fields import rule_name
+
+    try:
+        rule_name(name)
+    except ValueError as fault:
+        raise Refused(f"{fault}, found {name!r}: no rule file could have it") from None
+
+
+def _left_to_do(rules: Path, old: str, new: str) -> list[str]:
+    """What of the rule files is to be changed by hand."""
+    if old == new:
+        return []
+    file = next((one for one in (rules / f"{old}.yaml", rules / f"{old}.yml") if one.exists()), None)
+    own = [f"rename {file} to {file.with_name(new + file.suffix)} and write `rule: {new}` in it"] if file else []
+    return own + [
+        f"write `rule: {new}` for stream {name} in the file of rule {rule.rule}, which reads {old} by its name"
+        for rule in asking.good_rules(rules)
+        for name, stream in rule.streams.items()
+        if stream.rule == old
+    ]
+
+
+def _tell(facts: dict[str, Any], text: str, left: list[str], as_json: bool) -> None:
+    if as_json:
+        return output.document(facts | {"next": left})
+    if text:
+        output.say(text)
+    for one in left:
+        output.say(f"  to do: {one}")
+    if left:
+        output.say(f"  until then nothing runs it. Under Airflow its DAG is rule.{facts['rule']} then")
+    return None

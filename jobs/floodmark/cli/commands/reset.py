@@ -1,0 +1,136 @@
+"""`floodmark reset`: begin anew from the start of the input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.commands.run import made_up_id
+from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared.withspark import with_spark
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.rule import Rule
+    from floodmark.spark.rule.run import RunReport
+
+
+def reset(
+    name: options.RuleName,
+    keep_output: Annotated[
+        bool,
+        typer.Option("--keep-output", help="Leave the sinks' rows; their delivery is at least once from there on."),
+    ] = False,
+    yes: asking.Yes = False,
+    dry_run: asking.DryRun = False,
+    run_id: options.RunId = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    master: options.Master = options.MASTER,
+    as_json: options.AsJson = False,
+) -> None:
+    """Begin a new generation of a rule from the start of its input. Its state, and its sinks, are emptied.
+
+    The old generation is sealed: nothing of it can write any more. Killed in the middle, the next run goes on with it.
+
+    Example: `floodmark reset departure_delays --dry-run`
+    """
+    from floodmark.cli.shared.selection import one
+
+    rule, root = one(rules, name), home.absolute()
+    head = _head(rule, root, keep_output)
+    readers = asking.downstream(_sinks(rule), rules, name)
+    if not as_json:
+        _announce(rule, head, keep_output)
+        readers.say(*_becomes(keep_output))
+    if dry_run:
+        return output.document(_facts(rule, head, keep_output, readers) | {"done": False}) if as_json else None
+    asking.ask(yes, "reset asks before it empties tables")
+    after = _reset(rule, root, master, run_id or made_up_id(), keep_output)
+    facts = _facts(rule, head, keep_output, readers) | {"done": True, "generation": after.generation}
+    if as_json:
+        return output.document(facts)
+    output.say(
+        f"{rule.rule}: generation {after.generation} begins at the start of the input; generation {head.generation} is "
+        f"sealed. `floodmark run {rule.rule}` folds the input again"
+    )
+
+
+def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
+    """Where the rule stands. Raises what a reset would refuse before it writes."""
+    from floodmark.connectors.delta.table import DeltaSink
+    from floodmark.core.lifecycle.life import check_living, check_same_reset
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    if ledger is None or ledger.head is None:
+        raise Refused(f"rule {rule.rule} has not run yet: there is nothing to reset")
+    check_living(ledger.head, rule.rule)
+    check_same_reset(ledger.head, rule.rule, keep_output)
+    for address in () if keep_output else _sinks(rule):
+        DeltaSink(address).check_can_be_emptied()
+    return ledger.head
+
+
+def _becomes(keep_output: bool) -> tuple[str, str, str]:
+    """What a reset does to a rule that reads a sink, to one that looks rows up in it, and to who reads that rule."""
+    if keep_output:
+        return "it gets all results once more", "it finds old and new rows side by side", "so does it"
+    return (
+        "rows that it has read are taken away, so its next run stops, and it has to be reset after this one",
+        "it finds no rows until this rule has folded its input again",
+        "the same, once that is reset",
+    )
+
+
+def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
+    output.say(f"{rule.rule}: reset ends generation {head.generation} at epoch {head.epoch} and begins a new one")
+    if head.open is not None:
+        output.say(f"  epoch {head.epoch + 1} is open and is discarded")
+    if head.backfill is not None:
+        output.say(f"  backfill {head.backfill.number} is open and is discarded")
+    for table in _emptied(rule, keep_output):
+        output.say(f"  emptied: {table}")
+    if keep_output:
+        output.say("  the sinks keep their rows and get all results once more: at least once from there on")
+
+
+def _facts(rule: Rule, head: Head, keep_output: bool, readers: asking.Downstream) -> dict[str, Any]:
+    return {
+        "rule": rule.rule,
+        "ended_generation": head.generation,
+        "ended_epoch": head.epoch,
+        "discarded_epoch": head.epoch + 1 if head.open else None,
+        "keep_output": keep_output,
+        "emptied": _emptied(rule, keep_output),
+        "downstream": readers.facts(),
+    }
+
+
+def _emptied(rule: Rule, keep_output: bool) -> list[str]:
+    return ["state", "late", "dead", *([] if keep_output else _sinks(rule))]
+
+
+def _sinks(rule: Rule) -> list[str]:
+    from floodmark.connectors.delta.table import delta_sinks
+
+    return list(delta_sinks(rule))
+
+
+def _reset(rule: Rule, root: Path, master: str, run: str, keep_output: bool) -> Head:
+    from floodmark.connectors.preflight import check_without_jvm
+    from floodmark.spark.rule.run import RuleRun
+
+    def work(session: SparkSession) -> RunReport:
+        return RuleRun(session, rule, root, run, lambda epoch: None).reset(keep_output)
+
+    check_without_jvm(rule, root)
+    report = with_spark(rule, master, work)
+    assert report.head is not None
+    return report.head

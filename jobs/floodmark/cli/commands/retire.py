@@ -1,0 +1,88 @@
+"""`floodmark retire`: end the running of a rule and keep its data; and the way back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.commands.run import made_up_id
+from floodmark.cli.shared import asking, options, output
+from floodmark.core.protocol.crashpoints import reach
+
+if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.protocol.records.rows import Life
+
+
+def retire(
+    name: options.RuleName,
+    undo: Annotated[bool, typer.Option("--undo", help="Bring a retired rule back: runs go on where it stood.")] = False,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Also where an epoch is open: the sinks may have some of its results.")
+    ] = False,
+    yes: asking.Yes = False,
+    dry_run: asking.DryRun = False,
+    run_id: options.RunId = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """End the running of a rule: nothing runs it any more, whoever starts it. Ledger, state and sinks stay as they are.
+
+    Its ledger says so, so it holds for Airflow, for the command line, and for a copy of the home. No rule file is
+    needed.
+
+    Example: `floodmark retire departure_delays`; to bring it back: `floodmark retire departure_delays --undo`
+    """
+    place, _, head = asking.begun_home(home.absolute(), name)
+    due = _due(head, name, undo, as_is)
+    readers = asking.downstream(asking.sinks_of(head), rules, name)
+    facts = {
+        "rule": name,
+        "done": not dry_run,
+        "changed": due is not None,
+        "retired": not undo,
+        "generation": head.generation,
+        "epoch": head.epoch,
+        "downstream": readers.facts(),
+    }
+    if due is None:
+        return _tell(facts, f"{name} is {'not retired' if undo else f'retired already, {head.retired}'}", as_json)
+    if not as_json:
+        output.say(_announced(name, head, undo))
+        readers.say(*["it gets new rows again" if undo else "it gets no new rows"] * 3)
+    if dry_run:
+        return output.document(facts) if as_json else None
+    asking.ask(yes, f"retire asks before it {'brings a rule back' if undo else 'ends the running of a rule'}")
+    with asking.held_ledger(place, run_id or made_up_id()) as ledger:
+        assert ledger.head is not None
+        due = _due(ledger.head, name, undo, as_is)
+        if due is not None:
+            reach(name, "retire.before")
+            ledger.live(due)
+            reach(name, "retire.after")
+    done = "is back: its next run goes on" if undo else f"is retired; `floodmark retire {name} --undo` brings it back"
+    return _tell(facts, f"{name} {done}", as_json)
+
+
+def _due(head: Head, name: str, undo: bool, as_is: bool) -> Life | None:
+    from floodmark.core.lifecycle.life import retiring, returning
+
+    return returning(head, name) if undo else retiring(head, name, as_is)
+
+
+def _announced(name: str, head: Head, undo: bool) -> str:
+    from floodmark.core.lifecycle.life import what_is_open
+
+    found = what_is_open(head)
+    left = f"; {found}, and stays so" if found else ""
+    if undo:
+        return f"{name}: its runs go on after epoch {head.epoch} of generation {head.generation}"
+    return f"{name}: nothing runs it after epoch {head.epoch} of generation {head.generation}{left}; all its data stays"
+
+
+def _tell(facts: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        return output.document(facts)
+    return output.say(text)

@@ -1,0 +1,124 @@
+"""`floodmark state`, `late` and `dead list`: the rows in a rule's own tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.shared import options, output
+
+if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.rule import Rule
+    from floodmark.ledger.ledger import LedgerReader
+
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")]
+Keys = Annotated[
+    list[str] | None, typer.Option("--key", help="COLUMN=VALUE: only rows with this value, as text; may be repeated.")
+]
+Epoch = Annotated[
+    int | None, typer.Option("--epoch", min=0, help="As of this epoch, of the newest generation; default: the newest.")
+]
+Found = list[dict[str, Any]]
+
+
+def state(
+    name: options.RuleName,
+    limit: Limit = 20,
+    key: Keys = None,
+    epoch: Epoch = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """What a rule keeps: rows that a window not yet final needs, oldest epoch first; or values and totals by key.
+
+    Example: `floodmark state departure_delays --key origin=SFO --limit 5`; of an earlier epoch: `--epoch 41`
+    """
+    rule, ledger, head = begun(rules, home.absolute(), name)
+    if rule.process is None and not rule.query.stateful:
+        return _nothing_kept(rule, as_json)
+    from floodmark.cli.shared.earlier import kept_at
+    from floodmark.ledger.home import Home
+    from floodmark.views.contents.kept import kept, shown
+
+    at, root = head.epoch if epoch is None else epoch, home.absolute()
+    now = kept(rule, head, root) if at == head.epoch else kept_at(ledger, Home(root, name), at)
+    found = {table: shown(one, key or [], limit) for table, one in now.items()}
+    if as_json:
+        streams = {table: {"rows": count, "shown": rows} for table, (count, rows, _) in found.items()}
+        return output.document({"rule": name, "epoch": at, "streams": streams})
+    for count, rows, what in found.values():
+        _print(rows, f"{name}: {count} {what} at epoch {at}")
+    return None
+
+
+def late(
+    name: options.RuleName,
+    limit: Limit = 20,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """The rows that came below the watermark and were set apart, newest epoch first.
+
+    `_restated` is the backfill that has read a row after all; `in part`: for some of the windows that it lies in.
+
+    Example: `floodmark late departure_delays`
+    """
+    _set_apart("late", name, limit, rules, home.absolute(), as_json)
+
+
+def dead(
+    name: options.RuleName,
+    limit: Limit = 20,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """The rows that could not be used, each with its reason, newest epoch first.
+
+    `_replayed` is the epoch that has read a row again; with a condition, where only Spark could tell.
+
+    Example: `floodmark dead list departure_delays`
+    """
+    _set_apart("dead", name, limit, rules, home.absolute(), as_json)
+
+
+def _set_apart(kind: str, name: str, limit: int, folder: Path, root: Path, as_json: bool) -> None:
+    from floodmark.views.contents.setapart import set_apart
+
+    rule, _, head = begun(folder, root, name)
+    count, rows = set_apart(kind, name, head, root, limit)
+    if as_json:
+        return output.document({"rule": name, "epoch": head.epoch, "rows": count, "shown": rows})
+    dropped = "; `late: drop`: they are counted, not kept" if (kind, rule.late) == ("late", "drop") else ""
+    return _print(rows, f"{name}: {count} {kind} rows at epoch {head.epoch}{dropped}")
+
+
+def begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head]:
+    """A rule, its ledger and where it stands; refused where it has not run yet."""
+    from floodmark.cli.shared.selection import not_run, one
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    rule = one(folder, name)
+    ledger = LedgerReader.load(Home(root, name).ledger)
+    if ledger is None or ledger.head is None:
+        raise not_run(root, name)
+    return rule, ledger, ledger.head
+
+
+def _nothing_kept(rule: Rule, as_json: bool) -> None:
+    if as_json:
+        return output.document({"rule": rule.rule, "epoch": None, "streams": {}})
+    output.say(f"{rule.rule}: its SQL is stateless, so nothing is kept")
+
+
+def _print(rows: Found, title: str) -> None:
+    output.say(title)
+    columns = [name for name in (rows[0] if rows else {}) if name != "_source"]
+    if rows:
+        output.table(columns, [[row[name] for name in columns] for row in rows])

@@ -1,0 +1,114 @@
+"""`floodmark status` and `list`: where rules stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.shared import options, output
+from floodmark.errors import worst
+
+if TYPE_CHECKING:
+    from floodmark.cli.shared.selection import Rules
+
+
+def status(
+    names: options.RuleNames = None,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """Where rules stand: epoch, watermark, lag, state, what is open, who works on it, what each sink gets.
+
+    Example: `floodmark status`, `floodmark status departure_delays --json`
+    """
+    from floodmark.cli.shared.selection import load
+    from floodmark.views.status.standing import Standing, standing
+
+    known = load(rules)
+    wanted = list(dict.fromkeys(names)) if names else known.names()
+    found = [
+        standing(known.good[name], home.absolute()) if name in known.good else Standing(name, fault=known.fault(name))
+        for name in wanted
+    ]
+    # A bad file is an error only for who names it; a ledger that cannot be read is one for everybody.
+    told = [one for one in found if one.fault and (names or one.rule in known.good)]
+    code = worst([one.fault.exit_code for one in told if one.fault])
+    if as_json:
+        output.document({"exit_code": code, "rules": {one.rule: one.facts() for one in found}})
+    else:
+        for one in found:
+            output.say(one.text(), err=one in told)
+    raise typer.Exit(code)
+
+
+def list_rules(
+    graph: Annotated[bool, typer.Option("--graph", help="Which rule feeds which, instead.")] = False,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """The rules of the folder: group, schedule, qos and sinks. Below them what has a home and no rule file any more.
+
+    Example: `floodmark list`, `floodmark list --graph`
+    """
+    from floodmark.cli.shared.selection import load
+    from floodmark.views.homes import home_of, homes
+
+    known = load(rules)
+    if graph:
+        return _graph(known, as_json)
+    found = [_listed(known, name) for name in known.names()]
+    left = [home_of(home.absolute(), name) for name in homes(home.absolute()) if name not in known.names()]
+    if as_json:
+        facts = [one.facts() for one in left]
+        return output.document({"folder": str(known.folder), "rules": found, "homes_without_rule": facts})
+    columns = ("rule", "group", "schedule", "qos", "sinks", "description")
+    output.table(columns, [[_shown(entry, column) for column in columns] for entry in found])
+    for one in left:
+        output.say(f"{one.rule}: {one.text()}")
+    return None
+
+
+def _graph(known: Rules, as_json: bool) -> None:
+    """The good rules; of the others, why they are not in it."""
+    from floodmark.views.rules.graph import graph
+
+    found, bad = graph(known.good.values()), sorted(known.bad.items())
+    if as_json:
+        errors = {file: str(fault) for file, fault in bad}
+        return output.document({"folder": str(known.folder), **found.facts(), "errors": errors})
+    for line in found.lines():
+        output.say(line)
+    for file, fault in bad:
+        output.say(f"left out: {file}: {str(fault).splitlines()[0]}")
+    return None
+
+
+def _listed(known: Rules, name: str) -> dict[str, Any]:
+    from floodmark.views.rules.graph import schedule
+
+    rule = known.good.get(name)
+    if rule is None:
+        return {"rule": name, "error": str(known.fault(name))}
+    return {
+        "rule": name,
+        "description": rule.description,
+        "group": rule.group,
+        "schedule": schedule(rule),
+        "qos": rule.qos,
+        "sinks": [sink.address or sink.kind for sink in rule.sinks],
+        "tags": list(rule.airflow.tags),
+        "error": None,
+    }
+
+
+def _shown(entry: dict[str, Any], column: str) -> Any:
+    if entry["error"] is not None:
+        return {"rule": entry["rule"], "description": f"bad rule file: {entry['error'].splitlines()[0]}"}.get(column)
+    if column == "sinks":
+        return ", ".join(entry["sinks"])
+    if column == "description":
+        return entry["description"].split("\n")[0]
+    return str(entry[column]) if entry[column] is not None else None

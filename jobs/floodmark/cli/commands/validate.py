@@ -1,0 +1,165 @@
+"""`floodmark validate`: what is right and wrong with rule files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from floodmark.cli.shared import options, output
+from floodmark.errors import FloodmarkError, Refused, RuleInvalid, legible, worst
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.rule import Rule
+
+
+def validate(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH...]", help="Rule files or folders; none: the folder of --rules.", show_default=False
+        ),
+    ] = None,
+    connect: Annotated[bool, typer.Option("--connect", help="Look at tables and their columns too.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a rule file and end.")] = False,
+    rules: options.RulesDir = options.RULES,
+    home: options.HomeDir = options.HOME,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check rule files: offline, or with --connect against the tables too. Needs no JVM and writes nothing.
+
+    Example: `floodmark validate`, `floodmark validate rules/departure_delays.yaml --connect`
+    """
+    if schema:
+        return _print_schema()
+    found = _side_by_side([result for path in paths or [rules] for result in _check(path)])
+    if connect:
+        found = [_connected(result, home.absolute()) for result in found]
+    code = worst([result.fault.exit_code for result in found if result.fault])
+    if as_json:
+        output.document({"exit_code": code, "files": [result.facts() for result in found]})
+    else:
+        _tell(found)
+    raise typer.Exit(code)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One rule file: its rule, or what is wrong with it."""
+
+    file: str
+    rule: Rule | None = None
+    fault: FloodmarkError | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "rule": self.rule.rule if self.rule else None,
+            "ok": self.fault is None,
+            "error": {"type": type(self.fault).__name__, "message": str(self.fault)} if self.fault else None,
+        }
+
+
+def _print_schema() -> None:
+    from floodmark.core.rules.rule import schema_text
+
+    print(schema_text(), end="")
+
+
+def _check(path: Path) -> list[Result]:
+    if not path.exists():
+        none = f"expected a rule file or a folder of them at {path}, found nothing: name one, or write a first one with"
+        return [Result(legible(str(path)), None, Refused(f"{none} `floodmark init`"))]
+    return _folder(path) if path.is_dir() else [_file(path)]
+
+
+def _folder(folder: Path) -> list[Result]:
+    from floodmark.cli.shared.selection import load
+
+    found = load(folder)
+    good = [_importable(Result(_file_of(folder, name), rule)) for name, rule in found.good.items()]
+    bad = [Result(legible(str(folder / file)), None, fault) for file, fault in found.bad.items()]
+    if not good and not bad:
+        none = Refused(f"no rule file (*.yaml) in {folder}: `floodmark init` writes a first one")
+        return [Result(legible(str(folder)), None, none)]
+    return sorted(good + bad, key=lambda result: result.file)
+
+
+def _file_of(folder: Path, name: str) -> str:
+    from floodmark.core.rules.rule import SUFFIXES
+
+    return legible(str(next(path for path in (folder / f"{name}{suffix}" for suffix in SUFFIXES) if path.exists())))
+
+
+def _file(path: Path) -> Result:
+    from floodmark.core.rules.rule import load_rule
+
+    try:
+        return _importable(Result(legible(str(path)), load_rule(path, os.environ)))
+    except FloodmarkError as fault:
+        return Result(legible(str(path)), None, fault)
+
+
+def _importable(result: Result) -> Result:
+    """The same, after a look for the modules that the rule's class needs: not every place that reads rules has them."""
+    from floodmark.core.process.reading import missing_imports
+
+    process = result.rule.process if result.rule else None
+    missing = list(missing_imports(process.source, process.file)) if process else []
+    if not missing:
+        return result
+    return Result(result.file, result.rule, RuleInvalid("\n".join(f"{result.file}: process: {one}" for one in missing)))
+
+
+def _side_by_side(results: list[Result]) -> list[Result]:
+    """The same, where two of the files cannot both be used."""
+    from floodmark.core.rules.rule import clashing
+
+    places = [Path(result.file).resolve() for result in results]
+    faults = clashing({place: found.rule for place, found in zip(places, results, strict=True) if found.rule})
+    return [
+        Result(found.file, None, faults[place]) if place in faults else found
+        for place, found in zip(places, results, strict=True)
+    ]
+
+
+def _connected(result: Result, root: Path) -> Result:
+    """The same after a look at the rule's tables."""
+    from floodmark.connectors.delta.table import check_partitions
+    from floodmark.connectors.places import check_goes_on
+    from floodmark.connectors.preflight import check_apart, check_starts, check_tables, check_written
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    if result.rule is None:
+        return result
+    try:
+        ledger = LedgerReader.load(Home(root, result.rule.rule).ledger)
+        check_tables(result.rule, ledger.id if ledger else None)
+        check_apart(result.rule, root)
+        check_written(result.rule)
+        if ledger is None or ledger.head is None:
+            check_starts(result.rule)
+        elif ledger.head.seal is None:
+            check_goes_on(ledger.head, result.rule, ledger.id)
+        check_partitions(result.rule)
+    except FloodmarkError as fault:
+        return Result(result.file, result.rule, fault)
+    return result
+
+
+def _tell(found: list[Result]) -> None:
+    for result in found:
+        if result.fault is None:
+            output.say(f"OK  {result.file}")
+    for result in found:
+        if result.fault is not None:
+            output.complain(_with_file(result))
+
+
+def _with_file(result: Result) -> str:
+    said = str(result.fault)
+    return said if Path(result.file).name in said else f"{result.file}: {said}"

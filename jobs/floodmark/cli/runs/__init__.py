@@ -1,0 +1,1 @@
+"""How commands that run rules work through them, and what they print."""

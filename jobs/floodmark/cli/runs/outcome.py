@@ -1,0 +1,131 @@
+"""What a run did for each of its rules, as people and as programs are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from floodmark.core.failure import Failure
+from floodmark.errors import exit_code, message, worst
+from floodmark.views.formats import iso
+
+if TYPE_CHECKING:
+    from floodmark.core.lifecycle.freshness import Fresh
+    from floodmark.core.lifecycle.retention import Limit
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.spark.rule.epoch import EpochReport
+    from floodmark.views.contents.openwindows import OpenWindows
+    from floodmark.views.contents.waiting import Waiting
+
+
+@dataclass
+class Outcome:
+    """What a run did for one rule. `retired`: why it was left out, where nobody asked for it by name.
+
+    `limits`: how long the sources would have kept what waited as it began.
+    """
+
+    rule: str
+    idle: bool = False
+    epochs: list[EpochReport] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    abandoned: list[int] = field(default_factory=list)
+    head: Head | None = None
+    windows: OpenWindows | None = None
+    limits: dict[str, Limit] = field(default_factory=dict)
+    waiting: Waiting | None = None
+    fresh: Fresh | None = None
+    zoned: bool = True
+    seconds: float = 0.0
+    fault: Exception | None = None
+    retired: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.fault is None else exit_code(self.fault)
+
+    @property
+    def failure(self) -> Failure | None:
+        return None if self.fault is None else Failure.of(self.rule, self.fault)
+
+    def text(self) -> str:
+        """The rule's line in the summary."""
+        if self.fault is not None:
+            said = message(self.fault)
+            done = f" ({self._done()} before that)" if self.epochs or self.lost else ""
+            line = f"{said}{done}" if self.rule in said else f"rule {self.rule}: {said}{done}"
+            return f"{line}{self._warnings()}"
+        if self.retired is not None:
+            return self.retired
+        epoch = self.head.epoch if self.head else 0
+        if self.idle:
+            return f"{self.rule}: nothing new since epoch {epoch}{self._open()}{self._fresh()}"
+        done = f"{self.rule}: {self._done()}; at epoch {epoch}, {self.seconds:.1f} s"
+        return f"{done}{self._open()}{self._fresh()}{self._warnings()}"
+
+    def _done(self) -> str:
+        out = sum(epoch.output for epoch in self.epochs)
+        read = sum(epoch.read for epoch in self.epochs)
+        lost = f", {_epochs(len(self.lost))} lost (qos 0): {', '.join(map(str, self.lost))}" if self.lost else ""
+        lost += f", epoch {', '.join(map(str, self.abandoned))} abandoned" if self.abandoned else ""
+        failed: Counter[str] = sum((Counter(epoch.failed) for epoch in self.epochs), Counter())
+        said = "".join(f", {count} failed {name}" for name, count in failed.items())
+        return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{said}{lost}"
+
+    def _open(self) -> str:
+        """Where the last hour is: what is not written yet, and what that waits for."""
+        return "".join(f"\n  {found.text()}" for found in (self.windows, self.waiting) if found)
+
+    def _fresh(self) -> str:
+        if self.fresh is None or not self.fresh.text():
+            return ""
+        return f"\n  {'warning: ' if self.fresh.exceeded else ''}{self.fresh.text()}"
+
+    def _warnings(self) -> str:
+        return "".join(f"\n  warning: {warning}" for warning in self.warnings)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Of input that had waited for long when the run began; of a run that failed it waits still."""
+        found = [limit for limit in self.limits.values() if limit.warns]
+        return [limit.text() if self.fault else limit.late() for limit in found]
+
+    def facts(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "result": "failed" if self.fault else "retired" if self.retired else "idle" if self.idle else "done",
+            "exit_code": self.exit_code,
+            "epoch": self.head.epoch if self.head else None,
+            "generation": self.head.generation if self.head else None,
+            "watermark": iso(self.head.watermark, self.zoned) if self.head else None,
+            "epochs": [self._epoch(epoch) for epoch in self.epochs],
+            "lost": self.lost,
+            "abandoned": self.abandoned,
+            "open_windows": self.windows.facts() if self.windows else None,
+            "waiting": self.waiting.facts() if self.waiting else None,
+            "freshness": self.fresh.facts() if self.fresh else None,
+            "warnings": self.warnings,
+            "seconds": round(self.seconds, 3),
+            "error": {"type": type(self.fault).__name__, "message": message(self.fault)} if self.fault else None,
+        }
+
+    def _epoch(self, epoch: EpochReport) -> dict[str, Any]:
+        found = {key: value for key, value in vars(epoch).items() if key != "rule"}
+        return {**found, "watermark": iso(epoch.watermark, self.zoned), "seconds": round(epoch.seconds, 3)}
+
+
+@dataclass
+class Drained:
+    """All outcomes, in the order asked for; `signal`: the one that ended the run early, if any."""
+
+    outcomes: list[Outcome]
+    signal: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return worst([outcome.exit_code for outcome in self.outcomes]) if self.signal is None else 128 + self.signal
+
+
+def _epochs(count: int) -> str:
+    return "1 epoch" if count == 1 else f"{count} epochs"

@@ -1,0 +1,116 @@
+"""What commands that change a rule as a whole have in common: the home they mean, what hangs on it, the question."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from floodmark.cli.shared import output
+from floodmark.errors import Refused
+
+if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.rule import Rule
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import Ledger, LedgerReader
+    from floodmark.views.rules.downstream import Reader
+
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and end.")]
+
+
+def ask(yes: bool, what: str) -> None:
+    """Raises Refused where there is nobody to ask. `what`: the command, and what it is about to do."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refused(f"{what}, and there is no terminal: give --yes, or look with --dry-run")
+    typer.confirm("Go on?", abort=True, err=True)
+
+
+def begun_home(root: Path, name: str) -> tuple[Home, LedgerReader, Head]:
+    """The home of a rule that has run, with or without a rule file. Raises Refused."""
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    home = Home(root, name)
+    ledger = LedgerReader.load(home.ledger)
+    if ledger is None:
+        raise _no_home(root, name)
+    if ledger.head is None:
+        raise Refused(
+            f"rule {name} has a home at {home.path} in which nothing has begun yet: run it, or remove that folder"
+        )
+    return home, ledger, ledger.head
+
+
+def _no_home(root: Path, name: str) -> Refused:
+    from floodmark.views.homes import homes
+
+    there = homes(root)
+    near = difflib.get_close_matches(name, there, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return Refused(f"no home of a rule {name!r} in {root}: {hint}homes there: {', '.join(there) or 'none'}")
+
+
+@contextmanager
+def held_ledger(home: Home, run: str) -> Iterator[Ledger]:
+    """The ledger for who holds the rule: no run works on it meanwhile. Raises Busy."""
+    from floodmark.ledger.ledger import Ledger
+    from floodmark.ledger.locking import held
+
+    with held(home.lock, run):
+        yield Ledger.open(home.ledger, run)
+
+
+def good_rules(folder: Path) -> list[Rule]:
+    """The rules of the folder that can be read; none where there is no folder."""
+    from floodmark.cli.shared.selection import load
+
+    return list(load(folder).good.values()) if folder.is_dir() else []
+
+
+@dataclass(frozen=True)
+class Downstream:
+    """Rules that read what a rule writes, and those that read what these write, and so on."""
+
+    direct: list[Reader] = field(default_factory=list)
+    further: list[Reader] = field(default_factory=list)
+
+    @property
+    def folded(self) -> bool:
+        """Whether anybody folds the rows, so that what becomes of them cannot be undone."""
+        return any(reader.kind == "stream" for reader in self.direct)
+
+    def say(self, stream: str, lookup: str, further: str) -> None:
+        """What becomes of each: of those that read a stream, that look rows up, and that read one of these rules."""
+        for reader in self.direct:
+            output.say(f"  {reader.text()}: {stream if reader.kind == 'stream' else lookup}")
+        for reader in self.further:
+            output.say(f"  {reader.text()}: {further}")
+
+    def facts(self) -> list[dict[str, Any]]:
+        return [asdict(reader) for reader in (*self.direct, *self.further)]
+
+
+def downstream(sinks: Sequence[str], folder: Path, name: str) -> Downstream:
+    """Rules of the folder, but this one, that hang on what it writes."""
+    from floodmark.views.rules.downstream import further, readers, readers_of
+
+    rules = good_rules(folder)
+    direct = readers_of(sinks, readers(rules), name)
+    return Downstream(direct, further(direct, rules, name))
+
+
+def sinks_of(head: Head) -> list[str]:
+    """Locations of the Delta sinks that the rule's newest generation writes."""
+    from floodmark.core.protocol.places import places_of
+
+    return list(places_of(head).values())

@@ -1,0 +1,81 @@
+"""`--env NAME`: every command that reads rules can do its work in an environment."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from floodmark.cli.shared.completing import environments
+
+GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for what it starts
+
+Chosen = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        envvar="FLOODMARK_ENV",
+        help="Environment: values of env/NAME.env, a home of its own.",
+        metavar="NAME",
+        autocompletion=environments,
+    ),
+]
+
+
+def in_environment(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command, with an option more. What `--home` and `--master` say goes before what the environment does."""
+    own = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def called(context: typer.Context, environment: str | None, **given: Any) -> None:
+        with _chosen(environment):
+            if environment:
+                given |= _places(context, given)
+            command(**given)
+
+    more = (("context", Parameter.empty, typer.Context), ("environment", None, Chosen))
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=kind) for name, value, kind in more]
+    called.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
+    return called
+
+
+@contextmanager
+def _chosen(name: str | None) -> Iterator[None]:
+    """Who loads rules goes by the variables of the process."""
+    before = os.environ.get("FLOODMARK_ENV")
+    if name:
+        os.environ["FLOODMARK_ENV"] = name
+    try:
+        yield
+    finally:
+        if name and before is None:
+            del os.environ["FLOODMARK_ENV"]
+        elif before is not None:
+            os.environ["FLOODMARK_ENV"] = before
+
+
+def _places(context: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """Home and master, where the command has them and the command line does not name them. Raises RuleInvalid."""
+    from floodmark.cli.shared.options import HOME, RULES
+    from floodmark.core.rules.environments import MASTER, environment, home_of
+
+    rules = Path(given.get("rules", RULES))
+    found = environment(rules, os.environ)
+    assert found is not None
+    master = given.get("master")
+    if GATEWAY not in os.environ:  # else Spark runs already, where spark-submit was told
+        master = found.variables.get(MASTER, master)
+    places = {"home": home_of(rules, os.environ, HOME), "master": master}
+    return {name: place for name, place in places.items() if name in given and not _by_hand(context, name)}
+
+
+def _by_hand(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

@@ -1,0 +1,116 @@
+"""Which rules a command is about."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from floodmark.errors import FloodmarkError, Refused, RuleInvalid
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.rule import Checked, Rule
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A folder of rule files: those that are good, by name, and what is wrong with each of the others, by file name."""
+
+    folder: Path
+    good: dict[str, Rule]
+    bad: dict[str, FloodmarkError]
+
+    def names(self) -> list[str]:
+        return sorted({*self.good, *(Path(file).stem for file in self.bad)})
+
+    def fault(self, name: str) -> FloodmarkError:
+        """Why there is no rule of this name."""
+        found = next((fault for file, fault in self.bad.items() if Path(file).stem == name), None)
+        return found or self._unknown(name)
+
+    def _unknown(self, name: str) -> Refused:
+        near = difflib.get_close_matches(Path(name).stem, self.names(), n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        there = ", ".join(self.names()) or "none (`floodmark init` writes a first one)"
+        return Refused(f"no rule {name!r} in {self.folder}: {hint}rules there: {there}")
+
+
+def not_run(root: Path, name: str) -> Refused:
+    """The rule `name` has no ledger below the home `root`."""
+    from floodmark.ledger.home import Home
+    from floodmark.views.homes import homes
+
+    near = difflib.get_close_matches(name, there := homes(root), n=1)
+    hint = f"did you mean {near[0]!r}? " if near and near[0] != name else ""
+    return Refused(
+        f"rule {name} has not run yet: expected a ledger at {Home(root, name).ledger}, found none: {hint}rules that "
+        f"have run there: {', '.join(there) or 'none'}. "
+        f"`floodmark run {name}` begins it; --home names another place to look"
+    )
+
+
+@dataclass
+class Selection:
+    """The rules a command works on, and by name those it was asked for and cannot have.
+
+    `by_name`: each was asked for by its name, not with all or by a tag.
+    """
+
+    rules: list[Rule] = field(default_factory=list)
+    faults: dict[str, FloodmarkError] = field(default_factory=dict)
+    by_name: bool = False
+
+
+def load(folder: Path, checked: Checked | None = None) -> Rules:
+    """Read every rule file of a folder. A missing folder is refused; a bad file is not."""
+    from floodmark.core.rules.rule import load_rules
+
+    if not folder.is_dir():
+        raise Refused(
+            f"expected a folder of rule files at {folder}, found none: name it with --rules or FLOODMARK_RULES"
+        )
+    good, bad = load_rules(folder, os.environ, checked)
+    return Rules(folder, good, {str(file): as_fault(fault) for file, fault in bad.items()})
+
+
+def as_fault(fault: object) -> FloodmarkError:
+    return fault if isinstance(fault, FloodmarkError) else RuleInvalid(str(fault))
+
+
+def one(folder: Path, name: str) -> Rule:
+    """The rule of this name, or the reason why there is none."""
+    rules = load(folder)
+    if name not in rules.good:
+        raise rules.fault(name)
+    return rules.good[name]
+
+
+def named(folder: Path, names: list[str], checked: Checked | None = None) -> Selection:
+    """Rules by name, each once; what is wrong with one leaves the others alone."""
+    rules = load(folder, checked)
+    wanted = list(dict.fromkeys(names))
+    return Selection(
+        [rules.good[name] for name in wanted if name in rules.good],
+        {name: rules.fault(name) for name in wanted if name not in rules.good},
+        by_name=True,
+    )
+
+
+def every(folder: Path, checked: Checked | None = None) -> Selection:
+    """All rules of the folder; a bad file is a fault."""
+    rules = load(folder, checked)
+    return Selection([rules.good[name] for name in sorted(rules.good)], {Path(f).stem: e for f, e in rules.bad.items()})
+
+
+def tagged(folder: Path, tag: str, checked: Checked | None = None) -> Selection:
+    """Rules that carry a tag. A bad file's tags are unknown, so it is not a fault here."""
+    found = every(folder, checked)
+    rules = [rule for rule in found.rules if tag in rule.airflow.tags]
+    if not rules:
+        tags = sorted({tag for rule in found.rules for tag in rule.airflow.tags})
+        raise Refused(
+            f"no rule has the tag {tag!r} (`airflow: {{tags: [...]}}`); tags found: {', '.join(tags) or 'none'}"
+        )
+    return Selection(rules)

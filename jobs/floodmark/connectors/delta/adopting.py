@@ -1,0 +1,67 @@
+"""Takes over a table that was there before its rule, with the rows that it has: one commit, which says so."""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from floodmark.connectors.delta.table import DeltaSink
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.rules.rule import Rule, Sink
+from floodmark.core.text.addresses import location
+from floodmark.errors import Fenced, NotOwned, NotThereYet, Refused
+from floodmark.ledger.delta import datafiles, tables
+
+
+def sink_at(rule: Rule, address: str) -> Sink:
+    """The rule's sink at this address. Raises Refused where it has none there, or one whose rows are merged by key, and
+    NotOwned where each run would take the rows away."""
+    place = location(address)
+    sinks = {location(str(sink.address)): sink for sink in rule.sinks if sink.kind == "delta"}
+    if place not in sinks:
+        there = ", ".join(sinks) or "none"
+        raise Refused(f"rule {rule.rule} has no Delta sink at {place}; its sinks: {there}. Add it to the rule first")
+    if sinks[place].key:
+        raise Refused(
+            f"sink {place}: it is merged by key, and rows that are there could have a key twice. Adopt it for a sink "
+            "without `key`, or name an empty table"
+        )
+    if rule.rebuild:
+        raise NotOwned(
+            f"sink {place}: each run of rule {rule.rule} replaces all of its rows (`rebuild: true`), those that are "
+            "there too. Name an empty or a new table"
+        )
+    return sinks[place]
+
+
+def adoptable(address: str, ledger: str | None) -> DeltaTable | None:
+    """The table, where it can be adopted; None where it needs no adoption. `ledger`: id of the rule's, if it has one.
+
+    Raises NotThereYet, NotOwned, or Refused.
+    """
+    place = location(address)
+    table = tables.open_table(place)
+    if table is None:
+        raise NotThereYet(f"no Delta table at {place}: there is nothing to adopt, the first run makes it")
+    owner = tables.owner_of(table)
+    if owner is not None and owner != ledger:
+        raise NotOwned(f"{place}: it belongs to another rule's ledger (id {owner}), which goes on writing it")
+    if owner is not None:
+        return None
+    DeltaSink(place).check_remembers(table)
+    return None if tables.is_empty(table) else table
+
+
+def adopt(table: DeltaTable, rule: str, ledger: str) -> int:
+    """Make the table this ledger's; the version up to which its rows are not the rule's."""
+    place, version = datafiles.root_of(table).removeprefix("file://"), table.version()
+    reach(rule, "adopt.before")
+    try:
+        properties = {tables.OWNER: ledger, tables.ADOPTED: str(version)}
+        table.alter.set_table_properties(properties, raise_if_not_exists=False)
+    except DeltaError as fault:
+        raise Refused(f"{place}: its properties cannot be set without Spark: {str(fault).strip()}") from fault
+    reach(rule, "adopt.after")
+    if tables.owner_of(DeltaTable(place)) != ledger:
+        raise Fenced(f"{place}: another rule was faster to adopt it")
+    return version

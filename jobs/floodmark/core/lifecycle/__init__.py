@@ -1,0 +1,1 @@
+"""What may happen to a rule beside its epochs, and when: pure decisions."""

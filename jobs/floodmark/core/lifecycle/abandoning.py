@@ -1,0 +1,209 @@
+"""Taking an open epoch back: whether it may be, and what each sink has to undo. Pure decisions.
+
+Before the ledger announces it, everything that forbids it is looked for, and nothing is written. From then on the epoch
+gets no other end, so each step can be taken again: a sink tells by the version that it has recorded how far it is.
+
+In state, `late` and `dead` nothing is undone: their rows carry the number of the epoch, and readers leave it out. A
+sink is read by others. There one commit takes away what the epoch's commits added and puts back what they took away.
+It is made where they did nothing, too: its version is above that of every attempt, so none can write any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from floodmark.core.lifecycle.life import check_living
+from floodmark.core.protocol.presence import FileId, file_id
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Abandoned, Undone
+from floodmark.core.protocol.recovery import ATTEMPTS, SEAL, undo_version
+from floodmark.errors import LedgerBroken, Refused, Sealed
+
+Action = Mapping[str, Any]  # of a log entry
+
+
+class Undo(Enum):
+    """What a sink asks for."""
+
+    FENCE = "nothing of the epoch is there: record that nothing of it can come"
+    TAKE_BACK = "undo what the epoch's commits did"
+    DONE = "already undone: compare, do not write"
+
+
+def before_undo(recorded: int | None, epoch: int) -> Undo:
+    """What a sink asks for, given the version it has recorded. Raises Sealed or LedgerBroken."""
+    if recorded == SEAL:
+        raise Sealed("this generation was sealed by a newer one; nothing was written")
+    if recorded is not None and recorded > undo_version(epoch):
+        raise LedgerBroken(f"a sink has recorded version {recorded}, while epoch {epoch} is to be taken back")
+    if recorded == undo_version(epoch):
+        return Undo.DONE
+    return Undo.FENCE if recorded is None or recorded < epoch * ATTEMPTS else Undo.TAKE_BACK
+
+
+def is_of(epoch: int, version: int) -> bool:
+    """Whether a version that an app has recorded is that of an attempt at the epoch."""
+    return epoch * ATTEMPTS <= version < undo_version(epoch)
+
+
+def is_first(epoch: int, version: int) -> bool:
+    """Whether nothing of the epoch is older than what has recorded this version: attempts are counted from 1."""
+    return version <= epoch * ATTEMPTS + 1
+
+
+@dataclass(frozen=True)
+class Net:
+    """What several commits together did to a table's files. `added`, `removed`: what the log says of each."""
+
+    added: Mapping[FileId, Action] = field(default_factory=dict)
+    removed: Mapping[FileId, Action] = field(default_factory=dict)
+
+    @property
+    def paths(self) -> set[str]:
+        return {path for path, _ in (*self.added, *self.removed)}
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.added and not self.removed
+
+
+def net_of(commits: Iterable[Sequence[Action]]) -> Net:
+    """Of the actions of each commit, the oldest first. What one adds and a later one removes was never there."""
+    added: dict[FileId, Action] = {}
+    removed: dict[FileId, Action] = {}
+    for actions in commits:
+        for one in (action["remove"] for action in actions if "remove" in action):
+            if added.pop(file_id(one), None) is None:
+                removed[file_id(one)] = one
+        for one in (action["add"] for action in actions if "add" in action):
+            if removed.pop(file_id(one), None) is None:
+                added[file_id(one)] = one
+    return Net(added, removed)
+
+
+def is_undone(done: Net, undone: Net) -> bool:
+    """Whether a commit did the reverse of what others had done, and nothing else."""
+    return (set(done.added), set(done.removed)) == (set(undone.removed), set(undone.added))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one sink shows of an open epoch. `commits`: versions that its attempts have committed; `net`: what they did.
+
+    `touched`: the first later version, by anybody else, that moved one of these files; `absent`: a file that is to be
+    put back and is gone; `only_grows`: the property by which no file of the table may go; `readers`: who reads it.
+    """
+
+    name: str
+    address: str
+    undo: Undo
+    commits: tuple[int, ...] = ()
+    net: Net = Net()
+    touched: int | None = None
+    absent: str | None = None
+    only_grows: str | None = None
+    readers: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What becomes of it, for people."""
+        if self.undo is Undo.FENCE or self.net.is_nothing:
+            return "has nothing of the epoch"
+        shown = ", ".join(map(str, self.commits))
+        return f"commit {shown} is undone" if len(self.commits) == 1 else f"commits {shown} are undone"
+
+
+def abandonable(head: Head | None, name: str) -> Head:
+    """The head of a rule with an epoch that can be taken back. Raises Refused, or Retired."""
+    check_living(head, name)
+    if head is None:
+        raise Refused(f"rule {name} has not run yet: there is nothing to abandon")
+    if head.seal is not None:
+        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
+    if head.backfill is not None:
+        raise Refused(
+            f"rule {name}: expected an open epoch, found backfill {head.backfill.number} open, which has to end: "
+            f"`floodmark run {name}` finishes it, or begin anew with `floodmark reset {name}`"
+        )
+    if head.open is None:
+        raise Refused(
+            f"rule {name}: expected an open epoch, found none: epoch {head.epoch} has ended, and there is nothing to "
+            "abandon"
+        )
+    return head
+
+
+def check_seen(rule: str, epoch: int, seen: Iterable[Seen]) -> None:
+    """Raise Refused where the epoch cannot be taken back out of a sink, with all that stands against it."""
+    found = [f"sink {one.address}: {why}" for one in seen if (why := _against(one))]
+    if found:
+        raise Refused(
+            f"rule {rule}: epoch {epoch} cannot be abandoned, and nothing was written. {'. '.join(found)}. "
+            f"`floodmark run {rule}` finishes the epoch, if it can be; else begin anew with `floodmark reset {rule}`"
+        )
+
+
+def _against(seen: Seen) -> str | None:
+    if seen.undo is not Undo.TAKE_BACK or seen.net.is_nothing:
+        return None
+    if seen.readers:
+        return (
+            f"commit {seen.commits[0]} of the epoch is there, and others read this table, so what they have read of it "
+            f"cannot be taken back ({'; '.join(seen.readers)})"
+        )
+    return undoable(seen)
+
+
+def undoable(seen: Seen) -> str | None:
+    """Why what the epoch did to a sink cannot be undone; None where it can be."""
+    if seen.touched is not None:
+        return (
+            f"expected the files of the epoch's commit {seen.commits[0]} as it left them, found that version "
+            f"{seen.touched}, by somebody else, has moved one of them"
+        )
+    if seen.absent is not None:
+        return f"the epoch replaced the file {seen.absent}, which is gone (VACUUM), so it cannot be put back"
+    if seen.only_grows is not None and seen.net.added:
+        return f"{seen.only_grows} is set, so no row of it can be taken away; set it to false in the table"
+    return None
+
+
+def still_undoable(rule: str, epoch: int, seen: Seen) -> None:
+    """The same once the ledger has announced it: whoever reads the table meanwhile does not count any more."""
+    why = undoable(seen)
+    if seen.undo is Undo.TAKE_BACK and why is not None:
+        raise Refused(
+            f"rule {rule}: epoch {epoch} was to be abandoned, and sink {seen.address} was changed meanwhile: {why}. "
+            f"Undo that (RESTORE of the table to the version before it), or begin anew with `floodmark reset {rule}`"
+        )
+
+
+def taken_back(head: Head, tables: Mapping[str, Undone]) -> Abandoned:
+    """The row that ends it. A sink that the epoch was the first to write gets its place by the next one's commit."""
+    assert head.open is not None
+    return Abandoned(
+        intent=head.open.digest,
+        entry=head.entry.text(),
+        watermark=head.watermark,
+        maxima=head.maxima,
+        heard=head.heard,
+        lost_epochs=(*head.lost, head.epoch + 1),
+        tables=dict(tables),
+    )
+
+
+def undoing(entries: Iterable[tuple[int, Sequence[Action]]], mine: Collection[int]) -> tuple[Net, int | None]:
+    """What the commits `mine` did, and the first version that moved one of these files since, by anybody else; None
+    where all of them lie as they were left, be it that what moved them was undone.
+
+    `entries`: version and actions of each log entry from the first of them on, the oldest first.
+    """
+    entries = list(entries)
+    net = net_of(actions for version, actions in entries if version in mine)
+    others = [(version, actions) for version, actions in entries if version not in mine]
+    if not net_of(actions for _, actions in others).paths & net.paths:
+        return net, None
+    return net, next(version for version, actions in others if net_of([actions]).paths & net.paths)

@@ -1,0 +1,236 @@
+"""Backfills: which intervals of a rule can be computed again beside its live runs. Times are in microseconds.
+
+An interval is of results: of windows by their start, of a stateless rule's rows by their event time. Where it is final
+no later epoch writes a result of it, so it may be computed at one time and replaced at another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from floodmark.core.protocol.places import places_of
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Restated
+from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.telling import Told, told_in
+from floodmark.core.sql.windows import Spec, WindowSpec, live_from
+from floodmark.core.sql.words.clock import at_clock
+from floodmark.core.text.addresses import location
+from floodmark.errors import Refused, RunFailed
+
+Shown = Callable[[int], str]  # a time as people read it
+
+
+@dataclass(frozen=True)
+class Asked:
+    """[begin, end) of results; they hang on rows of event times from `begin` to before `high`.
+
+    `told`: by which column. `window`: None for a stateless rule. `final`: whether no later epoch writes to it.
+    """
+
+    begin: int
+    end: int
+    told: Told
+    window: WindowSpec | None
+    final: bool
+
+    @property
+    def high(self) -> int:
+        return self.end + (self.window.size_us - self.window.slide_us if self.window else 0)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The watermarks between which exactly its windows become final."""
+        assert self.window is not None
+        ahead = self.window.size_us - self.window.slide_us
+        return self.begin + ahead, self.end + ahead
+
+
+def window_of(rule: Rule) -> WindowSpec | None:
+    """The window that says where intervals may begin and end; None for a rule without any of a fixed size."""
+    return next((spec for spec in rule.query.windows if isinstance(spec, WindowSpec)), None)
+
+
+def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
+    """The interval of the windows that start in [begin, end); equal bounds where none does."""
+    window = window_of(rule)
+    if window is None:
+        return begin, end
+    return _start_from(window, begin), _start_from(window, end)
+
+
+def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Asked:
+    """The interval, where it can be replaced beside live runs. Raises Refused, with what works instead."""
+    if begin >= end:
+        raise Refused(
+            f"expected --from before --to, found {shown(begin)} and {shown(end)}: name an interval that holds time"
+        )
+    reason = next(_why_not(rule, head), None)
+    if reason is not None:
+        raise Refused(f"rule {rule.rule} cannot be backfilled: {reason}. {_ways(rule)}")
+    told = told_in(rule.sql, rule.event_times)
+    assert told is not None
+    window = window_of(rule)
+    _check_bounds(begin, end, window, shown)
+    asked = Asked(begin, end, told, window, final=False)
+    watermark = rule.late_below(head.watermark)
+    timed = all(stream.lateness_us is not None for stream in rule.streams.values())  # of another no row is ever late
+    final = timed and watermark is not None and asked.high <= watermark
+    if window is not None and not final:
+        raise Refused(_not_final(rule, asked, watermark, shown))
+    return replace(asked, final=final)
+
+
+def _why_not(rule: Rule, head: Head) -> Iterator[str]:
+    """What keeps a rule from being backfilled, whatever the interval."""
+    if rule.rebuild:
+        yield "each run computes all of it anew (`rebuild: true`)"
+        return
+    if rule.process is not None:
+        yield "what its class did with a row hangs on all rows before it"
+        return
+    yield from _of_query(rule)
+    yield from _of_sinks(rule, head)
+    yield from _of_older_texts(rule, head)
+    if rule.qos == 0:
+        yield "at qos 0 epochs may be lost, and a backfill would give back their rows"
+    if head.kept_output:
+        yield "its sinks keep rows from before a reset, which this generation has not read"
+
+
+def _of_query(rule: Rule) -> Iterator[str]:
+    query = rule.query
+    if query.running or query.top or query.collected or query.lasts:
+        yield "its results hang on all rows before them (running totals, first rows of a key, windows of rows)"
+    elif query.lookups:
+        yield "each of its epochs has read other versions of its lookup tables"
+    elif any(stream.distinct for stream in rule.streams.values()):
+        yield "its streams are `distinct`: which of several equal rows is read hangs on rows before the interval"
+    elif not all(map(_is_plain, query.windows)) or len(set(query.windows)) > 1:
+        yield "it has sessions, joins, OVER or several windows; expected none, or one window(...) of a fixed size"
+    elif any(at_clock(text, 0) != text for text in _texts(rule)):
+        yield "it reads the clock (current_timestamp), which was another one in each epoch"
+    elif told_in(rule.sql, rule.event_times) is None:
+        what = "window.start or window.end" if query.windows else "the event time, as it is,"
+        yield f"no column of its results tells their time: expected {what} in the SELECT"
+
+
+def _is_plain(spec: Spec) -> bool:
+    return isinstance(spec, WindowSpec) and not spec.before_us and not spec.after_us
+
+
+def _texts(rule: Rule) -> list[str]:
+    """Its SQL, and what makes its event times."""
+    times = [stream.event_time for stream in rule.streams.values()]
+    return [rule.query.sql, *(time.expr for time in times if time and time.expr)]
+
+
+def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
+    tables, told = [sink for sink in rule.sinks if sink.kind == "delta"], told_in(rule.sql, rule.event_times)
+    if not tables:
+        yield "it has no sink that is a table"
+    for sink in tables:
+        if sink.key:
+            yield f"sink {sink.address} has a key: a later result may stand in an earlier one's place"
+        elif told is not None and not _takes(sink.columns, told):
+            yield f"sink {sink.address} leaves out {told.column} (`columns`), by which its results are told"
+        elif location(str(sink.address)) not in places_of(head).values():
+            yield f"sink {sink.address} is new, and no epoch has written to it yet: run the rule first"
+
+
+def _takes(columns: Sequence[str], told: Told) -> bool:
+    """Whether a sink that takes these columns (none: all) has the one that tells where a result lies."""
+    return not columns or told.column in map(str.lower, columns)
+
+
+def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
+    """Rows in the sinks were written by the SQL of their epochs, which may have told their time otherwise."""
+    told = told_in(rule.sql, rule.event_times)
+    if told is None:
+        return
+    for text in head.texts:
+        taken = (columns for _, columns in text.columns)  # of a generation no sink can be removed
+        if told_in(text.sql, rule.event_times) != told or not all(_takes(columns, told) for columns in taken):
+            yield f"epochs before an edit have written rows in which {told.column} is not when they lie"
+            return
+
+
+def _ways(rule: Rule) -> str:
+    return (
+        f"What works instead: `floodmark reset {rule.rule}` computes all of it again from the start of the input; so "
+        "does a rule of another name with new sinks, beside this one"
+    )
+
+
+def _check_bounds(begin: int, end: int, window: WindowSpec | None, shown: Shown) -> None:
+    """Raise Refused for an interval that cuts through windows' starts."""
+    if window is None:
+        return
+    low, wide = _start_at(window, begin), _start_from(window, end)
+    if (low, wide) != (begin, end):
+        raise Refused(
+            f"expected bounds at which windows start, found {shown(begin)} to {shown(end)}; the nearest around them: "
+            f"--from {shown(low)} --to {shown(wide)}"
+        )
+
+
+def _start_at(window: WindowSpec, at: int) -> int:
+    """The newest start of a window at or before a time."""
+    return at - (at - window.offset_us) % window.slide_us
+
+
+def _start_from(window: WindowSpec, at: int) -> int:
+    """The oldest start of a window at or after a time."""
+    return _start_at(window, at + window.slide_us - 1)
+
+
+def _not_final(rule: Rule, asked: Asked, watermark: int | None, shown: Shown) -> str:
+    assert asked.window is not None
+    found = "no watermark yet"
+    if watermark is not None:
+        newest = live_from(asked.window, watermark)
+        found = f"{shown(watermark)}; the last --to that is final: {shown(newest)}"
+    return (
+        f"rule {rule.rule}: the windows up to {shown(asked.end)} are not final: expected the watermark at "
+        f"{shown(asked.high)}, found {found}. Until then live runs write them; wait for newer rows, or take the input "
+        f"as complete with `floodmark run {rule.rule} --close-until T`"
+    )
+
+
+def stands(asked: Asked, basis: Head, now: Head) -> bool:
+    """Whether what was computed from where `basis` stood may still be put into the sinks, now that `now` stands.
+
+    `asked`: of `basis`. An interval that has become final since may have got rows that were not computed; and once a
+    stream has gained a column, what was computed lacks it.
+    """
+    if (basis.generation, basis.token, basis.columns) != (now.generation, now.token, now.columns):
+        return False
+    since = [span for number, span in now.backfills.items() if number not in basis.backfills]
+    overlapped = any(span.begin < asked.end and asked.begin < span.end for span in since)
+    return not overlapped and (asked.final or basis.epoch == now.epoch)
+
+
+def check_text(rule: Rule, basis: Head, now: Head) -> None:
+    """Raise RunFailed where an epoch was written by another text than the backfill's `rule`, since that was read.
+
+    `basis`: where the rule stood then; `now`: where it stands.
+    """
+    if now.rule.hash not in (basis.rule.hash, rule.hash):
+        raise RunFailed(
+            f"rule {rule.rule}: its file was edited after this backfill began, and epoch {now.epoch} was written by "
+            "the new text; nothing was replaced. Start the backfill again: it then computes by that text, too"
+        )
+
+
+def restated_in(at: int, epoch: int, backfills: Mapping[int, Restated]) -> str | None:
+    """The newest backfill for which a late row of event time `at`, set apart by `epoch`, was read; None: none has.
+
+    A row may be of several windows, and not all of them in the interval: `in part`.
+    """
+    for number, span in sorted(backfills.items(), reverse=True):
+        if epoch > span.upto or not span.begin <= at < span.high:
+            continue
+        whole = span.begin + (span.high - span.end) <= at < span.end
+        return str(number) if whole else f"{number} in part"
+    return None

@@ -1,0 +1,138 @@
+"""Which edits of a rule go on in the same generation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from floodmark.core.protocol.records.rows import Columns
+from floodmark.core.rules.rule import Process, Rule, Sink
+from floodmark.core.text.ddl import Column, columns_of, fits
+from floodmark.errors import RuleChanged, WrongColumn
+
+
+def check_edit(old: Rule, new: Rule) -> None:
+    """Raise RuleChanged, naming each field, where `new` does not fit the progress made with `old`.
+
+    Sinks may be added, and change their properties, cluster_by and schema; schedule, group, description, epoch, late,
+    on_error, expect, Airflow and Spark settings and stateless SQL may change (that its columns stay the same is checked
+    where types are known). So may the text of a class, and its state where every stored value still fits: states and
+    columns added or dropped, types made wider.
+    """
+    broken = [what for what, changed in _forbidden(old, new) if changed]
+    if broken:
+        raise RuleChanged(
+            f"rule {new.rule}: changed {', '.join(broken)}; the state and sinks of this generation do not fit that. "
+            f"Undo the change, or begin a new generation from the start of the input with `floodmark reset {new.rule}`"
+        )
+
+
+def check_kept(rule: str, recorded: Columns, found: Columns, kept: Mapping[str, Collection[str]]) -> None:
+    """Raise WrongColumn where a column of which rows are kept has another type than those have, such as a struct that
+    gained a field. `kept`: the columns of each state table, by its name; that of a stream's rows has the stream's."""
+    wrong = [
+        f"{stream}.{column}: kept as {known}, found {kind}"
+        for stream in found.keys() & kept.keys()
+        for column, kind in found[stream]
+        if column in kept[stream] and (known := dict(recorded.get(stream, ())).get(column, kind)) != kind
+    ]
+    if wrong:
+        raise WrongColumn(
+            f"rule {rule}: expected columns of the types that its kept rows have ({'; '.join(sorted(wrong))}). Nothing "
+            "was read, and no epoch is open. Delta never makes a type narrower again, nor takes a field out of a "
+            f"struct: begin anew with `floodmark reset {rule}`, or with `floodmark reset {rule} --keep-output`, after "
+            "which the sinks keep their rows and get those of the same input again"
+        )
+
+
+def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
+    kept = {sink.address for sink in old.sinks} <= {sink.address for sink in new.sinks}
+    same_sql = old.sql == new.sql or not (old.query.stateful or new.query.stateful)
+    return [
+        ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
+        ("lookups", _lookups(old) != _lookups(new) and (old.query.stateful or new.query.stateful)),
+        ("sql", not same_sql or (old.process is None) != (new.process is None)),
+        *(_process(old.process, new.process) if old.process and new.process else ()),
+        (
+            "windows or max_rows_per_window",
+            _folding(old) != _folding(new) and (old.slices is None) != (new.slices is None),
+        ),
+        ("rebuild", old.rebuild != new.rebuild),
+        ("late (amend)", old.amend_us != new.amend_us),
+        ("qos", old.qos != new.qos or (kept and _sink_qos(old) != _sink_qos(new, only=old))),
+        ("timezone", old.timezone != new.timezone),
+        ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),
+        ("sinks (one was removed)", not kept),
+        ("key, newest or delete of a sink", kept and _merging(old) != _merging(new, only=old)),
+        *(_takings(old, new) if kept else ()),
+    ]
+
+
+def _folding(rule: Rule) -> tuple[object, bool]:
+    """What chooses between the two kinds of state that windows can have."""
+    return rule.windows, rule.max_rows_per_window is None
+
+
+def _process(old: Process, new: Process) -> Iterator[tuple[str, bool]]:
+    yield "key", old.key != new.key
+    yield "output of the class", old.output != new.output
+    for name in old.state.keys() & new.state.keys():
+        for column in misfits(columns_of(old.state[name]), columns_of(new.state[name])):
+            yield f"state[{name!r}] {column}", True
+
+
+def misfits(old: Sequence[Column], new: Sequence[Column]) -> Iterator[str]:
+    """The columns of `old` whose values `new` cannot take: `NAME from TYPE to TYPE`."""
+    types = {column.name: column.type for column in new}
+    for name, kind in ((column.name, column.type) for column in old if column.name in types):
+        if not fits(kind, types[name]):
+            yield f"{name} from {kind} to {types[name]}"
+
+
+def _streams(rule: Rule) -> list[object]:
+    """What of the streams progress hangs on. `start` counts for the first epoch only; a table is known by its id; what
+    is expected of rows counts for those that come, and folded ones stay so."""
+    return [
+        stream.model_dump(exclude={"start", "address", "rule", "sink", "qos", "expect"})
+        for stream in rule.streams.values()
+    ]
+
+
+def _lookups(rule: Rule) -> dict[str, bool]:
+    """What of the lookup tables results hang on; where each lies may change, for an intent names table and version."""
+    return {name: lookup.history for name, lookup in rule.lookups.items()}
+
+
+def _sink_qos(rule: Rule, only: Rule | None = None) -> dict[str, int | None]:
+    return {address: sink.qos for address, sink in _known_sinks(rule, only).items()}
+
+
+def _merging(rule: Rule, only: Rule | None = None) -> dict[str, object]:
+    """How the sinks are merged into; the names of columns have no case."""
+    return {
+        address: ({name.lower() for name in sink.key}, (sink.newest or "").lower(), sink.delete)
+        for address, sink in _known_sinks(rule, only).items()
+    }
+
+
+def _takings(old: Rule, new: Rule) -> Iterator[tuple[str, bool]]:
+    """What the sinks take of the results: rows that are there were taken as the rule was then."""
+    pairs = [(sink, _known_sinks(new, only=old)[address]) for address, sink in _known_sinks(old, None).items()]
+    yield "where of a sink", any(one.where != other.where for one, other in pairs)
+    yield "columns of a sink", any(_lower(one.columns) != _lower(_still(one, other)) for one, other in pairs)
+    yield "partition_by of a sink", any(_lower(one.partition_by) != _lower(other.partition_by) for one, other in pairs)
+    yield "epoch_columns of a sink", any(one.epoch_columns != other.epoch_columns for one, other in pairs)
+
+
+def _still(old: Sink, new: Sink) -> tuple[str, ...]:
+    """Of the columns that the sink takes now, those that it took: others may come where it adds columns."""
+    return new.columns[: len(old.columns)] if new.adds_columns and old.columns else new.columns
+
+
+def _lower(names: Sequence[str]) -> list[str]:
+    return [name.lower() for name in names]
+
+
+def _known_sinks(rule: Rule, only: Rule | None) -> dict[str, Sink]:
+    """The sinks by address: those alone that `only` has, too."""
+    wanted = {sink.address for sink in (only or rule).sinks}
+    return {str(sink.address): sink for sink in rule.sinks if sink.address in wanted}

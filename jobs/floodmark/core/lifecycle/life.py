@@ -1,0 +1,137 @@
+"""What may become of a rule as a whole: retired, brought back, renamed, its tables dropped. Pure decisions.
+
+Each turn is a row in the rule's ledger. One with effects beyond that row leads them: whoever finds it goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Life
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import Refused, Retired
+
+GOES_ON = "`floodmark drop` with the same options goes on with it"
+UNFINISHED = f"a drop has not finished: {GOES_ON}"
+
+
+def check_living(head: Head | None, name: str | None = None) -> None:
+    """Raise Retired, or Refused where the rule has another name than `name` by now (None: whatever its name is)."""
+    found = retired_at(head, name)
+    if found is not None:
+        raise Retired(found)
+
+
+def retired_at(head: Head | None, name: str | None = None) -> str | None:
+    """That nothing runs a rule, as a sentence; None of one that can run. Raises Refused as `check_living` does."""
+    if head is not None and name is not None:
+        check_name(head, name)
+    if head is None or head.retired is None:
+        return None
+    known = name or head.name or head.rule.rule
+    return (
+        f"rule {known} was retired {head.retired}, so nothing runs it; `floodmark retire {known} --undo` brings it back"
+    )
+
+
+def check_unsealed(head: Head | None, name: str) -> None:
+    """Raise Refused in the middle of a change of generation."""
+    if head is not None and head.seal is not None:
+        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
+
+
+def check_same_reset(head: Head, name: str, keep_output: bool) -> None:
+    """Raise Refused where a reset of the other kind has not ended: its seal says what becomes of the sinks' rows."""
+    if head.seal is None or head.seal.keep_output == keep_output:
+        return
+    kind = "keeps" if head.seal.keep_output else "empties"
+    raise Refused(
+        f"rule {name}: a reset that {kind} the sinks is under way; expected another of that kind, found one that "
+        f"{'keeps' if keep_output else 'empties'} them: let `floodmark run {name}` end it, then reset"
+    )
+
+
+def check_name(head: Head, name: str) -> None:
+    """Refuse a home that lies under a name which is not the rule's any more: a rename has not finished."""
+    if head.name is not None and head.name != name:
+        raise Refused(
+            f"the home of rule {name} is being renamed to {head.name}, and that has not finished: "
+            f"`floodmark rename {name} {head.name}` goes on with it"
+        )
+
+
+def refuse_rebuilt(rule: Rule, what: str) -> None:
+    """Refuse what hangs on earlier epochs, of a rule that reads everything again in each run."""
+    if rule.rebuild:
+        raise Refused(
+            f"rule {rule.rule} is rebuilt by each run (`rebuild: true`), so there is nothing to do to its {what}: mend "
+            f"the source or the rule, and `floodmark run {rule.rule}`"
+        )
+
+
+def what_is_open(head: Head) -> str | None:
+    """What has begun and not ended, in words."""
+    if head.seal is not None:
+        return f"a {head.seal.why} has not finished"
+    if head.backfill is not None:
+        return f"backfill {head.backfill.number} is open: the sinks may have some of its results"
+    if head.abandoning:
+        return f"epoch {head.epoch + 1} is being abandoned: the sinks may have some of its results yet"
+    if head.open is not None:
+        return f"epoch {head.epoch + 1} is open: the sinks may have some of its results"
+    return None
+
+
+def retiring(head: Head, name: str, as_is: bool) -> Life | None:
+    """The row that retires a rule; None where it is retired. Raises Refused where something is open, but `as_is`."""
+    check_name(head, name)
+    found = what_is_open(head)
+    if head.retired is not None:
+        return None
+    if found and not as_is:
+        raise Refused(
+            f"rule {name}: {found}. `floodmark run {name}` finishes it first; with --as-is the rule is retired as it "
+            "stands"
+        )
+    return Life(what="retired")
+
+
+def returning(head: Head, name: str) -> Life | None:
+    """The row that brings a rule back; None where it is not retired. Raises Refused where a drop has not ended."""
+    check_name(head, name)
+    _check_dropped(head, name)
+    return None if head.retired is None else Life(what="returned")
+
+
+def rechecking(head: Head, name: str) -> Life | None:
+    """The row by which what is open is checked again; None where no check has failed."""
+    check_name(head, name)
+    return None if head.failed is None else Life(what="recheck")
+
+
+def renaming(head: Head, name: str, to: str) -> Life | None:
+    """The row that gives a rule another name; None where a rename to it has begun. `name`: where its home lies.
+
+    One that has begun can be turned to another name, and back.
+    """
+    _check_dropped(head, name)
+    return None if (head.name or name) == to else Life(what="renamed", name=to)
+
+
+def dropping(head: Head, name: str, tables: Mapping[str, str]) -> Life:
+    """The row that announces a drop. Raises what `check_droppable` raises."""
+    check_droppable(head, name)
+    return Life(what="dropping", tables=dict(tables))
+
+
+def check_droppable(head: Head, name: str) -> None:
+    """Raise Refused where the rule can run, or where its name has changed and its home has yet to follow."""
+    check_name(head, name)
+    if head.retired is None:
+        raise Refused(f"rule {name} can run: `floodmark retire {name}` ends that first, then its tables can be dropped")
+
+
+def _check_dropped(head: Head, name: str) -> None:
+    if head.dropping is not None:
+        raise Refused(f"rule {name}: a drop of {', '.join(head.dropping.tables)} has not finished: {GOES_ON}")

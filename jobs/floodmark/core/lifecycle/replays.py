@@ -1,0 +1,94 @@
+"""Dead rows that are read again: which ones, each once, and what is put in the place of their values.
+
+A replay is an epoch whose offsets equal the head's. Its intent says which rows it reads; so a retry reads the same
+ones, and a later replay leaves them out.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Replay
+from floodmark.core.rules.sinks.takings import APART
+from floodmark.core.sql import analyse_expression
+from floodmark.errors import Refused, SqlAt
+
+
+def replay_of(
+    head: Head, stream: str | None, where: str | None, corrections: Iterable[str], columns: Collection[str]
+) -> Replay:
+    """What is asked for, checked. `corrections`: texts COLUMN=SQL; `columns`: those that the dead rows have.
+
+    Raises Refused, naming the option, for an unknown stream or column and for SQL that a replay could compute anew.
+    """
+    if stream is not None and stream not in head.rule.streams:
+        raise Refused(f"--stream: expected one of {', '.join(head.rule.streams)}, found {stream!r}")
+    corrected = dict(_correction(text, columns) for text in corrections)
+    asked = Replay(upto=head.epoch, stream=stream, where=where, corrected=corrected)
+    check_replay(asked)
+    return asked
+
+
+def _correction(text: str, columns: Collection[str]) -> tuple[str, str]:
+    name, equals, sql = text.partition("=")
+    known = {column.lower(): column for column in columns if column not in APART}
+    if not equals or not sql.strip():
+        raise Refused(f"--set: expected COLUMN=SQL, such as n=try_cast(k AS BIGINT), found {text!r}")
+    found = known.get(name.strip().lower())
+    if found is None:
+        near = difflib.get_close_matches(name.strip(), known.values(), 1)
+        hint = f"did you mean {near[0]}?" if near else f"columns: {', '.join(known.values())}"
+        raise Refused(f"--set: dead rows have no column {name.strip()!r} to correct; {hint}")
+    return found, sql.strip()
+
+
+def check_replay(replay: Replay) -> None:
+    """Raise Refused for SQL that is not allowed. A replay out of a ledger may be older than these checks are."""
+    if replay.where is not None:
+        _check("--where", replay.where)
+    for name, sql in replay.corrected.items():
+        _check(f"--set {name}", sql)
+
+
+def _check(option: str, sql: str) -> None:
+    try:
+        analyse_expression(sql)
+    except SqlAt as fault:
+        raise Refused(f"{option}: column {fault.column} of the expression: {fault.problem}") from None
+
+
+def wanted(replay: Replay, earlier: Iterable[Replay], lost: Collection[int]) -> str:
+    """SQL over the dead table that is true for the rows that a replay reads.
+
+    Each condition is computed only for rows that it is about: an earlier one may fail on rows of later epochs.
+    Raises Refused for a replay with SQL that is not allowed.
+    """
+    earlier = list(earlier)
+    for one in (*earlier, replay):
+        check_replay(one)
+    before = "".join(f" WHEN {_matches(one, lost)} THEN false" for one in earlier)
+    return f"CASE{before} WHEN {_matches(replay, lost)} THEN true ELSE false END"
+
+
+def _matches(replay: Replay, lost: Collection[int]) -> str:
+    about = f"_epoch <= {replay.upto}"
+    if lost:
+        about += f" AND _epoch NOT IN ({', '.join(map(str, sorted(lost)))})"
+    if replay.stream is not None:
+        about += f" AND _stream = '{replay.stream}'"
+    meant = "true" if replay.where is None else f"coalesce(({replay.where}\n), false)"
+    return f"(CASE WHEN {about} THEN {meant} ELSE false END)"
+
+
+def replayed_in(row: Mapping[str, object], replays: Mapping[int, Replay]) -> str | None:
+    """The epoch that has read a dead row again; with the conditions where only Spark can tell; None: none has."""
+    told: list[str] = []
+    for epoch, replay in sorted(replays.items()):
+        if int(str(row["_epoch"])) > replay.upto or replay.stream not in (None, row["_stream"]):
+            continue
+        if replay.where is None:
+            return ", else ".join([*told, str(epoch)])
+        told.append(f"{epoch} if {' '.join(replay.where.split())}")
+    return ", else ".join(told) or None

@@ -1,0 +1,82 @@
+"""How long a source keeps what a rule has not read yet, and when somebody should be told. Pure decisions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from floodmark.core.text.durations import DAY, HOUR, MINUTE, parse_duration
+from floodmark.errors import Refused
+
+LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+DEFAULTS = {LOG: "interval 30 days", FILES: "interval 7 days"}  # Delta's own
+_WHAT = {LOG: "log entries", FILES: "replaced files"}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One of the ways in which unread input may go. Microseconds: how long it has waited, how long it is kept at least.
+
+    `setting`: the source table's, which says so. `gone`: it is not there any more.
+    """
+
+    stream: str
+    setting: str
+    waited_us: int
+    kept_us: int
+    gone: bool = False
+
+    @property
+    def left_us(self) -> int:
+        return 0 if self.gone else max(0, self.kept_us - self.waited_us)
+
+    @property
+    def warns(self) -> bool:
+        """Whether more than half of the time has passed."""
+        return self.gone or 2 * self.waited_us > self.kept_us
+
+    def text(self) -> str:
+        """For people: what is at stake, and what to do."""
+        if self.gone:
+            return (
+                f"stream {self.stream}: the log entries of input that is not read yet are gone from the source, so the "
+                "next run stops; put them back, or begin anew with `floodmark reset`"
+            )
+        waited, kept = _rough(self.waited_us), _rough(self.kept_us)
+        what = f"input that is not read yet has waited for {waited}; the source keeps {_WHAT[self.setting]} for {kept}"
+        if not self.left_us:
+            return f"stream {self.stream}: {what} and may remove them at any time: run the rule now"
+        return (
+            f"stream {self.stream}: {what}: run the rule within {_rough(self.left_us)}, or raise {self.setting} of the "
+            "source"
+        )
+
+    def late(self) -> str:
+        """The same, of input that has been read since."""
+        return (
+            f"stream {self.stream}: its input had waited for {_rough(self.waited_us)} when it was read; the source "
+            f"keeps {_WHAT[self.setting]} for {_rough(self.kept_us)}: run the rule more often, or raise {self.setting} "
+            "of the source"
+        )
+
+
+def kept_us(address: str, name: str, said: str) -> int:
+    """Microseconds that a table keeps things for, by its property `name`. A number may stand in quotes, as in SQL.
+
+    Raises Refused where it is no length of time.
+    """
+    try:
+        return parse_duration(re.sub(r"'\s*([+-]?\d+)\s*'", r"\1", said))
+    except ValueError as fault:
+        raise Refused(f"{address}: {name} of the table cannot be read: {fault}. Set it so, by ALTER TABLE") from None
+
+
+def nearest(limits: list[Limit]) -> Limit | None:
+    """The one with the least time left."""
+    return min(limits, key=lambda one: one.left_us, default=None)
+
+
+def _rough(us: int) -> str:
+    """A length of time in the largest unit of which there are two."""
+    units = ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"))
+    return next((f"{us // unit} {word}" for unit, word in units if us >= 2 * unit), "less than 2 minutes")

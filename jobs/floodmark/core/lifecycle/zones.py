@@ -1,0 +1,27 @@
+"""Whether a rule's event times have a zone: it decides how they are printed and what a time in words means."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.rule import Rule
+
+
+def zoned(rule: Rule, head: Head | None) -> bool:
+    """As far as the ledger tells; a rule that has not run is taken to have zones, as most have."""
+    columns = head.begun_with.columns if head else {}
+    times = {name: stream.event_time.name.lower() for name, stream in rule.streams.items() if stream.event_time}
+    kinds = [kind for name, time in times.items() for column, kind in columns.get(name, ()) if column.lower() == time]
+    return "timestamp_ntz" not in kinds
+
+
+def micros_of(at: datetime, rule: Rule, zoned: bool) -> int:
+    """A moment as the rule's event times have it, in microseconds; without a zone of its own it is in the rule's."""
+    own = ZoneInfo(rule.timezone)
+    moment = at if at.tzinfo else at.replace(tzinfo=own)
+    shown = moment.astimezone(UTC) if zoned else moment.astimezone(own).replace(tzinfo=UTC)
+    return (shown - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

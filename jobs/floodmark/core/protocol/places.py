@@ -1,0 +1,203 @@
+"""Which Delta sink of a rule is which table of its ledger. A table is known by its id, and not by its address.
+
+The ledger calls a sink `sink/` and the address at which its table was first found. That name stays; where the table
+lies by now is said by a row of the ledger, once a run has found it elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from urllib.parse import unquote, urlparse
+
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.recovery import fault_of
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import HistoryGone
+
+PREFIX = "sink/"
+
+
+def places_of(head: Head) -> dict[str, str]:
+    """Where each Delta sink of the generation lies, by the ledger's name, as far as the ledger, or this run, knows."""
+    sinks = (name for name in head.table_ids if name.startswith(PREFIX))
+    return {name: head.places.get(name, name.removeprefix(PREFIX)) for name in sinks}
+
+
+def name_at(head: Head | None, address: str) -> str:
+    """The ledger's name of the sink at an address, one that it has yet to get included. `address`: a location."""
+    known = {place: name for name, place in places_of(head).items()} if head else {}
+    return known.get(address, PREFIX + address)
+
+
+def settled(head: Head, found: Mapping[str, str], recorded: Mapping[str, int | None] | None) -> Head:
+    """The head, with its sinks where they are found now.
+
+    `found`: of each of the rule's sinks that is there, by location, the table's id; `recorded`: the version that it has
+    recorded, None where that is not asked. Raises HistoryGone where a sink's table is found elsewhere in an older
+    state, where a new sink lies where another one of the ledger's did, and where sinks have changed places while
+    something is open.
+    """
+    names = {head.table_ids[name]: name for name in places_of(head)}
+    now = {names[id_]: place for place, id_ in found.items() if id_ in names}
+    moved = {name: place for name, place in now.items() if places_of(head)[name] != place}
+    for name, place in moved.items():
+        id_, written = head.table_ids[name], head.written.get(name)
+        fault = fault_of(f"{name}, now at {place}", id_, id_, written, recorded.get(place) if recorded else written)
+        if fault is not None:
+            raise fault
+    _refuse_exchanges(head, moved)
+    _refuse_taken_names(head, [place for place, id_ in found.items() if id_ not in names], now)
+    return replace(head, places={**head.places, **moved})
+
+
+def moves(head: Head, now: Head) -> dict[str, str]:
+    """The sinks that lie elsewhere `now` than the head knows, by the ledger's name, with where."""
+    known = places_of(head)
+    return {name: place for name, place in places_of(now).items() if known[name] != place}
+
+
+def _refuse_exchanges(head: Head, moved: Mapping[str, str]) -> None:
+    """Raise HistoryGone for a sink at the former address of another one, while something is open of which the text
+    has these addresses: it could not be told what is to be written to which.
+
+    Where all sinks take the same, it is of no matter.
+    """
+    texts = [one.rule for one in (head.open, head.backfill) if one is not None]
+    if not moved or all(_all_alike(Rule.from_json(text)) for text in texts):
+        return
+    for name, place in moved.items():
+        known = {other: {was, other.removeprefix(PREFIX)} for other, was in places_of(head).items() if other != name}
+        other = next((one for one, there in known.items() if place in there), None)
+        if other is not None:
+            raise HistoryGone(
+                f"{name}: the table with id {head.table_ids[name]} lies at {place} now, where {other} lay when what is "
+                "open began. Put the tables back to where they were, run the rule, and exchange them then"
+            )
+
+
+def _all_alike(text: Rule) -> bool:
+    """Whether the sinks of a text differ in nothing but their addresses."""
+    return (
+        len({json.dumps(sink.model_dump(mode="json", exclude={"address"}), sort_keys=True) for sink in text.sinks}) < 2
+    )
+
+
+def _refuse_taken_names(head: Head, others: Sequence[str], now: Mapping[str, str]) -> None:
+    """Raise HistoryGone for a sink at an address by which the ledger calls a table that lies elsewhere now."""
+    for place in others:
+        name = PREFIX + place
+        if now.get(name, place) != place:
+            raise HistoryGone(
+                f"sink {place}: the ledger knows the table with id {head.table_ids[name]} by this address, which lies "
+                f"at {now[name]} now. Name another address for the new sink"
+            )
+
+
+def check_same_tables(head: Head, rule: Rule, where: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Raise HistoryGone where a sink that is spelled as it was is another table than it was, or none.
+
+    So it is where a link above it was switched, or where the working directory is another one. `where`: of each
+    address in the rule, the location; `found`: of each location the id of the table there, '' for none.
+    """
+    places, now = places_of(head), set(where.values())
+    for address, name in names_of(head.rule, head).items():
+        place = where.get(address)
+        if name is None or place is None or places[name] in now:
+            continue
+        there = f"another table, with id {found[place]}," if found.get(place) else "no table"
+        raise HistoryGone(
+            f"sink {address}: expected the table with id {head.table_ids[name]}, which lay at {places[name]}, found "
+            f"{there} at {place}, where the address leads now (a link, or the working directory, was changed). Put the "
+            f"link or the table back, or begin anew with `floodmark reset {rule.rule}`"
+        )
+
+
+def named(head: Head, rule: Rule, where: Mapping[str, str]) -> tuple[Rule, Rule]:
+    """The text of the last epoch and today's, with their Delta sinks named by the ledger, so that they compare.
+
+    `where`: of each address in today's, the location. One of which the ledger's name cannot be told is the same where
+    it is spelled alike.
+    """
+    now = {address: name_at(head, place) for address, place in where.items()}
+    then = {address: name or now.get(address) for address, name in names_of(head.rule, head).items()}
+    return _readdressed(head.rule, then), _readdressed(rule, now)
+
+
+def check_all_there(head: Head, rule: Rule, where: Mapping[str, str]) -> None:
+    """Raise HistoryGone where a table that the ledger knows as a sink is at none of the rule's addresses."""
+    now = set(where.values())
+    for name, place in places_of(head).items():
+        if place not in now:
+            raise HistoryGone(
+                f"{name}: the table with id {head.table_ids[name]}, which lay at {place}, is at none of the sinks' "
+                f"addresses of rule {rule.rule}. Name the address where it lies now, or begin anew with "
+                f"`floodmark reset {rule.rule}`"
+            )
+
+
+def put_back(text: Rule, head: Head) -> Rule:
+    """A text that the ledger holds, with each of its sinks where that table lies now. Others stay where they were."""
+    places, names = places_of(head), names_of(text, head)
+    return _readdressed(text, {address: name and places[name] for address, name in names.items()})
+
+
+def _readdressed(rule: Rule, addresses: Mapping[str, str | None]) -> Rule:
+    """The rule with other addresses of its sinks; None: that sink keeps its own."""
+    found = [(sink, addresses.get(str(sink.address))) for sink in rule.sinks]
+    sinks = tuple(sink if address is None else sink.model_copy(update={"address": address}) for sink, address in found)
+    return rule.model_copy(update={"sinks": sinks})
+
+
+def names_of(text: Rule, head: Head) -> dict[str, str | None]:
+    """The ledger's name of each Delta sink in a text that the ledger holds; None for one that has none, or that cannot
+    be told.
+
+    A text has addresses as they were written then. What a link in them, or a working directory, means now is of no
+    matter: an address is that place or name which is spelled alike, else which ends alike, else the one that is left.
+    """
+    addresses = [sink.address for sink in text.sinks if sink.kind == "delta" and sink.address]
+    places = places_of(head)
+    found: dict[str, str] = {}
+    for candidates in (places, {name: name.removeprefix(PREFIX) for name in places}):
+        found |= _clear(_ranked(addresses, candidates, whole=True), found)
+    ranked = _ranked(addresses, places, whole=False)
+    for rank in sorted({rank for rank in ranked.values() if rank}, reverse=True):
+        found |= _clear({pair: one for pair, one in ranked.items() if one == rank}, found)
+    left, open_ = [name for name in places if name not in found.values()], [a for a in addresses if a not in found]
+    if len(left) == len(open_) == 1:
+        found[open_[0]] = left[0]
+    return {address: found.get(address) for address in addresses}
+
+
+def _ranked(addresses: Sequence[str], places: Mapping[str, str], whole: bool) -> dict[tuple[str, str], int]:
+    """(address, name) → how many of their last names agree; with `whole`, those alone that agree in all."""
+    found = {}
+    for address in addresses:
+        for name, place in places.items():
+            one, other = _parts(address), _parts(place)
+            if not whole:
+                found[address, name] = sum(1 for _ in takewhile(bool, _agreeing(one, other)))
+            elif one == other:
+                found[address, name] = 1
+    return found
+
+
+def _agreeing(one: Sequence[str], other: Sequence[str]) -> Iterator[bool]:
+    return (a == b for a, b in zip(reversed(one), reversed(other), strict=False))
+
+
+def _clear(pairs: Mapping[tuple[str, str], int], found: Mapping[str, str]) -> dict[str, str]:
+    """Those pairs of what is not found yet of which neither side has another partner."""
+    free = [(one, name) for one, name in pairs if one not in found and name not in found.values()]
+    ones, names = [one for one, _ in free], [name for _, name in free]
+    return {one: name for one, name in free if ones.count(one) == 1 == names.count(name)}
+
+
+def _parts(address: str) -> list[str]:
+    """The names on the way to a table, behind the root that an absolute address has."""
+    parsed = urlparse(address)
+    place = unquote(parsed.path) if parsed.scheme == "file" else address
+    return ["/"] * place.startswith("/") + [name for name in place.split("/") if name not in ("", ".")]

@@ -1,0 +1,410 @@
+"""The ledger's head: what its rows, folded in their order, come to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.rows import (
+    ENDS,
+    FORMAT,
+    RESTORE,
+    Abandoned,
+    Abandoning,
+    Backfill,
+    Backfilled,
+    Columns,
+    Commit,
+    Intent,
+    Life,
+    LogSums,
+    Lost,
+    Replay,
+    Restated,
+    Row,
+    Seal,
+    Text,
+    sha,
+    text_of,
+)
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import LedgerBroken
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a rule stands: the newest row that ended an epoch, the open intent if any, and a seal still at work.
+
+    `written`, `commits`: of each table the app transaction and the Delta version of the newest write that is named.
+    `lost`: the epochs of this generation without an effect; `abandoned`: those of them that were taken back;
+    `abandoning`: whether the open one is to be. `replays`: the epochs of this generation that read dead rows;
+    `backfills`: what its backfills have restated, by their numbers; `backfill`: the one that is open. `columns`: of
+    each stream, as the epochs read them. `attempt`: at what is open. `name`: the rule's, where it was renamed;
+    `retired`: when and by whom, as long as it is; `dropping`: a
+    drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced`: addresses
+    of the sinks that epochs of this generation may have been written to which were lost or discarded. `texts`: by which
+    its committed epochs were written, each once. `places`: of the sinks that do not lie where their names say, by the
+    ledger's name, where they do. `failed`: the check that what is open failed, as long as nobody has decided on it.
+    """
+
+    seq: int
+    hash: str
+    generation: int
+    token: str
+    epoch: int
+    entry: Entry
+    watermark: int | None
+    maxima: dict[str, int | None]
+    rule: Rule
+    begun_with: Commit
+    kept_output: bool = False
+    written: dict[str, int] = field(default_factory=dict)
+    commits: dict[str, int] = field(default_factory=dict)
+    table_ids: dict[str, str] = field(default_factory=dict)
+    lost: tuple[int, ...] = ()
+    abandoned: tuple[int, ...] = ()
+    abandoning: bool = False
+    heard: dict[str, int] = field(default_factory=dict)
+    log_sums: LogSums = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)
+    replays: dict[int, Replay] = field(default_factory=dict)
+    backfills: dict[int, Restated] = field(default_factory=dict)
+    backfill: Backfill | None = None
+    open: Intent | None = None
+    attempt: int = 0
+    seal: Seal | None = None
+    announced: tuple[str, ...] = ()
+    texts: tuple[Text, ...] = ()
+    name: str | None = None
+    retired: str | None = None
+    dropping: Life | None = None
+    maintained: str | None = None
+    places: dict[str, str] = field(default_factory=dict)
+    failed: str | None = None
+
+    @property
+    def reads_from(self) -> Entry:
+        """Where what is yet to be read, once more or at all, begins: an open backfill reads all that epochs have."""
+        return self.entry if self.backfill is None else Entry.parse(self.begun_with.entry)
+
+    @property
+    def lines(self) -> dict[str, str]:
+        """By stream, the line of its offset. A rule's file may name other streams by now, or in another order."""
+        return self.lines_of(self.entry)
+
+    def lines_of(self, entry: Entry) -> dict[str, str]:
+        """The same of another entry of this generation."""
+        return dict(zip(self.rule.streams, entry.offsets, strict=False))
+
+
+def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:
+    """The head of a whole ledger, oldest row first, or of the rows that follow on `head`; None for an empty one.
+
+    Raises LedgerBroken where sequence, chain or order of the rows does not hold.
+    """
+    for row in rows:
+        head = follow(head, row)
+    return head
+
+
+def head_at(rows: Sequence[Row], epoch: int) -> Head:
+    """The head of the newest generation as it was when `epoch`, one of its own, had just ended."""
+    ends = (row.kind in ENDS and (row.generation, row.epoch) == (rows[-1].generation, epoch) for row in rows)
+    head = read_head(rows[: list(ends).index(True) + 1])
+    assert head is not None
+    return head
+
+
+def follow(head: Head | None, row: Row) -> Head:
+    """The head after one more row. Raises LedgerBroken where the row does not follow."""
+    _check_chain(row, *((head.seq + 1, head.hash) if head else (1, "")))
+    return _fold(head, row)
+
+
+def check_chained(rows: Sequence[Row], first: int = 1, before: str = "") -> None:
+    """Raise LedgerBroken unless these are the rows of a ledger from number `first` on, each as it was written.
+
+    `before`: hash of the row before.
+    """
+    for seq, row in enumerate(rows, first):
+        _check_row(row, seq, before)
+        before = row.hash
+
+
+def remembered(head: Head) -> str:
+    """A head as text, so that a long ledger need not be read again to know it."""
+    text = _heads().dump_json(head).decode()
+    return f"{sha(_SHAPE + text)}\n{text}"
+
+
+def recalled(text: str) -> Head | None:
+    """The head in what `remembered` wrote; None where that was changed, or written by another version."""
+    checksum, _, body = text.partition("\n")
+    return _heads().validate_json(body) if checksum == sha(_SHAPE + body) else None
+
+
+@cache
+def _heads() -> TypeAdapter[Head]:
+    return TypeAdapter(Head)
+
+
+_SHAPE = f"{FORMAT} {[one.name for one in fields(Head)]}"
+
+
+def _check_chain(row: Row, expected: int, previous: str) -> None:
+    _check_row(row, expected, previous)
+    if json.loads(row.body).get("format", 0) > FORMAT:
+        raise LedgerBroken(f"ledger row {row.seq} was written by a newer Floodmark: use that one")
+
+
+def _check_row(row: Row, expected: int, previous: str) -> None:
+    if row.seq != expected or row.prev != previous or row.hash != row.digest():
+        raise LedgerBroken(
+            f"the ledger's row {expected} is missing or was changed (found sequence number {row.seq}); {RESTORE}"
+        )
+
+
+def _fold(head: Head | None, row: Row) -> Head:
+    if row.kind == "commit" and row.epoch == 0:
+        return _begin(head, row)
+    if head is None or row.generation != head.generation:
+        raise LedgerBroken(f"ledger row {row.seq} ({row.kind}) belongs to a generation that never began")
+    if head.retired is not None and row.kind != "life":
+        raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of a rule that was retired {head.retired}")
+    changed = _FOLLOWS[row.kind](head, row)
+    return replace(changed, seq=row.seq, hash=row.hash)
+
+
+def _begin(head: Head | None, row: Row) -> Head:
+    commit = Commit.model_validate_json(row.body)
+    if head is not None and (
+        head.seal is None or head.retired or (row.generation, row.token) != (head.seal.successor, head.seal.token)
+    ):
+        raise LedgerBroken(f"ledger row {row.seq} begins generation {row.generation}, which no seal announced")
+    if commit.rule is None:
+        raise LedgerBroken(f"ledger row {row.seq} begins a generation without its rule")
+    return Head(
+        seq=row.seq,
+        hash=row.hash,
+        generation=row.generation,
+        token=row.token,
+        epoch=0,
+        entry=Entry.parse(commit.entry),
+        watermark=commit.watermark,
+        maxima=commit.maxima,
+        rule=Rule.from_json(commit.rule),
+        begun_with=commit,
+        kept_output=commit.kept_output,
+        written={name: written.version for name, written in commit.tables.items()},
+        commits={name: written.commit for name, written in commit.tables.items()},
+        table_ids=commit.table_ids,
+        heard=commit.heard,
+        columns=commit.columns,
+        name=head.name if head else None,
+        places=_still_placed(head, commit) if head else {},
+        maintained=head.maintained if head else None,
+    )
+
+
+def _still_placed(head: Head, commit: Commit) -> dict[str, str]:
+    """Where sinks lie that a new generation goes on with; one whose table it has made lies where its name says."""
+    ids = {name: (commit.table_ids.get(name), head.table_ids.get(name)) for name in head.places}
+    return {name: place for name, place in head.places.items() if ids[name][0] in (None, ids[name][1])}
+
+
+def _expect_next(head: Head, row: Row) -> None:
+    if head.seal is not None or head.backfill is not None or row.epoch != head.epoch + 1:
+        what = f"epoch {head.epoch + 1}" if head.backfill is None else f"the end of backfill {head.backfill.number}"
+        raise LedgerBroken(f"ledger row {row.seq}: expected {what}, found {row.kind} of epoch {row.epoch}")
+
+
+def _open(head: Head, row: Row) -> Head:
+    _expect_next(head, row)
+    _expect_kept(head, row)
+    intent = Intent.model_validate_json(row.body)
+    if head.open is not None and head.open.digest != intent.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was planned anew while an intent was open")
+    return replace(head, open=intent, attempt=row.attempt)
+
+
+def _commit(head: Head, row: Row) -> Head:
+    _expect_next(head, row)
+    _expect_kept(head, row)
+    commit = Commit.model_validate_json(row.body)
+    if head.open is None or commit.intent != head.open.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was committed without its intent")
+    rule = Rule.from_json(head.open.rule)
+    return replace(
+        _advanced(head, commit, row),
+        rule=rule,
+        texts=tuple(dict.fromkeys((*head.texts, text_of(rule)))),
+        written={**head.written, **{name: table.version for name, table in commit.tables.items()}},
+        commits={**head.commits, **{name: table.commit for name, table in commit.tables.items()}},
+        table_ids={**head.table_ids, **commit.table_ids},
+    )
+
+
+def _lose(head: Head, row: Row) -> Head:
+    _expect_next(head, row)
+    _expect_kept(head, row)
+    lost = Lost.model_validate_json(row.body)
+    return replace(_advanced(head, lost, row), lost=lost.lost_epochs, announced=_announced(head))
+
+
+def _expect_kept(head: Head, row: Row) -> None:
+    """An epoch that is to be taken back gets no other end."""
+    if head.abandoning:
+        raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of epoch {row.epoch}, which is to be abandoned")
+
+
+def _abandon(head: Head, row: Row) -> Head:
+    _expect_next(head, row)
+    _expect_kept(head, row)
+    if head.open is None or Abandoning.model_validate_json(row.body).intent != head.open.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} is to be abandoned, and is not open")
+    return replace(head, abandoning=True, failed=None)
+
+
+def _taken_back(head: Head, row: Row) -> Head:
+    """Where the rule stands stays as it is, but for the number of the epoch."""
+    _expect_next(head, row)
+    done = Abandoned.model_validate_json(row.body)
+    if not head.abandoning or head.open is None or done.intent != head.open.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was abandoned without a row that announced it")
+    if (Entry.parse(done.entry), done.watermark) != (head.entry, head.watermark):
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was abandoned, yet its offsets or watermark moved")
+    return replace(
+        head,
+        epoch=row.epoch,
+        lost=done.lost_epochs,
+        abandoned=(*head.abandoned, row.epoch),
+        abandoning=False,
+        announced=_announced(head),
+        written={**head.written, **{name: table.version for name, table in done.tables.items()}},
+        commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
+        open=None,
+        attempt=0,
+    )
+
+
+def _advanced(head: Head, record: Commit | Lost, row: Row) -> Head:
+    return replace(
+        head,
+        epoch=row.epoch,
+        entry=Entry.parse(record.entry),
+        watermark=record.watermark,
+        maxima=record.maxima,
+        heard=record.heard,
+        log_sums=record.log_sums,
+        columns=(head.open.columns if head.open else {}) or head.columns,
+        replays=head.replays | ({row.epoch: head.open.replay} if head.open and head.open.replay else {}),
+        open=None,
+        attempt=0,
+        failed=None,
+    )
+
+
+def _seal(head: Head, row: Row) -> Head:
+    seal = Seal.model_validate_json(row.body)
+    return replace(
+        head,
+        seal=seal,
+        announced=_announced(head),
+        open=None,
+        abandoning=False,
+        backfill=None,
+        attempt=0,
+        failed=None,
+    )
+
+
+def _announced(head: Head) -> tuple[str, ...]:
+    """`announced` once the open epoch, if any, is over without a commit."""
+    if head.open is None:
+        return head.announced
+    found = (str(sink.address) for sink in Rule.from_json(head.open.rule).sinks if sink.kind == "delta")
+    return tuple(dict.fromkeys((*head.announced, *found)))
+
+
+def _start_backfill(head: Head, row: Row) -> Head:
+    _expect_between(head, row)
+    backfill = Backfill.model_validate_json(row.body)
+    if head.backfill is not None and head.backfill.digest != backfill.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: another backfill than {head.backfill.number}, which is open, begins")
+    if backfill.number != len(head.backfills) + 1:
+        raise LedgerBroken(
+            f"ledger row {row.seq}: expected backfill {len(head.backfills) + 1}, found backfill {backfill.number}"
+        )
+    return replace(head, backfill=backfill, attempt=row.attempt)
+
+
+def _end_backfill(head: Head, row: Row) -> Head:
+    _expect_between(head, row)
+    done = Backfilled.model_validate_json(row.body)
+    if head.backfill is None or done.intent != head.backfill.digest:
+        raise LedgerBroken(f"ledger row {row.seq}: a backfill was committed without its intent")
+    return replace(
+        head,
+        written={**head.written, **{name: table.version for name, table in done.tables.items()}},
+        commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
+        backfills={**head.backfills, head.backfill.number: head.backfill.span},
+        backfill=None,
+        attempt=0,
+        failed=None,
+    )
+
+
+def _expect_between(head: Head, row: Row) -> None:
+    """A backfill stands between two epochs."""
+    if head.seal is not None or head.open is not None or row.epoch != head.epoch:
+        raise LedgerBroken(
+            f"ledger row {row.seq}: expected what follows on epoch {head.epoch}, found {row.kind} of epoch {row.epoch}"
+        )
+
+
+def _live(head: Head, row: Row) -> Head:
+    life = Life.model_validate_json(row.body)
+    fits = {
+        "retired": head.retired is None,
+        "returned": head.retired is not None and head.dropping is None,
+        "renamed": bool(life.name) and head.dropping is None,
+        "dropping": head.retired is not None and head.dropping is None,
+        "dropped": head.dropping is not None,
+        "maintained": head.dropping is None and head.seal is None,
+        "moved": head.dropping is None and life.places.keys() <= head.table_ids.keys(),
+        "failed": bool(life.said) and (head.open or head.backfill) is not None,
+        "recheck": head.failed is not None,
+    }
+    if row.epoch != head.epoch or not fits[life.what]:
+        raise LedgerBroken(f"ledger row {row.seq}: the rule cannot be {life.what} after epoch {head.epoch}")
+    changes: dict[str, dict[str, Any]] = {
+        "retired": {"retired": f"{row.at} by {row.run}"},
+        "returned": {"retired": None},
+        "renamed": {"name": life.name},
+        "dropping": {"dropping": life},
+        "dropped": {"dropping": None},
+        "maintained": {"maintained": row.at},
+        "moved": {"places": {**head.places, **life.places}},
+        "failed": {"failed": life.said},
+        "recheck": {"failed": None},
+    }
+    return replace(head, **changes[life.what])
+
+
+_FOLLOWS = {
+    "intent": _open,
+    "commit": _commit,
+    "lost": _lose,
+    "abandoning": _abandon,
+    "abandoned": _taken_back,
+    "seal": _seal,
+    "backfill": _start_backfill,
+    "backfilled": _end_backfill,
+    "life": _live,
+}

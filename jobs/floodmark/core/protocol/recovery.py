@@ -1,0 +1,180 @@
+"""What to do after a crash, as one pure table: ledger × tables × qos → action. The running code observes and obeys.
+
+Every table records, for an app id, the largest version it has seen. An epoch's version is `epoch * 2**20`, plus the
+attempt where a retry is to write again (user sinks at qos 1). A backfill's lies behind those of the epoch after which
+it stands: `epoch * 2**20 + 2**19` and its number in the generation; that number 0 is of the commit that takes the epoch
+back. 2**63 - 1 seals an app id for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed, VerifyFailed
+
+ATTEMPTS = 1 << 20
+BACKFILLS = ATTEMPTS >> 1  # from here on, of an epoch's versions, are those of the backfills that stand after it
+SEAL = (1 << 63) - 1
+
+
+class Gate(Enum):
+    """What a run does first."""
+
+    BEGIN = "begin the first generation"
+    CHANGE_GENERATION = "go on with the generation change that a seal row announced"
+    ABANDON = "go on with taking the open epoch back, which a row announced"
+    FINISH_BACKFILL = "finish the open backfill"
+    FINISH_EPOCH = "finish the open intent"
+    LOSE_EPOCH = "drop the open intent and count its rows as lost"
+    PLAN = "plan what is new"
+
+
+class Step(Enum):
+    """What a write site does for an epoch."""
+
+    WRITE = "write, unless there are no rows"
+    COMPARE = "already written: compare, do not write"
+
+
+def at_the_gate(head: Head | None) -> Gate:
+    """The first thing to do, from the ledger alone."""
+    if head is None:
+        return Gate.BEGIN
+    if head.seal is not None:
+        return Gate.CHANGE_GENERATION
+    if head.backfill is not None:
+        return Gate.FINISH_BACKFILL
+    if head.open is None:
+        return Gate.PLAN
+    if head.abandoning:
+        return Gate.ABANDON
+    return Gate.LOSE_EPOCH if opened_at_qos(head) == 0 else Gate.FINISH_EPOCH
+
+
+def check_unfailed(head: Head) -> None:
+    """Raise VerifyFailed where what is open has failed a check, and nobody has decided what to do."""
+    if head.failed is not None:
+        raise VerifyFailed(head.failed)
+
+
+def failure_words(head: Head, rule: str, said: str) -> str:
+    """A failed check with the ways out, as the ledger keeps it. What is open is not tried again before one is taken."""
+    what = f"epoch {head.epoch + 1}" if head.backfill is None else f"backfill {head.backfill.number}"
+    abandon = f"or take the epoch back with `floodmark abandon {rule}`; " if head.backfill is None else ""
+    return (
+        f"rule {rule}, {what}: a check failed, and no run goes on before you decide. {said}. Ways out: put back what "
+        f"was changed, then `floodmark recheck {rule}` and run again; {abandon}or begin anew with "
+        f"`floodmark reset {rule}`"
+    )
+
+
+def opened_at_qos(head: Head) -> int:
+    """qos of the rule text that the open intent holds: that text finishes the epoch, whatever the file says now."""
+    assert head.open is not None
+    return Rule.from_json(head.open.rule).qos
+
+
+def app_id(ledger: str, generation: int, token: str, role: str) -> str:
+    """Who writes: the ledger's table id, the generation with its token, and the write site's role."""
+    return f"floodmark/{ledger}/g{generation}-{token}/{role}"
+
+
+def version_of(epoch: int, attempt: int, writes_again: bool) -> int:
+    """The app transaction's version under which a site writes an epoch."""
+    return epoch * ATTEMPTS + (attempt if writes_again else 0)
+
+
+def undo_version(epoch: int) -> int:
+    """The version under which a sink takes an epoch back: above all of its attempts, below what stands after it."""
+    return epoch * ATTEMPTS + BACKFILLS
+
+
+def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: bool) -> Step:
+    """What a site does, given the version its table has recorded.
+
+    Raises Sealed, Fenced or LedgerBroken where a newer writer has been there.
+    """
+    mine = version_of(epoch, attempt, writes_again)
+    if recorded == SEAL:
+        raise Sealed("this generation was sealed by a newer one; nothing was written")
+    if recorded is not None and recorded >= (epoch + 1) * ATTEMPTS:
+        raise LedgerBroken(f"a table has recorded epoch {recorded // ATTEMPTS}, while epoch {epoch} is being written")
+    if recorded == undo_version(epoch):
+        raise Fenced(f"epoch {epoch} was abandoned after attempt {attempt} began; nothing was written")
+    if recorded is None or recorded < epoch * ATTEMPTS or (writes_again and recorded < mine):
+        return Step.WRITE
+    if recorded > mine:
+        raise Fenced(f"attempt {recorded % ATTEMPTS} of epoch {epoch} has written after attempt {attempt} began")
+    return Step.COMPARE
+
+
+def backfill_version(epoch: int, number: int) -> int:
+    """The app transaction's version of a backfill that stands after `epoch`."""
+    return epoch * ATTEMPTS + BACKFILLS + number
+
+
+def before_backfill(recorded: int | None, epoch: int, number: int) -> Step:
+    """What a sink does for a backfill, given the version it has recorded. Raises Sealed or LedgerBroken."""
+    mine = backfill_version(epoch, number)
+    if recorded == SEAL:
+        raise Sealed("this generation was sealed by a newer one; nothing was written")
+    if recorded is not None and recorded > mine:
+        raise LedgerBroken(f"a sink has recorded version {recorded}, while backfill {number} is to be version {mine}")
+    return Step.COMPARE if recorded == mine else Step.WRITE
+
+
+def check_tables(
+    head: Head, recorded: Mapping[str, int | None], ids: Mapping[str, str | None], rewritten: Mapping[str, int]
+) -> None:
+    """Refuse to go on where a table and the ledger tell different stories.
+
+    `recorded`, `ids`: for each table that the head knows, its recorded version and its id now (None: not there).
+    `rewritten`: of each state table, the epoch by whose watermark it was rewritten since the head's commit (0: not).
+    """
+    for name, epoch in rewritten.items():
+        if epoch > head.epoch:
+            raise LedgerBroken(
+                f"{name}: the table was rewritten after epoch {epoch}, the ledger ends at epoch {head.epoch}: its "
+                "newest rows are gone; put the newest ledger back, or begin anew with `floodmark reset`"
+            )
+    for name, known in head.table_ids.items():
+        fault = fault_of(name, known, ids.get(name), head.written.get(name), recorded.get(name))
+        fault = fault or _ahead(name, head, recorded.get(name) or 0)
+        if fault is not None:
+            raise fault
+
+
+def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
+    """Whether a table has what the ledger, as it stands, cannot have written: an epoch, or a backfill, after its end.
+
+    After the head's epoch stand the backfills that have ended, and the open one. An open epoch ends them, and none
+    stands after it before it is committed.
+    """
+    newest = backfill_version(head.epoch, len(head.backfills) + (head.backfill is not None))
+    if head.open is not None and recorded >= (head.epoch + 1) * ATTEMPTS:
+        newest = undo_version(head.epoch + 1) - (not head.abandoning)
+    if recorded <= newest:
+        return None
+    return LedgerBroken(
+        f"{name}: the table is ahead of the ledger (version {recorded}, expected {newest} at most): "
+        "the home was put back from an older copy; put the newest ledger back, or begin anew with `floodmark reset`"
+    )
+
+
+def fault_of(
+    name: str, known: str, found: str | None, written: int | None, recorded: int | None
+) -> FloodmarkError | None:
+    """What is wrong with a table: by its id, and the version that it has recorded, beside what the ledger knows."""
+    ways = "put the right table back, or begin anew with `floodmark reset`"
+    if found is None:
+        return HistoryGone(f"{name}: the table that the ledger has written to is gone; {ways}")
+    if found != known:
+        return HistoryGone(f"{name}: expected the table with id {known}, found another with id {found}; {ways}")
+    if recorded == SEAL:
+        return Sealed(f"{name}: this generation was sealed by a newer one, yet the ledger does not know it; {ways}")
+    if written is not None and (recorded is None or recorded < written):
+        return HistoryGone(f"{name}: the ledger wrote version {written}, the table has recorded {recorded}; {ways}")
+    return None

@@ -1,0 +1,64 @@
+"""What some rows of a ledger say that was done: for metrics and for who waits for a sink. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from floodmark.core.protocol.expectations import failing
+from floodmark.core.protocol.records.rows import PARTS, Commit, Lost, Row
+
+COUNTS = ("read", "filtered", "dropped", "folded", "late", "dead", "rejected", "lost", "output")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """One epoch that was committed, or lost at qos 0. `seconds`: of its work, None where nobody measured it.
+
+    `rows`: by COUNTS; `written`: table → rows, by the ledger's names; `watermark` in microseconds; `failed`: rows by
+    expectation, where any failed it.
+    """
+
+    generation: int
+    epoch: int
+    attempt: int
+    run: str
+    rows: dict[str, int]
+    written: dict[str, int] = field(default_factory=dict)
+    watermark: int | None = None
+    seconds: float | None = None
+    failed: dict[str, int] = field(default_factory=dict)
+
+
+def ended(rows: Iterable[Row]) -> list[Ended]:
+    """The epochs that ended in these rows. Epoch 0 only begins a generation."""
+    return [_ended(row) for row in rows if row.kind in ("commit", "lost") and row.epoch > 0]
+
+
+def _ended(row: Row) -> Ended:
+    found = (row.generation, row.epoch, row.attempt, row.run, counts_of(row.kind, json.loads(row.body)))
+    if row.kind == "lost":
+        return Ended(*found, watermark=Lost.model_validate_json(row.body).watermark)
+    commit = Commit.model_validate_json(row.body)
+    written = {name: table.rows for name, table in commit.tables.items()}
+    seconds = round(sum(commit.seconds.values()), 3)
+    return Ended(*found, written, commit.watermark, seconds, failing(commit))
+
+
+def counts_of(kind: str, body: dict[str, Any]) -> dict[str, int]:
+    """Rows of an epoch that ended, by its record, without that one's checks, which take long where there are many."""
+    counts = {name: sum(one.get(name, 0) for one in body["counts"].values()) for name in PARTS}
+    if kind == "lost":  # what the attempt had sorted out says nothing of what reached a table
+        return {"read": counts["read"], "filtered": counts["filtered"], "lost": body["lost"]}
+    return {**counts, "rejected": sum(body.get("rejected", {}).values()), "output": body["output_rows"]}
+
+
+def summed(epochs: Iterable[Ended]) -> dict[str, int]:
+    """Rows of several epochs, by COUNTS."""
+    found = dict.fromkeys(COUNTS, 0)
+    for epoch in epochs:
+        for name, count in epoch.rows.items():
+            found[name] += count
+    return found

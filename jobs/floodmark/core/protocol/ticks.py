@@ -1,0 +1,82 @@
+"""Ticks: epochs without input that move the watermark on, because somebody or the rule says that no more will come.
+
+A tick's intent has the offsets of the head, so that Spark replays it as a batch of no rows, and says in `ticks` how far
+the watermark is to go. So it folds, is taken again after a crash, and is audited as any other epoch. Times are in
+microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from floodmark.core.protocol.watermark import advance, holding, later
+from floodmark.core.sql.windows import RowSpec, SessionSpec, Spec, WindowSpec
+from floodmark.core.text.durations import DAY, parse_duration
+
+if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.rule import Rule
+
+_TEXTS = re.compile(r"'([^']*)'")
+
+
+def tick(watermark: int) -> tuple[str, ...]:
+    """What an intent says of a tick."""
+    return (f"until {watermark}",)
+
+
+def watermark_of(ticks: Sequence[str]) -> int | None:
+    """How far a tick moves the watermark; None for an epoch that is none."""
+    return max((int(one.rpartition(" ")[2]) for one in ticks), default=None)
+
+
+def due(rule: Rule, head: Head, clock: int, close_until: int | None) -> int | None:
+    """How far the watermark is to go without input: to where somebody asked for, or by the rule; None: nowhere."""
+    if close_until is not None and (head.watermark is None or head.watermark < close_until):
+        return close_until
+    return later(quiet_until(rule, head, clock), excused_until(rule, head, clock))
+
+
+def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
+    """How far the watermark goes by `close_idle_after` where nothing has come until `clock`; None: nothing is due.
+
+    Silence counts as event time: the watermark goes on by as much as the clock has since the head's epoch. None also
+    where everything that the rule has seen is closed.
+    """
+    after = rule.close_idle_after_us
+    quiet = clock - head.entry.clock_ms * 1000
+    if after is None or head.watermark is None or head.open is not None or quiet < after:
+        return None
+    newest = max((at for at in head.maxima.values() if at is not None), default=head.watermark)
+    open_until = newest + max(map(extent, rule.query.windows), default=0)
+    return head.watermark + quiet if head.watermark <= open_until else None
+
+
+def excused_until(rule: Rule, head: Head, clock: int) -> int | None:
+    """How far the watermark goes because a stream, silent until `clock`, holds it no longer; None: nothing is due.
+
+    Asked where nothing is new: so no first snapshot has rows left, and no stream any that would break its silence.
+    """
+    if not head.heard or head.open is not None:
+        return None
+    reached = advance(head.watermark, head.maxima, holding(rule, head.heard, clock), in_snapshot=False)
+    return None if reached == head.watermark else reached
+
+
+def extent(spec: Spec) -> int:
+    """How far beyond a row a result can be that hangs on it; of a gap that a column gives, a day."""
+    if isinstance(spec, WindowSpec):
+        return spec.size_us + spec.after_us
+    if isinstance(spec, RowSpec):
+        return spec.after_us + 1
+    assert isinstance(spec, SessionSpec)
+    return max((_length(text) for text in _TEXTS.findall(spec.gap)), default=DAY) + 1
+
+
+def _length(text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValueError:  # a text that the gap is compared with, not a gap
+        return 0

@@ -1,0 +1,50 @@
+"""Checks of a rule's class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from floodmark.core.rules.model import Process, Rule
+
+if TYPE_CHECKING:
+    pass
+from floodmark.core.rules.checks.columns import Problem
+
+
+def check_process(rule: Rule, process: Process) -> Iterator[Problem]:
+    if rule.amend_us is not None:
+        yield ("late",), "expected keep or drop beside `process`: what a class has done is not amended"
+    if rule.close_idle_after_us is not None:
+        yield ("close_idle_after",), "expected `sql` with a window beside it: for a class it is not there yet"
+    for name, stream in rule.streams.items():
+        if stream.event_time is None or stream.lateness_us is None:
+            yield (
+                ("streams", name),
+                "expected `event_time` and `lateness` (a duration such as 30 minutes; 0 seconds where rows come in "
+                "order): a class gets its rows in the order of event time, once no earlier one can come",
+            )
+        if name.lower() in map(str.lower, process.tables):
+            yield ("process",), f"expected names of state that no stream has, found {name}: rename it in {process.file}"
+    yield from _key(process)
+    if rule.qos == 2:
+        yield from _unstable(process)
+
+
+def _key(process: Process) -> Iterator[Problem]:
+    from floodmark.core.process.reading import OWN_COLUMNS
+    from floodmark.core.text.ddl import columns_of
+
+    key = {name.lower(): name for name in process.key}
+    taken = [name for column, name in key.items() if column in OWN_COLUMNS or column.startswith("_")]
+    if taken:
+        yield ("key",), f"expected columns without a leading _ and none of {', '.join(OWN_COLUMNS)}, found {taken[0]}"
+    for state, ddl in process.state.items():
+        for column in (column.name for column in columns_of(ddl) if column.name.lower() in key):
+            yield ("process",), f"state[{state!r}]: expected columns beside those of the key, found {column}: rename it"
+
+
+def _unstable(process: Process) -> Iterator[Problem]:
+    from floodmark.core.process.stable import unstable
+
+    yield from ((("process",), problem) for problem in unstable(process.source, process.file))

@@ -1,0 +1,155 @@
+"""Checks of a rule's SQL: whether it can be folded, and what its state would grow to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from floodmark.core.rules.model import Rule
+from floodmark.core.text.yamltree import Path as Field
+from floodmark.errors import SqlAt
+
+if TYPE_CHECKING:
+    from floodmark.core.sql import Query
+    from floodmark.core.sql.state.running import Running
+    from floodmark.core.sql.state.tops import Top
+from floodmark.core.rules.checks.columns import Problem
+
+
+def check_sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    try:
+        query = rule.query
+    except SqlAt as error:
+        yield ("sql",), error
+        return
+    if query.fault is not None:
+        yield ("sql",), query.fault
+    for name in rule.streams:
+        if name not in query.streams:
+            yield ("streams", name), f"expected a stream that the SQL reads, found {name}: read it or remove it"
+    for name in rule.lookups:
+        if name not in query.lookups:
+            yield ("lookups", name), f"expected a lookup table that the SQL reads, found {name}: read it or remove it"
+    yield from _unbounded(rule, query)
+    yield from _windows(rule, query)
+    yield from _amending(rule)
+    if rule.close_idle_after_us is not None and not (query.windows or query.collected):
+        yield ("close_idle_after",), "expected a window or a JOIN in the SQL beside it: nothing else waits to be closed"
+    if not (query.windows or query.collected):
+        yield from _needless(rule)
+        return
+    for name in query.streams:
+        if rule.streams[name].lateness_us is None:
+            yield (
+                ("streams", name),
+                "expected `lateness` (a duration such as 30 minutes; 0 seconds where rows come in order): "
+                "a window can only close when it is known how late rows may come",
+            )
+
+
+def _needless(rule: Rule) -> Iterator[Problem]:
+    """What says how long to wait, where nothing waits."""
+    for name in (name for name, stream in rule.streams.items() if stream.idle_after_us is not None):
+        yield (
+            ("streams", name, "idle_after"),
+            "expected a window or a JOIN in the SQL beside it: nothing else waits for the watermark",
+        )
+
+
+def _windows(rule: Rule, query: Query) -> Iterator[tuple[Field, str | SqlAt]]:
+    if rule.windows is not None and not query.windows:
+        yield ("windows",), "expected a window(...) in the SQL beside it: it says how windows are kept"
+    elif rule.windows == "slices":
+        try:
+            if rule.slices is None and rule.max_rows_per_window is None:
+                yield ("windows",), "expected windows of one size for `slices`, found others; leave it out"
+        except SqlAt as error:
+            yield ("windows",), f"`slices` cannot be: {error}"
+
+
+def _unbounded(rule: Rule, query: Query) -> Iterator[Problem]:
+    """State that grows with every new key is what the rule's author has asked for, or it is not kept."""
+    if rule.unbounded and not (query.running or query.top or query.collected or query.lasts):
+        yield (
+            ("unbounded",),
+            "expected a GROUP BY without a window, an OVER by rows or a JOIN without a bound beside it: no other state "
+            "grows without bound",
+        )
+    if query.top is not None:
+        yield from _tops(rule, query.top)
+    if query.collected is not None and not rule.unbounded:
+        yield (
+            ("sql",),
+            f"{query.collected.name} keeps the rows of every key's open window, however long it stays open: say that "
+            "it may with `unbounded: true`, or group by window(...)",
+        )
+    if query.lasts and not rule.unbounded:
+        kept = "every row" if any(last.rows is None for last in query.lasts) else "the last rows of every key"
+        yield (
+            ("sql",),
+            f"OVER by rows keeps {kept}, for ever: bound it by event time (RANGE BETWEEN INTERVAL ... PRECEDING AND "
+            "CURRENT ROW) or by a window, or say that it may with `unbounded: true`",
+        )
+    if query.running is not None and not rule.unbounded:
+        yield (
+            ("sql",),
+            "GROUP BY without a window keeps a row for every key, for ever: add a window(...) over the event time, or "
+            "say that it may with `unbounded: true`",
+        )
+    elif query.running is not None:
+        yield from _totals(rule, query.running)
+
+
+def _tops(rule: Rule, top: Top) -> Iterator[Problem]:
+    """A row that comes to a place of a key takes that of the row before it: a sink must know it by key and place."""
+    if not rule.unbounded:
+        yield (
+            ("sql",),
+            f"row_number() by an order of its own keeps {top.rows} rows of every key, for ever: put a window among its "
+            "PARTITION BY, or say that it may with `unbounded: true`",
+        )
+    needed = [*zip(top.keys, top.outputs, strict=True), *([("row_number()", top.place)] if top.rows > 1 else [])]
+    yield from _known_by(rule, needed, "every column of the PARTITION BY, and the place,")
+
+
+def _amending(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    """A result that is amended takes the place of the one before: a sink must know it by window and key."""
+    from floodmark.core.sql.state.amending import amended_of
+
+    if rule.amend_us is None:
+        return
+    if rule.windows == "slices":
+        yield ("windows",), "expected `rows` or nothing: with `late: {amend: ...}` windows are kept by their rows"
+    if any(stream.distinct for stream in rule.streams.values()):
+        yield (
+            ("late",),
+            "expected no `distinct` beside {amend: ...}: a late row would make rows that were read duplicates",
+        )
+    try:
+        needed = amended_of(rule.sql, rule.event_times, rule.lookups.keys())
+    except SqlAt as error:
+        yield ("sql",), error
+        return
+    yield from _known_by(rule, needed, "the window and every column of the GROUP BY")
+
+
+def _totals(rule: Rule, running: Running) -> Iterator[Problem]:
+    """Each epoch's totals take the place of those before: a sink must know a result by the columns of the GROUP BY."""
+    yield from _known_by(rule, list(zip(running.keys, running.outputs, strict=True)), "every column of the GROUP BY")
+
+
+def _known_by(rule: Rule, needed: list[tuple[str, str | None]], what: str) -> Iterator[Problem]:
+    """The sinks' keys must be these columns, each by the name under which the result shows it."""
+    if rule.rebuild:  # a result is never replaced by that of a later epoch
+        return
+    hidden = [key for key, name in needed if name is None]
+    if hidden:
+        yield ("sql",), f"expected {what} in the SELECT, for the sinks' key; add {hidden[0]}"
+        return
+    shown = {str(name).lower() for _, name in needed}
+    for i, sink in enumerate(rule.sinks):
+        if sink.kind != "console" and {name.lower() for name in sink.key} != shown:
+            found = f"key: [{', '.join(sink.key)}]" if sink.key else "none"
+            yield ("sinks", i), f"expected `key: [{', '.join(sorted(shown))}]`, {what}, found {found}"
+        if sink.newest is not None:
+            yield ("sinks", i, "newest"), "expected no `newest`: of a key's results the last is always the one to stay"

@@ -1,0 +1,201 @@
+"""Checks of sinks: what they take, how they merge, what their tables are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from floodmark.core.rules.model import Rule, Sink
+from floodmark.core.rules.sinks.delivery import delivery
+from floodmark.core.rules.sinks.tableproperties import unfit_property
+from floodmark.core.rules.sinks.takings import STAMPS, appends_only
+from floodmark.core.sql.tree.names import CHANGE_FEED, has_feed, of_feed
+from floodmark.core.text.addresses import same_address, within
+from floodmark.core.text.yamltree import Path as Field
+from floodmark.errors import SqlAt
+
+if TYPE_CHECKING:
+    pass
+from floodmark.core.rules.checks.columns import Problem, check_expression, given_by
+from floodmark.core.rules.checks.epochs import input_files, is_stateful
+
+
+def check_upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    for i, sink in enumerate(rule.sinks):
+        for key, value in (("newest", sink.newest), ("delete", sink.delete)):
+            if value is not None and not sink.key:
+                yield ("sinks", i, key), f"expected `key` beside it: {key} is about the rows of one key"
+        if sink.key and sink.kind != "delta":
+            yield ("sinks", i, "key"), f"expected a delta sink, for only a table can be merged into; found {sink.kind}"
+        if sink.newest is not None and sink.delete is not None:
+            yield (
+                ("sinks", i, "delete"),
+                "expected `newest` or `delete`, found both: a row that was taken away would leave nothing to tell how "
+                "new it was",
+            )
+        if sink.newest is not None and sink.where is not None:
+            yield (
+                ("sinks", i, "where"),
+                "expected `newest` or `where`, found both: a row that is not the sink's any more would leave nothing "
+                "to tell how new it was; if only such rows count, write the condition into the SQL's WHERE",
+            )
+        if sink.delete:
+            yield from check_expression(("sinks", i, "delete"), sink.delete)
+
+
+def check_takings(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    """What a sink takes of the results, and how its table is laid out."""
+    for i, sink in enumerate(rule.sinks):
+        of_a_table = {
+            "properties": sink.properties,
+            "partition_by": sink.partition_by,
+            "cluster_by": sink.cluster_by,
+            "schema": sink.adds_columns,
+            "epoch_columns": sink.epoch_columns,
+        }
+        for key in (key for key, given in of_a_table.items() if given and sink.kind != "delta"):
+            yield ("sinks", i, key), f"expected a delta sink, for only a table has any; found {sink.kind}"
+        yield from _properties(i, sink)
+        yield from _feed(rule, i, sink)
+        yield from _stamped(rule, i, sink)
+        if sink.partition_by and sink.cluster_by:
+            yield (
+                ("sinks", i, "cluster_by"),
+                "expected `partition_by` or `cluster_by`, found both: Delta lays a table out by one of them",
+            )
+        if sink.where:
+            yield from check_expression(("sinks", i, "where"), sink.where)
+        yield from _left_out(i, sink)
+
+
+def _properties(place: int, sink: Sink) -> Iterator[Problem]:
+    for name, value in sink.properties.items():
+        if why := unfit_property(name, value):
+            yield ("sinks", place, "properties", name), f"expected no {name} of a sink: {why}"
+        if (twin := next(one for one in sink.properties if one.lower() == name.lower())) != name:
+            yield ("sinks", place, "properties", name), f"expected one property of that name, found {twin}, too"
+
+
+def _feed(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
+    """Columns whose names the change feed of the sink's table has for its own."""
+    for name in of_feed(sink.columns or _results(rule)) if has_feed(sink.properties) else ():
+        yield (
+            ("sinks", place, "properties"),
+            f"expected no column {name} beside {CHANGE_FEED}, for the table's change feed adds one of that name; name "
+            "it otherwise in the SQL, with AS",
+        )
+
+
+def _stamped(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
+    taken = [name for name in (_results(rule) if sink.epoch_columns else ()) if name.lower() in STAMPS]
+    if taken:
+        yield (
+            ("sinks", place, "epoch_columns"),
+            f"expected a result without {' and '.join(taken)}, for the sink gets {' and '.join(STAMPS)}: name it "
+            "otherwise in the SQL, with AS",
+        )
+
+
+def _results(rule: Rule) -> list[str]:
+    """The columns of the result, as far as the text tells them."""
+    from floodmark.core.sql.query import output_columns
+
+    if rule.process is not None:
+        return given_by(rule.process)
+    try:
+        return output_columns(rule.sql, rule.event_times, rule.lookups.keys()) or []
+    except SqlAt:  # told by `check_sql`
+        return []
+
+
+def check_never_replaced(rule: Rule) -> Iterator[Problem]:
+    """A table that only grows takes neither a newer row of a key nor other rows for all of them."""
+    for i, sink in enumerate(rule.sinks):
+        if (sink.key or rule.rebuild) and (name := appends_only(sink.properties)):
+            why = "a sink with `key`" if sink.key else "a rule that each run rebuilds"
+            yield ("sinks", i, "properties"), f"expected no {name} of {why}, for its rows are replaced; take it out"
+
+
+def _left_out(place: int, sink: Sink) -> Iterator[Problem]:
+    """Columns that the table needs must be among those that it has; where it has all, only Spark knows them."""
+    there = {name.lower() for name in sink.columns} | (set(STAMPS) if sink.epoch_columns else set())
+    needed = {
+        "key": sink.key,
+        "newest": (sink.newest,) if sink.newest else (),
+        "partition_by": sink.partition_by,
+        "cluster_by": sink.cluster_by,
+    }
+    for key, names in needed.items() if sink.columns else ():
+        for name in (name for name in names if name.lower() not in there):
+            yield ("sinks", place, key), f"expected columns out of `columns`, found {name}: add it to `columns`"
+    if sink.columns and {name.lower() for name in sink.partition_by} == there:
+        yield ("sinks", place, "partition_by"), "expected a column beside those of partition_by, found none"
+
+
+def check_growing(rule: Rule) -> Iterator[Problem]:
+    """Columns that the results gain reach the sinks that ask for them, and no other."""
+    growing = [i for i, sink in enumerate(rule.sinks) if sink.adds_columns]
+    if not growing:
+        return
+    if rule.process is not None:
+        yield ("sinks", growing[0], "schema"), "expected `fail` beside `process`: the class says which columns it gives"
+        return
+    if any(stream.distinct for stream in rule.streams.values()) or is_stateful(rule):
+        yield (
+            ("sinks", growing[0], "schema"),
+            "expected `fail`, or SQL without state: what this rule keeps of older rows has not the new columns. "
+            "Begin anew with `floodmark reset` to take them in",
+        )
+    for i, sink in enumerate(rule.sinks):
+        if sink.kind == "delta" and not sink.adds_columns and not sink.columns:
+            yield (
+                ("sinks", i),
+                f"expected `schema: add_columns` as sink {growing[0] + 1} has it, or `columns`, found neither: a "
+                "column that the results gain would have no place here",
+            )
+
+
+def check_sinks(rule: Rule) -> Iterator[Problem]:
+    named = [sink.name for sink in rule.sinks if sink.name]
+    for i, sink in enumerate(rule.sinks):
+        if sink.name and named.count(sink.name) > 1:
+            yield ("sinks", i, "name"), f"expected a name that no other sink of the rule has, found {sink.name}"
+        if sink.qos > rule.qos:
+            yield (
+                ("sinks", i, "qos"),
+                f"expected at most the rule's qos {rule.qos}, found {sink.qos}: lower it, or raise that of the rule",
+            )
+        for j, earlier in enumerate(rule.sinks[:i]):
+            if sink.address and earlier.address and same_address(sink.address, earlier.address):
+                yield (
+                    ("sinks", i, sink.kind),
+                    f"expected another address than that of sink {j + 1}, found {sink.address}: leave one of them out",
+                )
+            elif sink.address and earlier.address and _nested(sink.address, earlier.address):
+                yield ("sinks", i, sink.kind), _beside(f"sink {j + 1}", sink.address)
+        for name, address in input_files(rule).items():
+            if sink.address and same_address(sink.address, address):
+                yield (
+                    ("sinks", i, sink.kind),
+                    f"expected another address than that of {name}, found {sink.address}: a rule cannot write what it "
+                    "reads; give the sink a table of its own",
+                )
+            elif sink.address and _nested(sink.address, address):
+                yield ("sinks", i, sink.kind), _beside(name, sink.address)
+    for i, one in enumerate(delivery(rule)):
+        if one.fix is not None and rule.sinks[i].qos <= rule.qos and one.refused:
+            yield (
+                ("sinks", i),
+                f"expected a sink that can do {one.wanted} (qos {rule.sinks[i].qos}), found {one.sink}: {one.fix}",
+            )
+
+
+def _nested(one: str, other: str) -> bool:
+    return within(one, other) or within(other, one)
+
+
+def _beside(name: str, found: str) -> str:
+    return (
+        f"expected an address beside that of {name}, found {found}: a table inside another would lose its files to the "
+        "other's clean-up"
+    )

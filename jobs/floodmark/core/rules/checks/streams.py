@@ -1,0 +1,63 @@
+"""Checks of streams and lookups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from floodmark.core.rules.model import Rule
+from floodmark.core.text.yamltree import Path as Field
+from floodmark.errors import SqlAt
+
+if TYPE_CHECKING:
+    pass
+from floodmark.core.rules.checks.columns import Problem, check_expression
+
+
+def check_streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+    for name, stream in rule.streams.items():
+        for key, value in (("lateness", stream.lateness_us), ("max_ahead", stream.max_ahead_us)):
+            if value is not None and stream.event_time is None:
+                yield ("streams", name, key), f"expected `event_time` beside it: {key} is measured in event time"
+        if stream.distinct is not None and stream.event_time is None:
+            yield ("streams", name, "distinct"), "expected `event_time` beside it: a horizon is measured in event time"
+        if stream.distinct is not None and rule.process is not None:
+            yield (
+                ("streams", name, "distinct"),
+                "expected `sql` beside it; a class remembers what it has seen: get_state, put_state and a ttl",
+            )
+        expressions = {("where",): stream.where, ("event_time", "expr"): stream.event_time and stream.event_time.expr}
+        for path, expression in expressions.items():
+            if expression:
+                yield from check_expression(("streams", name, *path), expression)
+
+
+def check_lookups(rule: Rule) -> Iterator[Problem]:
+    streams = {name.lower(): name for name in rule.streams}
+    for name in rule.lookups:
+        if name.lower() in streams:
+            yield ("lookups", name), f"expected a name that no stream has, found that of stream {streams[name.lower()]}"
+        if rule.process is not None:
+            yield ("lookups", name), "expected `sql` beside it: for a class lookup tables are not there yet"
+
+
+def check_late(rule: Rule) -> Iterator[Problem]:
+    if rule.late == "drop" and all(stream.lateness_us is None for stream in rule.streams.values()):
+        yield ("late",), "expected a stream with `lateness` beside it: without one no row is late"
+
+
+def check_idle(rule: Rule) -> Iterator[Problem]:
+    """A stream can be excused only where another one goes on, and something waits for the watermark."""
+    timed = [name for name, stream in rule.streams.items() if stream.event_time and stream.lateness_us is not None]
+    for name in (name for name, stream in rule.streams.items() if stream.idle_after_us is not None):
+        if name not in timed:
+            yield (
+                ("streams", name, "idle_after"),
+                "expected `event_time` and `lateness` beside it: else it is never waited for",
+            )
+        elif len(timed) < 2:
+            yield (
+                ("streams", name, "idle_after"),
+                "expected another stream with `event_time` and `lateness`, found none: to close windows while all "
+                "streams are silent there is `close_idle_after`, a key of the rule",
+            )

@@ -1,0 +1,147 @@
+"""Environments: the same rules with other addresses, such as one for development beside that of production.
+
+FLOODMARK_ENV names one. Its file, `env/NAME.env` beside the folder of rules, says what `${VARIABLE}` is in rule files;
+its home lies apart from others', and its DAGs have other ids. Whoever loads rules by a mapping of variables that names
+an environment gets the rules of that environment; so all of Floodmark's processes see the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from floodmark.core.text.files import read_plain
+from floodmark.errors import RuleInvalid
+
+NAMED = "FLOODMARK_ENV"
+HOME, MASTER = "FLOODMARK_HOME", "FLOODMARK_MASTER"
+FOLDER, SUFFIX = "env", ".env"
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Of the file at `path`: values of variables, and the line of each."""
+
+    name: str
+    path: Path
+    variables: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+
+
+def environment(rules: Path, env: Mapping[str, str]) -> Environment | None:
+    """The environment that `env` names, for the rules of a folder; None where it names none. Raises RuleInvalid."""
+    path = file_of(rules, env)
+    if path is None:
+        return None
+    if not _NAME.fullmatch(env[NAMED]):
+        raise RuleInvalid(f"{NAMED}: expected a name of small letters, digits, _ and -, found {env[NAMED]!r}")
+    return read_environment(path)
+
+
+def file_of(rules: Path, env: Mapping[str, str]) -> Path | None:
+    """The file of the environment that `env` names."""
+    name = env.get(NAMED)
+    return Path(os.path.normpath(rules / os.pardir), FOLDER, f"{name}{SUFFIX}") if name else None
+
+
+def variables(rules: Path, env: Mapping[str, str]) -> Mapping[str, str]:
+    """`env` with the values of the environment that it names: those that a file gives go before all others."""
+    found = environment(rules, env)
+    return env if found is None else {**env, **found.variables}
+
+
+def home_of(rules: Path, env: Mapping[str, str], default: Path) -> Path:
+    """Where ledgers and state are kept: in an environment, unless its file says where, in a folder of its own.
+
+    That is below the home, by a name that no rule has. A home that is one of this environment already is left as it is.
+    """
+    home, found = Path(env.get(HOME) or default), environment(rules, env)
+    if found is None:
+        return home
+    if HOME in found.variables:
+        return Path(found.variables[HOME])
+    own = f"{FOLDER}-{found.name}"
+    return home if home.name == own else home / own
+
+
+def prefix(env: Mapping[str, str]) -> str:
+    """What DAG ids of the environment begin with."""
+    return f"{env[NAMED]}." if env.get(NAMED) else ""
+
+
+def names(rules: Path) -> list[str]:
+    """The environments that there are files of."""
+    return _names(Path(os.path.normpath(rules / os.pardir), FOLDER))
+
+
+def _names(folder: Path) -> list[str]:
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path.stem for path in found if path.suffix == SUFFIX and _NAME.fullmatch(path.stem))
+
+
+def within(env: Mapping[str, str], name: str | None) -> dict[str, str]:
+    """The variables of a process, in another environment."""
+    others = {key: value for key, value in env.items() if key != NAMED}
+    return others if name is None else {**others, NAMED: name}
+
+
+def read_environment(path: Path) -> Environment:
+    """What a file of `NAME=value` lines says. Raises RuleInvalid with one line for each problem."""
+    try:
+        text = read_plain(path, path.parent)
+    except FileNotFoundError:
+        there = ", ".join(_names(path.parent)) or "none"
+        raise RuleInvalid(
+            f"{path}: expected the file of environment {path.stem}, found none: write it, or name "
+            f"one that is there ({there})"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise RuleInvalid(f"{path}: expected lines of NAME=value: {error}") from None
+    return _read(path, text.splitlines())
+
+
+def _read(path: Path, lines: Iterable[str]) -> Environment:
+    found, problems = Environment(path.stem, path), []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _LINE.fullmatch(line.strip())
+        problem = _no_assignment(line) if match is None else _unfit(match[1], found) or _remark(match[2])
+        if match is None or problem is not None:
+            problems.append(f"{path}:{number}: {problem}")
+            continue
+        found.variables[match[1]], found.lines[match[1]] = _unquoted(match[2]), number
+    if problems:
+        raise RuleInvalid("\n".join(problems))
+    return found
+
+
+def _no_assignment(line: str) -> str:
+    """Says nothing of what stands in the line: it may be a secret."""
+    what = "a name of other characters than letters, digits and _" if "=" in line else "a line without ="
+    return f"expected NAME=value, found {what}: write it so, or put # before a comment"
+
+
+def _unfit(name: str, found: Environment) -> str | None:
+    if name in found.variables:
+        return f"expected each variable once; {name} stands in line {found.lines[name]} already: leave one of them out"
+    if name.startswith("FLOODMARK_") and name not in (HOME, MASTER):
+        return f"expected of Floodmark's own settings only {HOME} and {MASTER}, found {name}: set it in the environment"
+    return None
+
+
+def _remark(value: str) -> str | None:
+    """Other tools end a value there, some do not; an address with a remark in it would be another table's."""
+    if re.search(r"\s#", value) and _unquoted(value) == value.strip():
+        return "expected quotes around a value with a blank and #, found none: add them, or put the remark above"
+    return None
+
+
+def _unquoted(value: str) -> str:
+    value = value.strip()
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value

@@ -1,0 +1,1 @@
+"""What people write into a rule file: a model of each of its parts, checked by itself."""

@@ -1,0 +1,128 @@
+"""Sinks as rule files have them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+
+from floodmark.core.rules.file.fields import Address, Filled, QosLevel, Written, as_text
+from floodmark.core.text.secrets import WAY_OUT, secret_setting
+
+SINK_KINDS = ("delta", "console")
+LATER_SINK_KEYS = ("mode",)
+MOST_CLUSTERED = 4  # columns by which Delta clusters a table
+_SINK_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
+
+
+def _console(value: object) -> object:
+    if value not in (True, None, {}):
+        raise ValueError("expected true")
+    return True
+
+
+def _key(value: object) -> object:
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name.strip() for name in value):
+        raise ValueError("expected a list of at least one result column, such as [origin]")
+    names = [name.lower() for name in value]
+    doubled = [name for name in value if names.count(name.lower()) > 1]
+    if doubled:
+        raise ValueError(f"expected each column once, found {', '.join(doubled)}")
+    return value
+
+
+def setting_text(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (str, int, float)):
+        raise ValueError(f"expected text or a number for {key}")
+    if "${" in str(value):  # written as $${
+        raise ValueError(f"setting {key}: expected text without ${{, for Spark or Hadoop would put a variable there")
+    return str(value)
+
+
+def _properties(value: object) -> object:
+    if not isinstance(value, dict) or not value:
+        raise ValueError("expected properties of a table, such as {delta.enableDeletionVectors: true}")
+    for key in value:
+        if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z][\w.-]*", key):
+            raise ValueError(f"expected a property's name of letters, digits, dots, - and _, found {key}")
+        if key.lower().startswith("floodmark."):
+            raise ValueError(f"property {key}: names that begin with `floodmark.` are kept for Floodmark itself")
+    found = {key: setting_text(key, text) for key, text in value.items()}
+    for key, text in found.items():
+        if secret_setting(key, text):
+            raise ValueError(f"property {key} is or holds a secret, which a rule cannot keep: {WAY_OUT}")
+    return found
+
+
+def _evolves(value: object) -> object:
+    if value not in ("fail", "add_columns"):
+        raise ValueError("expected fail (the table keeps its columns) or add_columns (it gets those that results gain)")
+    return value
+
+
+def _few(value: list[str]) -> list[str]:
+    if len(value) > MOST_CLUSTERED:
+        raise ValueError(f"expected at most {MOST_CLUSTERED} columns, for Delta clusters by no more")
+    return value
+
+
+ResultColumns: TypeAlias = Annotated[list[str], BeforeValidator(_key), Field(min_length=1)]
+
+
+def _sink_name(value: str) -> str:
+    if not re.fullmatch(_SINK_NAME[1:-1], value):
+        raise ValueError("expected a name of at most 63 letters, digits, _ and -, beginning with a letter")
+    return value
+
+
+class WrittenSink(Written):
+    """One sink kind with its address; `qos`: the sink's own, at most the rule's.
+
+    `name`: what rules that read it call it; by default the last part of its address. With a `key`, a result replaces
+    the table's row of the same key. `columns`, `where`: which of the results it takes; `schema`: what becomes of
+    columns that the results gain.
+    """
+
+    delta: Address | None = None
+    console: Annotated[bool, BeforeValidator(_console)] | None = None
+    name: Annotated[str, AfterValidator(_sink_name), BeforeValidator(as_text), Field(pattern=_SINK_NAME)] | None = None
+    qos: QosLevel | None = None
+    key: ResultColumns | None = None
+    newest: Annotated[Filled, Field(description="of two rows of one key that with the larger value stays")] | None = (
+        None
+    )
+    delete: Annotated[Filled, Field(description="a result for which it is true takes its key's row away")] | None = None
+    properties: Annotated[
+        dict[str, str],
+        BeforeValidator(_properties),
+        WithJsonSchema({"type": "object", "description": "of the Delta table, such as delta.enableDeletionVectors"}),
+    ] = {}
+    columns: ResultColumns | None = None
+    where: (
+        Annotated[Filled, Field(description="only results for which it is true; with a key, others take theirs away")]
+        | None
+    ) = None
+    partition_by: ResultColumns | None = None
+    cluster_by: Annotated[ResultColumns, AfterValidator(_few), Field(max_length=MOST_CLUSTERED)] | None = None
+    evolves: Annotated[Literal["fail", "add_columns"], BeforeValidator(_evolves), Field(alias="schema")] = "fail"
+    epoch_columns: Annotated[bool, Field(description="_generation and as_epoch as columns of the table")] = False
+
+    @model_validator(mode="after")
+    def _one(self) -> WrittenSink:
+        if len({"delta", "console"} & self.model_fields_set) != 1:
+            raise ValueError(f"expected exactly one kind of sink out of {', '.join(SINK_KINDS)}")
+        if "delta" in self.model_fields_set and self.delta is None:
+            raise ValueError("expected an address, such as `delta: /lake/out`")
+        for name in ("key", "newest", "delete", "columns", "where", "partition_by", "cluster_by"):
+            if name in self.model_fields_set and getattr(self, name) is None:
+                raise ValueError(f"expected something after `{name}:`, or no such line")
+        return self
+
+
+def as_sinks(value: object) -> object:
+    if not isinstance(value, list) or not value:
+        raise ValueError("expected a list of at least one sink, such as [{delta: ADDRESS}]")
+    return value

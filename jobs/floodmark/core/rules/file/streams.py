@@ -1,0 +1,167 @@
+"""Streams and lookups as rule files have them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from floodmark.core.rules.file.fields import (
+    Address,
+    Duration,
+    Filled,
+    NotNegative,
+    RuleName,
+    Text,
+    Written,
+    as_positive,
+    as_text,
+    check_names,
+    column_name,
+    column_names,
+)
+from floodmark.core.rules.model import (
+    ACTIONS,
+    Action,
+)
+
+SOURCE_KINDS = ("delta", "rule")
+DEFAULT_MAX_AHEAD = "1 day"
+LATER_STREAM_KEYS = ("close_idle_after",)
+MOST_EXPECTATIONS = 60  # of one stream, or of the results: a row has a bit for each
+
+
+class WrittenEventTime(Written):
+    name: Annotated[str, AfterValidator(column_name), BeforeValidator(as_text)]
+    expr: Filled | None = None
+
+
+class WrittenStart(Written):
+    version: NotNegative | None = None
+    timestamp: Annotated[Text, Field(description="ISO 8601; without an offset, in the rule's timezone")] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> WrittenStart:
+        if (self.version is None) == (self.timestamp is None):
+            raise ValueError("expected earliest, latest, {version: N} or {timestamp: T}")
+        if self.timestamp is not None:
+            instant_of(self.timestamp)
+        return self
+
+
+def instant_of(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"expected an ISO 8601 timestamp such as 2001-01-31T12:00:00Z, found {text[:40]!r}") from None
+    if not 1 < found.year < 9999:  # one that no zone can move out of the calendar
+        raise ValueError("expected a timestamp of the years 2 to 9998")
+    return found
+
+
+def _event_time(value: object) -> object:
+    if not isinstance(value, (str, dict)):
+        raise ValueError("expected a column name, or {name: ..., expr: ...}")
+    return column_name(value) if isinstance(value, str) else WrittenEventTime.model_validate(value)
+
+
+def _start(value: object) -> object:
+    if value in ("earliest", "latest"):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError("expected earliest, latest, {version: N} or {timestamp: T}")
+    return WrittenStart.model_validate(value)
+
+
+def _action(value: object) -> object:
+    if value not in ACTIONS:
+        raise ValueError(
+            "expected fail (the run stops), dead (the row is set apart), drop (it is left out) or warn (it is counted)"
+        )
+    return value
+
+
+class WrittenExpectation(Written):
+    """What is expected of every row: a condition, and what becomes of a row for which it is not true."""
+
+    check: Annotated[Filled, Field(description="SQL over one row; null, or an error, is not true")]
+    on_fail: Annotated[Action, BeforeValidator(_action)] = "fail"
+
+
+def _expectations(value: object) -> object:
+    if not isinstance(value, dict) or not value:
+        raise ValueError(
+            "expected expectations by name, {NAME: {check: CONDITION, on_fail: drop | dead | fail | warn}}"
+        )
+    check_names("expectation", value)
+    for name, one in value.items():
+        if not isinstance(one, (dict, WrittenExpectation)):
+            raise ValueError(f"expected {name}: {{check: CONDITION, on_fail: drop | dead | fail | warn}}")
+    if len(value) > MOST_EXPECTATIONS:
+        raise ValueError(f"expected at most {MOST_EXPECTATIONS} expectations, found {len(value)}")
+    return value
+
+
+Expectations: TypeAlias = Annotated[dict[str, WrittenExpectation], BeforeValidator(_expectations)]
+
+
+class WrittenDistinct(Written):
+    """Rows are duplicates of an earlier one that is equal in the columns of `key`, and at most `within` before them."""
+
+    key: Annotated[list[str], BeforeValidator(column_names), Field(min_length=1)]
+    within: Annotated[Duration, AfterValidator(as_positive)]
+
+
+class WrittenStream(Written):
+    """One source kind with its address, and how the stream is read.
+
+    `rule`: a rule of the same folder, whose sink is read; `sink`: which one of several.
+    """
+
+    delta: Address | None = None
+    rule: RuleName | None = None
+    sink: Filled | None = None
+    event_time: Annotated[str | WrittenEventTime, BeforeValidator(_event_time)] | None = None
+    lateness: Duration | None = None
+    max_ahead: Duration | None = None
+    idle_after: Annotated[Duration, AfterValidator(as_positive)] | None = None
+    where: Filled | None = None
+    start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
+    distinct: WrittenDistinct | None = None
+    expect: Annotated[Expectations, Field(description="of the rows that are to be folded")] = {}
+
+    @model_validator(mode="after")
+    def _one(self) -> WrittenStream:
+        if (self.delta is None) == (self.rule is None):
+            raise ValueError(
+                f"expected exactly one kind of stream out of {', '.join(SOURCE_KINDS)}, such as `delta: ADDRESS` or "
+                f"`rule: NAME`, found {'neither' if self.delta is None else 'both'}"
+            )
+        if self.sink is not None and self.rule is None:
+            raise ValueError("expected `sink` only beside `rule`, found it beside `delta`")
+        return self
+
+
+class WrittenLookup(Written):
+    """A table that the SQL joins streams with: in every epoch the newest version then.
+
+    `history`: its versions up to then, with `_valid_from` and `_valid_to`: when each row stood in the table.
+    """
+
+    delta: Address
+    history: bool = False
+
+
+def as_streams(value: object) -> object:
+    if not isinstance(value, dict) or not value:
+        raise ValueError("expected at least one stream, {NAME: {delta: ADDRESS, ...}}")
+    check_names("stream", value)
+    return value
+
+
+def as_lookups(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("expected lookup tables, {NAME: {delta: ADDRESS, ...}}")
+    check_names("lookup", value)
+    return value

@@ -1,0 +1,70 @@
+"""Settings that a whole installation gives its rules by environment variables; a rule's file, and `_defaults.yaml`, go
+before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from floodmark.core.rules.file.epochs import WrittenCleanUp, WrittenEpoch
+from floodmark.core.rules.file.rule import WrittenRule
+from floodmark.core.text.defaults import merged
+from floodmark.core.text.problems import told
+from floodmark.core.text.yamltree import Path as Field
+from floodmark.errors import RuleInvalid
+
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "FLOODMARK_EPOCH_MAX_FILES": ("epoch", "max_files"),
+    "FLOODMARK_EPOCH_MAX_BYTES": ("epoch", "max_bytes"),
+    "FLOODMARK_EPOCH_MAX_SECONDS": ("epoch", "max_seconds"),
+    "FLOODMARK_REBUILD": ("rebuild",),
+    "FLOODMARK_MAX_ROWS_PER_WINDOW": ("max_rows_per_window",),
+    "FLOODMARK_CLEANUP_EVERY": ("cleanup", "every"),
+    "FLOODMARK_CLEANUP_KEEP": ("cleanup", "keep"),
+    "FLOODMARK_CLEANUP_KEEP_LOG": ("cleanup", "keep_log"),
+}
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def variable_of(field: Field, env: Mapping[str, str]) -> str | None:
+    """The variable that is set and gives a field of a rule; None where none does."""
+    return next((name for name, place in VARIABLES.items() if place == field and env.get(name)), None)
+
+
+def over_installation(text: Any, env: Mapping[str, str]) -> Any:
+    """What a rule says, over what the installation does. Raises RuleInvalid, naming the variable."""
+    given = {place: _value(name, env[name]) for name, place in VARIABLES.items() if env.get(name)}
+    if not given or not isinstance(text, dict):
+        return text
+    rebuild = given.pop(("rebuild",), False) and not {"epoch", "rebuild"} & text.keys()
+    nested: dict[str, Any] = {"epoch": "none", "rebuild": True} if rebuild else {}
+    for (key, *rest), value in given.items():
+        if not rest:
+            nested[key] = value
+        elif nested.get(key) != "none":
+            nested[key] = {**nested.get(key, {}), rest[0]: value}
+    return merged(text, nested)
+
+
+def _value(name: str, text: str) -> Any:
+    """As a rule file would have it, once it is found to be fit."""
+    *parents, key = VARIABLES[name]
+    value = _FLAGS.get(text.strip().lower(), text.strip()) if name == "FLOODMARK_REBUILD" else text.strip()
+    try:
+        _adapter(parents[0] if parents else "", key).validate_python(value)
+    except ValidationError as error:
+        problem = told(error.errors(include_url=False)[0])
+        raise RuleInvalid(
+            f"the environment variable {name}: {problem.replace('Input should be', 'expected')}"
+        ) from None
+    return value
+
+
+@cache
+def _adapter(parent: str, key: str) -> TypeAdapter[Any]:
+    """What one field by itself may hold."""
+    models: dict[str, type[BaseModel]] = {"": WrittenRule, "epoch": WrittenEpoch, "cleanup": WrittenCleanUp}
+    return TypeAdapter(models[parent].model_fields[key].rebuild_annotation())

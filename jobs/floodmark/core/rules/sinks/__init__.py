@@ -1,0 +1,1 @@
+"""What sinks take of a rule's results, and what they promise."""

@@ -1,0 +1,87 @@
+"""What a sink really gets: the weakest of its source, its rule and itself. Nothing is downgraded without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from floodmark.core.rules.model import Rule, Sink
+
+AT_MOST_ONCE = "at most once"
+AT_LEAST_ONCE = "at least once"
+EXACTLY_ONCE = "exactly once"
+WORDS = (AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE)  # by qos
+
+# What a kind can do at best. A Delta table can be read again from any of its versions: as a source it limits nothing.
+SOURCE_CAN = {"delta": 2}
+SINK_CAN = {"delta": 2, "console": 1}
+
+
+@dataclass(frozen=True)
+class SinkDelivery:
+    """One sink's delivery and why.
+
+    sink: its kind and address. source, rule, sink_capability, delivery: one of the three words each; `rule` is what
+    is asked for at this sink. weakest: source, rule or sink, whichever sets the delivery. fix: the cheapest way to
+    what is wanted, or to more; None where there is nothing to mend. refused: the sink cannot give what is asked for.
+    """
+
+    sink: str
+    source: str
+    rule: str
+    sink_capability: str
+    delivery: str
+    weakest: str
+    fix: str | None
+    refused: bool
+
+    @property
+    def wanted(self) -> str:
+        """What the rule asks for at this sink."""
+        return self.rule
+
+
+def delivery(rule: Rule, kept_output: bool = False, repeats: Collection[str] = ()) -> list[SinkDelivery]:
+    """Each sink's delivery, in the order of the sinks.
+
+    `kept_output`: the generation began with `reset --keep-output`, so what a sink held before may come again.
+    `repeats`: the streams that are sinks of rules of which that is so.
+    """
+    can = {name: min(SOURCE_CAN[stream.kind], stream.qos) for name, stream in rule.streams.items()}
+    source = min((min(qos, 1) if name in repeats else qos for name, qos in can.items()), default=2)
+    return [_of(sink, source, kept_output) for sink in rule.sinks]
+
+
+def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
+    kept = kept_output and sink.kind != "console"
+    can = min(SINK_CAN[sink.kind], 1) if kept else SINK_CAN[sink.kind]
+    # At most once is what the rule gives, never what a sink adds: a sink that can do less than asked only repeats.
+    given = min(source, sink.qos, can)
+    return SinkDelivery(
+        sink=f"{sink.kind} {sink.address}" if sink.address else sink.kind,
+        source=WORDS[source],
+        rule=WORDS[sink.qos],
+        sink_capability=WORDS[can],
+        delivery=WORDS[given],
+        weakest=_weakest(source, sink.qos, can),
+        fix=_fix(sink, source, can, kept),
+        refused=SINK_CAN[sink.kind] < sink.qos,
+    )
+
+
+def _weakest(source: int, asked: int, can: int) -> str:
+    """The link that sets the delivery; of equals the rule, which is the cheapest to change."""
+    given = min(source, asked, can)
+    return "rule" if asked == given else "sink" if can == given else "source"
+
+
+def _fix(sink: Sink, source: int, can: int, kept: bool) -> str | None:
+    if can < sink.qos and not kept:
+        return f"give the {sink.kind} sink `qos: {can}`"
+    if can < sink.qos:
+        return "`floodmark reset` without --keep-output empties the sink and makes it exactly once again"
+    if source < sink.qos:
+        return "raise `qos` of the rule that a stream names, or reset that without --keep-output"
+    if sink.qos < min(source, can):
+        return f"raise `qos` to {min(source, can)}"
+    return None

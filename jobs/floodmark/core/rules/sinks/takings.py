@@ -1,0 +1,110 @@
+"""What a sink takes of the results, and how its table is laid out: what of it can be decided without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from floodmark.core.rules.model import Rule, Sink
+from floodmark.core.rules.sinks.upserts import Upsert, column_of, upsert_of
+from floodmark.errors import WrongColumn
+
+GENERATION, EPOCH = STAMPS = ("_generation", "_epoch")
+APART = ("_epoch", "_stream", "_reason", "_source")  # what late and dead rows have beside the columns of their stream
+GONE = "_floodmark_gone"  # whether a result takes its key's row away, beside the columns of the table
+
+
+def appends_only(properties: Mapping[str, str]) -> str | None:
+    """The property by which a Delta table keeps every row, as it is written there; Delta minds no case. None: none."""
+    return next(
+        (name for name, value in properties.items() if (name.lower(), value.lower()) == ("delta.appendonly", "true")),
+        None,
+    )
+
+
+@dataclass(frozen=True)
+class Taking:
+    """`columns`: of the result, as it names them, in the table's order; after them `stamps`. `where`: SQL, of the
+    results that are taken; `gone`: SQL, of those that take their key's row away; None: all, none.
+
+    `partitions`, `clusters`: columns of the table by which it is laid out. `adds`: columns that the result gains are
+    added to the table.
+    """
+
+    columns: tuple[str, ...]
+    stamps: tuple[str, ...] = ()
+    where: str | None = None
+    gone: str | None = None
+    partitions: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    adds: bool = False
+
+    def is_all_of(self, result: Sequence[str]) -> bool:
+        """Whether it takes such results as they are."""
+        return self.columns == tuple(result) and not (self.stamps or self.where or self.gone or self.partitions)
+
+
+def taking_of(sink: Sink, result: Sequence[str]) -> Taking:
+    """`result`: its columns. Raises WrongColumn where the sink names one that is not there."""
+    named = {column.lower(): column for column in result}
+    columns = tuple(column_of(sink, "columns", name, named) for name in sink.columns) or tuple(result)
+    stamps = STAMPS if sink.epoch_columns else ()
+    _refuse_stamps(sink, result if stamps else ())
+    laid = {column.lower(): column for column in (*columns, *stamps)}
+    return Taking(
+        columns,
+        stamps,
+        None if sink.key else sink.where,
+        _gone(sink) if sink.key else None,
+        tuple(column_of(sink, "partition_by", name, laid) for name in sink.partition_by),
+        tuple(column_of(sink, "cluster_by", name, laid) for name in sink.cluster_by),
+        sink.adds_columns,
+    )
+
+
+def merged(sink: Sink, taking: Taking, result: Sequence[str]) -> Upsert | None:
+    """How the sink is merged into, by what it takes; None for a sink that is appended to."""
+    upsert = upsert_of(sink, result)
+    if upsert is None:
+        return None
+    gone = None if taking.gone is None else GONE
+    return replace(upsert, delete=gone, columns=(*taking.columns, *taking.stamps), stamps=taking.stamps)
+
+
+def _refuse_stamps(sink: Sink, result: Sequence[str]) -> None:
+    taken = [column for column in result if column.lower() in STAMPS]
+    if taken:
+        raise WrongColumn(
+            f"sink {sink.address}: epoch_columns: expected a result without {' and '.join(taken)}, for the sink gets "
+            f"{' and '.join(STAMPS)}; name it otherwise in the SQL"
+        )
+
+
+def _gone(sink: Sink) -> str | None:
+    """A row that is not the sink's any more must not stay there: what `where` leaves out goes like what is deleted."""
+    parts = [f"coalesce(({sink.delete}\n), false)"] if sink.delete else []
+    parts += [f"NOT coalesce(({sink.where}\n), false)"] if sink.where else []
+    return " OR ".join(parts) or None
+
+
+def grows(rule: Rule) -> bool:
+    """Whether columns that its streams gain become columns of its results."""
+    return rule.query.star and any(sink.adds_columns for sink in rule.sinks)
+
+
+def takes(sink: Sink) -> Iterator[str]:
+    """What a sink takes and how its table is laid out, in words; nothing where that is what goes without saying."""
+    if sink.columns:
+        yield f"columns {', '.join(sink.columns)}"
+    if sink.where and sink.key:
+        yield f"only where {sink.where}; another result takes its key's row away"
+    elif sink.where:
+        yield f"only where {sink.where}"
+    if sink.epoch_columns:
+        yield f"with the numbers of its generation and epoch as {' and '.join(STAMPS)}"
+    if sink.partition_by:
+        yield f"partitioned by {', '.join(sink.partition_by)} (Delta keeps empty text there as NULL)"
+    if sink.cluster_by:
+        yield f"clustered by {', '.join(sink.cluster_by)}"
+    if sink.adds_columns:
+        yield "columns that the results gain are added to the table, and older rows hold NULL there"

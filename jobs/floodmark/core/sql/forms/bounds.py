@@ -1,0 +1,243 @@
+"""The places of a rule's SQL at which it is cut to the results that become final. The text stays as the rule has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from floodmark.core.sql.forms.over import Back
+from floodmark.core.sql.forms.window import streams_of, window_called
+from floodmark.core.sql.tree.columns import GroupSpec, names_column
+from floodmark.core.sql.tree.names import OURS
+from floodmark.core.sql.tree.shape import Select, Stream
+from floodmark.core.sql.windows import Instant, RowSpec, Spec
+from floodmark.core.sql.words.lexis import Word, quoted
+
+HIDDEN = OURS
+
+
+@dataclass(frozen=True)
+class Group:
+    """A SELECT with a GROUP BY: where it begins, where its list and the whole GROUP BY end, and its HAVING's condition.
+
+    Offsets into the text; `having` is None without one. `prefix` ends where what WITH defines for it ends.
+    streams: those that it reads. keys: what it groups by besides the window, columns of the one stream that it reads;
+    None where it reads anything else, or groups by more than columns.
+    """
+
+    number: int
+    spec: GroupSpec
+    prefix: int
+    start: int
+    listed: int
+    end: int
+    having: tuple[int, int] | None
+    streams: frozenset[str]
+    keys: tuple[str, ...] | None
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        return (self.spec,)
+
+    def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
+        """The whole text, with this SELECT giving only what becomes final between two watermarks (None: before any).
+
+        The condition goes into the HAVING, where Spark pushes it below the aggregation if it can.
+        """
+        condition = self.spec.becoming_final(self.spec.column, low, high, instant)
+        start, end = self.having or (self.end, self.end)
+        if self.having is not None:
+            condition = f"({condition}) AND ({sql[start:end]}\n)"  # it may end in a comment
+        keyword = "" if self.having else "\nHAVING"
+        return f"{sql[:start]}{keyword} {self.spec.having(condition)}\n{sql[end:]}"
+
+    def open_since(self, sql: str, watermark: int, instant: Instant) -> str:
+        """A query of its own: when each session that is not final at `watermark` began, as `since`, and its keys."""
+        ours = [f"session_window.start AS {HIDDEN}since"]
+        ours += [f"{quoted(key)} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
+        names = ", ".join(one.rpartition(" ")[2] for one in ours)
+        having = f"HAVING {self.spec.having(f'{self.spec.column} >= {instant(watermark, self.spec.column)}')}"
+        # Our columns stand after the rule's own, for a GROUP BY may count those.
+        inner = f"{sql[self.start : self.listed]}, {', '.join(ours)} {sql[self.listed : self.end]}\n{having}\n"
+        return f"{sql[: self.prefix]} SELECT {names} FROM ({inner})"  # noqa: S608 - all of it is the rule's or ours
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A SELECT whose rows are final by `time`, SQL over what it reads: where it, its list and the whole of it end.
+
+    It is wrapped as it is, for a condition in its own WHERE would take rows away that its OVERs need.
+    """
+
+    number: int
+    spec: Spec
+    start: int
+    listed: int
+    end: int
+    time: str
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        return (self.spec,)
+
+    def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
+        """The whole text, with this SELECT giving only the rows that become final between two watermarks."""
+        column = f"{HIDDEN}at"
+        inner = f"{sql[self.start : self.listed]}, {self.time} AS {column} {sql[self.listed : self.end]}"
+        outer = f"SELECT * EXCEPT ({column}) FROM ({inner}\n)"  # noqa: S608 - all of it is the rule's or ours
+        condition = self.spec.becoming_final(column, low, high, instant)
+        return f"{sql[: self.start]}{outer} WHERE {condition}\n{sql[self.end :]}"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A SELECT over a join of rows: where its FROM ends, and its WHERE's condition (None without one).
+
+    times: the event times by which a row is final, as SQL: by the second where the first has no value.
+    """
+
+    number: int
+    times: tuple[tuple[str, RowSpec], ...]
+    start: int
+    where: tuple[int, int] | None
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        return tuple(spec for _, spec in self.times)
+
+    def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
+        """The whole text, with this SELECT giving only the rows that become final between two watermarks."""
+        final = [spec.becoming_final(time, low, high, instant) for time, spec in self.times]
+        condition = final[0] if len(final) == 1 else (
+            f"CASE WHEN {self.times[0][0]} IS NOT NULL THEN {final[0]} ELSE {final[1]} END"
+        )  # fmt: skip
+        start, end = self.where or (self.start, self.start)
+        if self.where is not None:
+            condition = f"({condition}) AND ({sql[start:end]}\n)"  # it may end in a comment
+        keyword = "" if self.where else "\nWHERE"
+        return f"{sql[:start]}{keyword} {condition}\n{sql[end:]}"
+
+
+@dataclass(frozen=True)
+class Last:
+    """A SELECT that looks `rows` rows back, whenever they were (None: to the first).
+
+    keys: what they are equal in, columns of the one stream that it reads; None where it is not known what they are.
+    time: its event time, as SQL. source: from where to where in the text its FROM and WHERE stand; `filtered`: where in
+    them the WHERE's condition begins, if there is one.
+    """
+
+    rows: int | None
+    keys: tuple[str, ...] | None
+    streams: frozenset[str]
+    time: str
+    source: tuple[int, int]
+    filtered: int | None
+
+    def since(self, sql: str, before: int, instant: Instant) -> str:
+        """A query of its own: for each key, the time of the row so far back from `before`, as `since`."""
+        upper = f"{self.time} < {instant(before, self.time)}"
+        start, end = self.source
+        source = (
+            f"{sql[start : self.filtered]} ({sql[self.filtered : end]}\n) AND {upper}"
+            if self.filtered
+            else f"{sql[start:end]}\nWHERE {upper}"
+        )
+        by = [f"{quoted(key)} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
+        parts = f"PARTITION BY {', '.join(map(quoted, self.keys))} " if self.keys else ""
+        place = f"row_number() OVER ({parts}ORDER BY {self.time} DESC) AS {HIDDEN}place"
+        inner = f"SELECT {', '.join([*by, f'{self.time} AS {HIDDEN}at', place])} {source}"
+        names = "".join(f", {HIDDEN}key{i}" for i in range(len(by)))
+        grouped = f" GROUP BY {names[2:]}" if names else ""
+        return (
+            f"SELECT min({HIDDEN}at) AS {HIDDEN}since{names} FROM ({inner}\n) "  # noqa: S608 - the rule's or ours
+            f"WHERE {HIDDEN}place <= {self.rows}{grouped}"
+        )
+
+
+Cut = Group | Rows | Joined
+
+
+def cut_rows(words: Sequence[Word], select: Select, time: str, spec: Spec) -> Rows:
+    """The places of a SELECT whose rows are final by `time`."""
+    mine = [word for word in words if word.select == select.number and word.text != ";"]
+    listed = [word for word in mine if word.clause == "select"]
+    return Rows(select.number, spec, listed[0].start, listed[-1].end, mine[-1].end, time)
+
+
+def last_of(words: Sequence[Word], select: Select, back: Back, time: str) -> Last:
+    """The places of a SELECT with an OVER that looks back by rows."""
+    mine = [word for word in words if word.select == select.number and word.text != ";"]
+    where = [word for word in mine if word.clause == "where"]
+    source = [word for word in mine if word.clause == "from"]
+    direct = [type(read) for read in select.sources] == [Stream]
+    plain = direct and all(names_column(part, select.reads[0].alias) for part in back.parts)
+    return Last(
+        back.rows,
+        tuple(part.name for part in back.parts) if plain else None,
+        frozenset().union(*(streams_of(read) for read in select.sources)),
+        time,
+        (source[0].start, (where or source)[-1].end),
+        where[0].end if where else None,
+    )
+
+
+def all_of(select: Select) -> Last:
+    """Every row that a SELECT reads."""
+    streams = frozenset().union(*(streams_of(read) for read in select.sources))
+    return Last(None, None, streams, "", (0, 0), None)
+
+
+def cut_where(words: Sequence[Word], select: Select, times: tuple[tuple[str, RowSpec], ...]) -> Joined:
+    """The places of a SELECT over a join."""
+    mine = [word for word in words if word.select == select.number and word.text != ";"]
+    where = [word for word in mine if word.clause == "where"]
+    source = [word for word in mine if word.clause == "from"]
+    return Joined(select.number, times, source[-1].end, (where[0].end, where[-1].end) if where else None)
+
+
+def cut_group(words: Sequence[Word], grouped: Select, spec: GroupSpec) -> Group:
+    """The places of a SELECT with a GROUP BY."""
+    mine = [word for word in words if word.select == grouped.number]
+    listed = [word for word in mine if word.clause == "select"]
+    group = [word for word in mine if word.clause == "group"]
+    having = [word for word in mine if word.clause == "having"]
+    return Group(
+        grouped.number,
+        spec,
+        prefix_of(words),
+        listed[0].start,
+        listed[-1].end,
+        group[-1].end,
+        (having[0].end, having[-1].end) if having else None,
+        frozenset().union(*(streams_of(source) for source in grouped.sources)),
+        _keys(grouped) if [type(source) for source in grouped.sources] == [Stream] else None,
+    )
+
+
+def _keys(grouped: Select) -> tuple[str, ...] | None:
+    aliases = {item.alias.lower() for item in grouped.node.expressions if isinstance(item, exp.Alias)}
+    items = [item for item in grouped.node.args["group"].expressions if window_called(grouped, item) is None]
+    plain = all(_is_plain(item, grouped.reads[0].alias, aliases) for item in items)
+    return tuple(item.name for item in items) if plain else None
+
+
+def _is_plain(item: exp.Expr, relation: str, aliases: set[str]) -> bool:
+    """Whether it is a column of the relation: no field of a struct, no alias of the list."""
+    if not names_column(item, relation):
+        return False
+    return bool(item.args.get("table")) or item.name.lower() not in aliases
+
+
+def prefix_of(words: Sequence[Word]) -> int:
+    """The offset at which the WITH clause ends: 0 without one."""
+    if words[0].name != "with":
+        return 0
+    depth = 0
+    for i, word in enumerate(words):
+        depth += {"(": 1, ")": -1}.get(word.text, 0)
+        if depth == 0 and word.text == ")" and words[i + 1].text != "," and words[i + 1].name != "as":
+            return word.end
+    return 0

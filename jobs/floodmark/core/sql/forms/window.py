@@ -1,0 +1,224 @@
+"""The `window(...)` or `session_window(...)` of a SELECT: its lengths, and that it is over the event time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from sqlglot import exp
+
+from floodmark.core.sql.tree.columns import WINDOWS, Columns, GroupSpec, Named, Time, meaning_of
+from floodmark.core.sql.tree.shape import Lookup, Select, Shape, Source, Stream, Union
+from floodmark.core.sql.windows import SessionSpec, WindowSpec
+from floodmark.core.sql.words.functions import NOT_THERE_YET, is_call
+from floodmark.core.sql.words.lexis import Word
+from floodmark.core.text.durations import format_duration, parse_duration
+from floodmark.errors import SqlAt
+
+# Functions that give one of their arguments: from which on.
+_CHOOSING = {"if": 1, "iff": 1, "coalesce": 0, "ifnull": 0, "nvl": 0, "nvl2": 1, "nullif": 0}
+_MOST_WINDOWS = 100_000  # Spark makes a copy of each row for each of its windows
+_HINTS = {
+    "window": "write GROUP BY window(event_time_column, 'size'[, 'slide'[, 'start']]), ...",
+    "session_window": "write GROUP BY session_window(event_time_column, 'gap'), ...",
+}
+HINT = f"{_HINTS['window']} (or session_window(event_time_column, 'gap'))"
+
+
+def check_places(shape: Shape) -> None:
+    """Refuse a window call that is in neither a SELECT's list nor its GROUP BY."""
+    for i, word in enumerate(shape.words):
+        if word.name in WINDOWS and is_call(shape.words, i) and word.clause not in ("select", "group"):
+            elsewhere = f"elsewhere write {word.name}.start or {word.name}.end"
+            raise word.refuse(shape.sql, f"{word.name}(...) belongs in GROUP BY; {elsewhere}")
+
+
+def window_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Anonymous, GroupSpec] | None:
+    """The window call by which a SELECT puts its rows into windows, and what it means; None for a SELECT without one.
+
+    `columns`: those of what it reads. Raises SqlAt for a call that cannot be folded.
+    """
+    calls = [call for call in select.node.find_all(exp.Anonymous) if _is_window(call) and _is_own(select, call)]
+    if not calls:
+        return None
+    call = _grouping_window(shape, select) if select.grouped else calls[0]
+    spec = _spec(shape, select, call)
+    if not select.grouped and isinstance(spec, SessionSpec):
+        raise _at_window(shape, select, f"session_window(...) without GROUP BY: {_HINTS['session_window']}")
+    for other in calls:
+        if _meaning(shape, select, other) != _meaning(shape, select, call):
+            raise _again(shape, select, f"a second, different {other.name.lower()}(...) {NOT_THERE_YET}")
+    time = _event_time(shape, select, call, columns)
+    _check_names(shape, select, call.name.lower(), columns)
+    return call, _reaching(shape, select, spec, time)
+
+
+def _is_own(select: Select, call: exp.Expr) -> bool:
+    """Whether a call stands in this SELECT, not in one that it reads."""
+    return call.find_ancestor(exp.Select) is select.node
+
+
+def _reaching(shape: Shape, select: Select, spec: GroupSpec, time: Time) -> GroupSpec:
+    if time == Time():
+        return spec
+    if isinstance(spec, SessionSpec):
+        raise _at_window(shape, select, f"session_window(...) above a JOIN or OVER {NOT_THERE_YET}")
+    return replace(spec, before_us=time.before_us, after_us=time.after_us)
+
+
+def _is_window(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() in WINDOWS
+
+
+def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
+    """The window call by which the query groups: written there, or in the select list and named there."""
+    found = [call for item in grouped.node.args["group"].expressions if (call := window_called(grouped, item))]
+    if not found:
+        raise shape.at(("group",), f"GROUP BY without a window {NOT_THERE_YET}; {HINT}", grouped.number)
+    if len(found) > 1:
+        raise _again(shape, grouped, f"a second window(...) in GROUP BY {NOT_THERE_YET}")
+    return found[0]
+
+
+def window_called(grouped: Select, item: exp.Expr) -> exp.Anonymous | None:
+    """The window call that an item of a GROUP BY is, or that it names in the select list; None for another item."""
+    node = listed_as(grouped, item)
+    return node if isinstance(node, exp.Anonymous) and _is_window(node) else None
+
+
+def listed_as(grouped: Select, item: exp.Expr) -> exp.Expr | None:
+    """What an item of a GROUP BY stands for, where it is a name or a place of the select list; else the item itself."""
+    items = grouped.node.expressions
+    if isinstance(item, exp.Column) and not item.args.get("table"):
+        name = item.name.lower()
+        return next((i.this for i in items if isinstance(i, exp.Alias) and i.alias.lower() == name), None)
+    if isinstance(item, exp.Literal) and not item.is_string and item.name.isdigit():
+        return _by_ordinal(items, int(item.name))
+    return item
+
+
+def _by_ordinal(items: Sequence[exp.Expr], ordinal: int) -> exp.Expr | None:
+    if not 1 <= ordinal <= len(items) or any(item.is_star for item in items[:ordinal]):
+        return None
+    return items[ordinal - 1].unalias()
+
+
+def _again(shape: Shape, grouped: Select, problem: str) -> SqlAt:
+    """At the window(...) that is one too many: in the select list, or the last in GROUP BY."""
+    calls = _calls(shape, grouped)
+    return next((w for w in calls if w.clause == "select"), calls[-1]).refuse(shape.sql, problem)
+
+
+def _at_window(shape: Shape, grouped: Select, problem: str) -> SqlAt:
+    calls = _calls(shape, grouped)
+    return next((w for w in calls if w.clause == "group"), calls[0]).refuse(shape.sql, problem)
+
+
+def _calls(shape: Shape, grouped: Select) -> list[Word]:
+    """Every `window(` of the SELECT with the GROUP BY."""
+    found = [w for i, w in enumerate(shape.words) if w.name in WINDOWS and is_call(shape.words, i)]
+    return [w for w in found if w.select == grouped.number]
+
+
+def _meaning(shape: Shape, grouped: Select, call: exp.Anonymous) -> tuple[GroupSpec, str]:
+    column = call.expressions[0]
+    return _spec(shape, grouped, call), (column.name if len(grouped.reads) == 1 else column.sql("spark")).lower()
+
+
+def _spec(shape: Shape, grouped: Select, call: exp.Anonymous) -> GroupSpec:
+    name, args = call.name.lower(), call.expressions
+    if not 2 <= len(args) <= (4 if name == "window" else 2):
+        raise _at_window(shape, grouped, f"{name}(...) with {len(args)} arguments: {_HINTS[name]}")
+    return _session(shape, grouped, args[1]) if name == "session_window" else _window(shape, grouped, args)
+
+
+def _window(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> WindowSpec:
+    refused = partial(_at_window, shape, grouped)
+    lengths = [_length(refused, "window", arg, i == 2) for i, arg in enumerate(args[1:])]
+    size = lengths[0]
+    slide = lengths[1] if len(lengths) > 1 else size
+    offset = lengths[2] if len(lengths) > 2 else 0
+    if not 0 < slide <= size or abs(offset) >= slide:
+        raise refused(
+            "window(...): expected 0 < slide <= size and a start nearer to 0 than the slide, found size "
+            f"{format_duration(size)}, slide {format_duration(slide)}, start {format_duration(offset)}"
+        )
+    if size // slide > _MOST_WINDOWS:
+        raise refused(f"window(...): expected a row to be in at most {_MOST_WINDOWS} windows, found {size // slide}")
+    return WindowSpec(size, slide, offset)
+
+
+def _session(shape: Shape, grouped: Select, gap: exp.Expr) -> SessionSpec:
+    """The gap may be a text, or an expression over the row that chooses between texts or gives an interval."""
+    refused = partial(_at_window, shape, grouped)
+    for text in _choices(gap):
+        if _length(refused, "session_window", text, False) <= 0:
+            raise refused(f"session_window(...): expected a gap longer than nothing, found {text.sql('spark')}")
+    return SessionSpec(gap.sql("spark"))
+
+
+def _choices(gap: exp.Expr) -> Iterator[exp.Expr]:
+    """The constants that may become the gap; what a column or a function gives is known to Spark alone."""
+    if isinstance(gap, exp.Paren):
+        yield from _choices(gap.this)
+    elif isinstance(gap, exp.If):
+        for branch in (gap.args["true"], gap.args.get("false")):
+            yield from _choices(branch) if branch is not None else ()
+    elif isinstance(gap, exp.Case):
+        for branch in (*(when.args["true"] for when in gap.args["ifs"]), gap.args.get("default")):
+            yield from _choices(branch) if branch is not None else ()
+    elif isinstance(gap, exp.Anonymous) and gap.name.lower() in _CHOOSING:
+        for branch in gap.expressions[_CHOOSING[gap.name.lower()] :]:
+            yield from _choices(branch)
+    elif isinstance(gap, (exp.Literal, exp.Boolean, exp.Null, exp.Binary)):
+        yield gap
+
+
+def _length(refused: Callable[[str], SqlAt], window: str, arg: exp.Expr, negative: bool) -> int:
+    if not (isinstance(arg, exp.Literal) and arg.is_string):
+        raise refused(f"{window}(...): expected a duration in quotes, found {arg.sql('spark')}")
+    if re.search(r"\d[a-z]", arg.name, re.IGNORECASE):
+        raise refused(f"{window}(...): Spark wants a space between number and unit in {arg.name!r}")
+    try:
+        return parse_duration(arg.name, negative=negative)
+    except ValueError as error:
+        raise refused(f"{window}(...): {error}") from None
+
+
+def _event_time(shape: Shape, select: Select, call: exp.Anonymous, columns: Columns) -> Time:
+    """The window's column must be the event time of every stream below, passed on or renamed but not computed."""
+    meaning = meaning_of(call.expressions[0], columns)
+    if isinstance(meaning, Time):
+        return meaning
+    name, below = call.name.lower(), sorted(set().union(*(streams_of(source) for source in select.sources)))
+    without = [stream for stream in below if shape.declared[stream] is None]
+    if without:
+        problem = f"{name}(...) needs the event time of stream {without[0]}: declare `event_time`"
+        raise _at_window(shape, select, problem)
+    expected = " and ".join(f"{shape.declared[stream]} of stream {stream}" for stream in below)
+    raise _at_window(
+        shape,
+        select,
+        f"{name}(...) must be over the event time: expected {expected}, as it is or only renamed on the way "
+        f"(and no `*` before it in a UNION ALL), found {call.expressions[0].sql('spark')}",
+    )
+
+
+def streams_of(source: Source) -> set[str]:
+    """The streams that `source` reads, as declared."""
+    if isinstance(source, Stream | Lookup):
+        return {source.name} if isinstance(source, Stream) else set()
+    below = source.branches if isinstance(source, Union) else source.sources
+    return set().union(*(streams_of(one) for one in below))
+
+
+def _check_names(shape: Shape, select: Select, name: str, columns: Columns) -> None:
+    """Nothing else may be called as the window is: the closing condition speaks of its end by that name."""
+    if any(isinstance(column, Named) and column.name == name for column in columns):
+        raise shape.at((name,), f"a column named {name} below the GROUP BY; rename it")
+    for item in select.node.expressions:
+        plain = _is_window(item.unalias()) or (isinstance(item.unalias(), exp.Column) and item.unalias().name == name)
+        if isinstance(item, exp.Alias) and item.alias.lower() == name and not plain:
+            raise shape.at((name,), f"AS {name}: only the window itself may have this name", select.number)

@@ -1,0 +1,60 @@
+"""Whether late rows may amend results: by what a sink can know the result of a window and a key again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from sqlglot import exp
+
+from floodmark.core.sql.forms.relations import windowed_root
+from floodmark.core.sql.forms.window import window_called
+from floodmark.core.sql.state.partials import grouping_column
+from floodmark.core.sql.state.running import shown_as
+from floodmark.core.sql.tree.parse import parse
+from floodmark.core.sql.tree.shape import Select, Shape
+from floodmark.core.sql.words.lexis import words_of
+
+Shown = tuple[str, str | None]  # what the query groups by, and under which name the result shows it
+
+
+def amended_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[str] = ()) -> list[Shown]:
+    """What tells a result from others; arguments as for `analyse`. Raises SqlAt where late rows cannot amend any."""
+    words = words_of(sql)
+    shape = Shape(sql, words, streams, lookups)
+    found = windowed_root(shape, shape.root(parse(sql, words)))
+    if found is None:
+        raise shape.at(("select",), "`late: {amend: ...}`: expected GROUP BY window(...) and nothing above it")
+    root, _, relation = found
+    if relation.uncut or shape.looked_up:
+        raise shape.at(("join", "over"), "`late: {amend: ...}`: expected single rows of streams below the GROUP BY")
+    if root.node.args.get("having") is not None:
+        problem = "HAVING with `late: {amend: ...}`: a result that no longer passes would stay; give the sink `delete`"
+        raise shape.at(("having",), problem, root.number)
+    return list(_shown(shape, root))
+
+
+def _shown(shape: Shape, root: Select) -> Iterator[Shown]:
+    for item in root.node.args["group"].expressions:
+        if window_called(root, item):
+            yield "window.start", _window_shown(root)
+            continue
+        column = grouping_column(root, item)
+        if column is None:
+            problem = f"`late: {{amend: ...}}`: expected columns beside the window, found {item.sql('spark')}"
+            raise shape.at(("group",), problem, root.number)
+        yield column.name, shown_as(root, column)
+
+
+def _window_shown(root: Select) -> str | None:
+    """The name under which the result shows the window, its start or its end."""
+    found = (item for item in root.node.expressions if _tells_window(item.unalias()))
+    return next((str(item.alias_or_name) for item in found), None)
+
+
+def _tells_window(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Dot):
+        return _tells_window(node.this) and node.expression.name.lower() in ("start", "end")
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() == "window"
+    named = [part.name.lower() for part in node.parts] if isinstance(node, exp.Column) else []
+    return named in (["window"], ["window", "start"], ["window", "end"])

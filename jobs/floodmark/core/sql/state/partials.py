@@ -1,0 +1,247 @@
+"""Aggregates whose parts can be merged, split: what rows give by themselves, what merges two of that, the result.
+
+An epoch so adds what its own rows give, and reads of the state partial aggregates instead of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from floodmark.core.sql.forms.bounds import prefix_of
+from floodmark.core.sql.tree.columns import names_column
+from floodmark.core.sql.tree.shape import Select, Shape
+from floodmark.core.sql.words import function_names as names
+from floodmark.core.sql.words.functions import NOT_THERE_YET, closing, is_call
+from floodmark.core.sql.words.lexis import Word, place_of, quoted
+from floodmark.errors import SqlAt
+
+TOTALS = "_floodmark_totals"  # the view with the partial aggregates that `final` reads
+# Aggregate -> what merges two of its values; each is its own partial.
+_MERGED_BY = {
+    "sum": "sum", "count": "sum", "count_if": "sum", "min": "min", "max": "max", "any": "bool_or", "bool_or": "bool_or",
+    "some": "bool_or", "bool_and": "bool_and", "every": "bool_and", "bit_and": "bit_and", "bit_or": "bit_or",
+    "bit_xor": "bit_xor",
+}  # fmt: skip
+_MEANS = ("avg", "mean")
+MOST_DIGITS = 28  # of decimals whose sum does not overflow: it has ten digits more, and there are no more than 38
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A column of partial aggregates: its name, the aggregate that gives it, and the one that merges its values."""
+
+    name: str
+    sql: str
+    merge: str
+
+
+@dataclass(frozen=True)
+class Merging:
+    """SQL over rows of partials: text, and partials in whose places the merge of their values stands."""
+
+    pieces: tuple[str | Partial, ...]
+
+    def sql(self, types: Mapping[str, str] | None = None) -> str:
+        """`types`: of partials whose merge is of another type (a sum of sums is wider), so all above it would be."""
+        return "".join(one if isinstance(one, str) else _merge(one, (types or {}).get(one.name)) for one in self.pieces)
+
+
+def _merge(partial: Partial, type_: str | None) -> str:
+    merged = f"{partial.merge}({partial.name})"
+    return merged if type_ is None else f"CAST({merged} AS {type_})"
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """Partial aggregates by key.
+
+    keys: the columns by which they are kept. partial: SQL over the streams for keys and partials. means: SQL over the
+    streams for what is an average in the rule; sums: for a value of all that it sums up; None without. places: the
+    line and column of the call for each of their columns. merging: the rule's result, over rows of partials.
+    """
+
+    keys: tuple[str, ...]
+    partials: tuple[Partial, ...]
+    partial: str
+    means: str | None
+    sums: str | None
+    places: tuple[tuple[str, int, int], ...]
+    merging: Merging
+
+    def said(self, column: str) -> str:
+        """What a column of the partial aggregates holds, as the rule's SQL says it."""
+        found = next((one.sql for one in self.partials if one.name == column), column)
+        return " ".join(found.split())
+
+    @property
+    def merged(self) -> str:
+        """SQL over the view TOTALS that merges the partials of each key."""
+        keys = ", ".join(map(quoted, self.keys))
+        merges = "".join(f", {p.merge}({quoted(p.name)}) AS {quoted(p.name)}" for p in self.partials)
+        return f"SELECT {keys}{merges}, max(_epoch) AS _epoch FROM {TOTALS} GROUP BY {keys}"  # noqa: S608 - ours
+
+    def inexact(self, means: Mapping[str, str], sums: Mapping[str, str], ansi: bool) -> str | None:
+        """Why its parts do not tell the result, by the types in `means` and `sums` by column; None where they do."""
+        for name, kind in means.items():
+            if kind != "double":
+                return self._told(name, _AVERAGES if _digits(kind) else f"avg over {kind.upper()} {_NO_PARTS}")
+        for name, kind in sums.items():
+            if not ansi and _digits(kind) > MOST_DIGITS:
+                return self._told(name, f"sum over {kind.upper()} {_OVERFLOWS}")
+        return None
+
+    def _told(self, name: str, problem: str) -> str:
+        line, column = next(place for known, *place in self.places if known == name)
+        return str(SqlAt(problem, line, column))
+
+
+_AVERAGES = "avg over decimals cannot be merged to the last digit: write sum(x) and count(x), or avg(CAST(x AS DOUBLE))"
+_NO_PARTS = "cannot be merged: take the average of a number"
+_OVERFLOWS = (
+    "without ANSI (`spark.sql.ansi.enabled`) is NULL for good once a part of it overflows, so it hangs on the order of "
+    f"rows: write sum(CAST(x AS DECIMAL({MOST_DIGITS}, s))), or turn ANSI on: then a sum that overflows stops the run"
+)
+
+
+def _digits(kind: str) -> int:
+    """How many digits values of a type have; 0 for a type other than a decimal."""
+    return int(kind.removeprefix("decimal(").partition(",")[0]) if kind.startswith("decimal(") else 0
+
+
+@dataclass(frozen=True)
+class Call:
+    """An aggregate: its place in the text, its partials, and its result over them.
+
+    mean: itself, if an average; summed: one of what it sums up, if a sum.
+    """
+
+    start: int
+    end: int
+    partials: tuple[Partial, ...]
+    result: tuple[str | Partial, ...]
+    mean: str | None = None
+    summed: str | None = None
+
+    @property
+    def probe(self) -> str | None:
+        """The column of `mean` or `summed`."""
+        found = self.mean or self.summed
+        return found.rpartition(" ")[2] if found else None
+
+
+def calls_of(shape: Shape, grouped: Select, taken: set[str]) -> Iterator[Call]:
+    """The aggregates of a SELECT's list and HAVING; `taken`: names that no partial may have.
+
+    Raises SqlAt for an aggregate whose parts cannot be merged.
+    """
+    words = shape.words
+    for i, word in enumerate(words):
+        if word.select != grouped.number or word.clause not in ("select", "having") or not is_call(words, i):
+            continue
+        if word.name in _MERGED_BY or word.name in _MEANS:
+            yield _call(shape, i, taken)
+        elif word.name in names.AGGREGATES | names.SORTABLE | names.GROUPING:
+            raise _refused(shape, word, "needs all rows of its key")
+
+
+def _refused(shape: Shape, word: Word, why: str) -> SqlAt:
+    known = ", ".join(sorted((*_MERGED_BY, "avg")))
+    problem = f"aggregate {word.text} by its parts {why}, which {NOT_THERE_YET}; those that go: {known}"
+    return word.refuse(shape.sql, problem)
+
+
+def _call(shape: Shape, i: int, taken: set[str]) -> Call:
+    sql, words = shape.sql, shape.words
+    close = closing(words, i + 1)
+    argument, end = f"{sql[words[i + 1].end : words[close].start]}\n", words[close].end  # it may end in a comment
+    if words[i + 2].name == "distinct":
+        raise _refused(shape, words[i], "(DISTINCT) needs all values of its key")
+    if words[i + 2].kind == "word" and words[i + 2].name == "all" and words[i + 3].text not in (")", ",", "."):
+        raise words[i + 2].refuse(sql, f"{words[i].text}(ALL ...): leave ALL out, for it says nothing")
+    only = ""
+    if close + 2 < len(words) and words[close + 1].name == "filter" and words[close + 2].text == "(":
+        end = words[closing(words, close + 2)].end
+        only = f" {sql[words[close + 1].start : end]}"
+    name = words[i].name
+    if name in _MEANS:
+        total = Partial(_free("sum", taken), f"sum(CAST({argument} AS DOUBLE)){only}", "sum")
+        count = Partial(_free("count", taken), f"count({argument}){only}", "sum")
+        mean = f"avg({argument}){only} AS {_free('avg', taken)}"
+        return Call(words[i].start, end, (total, count), ("try_divide(", total, ", ", count, ")"), mean)
+    partial = Partial(_free(name, taken), f"{name}({argument}){only}", _MERGED_BY[name])
+    summed = f"max({argument}) AS {partial.name}" if name == "sum" else None
+    return Call(words[i].start, end, (partial,), (partial,), summed=summed)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A column name that no key and no other partial has."""
+    number = 0
+    while f"{name}_{number}" in taken:
+        number += 1
+    taken.add(f"{name}_{number}")
+    return f"{name}_{number}"
+
+
+def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], group: str | None = None) -> Aggregated:
+    """What is kept of a SELECT with a GROUP BY.
+
+    `keys`: the columns that it is kept by, and their SQL. `group`: another GROUP BY than its own. Raises SqlAt for an
+    aggregate whose parts cannot be merged.
+    """
+    calls = list(calls_of(shape, grouped, {name.lower() for name, _ in keys}))
+    partials = tuple(partial for call in calls for partial in call.partials)
+    named = [f"{sql} AS {quoted(name)}" for name, sql in keys]
+    named += [f"{partial.sql} AS {quoted(partial.name)}" for partial in partials]
+    means, sums = [call.mean for call in calls if call.mean], [call.summed for call in calls if call.summed]
+    return Aggregated(
+        tuple(name for name, _ in keys),
+        partials,
+        over_streams(shape, grouped, named, group),
+        over_streams(shape, grouped, means, group) if means else None,
+        over_streams(shape, grouped, sums, group) if sums else None,
+        tuple((call.probe, *place_of(shape.sql, call.start)) for call in calls if call.probe),
+        over_totals(shape, grouped, calls),
+    )
+
+
+def grouping_column(grouped: Select, item: exp.Expr) -> exp.Column | None:
+    """The column of what the SELECT reads that an item of its GROUP BY is; None for anything else, an alias too."""
+    aliases = {one.alias.lower(): one.this for one in grouped.node.expressions if isinstance(one, exp.Alias)}
+    hidden = isinstance(item, exp.Column) and not item.table and aliases.get(item.name.lower(), item) != item
+    return item if isinstance(item, exp.Column) and not hidden and names_column(item, grouped.reads[0].alias) else None
+
+
+def over_streams(shape: Shape, grouped: Select, columns: Sequence[str], group: str | None = None) -> str:
+    """The SELECT with other columns in its list, and with another GROUP BY where one is given."""
+    listed, grouping = clause_of(shape.words, grouped, "select"), clause_of(shape.words, grouped, "group")
+    source = shape.sql[listed[-1].end : grouping[0].start]
+    by = shape.sql[grouping[0].start : grouping[-1].end] if group is None else f"\nGROUP BY {group}"
+    return f"{shape.sql[: prefix_of(shape.words)]} SELECT {', '.join(columns)} {source}{by}"
+
+
+def over_totals(shape: Shape, grouped: Select, calls: Sequence[Call]) -> Merging:
+    """The SELECT with each aggregate replaced by its result, over rows of partials."""
+    listed, group = clause_of(shape.words, grouped, "select"), clause_of(shape.words, grouped, "group")
+    having = clause_of(shape.words, grouped, "having")
+    alias = f" AS {quoted(grouped.reads[0].alias)}" if grouped.reads[0].alias else ""
+    columns = _replaced(shape.sql, calls, listed[0].start, listed[-1].end)
+    rest = _replaced(shape.sql, calls, group[0].start, (having or group)[-1].end)
+    return Merging((*columns, f"\nFROM {TOTALS}{alias} ", *rest))
+
+
+def _replaced(sql: str, calls: Sequence[Call], start: int, end: int) -> Iterator[str | Partial]:
+    at = start
+    for call in calls:
+        if start <= call.start < end:
+            yield sql[at : call.start]
+            yield from call.result
+            at = call.end
+    yield sql[at:end]
+
+
+def clause_of(words: Sequence[Word], select: Select, clause: str) -> list[Word]:
+    """The words of one clause of a SELECT; none without it."""
+    return [word for word in words if word.select == select.number and word.clause == clause and word.text != ";"]

@@ -1,0 +1,67 @@
+"""A GROUP BY without a window: results by key that every epoch goes on with, kept as partial aggregates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from floodmark.core.sql.forms.window import HINT
+from floodmark.core.sql.state.partials import Aggregated, aggregated, grouping_column
+from floodmark.core.sql.tree.shape import Select, Shape, Source
+from floodmark.core.sql.words.functions import NOT_THERE_YET
+
+
+@dataclass(frozen=True)
+class Running(Aggregated):
+    """How it folds.
+
+    outputs: the names under which the result shows the keys, in their order; None for one that it does not show.
+    """
+
+    outputs: tuple[str | None, ...]
+
+
+def running_of(shape: Shape, root: Source) -> Running:
+    """How the GROUP BY without a window folds. Raises SqlAt for what cannot."""
+    grouped = shape.groups[-1]
+    _check_alone(shape, grouped, root)
+    keys = [_key(shape, grouped, item) for item in grouped.node.args["group"].expressions]
+    kept = aggregated(shape, grouped, [(key.name, key.sql("spark", comments=False)) for key in keys])
+    return Running(**vars(kept), outputs=tuple(shown_as(grouped, key) for key in keys))
+
+
+def _check_alone(shape: Shape, grouped: Select, root: Source) -> None:
+    if root is not grouped:
+        problem = f"GROUP BY without a window below or beside another SELECT {NOT_THERE_YET}; {HINT}"
+        raise shape.at(("group",), problem, grouped.number)
+    if grouped.node.args.get("having") is not None:
+        raise shape.at(
+            ("having",),
+            "HAVING without a window: a key that no longer passes would stay in the sink; give the sink `delete: "
+            "CONDITION` instead",
+            grouped.number,
+        )
+
+
+def _key(shape: Shape, grouped: Select, item: exp.Expr) -> exp.Column:
+    column = grouping_column(grouped, item)
+    if column is None:
+        problem = (
+            f"GROUP BY without a window: expected columns, found {item.sql('spark')}; name the expression in a "
+            f"subquery, FROM (SELECT ... AS name), and group by the name. For windows {HINT}"
+        )
+        raise shape.at(("group",), problem, grouped.number)
+    return column
+
+
+def shown_as(grouped: Select, key: exp.Column) -> str | None:
+    """The name under which the result shows a column that it groups by."""
+    found = (item for item in grouped.node.expressions if _names(item.unalias(), key))
+    return next((item.alias_or_name for item in found), None)
+
+
+def _names(item: exp.Expr, key: exp.Column) -> bool:
+    return (
+        isinstance(item, exp.Column) and not isinstance(item.this, exp.Star) and item.name.lower() == key.name.lower()
+    )

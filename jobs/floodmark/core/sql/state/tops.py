@@ -1,0 +1,141 @@
+"""The first rows of each key by an order of their own: results that every epoch goes on with, kept as those rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from floodmark.core.sql.forms.bounds import HIDDEN, prefix_of
+from floodmark.core.sql.forms.over import overs_of
+from floodmark.core.sql.state.partials import clause_of
+from floodmark.core.sql.tree.columns import names_column
+from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream
+from floodmark.core.sql.words.functions import closing
+from floodmark.errors import SqlAt
+
+PLACE = f"{HIDDEN}place"
+FORM = (
+    "write SELECT ... FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY x DESC) AS place FROM stream) WHERE "
+    "place <= n"
+)
+
+
+@dataclass(frozen=True)
+class Top:
+    """How it folds.
+
+    rows: how many of each key. keys: columns of `stream`; outputs: the names under which the result shows them, None
+    for one that it does not show. place: the name under which it shows the place. ranked: SQL over the stream for its
+    rows and their PLACE among those of their key.
+    """
+
+    stream: str
+    rows: int
+    keys: tuple[str, ...]
+    outputs: tuple[str | None, ...]
+    place: str | None
+    ranked: str
+
+
+def ranking_of(root: Source, streams: Mapping[str, str | None]) -> Select | None:
+    """The SELECT that numbers the rows of a stream by another order than that of event time, if the query is of one."""
+    if not isinstance(root, Select) or len(root.reads) != 1 or not isinstance(below := root.sources[0], Select):
+        return None
+    overs = overs_of(below)
+    names_rows = [str(over.this.name).lower() for over in overs] == ["row_number"]
+    if not names_rows or [type(source) for source in below.sources] != [Stream] or below.grouped:
+        return None
+    (stream,) = below.sources
+    assert isinstance(stream, Stream)
+    return None if _by_event_time(overs[0], streams[stream.name]) else below
+
+
+def _by_event_time(over: exp.Window, time: str | None) -> bool:
+    """Whether it goes by event time, oldest first, or numbers rows of one event time: then a place is final."""
+    order = over.args["order"].expressions[:1] if over.args.get("order") is not None else []
+    first = [item for item in order if not item.args.get("desc")]
+    named = [*(item.this for item in first), *(over.args.get("partition_by") or [])]
+    return any(isinstance(item, exp.Column) and item.name.lower() == (time or "").lower() for item in named)
+
+
+def top_of(shape: Shape, root: Select, ranking: Select) -> Top:
+    """How the query folds. Raises SqlAt for what cannot."""
+    over, (stream,) = overs_of(ranking)[0], ranking.sources
+    assert isinstance(stream, Stream)
+    place = _place(shape, ranking)
+    rows = _limit(shape, root, place)
+    for arg in ("group", "having", "distinct"):
+        if root.node.args.get(arg) or ranking.node.args.get(arg):
+            raise shape.at((arg,), f"{arg.upper()} beside the first rows of a key: {FORM}", root.number)
+    keys = tuple(_keys(shape, ranking, over))
+    outputs = tuple(_shown(root, key) for key in keys)
+    return Top(stream.name, rows, keys, outputs, _shown(root, place), _ranked(shape, ranking))
+
+
+def _place(shape: Shape, ranking: Select) -> str:
+    named = [item for item in ranking.node.expressions if item.find(exp.Window)]
+    if not isinstance(named[0], exp.Alias) or not isinstance(named[0].this, exp.Window):
+        raise _at(shape, ranking, "row_number() needs a name of its own")
+    return str(named[0].alias).lower()
+
+
+def _limit(shape: Shape, root: Select, place: str) -> int:
+    """How many places the WHERE leaves, counted from the first."""
+    where = root.node.args.get("where")
+    found = where.this if where is not None else None
+    fits = isinstance(found, exp.LTE | exp.LT | exp.EQ) and _names(found.this, place) and _is_count(found.expression)
+    if found is None or not fits:
+        problem = f"expected WHERE {place} <= n, and nothing else in it, above row_number() by an order of its own"
+        raise _at(shape, root, problem)
+    rows = int(found.expression.name) - isinstance(found, exp.LT)
+    if rows < 1 or (isinstance(found, exp.EQ) and rows != 1):
+        raise _at(shape, root, f"expected WHERE {place} <= n (or = 1), found {found.sql('spark')}")
+    return rows
+
+
+def _is_count(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+
+
+def _names(node: exp.Expr, name: str) -> bool:
+    return isinstance(node, exp.Column) and not isinstance(node.this, exp.Star) and node.name.lower() == name.lower()
+
+
+def _keys(shape: Shape, ranking: Select, over: exp.Window) -> Iterator[str]:
+    """The columns of the PARTITION BY, which the SELECT must pass on as they are."""
+    items = ranking.node.expressions
+    aliases = {item.alias.lower() for item in items if isinstance(item, exp.Alias)}
+    passed = {item.name.lower() for item in items if isinstance(item, exp.Column)}
+    all_passed = any(item.is_star for item in items)
+    for part in over.args.get("partition_by") or []:
+        if not names_column(part, ranking.reads[0].alias):
+            raise _at(shape, ranking, f"PARTITION BY: expected columns of the stream, found {part.sql('spark')}")
+        name = part.name.lower()
+        if name in aliases or not (all_passed or name in passed):
+            raise _at(shape, ranking, f"PARTITION BY {part.name}: expected {part.name} in the SELECT list as it is")
+        yield part.name
+
+
+def _shown(root: Select, name: str) -> str | None:
+    """The name under which the result shows a column of the SELECT below."""
+    items = root.node.expressions
+    found = next((item for item in items if _names(item.unalias(), name)), None)
+    if found is not None:
+        return str(found.alias_or_name)
+    return name if any(item.is_star and not item.find(exp.Identifier) for item in items) else None
+
+
+def _ranked(shape: Shape, ranking: Select) -> str:
+    words = shape.words
+    overs = (i for i, word in enumerate(words) if word.select == ranking.number and word.name == "over")
+    at = next(i for i in overs if words[i].kind == "word" and words[i + 1].text == "(")
+    spec = shape.sql[words[at + 1].start : words[closing(words, at + 1)].end]
+    source, where = clause_of(words, ranking, "from"), clause_of(words, ranking, "where")
+    text = shape.sql[source[0].start : (where or source)[-1].end]
+    return f"{shape.sql[: prefix_of(words)]} SELECT *, row_number() OVER {spec} AS {PLACE} {text}"
+
+
+def _at(shape: Shape, select: Select, problem: str) -> SqlAt:
+    return shape.at(("where", "over", "select"), f"{problem}; {FORM}", select.number)

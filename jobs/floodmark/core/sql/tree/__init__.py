@@ -1,0 +1,1 @@
+"""A query as a tree: parsed, its columns, its names."""

@@ -1,0 +1,66 @@
+"""Columns beside aggregates that the GROUP BY does not have: Spark would refuse them, but only once a run has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from floodmark.core.sql.tree.shape import Shape
+from floodmark.core.sql.words.function_names import AGGREGATES, COLLECTING, GROUPING, SORTABLE, UNITS
+
+_OF_A_GROUP = AGGREGATES | SORTABLE | GROUPING | COLLECTING
+# Aggregates whose form tells that they are, and lambdas, which have names of their own.
+_OWN = (exp.AggFunc, exp.Any, exp.Filter, exp.WithinGroup, exp.Lambda)
+_WINDOWS = frozenset({"window", "session_window", "count_window", "state_window"})
+
+
+def check_grouped(shape: Shape) -> None:
+    """Raise SqlAt for the first column that Spark would not know which value of to take."""
+    for select in shape.groups:
+        other = _ungrouped(select.node)
+        if other is not None:
+            shown = other.sql("spark")
+            raise shape.at(
+                (other.name.lower(), other.parts[0].name.lower()),
+                f"{shown} is neither in the GROUP BY nor in an aggregate: add it to the GROUP BY, or take one value of "
+                f"it, such as max({shown})",
+                select.number,
+            )
+
+
+def _ungrouped(select: exp.Select) -> exp.Column | None:
+    """The first column outside of an aggregate that the GROUP BY nowhere names.
+
+    What it names in any way, or the list as an alias, may stand anywhere: rather one mistake less is found than one
+    too many.
+    """
+    group = select.args["group"]
+    named = _WINDOWS | UNITS | _names(group) | {item.alias.lower() for item in select.expressions if item.alias}
+    places = [int(node.name) for node in group.expressions if isinstance(node, exp.Literal) and node.name.isdigit()]
+    for place, item in enumerate(select.expressions, 1):
+        grouped = place in places or (item.alias and item.alias.lower() in _names(group))
+        for column in () if grouped else _outside(item):
+            if not named & {part.name.lower() for part in column.parts}:
+                return column
+    return None
+
+
+def _function(node: exp.Func) -> str:
+    return (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+
+
+def _names(group: exp.Expr) -> set[str]:
+    return {part.name.lower() for column in group.find_all(exp.Column) for part in column.parts}
+
+
+def _outside(node: exp.Expr) -> Iterator[exp.Column]:
+    """The columns of an expression that stand in no aggregate."""
+    if isinstance(node, _OWN) or (isinstance(node, exp.Func) and _function(node) in _OF_A_GROUP):
+        return
+    if isinstance(node, exp.Column):
+        if not isinstance(node.this, exp.Star):
+            yield node
+        return
+    for child in node.iter_expressions():
+        yield from _outside(child)

@@ -1,0 +1,70 @@
+"""When each version of a table was committed, read from the log itself.
+
+delta-rs' history passes over entries without `commitInfo`, which no writer has to write, and counts the others down
+from the newest: every version before such an entry gets the number, and so the time, of another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from floodmark.core.committimes import committed, copied, in_commit_from
+from floodmark.errors import HistoryGone, TableBroken
+from floodmark.ledger.delta import tablelog
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_ENTRY = re.compile(r"(\d{20})\.json")  # not checkpoints, which may end so, nor compacted entries
+
+
+def commit_times(table: DeltaTable, address: str) -> dict[int, int]:
+    """Version → milliseconds since 1970, of all entries that the log still has, up to the version that is loaded.
+
+    Raises HistoryGone where the entries were copied without their times, TableBroken where one lacks its own.
+    """
+    newest = table.version()
+    files = {version: time for version, time in _files(address) if version <= newest}
+    since = in_commit_from({name: value or "" for name, value in table.metadata().configuration.items()})
+    infos = {version: tablelog.commit_info(address, version) for version in files}
+    own = {version: _own(address, version, infos[version]) for version in files if since and version >= since[0]}
+    said = {v: int(at) for v, info in infos.items() if v not in own and (at := info.get("timestamp")) is not None}
+    _refuse_copies(address, copied(files, said))
+    return committed(files, own, since)
+
+
+def _own(address: str, version: int, info: dict[str, Any]) -> int:
+    if info.get("inCommitTimestamp") is None:
+        raise TableBroken(
+            f"{address}: expected a timestamp in log entry {version} (the table has in-commit timestamps), found none"
+        )
+    return int(info["inCommitTimestamp"])
+
+
+def _refuse_copies(address: str, version: int | None) -> None:
+    if version is not None:
+        raise HistoryGone(
+            f"{address}: log entry {version} says that it was written long before its file was, so the log was copied "
+            "without the times of its files, and by these Delta tells when a version was committed. Copy it again with "
+            "its times (`cp -p`, `rsync -t`); or name a version in place of a time, and join without `history`"
+        )
+
+
+def _files(address: str) -> Iterator[tuple[int, int]]:
+    """The log's entries by version, with the times of their files."""
+    for name, stamp in _listed(address):
+        if found := _ENTRY.fullmatch(name):
+            yield int(found[1]), stamp // 1_000_000
+
+
+def _listed(address: str) -> Iterator[tuple[str, int]]:
+    if "://" not in address:
+        return ((file.name, file.stat().st_mtime_ns) for file in Path(address, "_delta_log").iterdir())
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import FileSelector
+
+    found = DeltaStorageHandler(address).get_file_info_selector(FileSelector("_delta_log"))
+    return ((file.path.rpartition("/")[2], file.mtime_ns) for file in found)

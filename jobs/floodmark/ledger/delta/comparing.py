@@ -1,0 +1,109 @@
+"""What a table's commit says was written, held against what an attempt at the epoch computed.
+
+Before a commit: the files that it is to add and remove do what was computed. After it, and of a commit that an earlier
+attempt made: the intent's hash, the number of rows, what its log entry moved, the rows by their digests, and whether
+they are still in the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.presence import Presence
+from floodmark.core.rules.sinks.upserts import Effect
+from floodmark.errors import VerifyFailed
+from floodmark.ledger.delta.tablelog import OurCommit
+
+_AGAIN = "computed again, its rows are others"
+_CAUSES = "the source was rewritten, the SQL depends on more than its input, or the sink's files were edited"
+
+
+def check_before_commit(address: str, moves: tuple[int, int], promised: Effect) -> None:
+    """Raise VerifyFailed unless files with so many rows, added and removed, have the effect that was computed."""
+    if not promised.agrees(*moves):
+        raise VerifyFailed(
+            f"{address}: the files that were to be committed add {moves[0]} rows and remove {moves[1]}, which is not "
+            f"what was computed ({promised}). Nothing was committed to this table"
+        )
+
+
+def same_effect(address: str, found: OurCommit, intent: str, rows: int) -> None:
+    """Raise VerifyFailed unless the commit carries this intent and as many rows as this attempt computed."""
+    if found.metadata["intent"] != intent:
+        raise VerifyFailed(
+            f"{address}: commit {found.commit} was written for another intent ({found.metadata['intent'][:12]}) than "
+            f"the ledger's ({intent[:12]}); the ledger was put back or edited"
+        )
+    if found.rows != rows:
+        raise VerifyFailed(
+            f"{address}: {_named(found)} wrote {found.rows} rows, computed again it has {rows}. "
+            "Likely: the source was rewritten, or the SQL depends on more than its input"
+        )
+
+
+def same_files(address: str, found: OurCommit, effect: Effect | None) -> None:
+    """Raise VerifyFailed unless the files that the commit moved have this effect (None: that of an append)."""
+    effect = effect or Effect(found.rows, inserted=found.rows)
+    if not effect.agrees(found.added, found.removed):
+        raise VerifyFailed(
+            f"{address}: by its log, commit {found.commit} added {found.added} rows and removed {found.removed}, which "
+            f"is not what was computed ({effect})"
+        )
+
+
+def same_rows(address: str, found: OurCommit, digest: Digest, results: Digest | None) -> None:
+    """Raise VerifyFailed unless the commit's metadata names the rows that were computed again.
+
+    `digest`, `results`: as this attempt computed them. Of an upsert (`results` is not None) the results are compared:
+    what they change, is changed.
+    """
+    name, again = ("digest", digest) if results is None else ("results", results)
+    written = _digest(found.metadata.get(name))
+    if written is not None:
+        _same(address, found, written, again, _AGAIN, _CAUSES)
+
+
+def same_content(address: str, found: OurCommit, held: Digest, digest: Digest, results: Digest | None) -> None:
+    """Raise VerifyFailed unless the commit's files hold (`held`) what it wrote.
+
+    Commits of older versions do not say what they wrote; an append's rows are those that were computed again.
+    """
+    written = _digest(found.metadata.get("digest"))
+    if written is not None:
+        _same(address, found, written, held, "its files hold other rows than it wrote", "the files were edited")
+    elif results is None:
+        _same(address, found, held, digest, _AGAIN, _CAUSES)
+
+
+def still_there(address: str, found: OurCommit, now: Presence) -> None:
+    """Raise VerifyFailed where another commit has since taken away, or changed, rows that the commit wrote."""
+    if now.taken is None:
+        return
+    version, operation = now.taken
+    raise VerifyFailed(
+        f"{address}: {_named(found)} wrote its rows in commit {found.commit}; commit {version} ({operation}), which is "
+        "not Floodmark's, took some of them away or put back what they replaced. Restore the table, for example by "
+        f"RESTORE TABLE delta.`...` TO VERSION AS OF {version - 1}"
+    )
+
+
+def said_digest(found: OurCommit) -> Digest:
+    """The digest of the rows that the commit wrote, by its metadata."""
+    return Digest.model_validate(found.metadata["digest"])
+
+
+def _named(found: OurCommit) -> str:
+    """Whose commit it is."""
+    backfill = found.metadata.get("backfill")
+    return f"epoch {found.metadata['epoch']}" if backfill is None else f"backfill {backfill}"
+
+
+def _digest(said: dict[str, Any] | None) -> Digest | None:
+    return None if said is None else Digest.model_validate(said)
+
+
+def _same(address: str, found: OurCommit, before: Digest, now: Digest, what: str, causes: str) -> None:
+    differing = "; ".join(before.differences(now))
+    if differing:
+        raise VerifyFailed(f"{address}: {_named(found)}, commit {found.commit}: {what} ({differing}). Likely: {causes}")

@@ -1,0 +1,312 @@
+"""Damage to a table in a local folder, looked for in its files themselves: which one, and what is wrong with it.
+
+Log entries are the truth of a table. Checkpoints, `_last_checkpoint` and Delta's own checksum files only repeat what
+entries say: where one of these is damaged and the entries are there, it can go.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
+
+from floodmark.ledger.delta.hadoopsums import fits
+
+_ENTRY = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:.+\.)?(?:parquet|json)")
+_PART = re.compile(r"(\d{20}\.checkpoint)\.\d{10}\.(\d{10})\.parquet")
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
+_SUMS = re.compile(r"\.(\d{20})\.json\.crc")
+HINT = "_last_checkpoint"
+PARQUET_END = b"PAR1"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What lies in a `_delta_log`: names by version, in order. `checksums`: Delta's; `sums`: Hadoop's, of entries."""
+
+    entries: dict[int, str] = field(default_factory=dict)
+    checkpoints: dict[int, list[str]] = field(default_factory=dict)
+    checksums: dict[int, str] = field(default_factory=dict)
+    sums: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> int:
+        return max([*self.entries, *self.checkpoints], default=-1)
+
+    @property
+    def base(self) -> int:
+        """The newest checkpoint; -1 where there is none."""
+        return max(self.checkpoints, default=-1)
+
+    def tail(self) -> list[str]:
+        """The entries that a reader needs beside the newest checkpoint."""
+        return [name for version, name in self.entries.items() if version > self.base]
+
+    def stale(self) -> list[str]:
+        """Checksum files of versions that are not there: those of commits that were lost."""
+        return [name for version, name in self.checksums.items() if version > self.newest]
+
+    def complete_without(self, checkpoint: int) -> bool:
+        """Whether entries alone, from the beginning or the checkpoint before on, tell all up to the newest version."""
+        older = max((version for version in self.checkpoints if version < checkpoint), default=-1)
+        return all(version in self.entries for version in range(older + 1, self.newest + 1))
+
+
+def listed(names: Iterable[str]) -> Listed:
+    """A checkpoint of several parts counts where all of them are there: readers pass over any other."""
+    found = Listed()
+    for name in _whole(sorted(names)):
+        if match := _ENTRY.fullmatch(name):
+            found.entries[int(match[1])] = name
+        elif match := _CHECKPOINT.fullmatch(name):
+            found.checkpoints.setdefault(int(match[1]), []).append(name)
+        elif match := _CHECKSUM.fullmatch(name):
+            found.checksums[int(match[1])] = name
+        elif match := _SUMS.fullmatch(name):
+            found.sums[int(match[1])] = name
+    return found
+
+
+def _whole(names: list[str]) -> Iterator[str]:
+    """Without the parts of checkpoints that lack one."""
+    parts = {name: match.groups() for name in names if (match := _PART.fullmatch(name))}
+    there = Counter(parts.values())
+    return (name for name in names if name not in parts or there[parts[name]] == int(parts[name][1]))
+
+
+def log_of(address: str) -> Path | None:
+    """A table's log where it lies in a local folder; None elsewhere."""
+    log = Path(address) / "_delta_log"
+    return log if log.is_dir() else None
+
+
+def changed(file: Path) -> str | None:
+    """What is wrong with one file by itself and by the checksum beside it, in words."""
+    if not file.exists():
+        return f"{file} is missing"
+    data, sums = file.read_bytes(), file.with_name(f".{file.name}.crc")
+    if not data:
+        return f"{file} is empty"
+    if sums.exists() and not fits(data, sums.read_bytes()):
+        return f"{file} does not fit its checksum in {sums.name}: one of the two was changed or cut off"
+    return None
+
+
+def log_faults(address: str) -> list[str]:
+    """What is wrong with the log as far as a reader of the newest version needs it. Reads some fifty small files."""
+    log = log_of(address)
+    if log is None:
+        return []
+    found = listed(file.name for file in log.iterdir())
+    needed = [*found.checkpoints.get(found.base, []), *found.tail()]
+    return [what for name in needed if (what := changed(log / name))]
+
+
+def why_unreadable(address: str) -> str | None:
+    """Which file keeps a table from being read, in words; None where no file shows it."""
+    log = log_of(address)
+    if log is None:
+        return None
+    found = listed(file.name for file in log.iterdir())
+    unparsed = (what for name in found.tail() if (what := _unparsed(log / name)))
+    stale = (
+        f"{log / name} is the checksum of a commit that was lost; the next run removes it" for name in found.stale()
+    )
+    return next(chain(_gaps(found), _bad_hint(log, found), _bad_checkpoint(log, found), unparsed, stale), None)
+
+
+def _gaps(found: Listed) -> Iterator[str]:
+    for version in range(found.base + 1, found.newest + 1):
+        if version not in found.entries:
+            yield f"its log entry {version:020}.json is missing"
+
+
+def _bad_hint(log: Path, found: Listed) -> Iterator[str]:
+    hint = log / HINT
+    if hint.exists() and _hinted(hint) not in found.checkpoints:
+        yield f"{hint} names no checkpoint that is there; it is only a hint: remove it"
+
+
+def _hinted(hint: Path) -> int | None:
+    try:
+        return int(json.loads(hint.read_bytes())["version"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _bad_checkpoint(log: Path, found: Listed) -> Iterator[str]:
+    for name in found.checkpoints.get(found.base, []):
+        if not _can_be_read(log / name):
+            spare = f"; the log's entries tell the same: remove it and {HINT}"
+            yield f"the checkpoint {log / name} cannot be read{spare if found.complete_without(found.base) else ''}"
+
+
+def unreadable_checkpoint(address: str, version: int) -> str | None:
+    """Why the checkpoint of a version cannot stand for the entries before it; None where it can."""
+    log = log_of(address)
+    names = listed(file.name for file in log.iterdir()).checkpoints.get(version, []) if log else []
+    if log is None or not names:
+        return f"there is no checkpoint of version {version}"
+    bad = next((name for name in names if not _can_be_read(log / name)), None)
+    return bad and f"the checkpoint {log / bad} cannot be read"
+
+
+def _can_be_read(file: Path) -> bool:
+    """Whether a checkpoint can: of rows, or of actions and the files of rows that these name."""
+    if file.suffix == ".json":
+        return _unparsed(file) is None and all(map(_is_rows, _sidecars(file)))
+    return _is_rows(file)
+
+
+def _sidecars(checkpoint: Path) -> list[Path]:
+    named = [action["sidecar"] for action in actions_of(checkpoint.read_bytes()) if "sidecar" in action]
+    return [checkpoint.parent / "_sidecars" / unquote(one["path"]) for one in named]
+
+
+def _is_rows(file: Path) -> bool:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        pq.ParquetFile(file).read()
+    except (OSError, ValueError, pa.ArrowException):  # a UnicodeDecodeError is a ValueError
+        return False
+    return True
+
+
+def _unparsed(entry: Path) -> str | None:
+    try:
+        actions_of(entry.read_bytes())
+    except ValueError as fault:
+        return f"{entry} is cut off or was changed: {fault}"
+    return None
+
+
+def actions_of(data: bytes) -> list[dict[str, Any]]:
+    """What a log entry holds, an action a line. Raises ValueError, which says what is wrong with which line.
+
+    Bytes are split, not text: of a text Python takes some characters for ends of lines that JSON may hold as they are.
+    """
+    return [_action(number, line) for number, line in enumerate(data.splitlines(), 1) if line]
+
+
+# What Delta's protocol asks of the actions that are looked into here.
+_NEEDED: dict[str, dict[str, type]] = {
+    "add": {"path": str, "size": int},
+    "remove": {"path": str},
+    "txn": {"appId": str, "version": int},
+    "sidecar": {"path": str},
+}
+
+
+def _action(number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise ValueError(f"line {number} is no JSON") from None
+    if not isinstance(found, dict) or not all(isinstance(value, dict) for value in found.values()):
+        raise ValueError(f"line {number} is no action")
+    for kind, value in found.items():
+        for name, expected in _NEEDED.get(kind, {}).items():
+            if not isinstance(value.get(name), expected):
+                raise ValueError(f"line {number}: expected {kind}.{name}, found {value.get(name)!r}")
+    return found
+
+
+def put_aside_torn(address: str, above: int, app: str | None = None) -> list[str]:
+    """Rename log entries above version `above` that were not written whole, from the newest down.
+
+    Only for who writes the table, and for versions that nothing relies on. `app`: entries of other writers stay.
+    """
+    log = log_of(address)
+    aside = []
+    while log is not None:
+        found = listed(file.name for file in log.iterdir())
+        entry = log / found.entries.get(found.newest, "")
+        if found.newest <= max(above, found.base) or not _torn(entry, app):
+            break
+        entry.rename(entry.with_name(f"{entry.name}.torn-{uuid4().hex[:8]}"))
+        entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+        aside.append(entry.name)
+    return aside
+
+
+def torn_newest(address: str) -> Path | None:
+    """The newest log entry where it, or a file that it adds, was not written whole; None where it was."""
+    log = log_of(address)
+    found = listed(file.name for file in log.iterdir()) if log else Listed()
+    entry = found.entries.get(found.newest)
+    return log / entry if log and entry and _torn(log / entry, None) else None
+
+
+def _torn(entry: Path, app: str | None) -> bool:
+    """Whether an entry cannot be read; or one of this app's whose checksum, or whose files, do not fit."""
+    data = entry.read_bytes()
+    if not data:
+        return True
+    try:
+        actions = actions_of(data)
+    except ValueError:
+        return True
+    if app is not None and app.encode() not in data:
+        return False
+    added = [action["add"] for action in actions if "add" in action]
+    return changed(entry) is not None or any(map(partial(_lacks, entry.parent.parent), added))
+
+
+def _lacks(folder: Path, added: dict[str, Any]) -> bool:
+    """Whether a file that an entry adds is missing or cut off, in length or, by zeros, in what it holds.
+
+    One that is whole, yet another, others are to judge.
+    """
+    file = folder / unquote(added["path"])
+    return not file.exists() or _last_bytes(file) != PARQUET_END
+
+
+def _last_bytes(file: Path) -> bytes:
+    with file.open("rb") as data:
+        data.seek(max(0, file.stat().st_size - len(PARQUET_END)))
+        return data.read()
+
+
+def mend(address: str, named: int, app: str | None = None) -> None:
+    """What a power loss or a full disk may leave of writes that the ledger does not name: they are made again.
+
+    `named`: the newest version that it names; `app`: as for `put_aside_torn`.
+    """
+    put_aside_torn(address, named, app)
+    drop_checksums(address)
+
+
+def drop_checksums(address: str) -> list[str]:
+    """Remove checksum files of versions that are not there, and one of Delta's that was changed: readers do without.
+
+    Only for who writes the table. Of a commit that was lost, a checksum that stayed would speak for the next one, and
+    Hadoop's would keep Delta from writing that one: it takes a checksum in its way for another's commit.
+    """
+    log = log_of(address)
+    if log is None:
+        return []
+    found = listed(file.name for file in log.iterdir())
+    newest = [found.checksums[found.newest]] if found.newest in found.checksums else []
+    stale = [
+        name for name in found.stale() if not (log / name).with_suffix(".json").exists()
+    ]  # nor since it was listed
+    dropped = stale + [name for name in newest if changed(log / name)]
+    for name in dropped:
+        (log / f".{name}.crc").unlink(missing_ok=True)
+        (log / name).unlink()
+    for version, name in found.sums.items():
+        if version > found.newest and not (log / f"{version:020}.json").exists():
+            (log / name).unlink()
+            dropped.append(name)
+    return dropped

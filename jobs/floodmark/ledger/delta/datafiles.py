@@ -1,0 +1,229 @@
+"""The data files of Delta tables: which a version has, which are absent, which may hold what."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
+
+from floodmark.errors import HistoryGone
+from floodmark.ledger.delta.deletionvectors import vector_file
+from floodmark.ledger.delta.keybounds import not_after
+from floodmark.ledger.delta.tables import entry_actions, files_gone, logged_between, reading
+
+_HOLDS_FROM, _AFTER = "holds_from", "after"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One live file of a table: where it is, its rows, and a time that none of them is after. None: not known.
+
+    Both are the log's statistics, which others need not write.
+    """
+
+    path: str
+    rows: int | None
+    newest: int | None
+
+
+def files_of(table: DeltaTable, time: str | None = None) -> list[DataFile]:
+    """The table's live files. `time`: the column whose largest value, in microseconds, is wanted."""
+    with reading(root_of(table)):
+        actions = table.get_add_actions(flatten=True)
+    names = actions.column_names
+    newest = _micros(actions[f"max.{time}"]) if f"max.{time}" in names else [None] * actions.num_rows
+    paths, rows = values_of(actions["path"]), values_of(actions["num_records"])
+    root = root_of(table)
+    return [
+        DataFile(f"{root}/{unquote(path)}", count, None if moment is None else not_after(moment))
+        for path, count, moment in zip(paths, rows, newest, strict=True)
+    ]
+
+
+def root_of(table: DeltaTable) -> str:
+    """The table's folder; delta-rs gives it as a URI."""
+    return unquote(table.table_uri).rstrip("/")
+
+
+def file_faults(table: DeltaTable) -> Iterator[str]:
+    """Live files that are not in a local table's folder, or have another size than its log says."""
+    root = Path(root_of(table).removeprefix("file://"))
+    if not root.is_dir():
+        return
+    with reading(root_of(table)):
+        actions = table.get_add_actions(flatten=True)
+    for path, size in zip(values_of(actions["path"]), values_of(actions["size_bytes"]), strict=True):
+        file = root / unquote(path)
+        if not file.exists():
+            yield f"{file} is missing"
+        elif file.stat().st_size != size:
+            yield f"{file} has {file.stat().st_size} bytes, the log says {size}"
+
+
+def _micros(times: Any) -> list[int | None]:
+    """An Arrow column of times in microseconds as numbers: some lie in years that Python does not know."""
+    import pyarrow as pa
+
+    found: list[int | None] = pa.chunked_array(times).cast(pa.int64()).to_pylist()
+    return found
+
+
+def file_rows(file: dict[str, Any]) -> int:
+    """Rows of a file that a log entry adds or removes, less those that its deletion vector leaves out."""
+    held = json.loads(file.get("stats") or "{}").get("numRecords", 0)
+    return int(held) - int((file.get("deletionVector") or {}).get("cardinality", 0))
+
+
+def added_files(address: str, commit: int) -> list[str]:
+    """The entries, as JSON, of the files with which commit `commit` added rows.
+
+    A file that goes and comes in one commit only loses rows, by its deletion vector. Raises HistoryGone where the log
+    entry or one of the files is not there any more.
+    """
+    added = _added(address, commit)
+    absent = _absent(address, [unquote(file["path"]) for file in added])
+    if absent:
+        raise files_gone(address, commit, f"the file {absent[0]}")
+    return [json.dumps({"add": file}) for file in added]
+
+
+def lacks_files(address: str, commit: int) -> bool:
+    """Whether files with which commit `commit` added rows are no longer there. Raises as `added_files` without them."""
+    return bool(_absent(address, [unquote(file["path"]) for file in _added(address, commit)]))
+
+
+def _added(address: str, commit: int) -> list[dict[str, Any]]:
+    actions = logged_between(address, commit)
+    gone = {action["remove"]["path"] for action in actions if "remove" in action}
+    return [action["add"] for action in actions if "add" in action and action["add"]["path"] not in gone]
+
+
+def added_paths(address: str, commit: int) -> list[str]:
+    """The files, as the log spells them, that commit `commit` added; its change feed's and deletion vectors', too."""
+    return [path for action in entry_actions(address, commit) for path in paths_of(action)]
+
+
+def paths_of(action: dict[str, Any]) -> Iterator[str]:
+    """The files that an entry of a log says were added: one with rows, and its deletion vector."""
+    for added in (action[kind] for kind in ("add", "cdc") if kind in action):
+        yield added["path"]
+        vector = vector_file(added.get("deletionVector"))
+        if vector is not None:
+            yield vector
+
+
+def _absent(address: str, paths: list[str]) -> list[str]:
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import FileType
+
+    found = DeltaStorageHandler(address).get_file_info(paths)
+    return [path for path, info in zip(paths, found, strict=True) if info.type == FileType.NotFound]
+
+
+def holding_from(epoch: int, after: int | None = None) -> str:
+    """What the commit of a rewrite says of itself: the table holds what is seen from `epoch` on, earlier epochs not.
+
+    `after`: the committed epoch by whose watermark it took rows away.
+    """
+    return json.dumps({_HOLDS_FROM: epoch} if after is None else {_HOLDS_FROM: epoch, _AFTER: after})
+
+
+def as_of(address: str, since: int, epoch: int) -> DeltaTable:
+    """The table at the newest version that holds what `epoch` saw. `since`: the version that an epoch up to it wrote.
+
+    Raises HistoryGone where the table's log, or the files of that version, are not there any more.
+    """
+    try:
+        found = DeltaTable(address, version=_last_holding(address, since, epoch))
+    except (OSError, DeltaError) as fault:
+        raise HistoryGone(f"{address}: its log does not reach back to epoch {epoch} any more") from fault
+    files = (Path(address, unquote(path)) for path in values_of(found.get_add_actions()["path"]))
+    if not all(file.exists() for file in files):
+        raise HistoryGone(f"{address}: the files that epoch {epoch} saw are not there any more")
+    return found
+
+
+def paths_at(address: str, version: int) -> set[str]:
+    """The files of an older version, by their paths within the table. Raises OSError or DeltaError."""
+    return {unquote(path) for path in values_of(DeltaTable(address, version=version).get_add_actions()["path"])}
+
+
+def absent_of(address: str, files: Collection[Mapping[str, Any]]) -> str | None:
+    """The first of these files of a log, or of their deletion vectors, that is not there any more; None: all are."""
+    vectors = (vector_file(file.get("deletionVector")) for file in files)
+    paths = [unquote(file["path"]) for file in files] + [path for path in vectors if path is not None]
+    return next(iter(_absent(address, paths)), None)
+
+
+def at_version(address: str, version: int) -> DeltaTable:
+    """An older version of the table. Raises OSError or DeltaError where its log or a file of it is not there."""
+    found = DeltaTable(address, version=version)
+    absent = _absent(address, [unquote(path) for path in values_of(found.get_add_actions()["path"])])
+    if absent:
+        raise FileNotFoundError(f"{address}: {absent[0]} is gone")
+    return found
+
+
+def _last_holding(address: str, since: int, epoch: int) -> int:
+    """The newest version before a rewrite took away what `epoch` saw."""
+    newest = DeltaTable(address).version()
+    gone = (version for version in range(since + 1, newest + 1) if _holds_from(entry_actions(address, version)) > epoch)
+    return next(gone, newest + 1) - 1
+
+
+def rewritten_after(address: str, since: int, newest: int) -> int:
+    """The newest epoch after which rows of a state table were taken away; 0: none.
+
+    By its log, after version `since` and up to `newest`.
+    A log entry that was cleaned up is long settled; older versions of Floodmark did not say it.
+    """
+    versions = range(since + 1, newest + 1)
+    there = [version for version in versions if (Path(address) / "_delta_log" / f"{version:020}.json").exists()]
+    return max((said_of(entry_actions(address, version)).get(_AFTER, 0) for version in there), default=0)
+
+
+def said_of(actions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the engine says in a commit's metadata; nothing where that is no JSON object."""
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    try:
+        found = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _holds_from(actions: list[dict[str, Any]]) -> float:
+    """The first epoch of which a commit leaves all in the table; a rewrite that does not say it ends all that was."""
+    if not any(action.get("remove", {}).get("dataChange") for action in actions):
+        return 0
+    said = next((action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action), None)
+    return json.loads(said)[_HOLDS_FROM] if said else math.inf
+
+
+def query(table: DeltaTable, sql: str) -> list[dict[str, Any]]:
+    """The rows that `sql` gives; it names the table `t`.
+
+    Rust runs it, not pyarrow: pyarrow's data sets import pandas, which takes longer than everything else here, and
+    leave threads behind that at times abort the process as it ends (5 of 65 trials).
+    """
+    with reading(root_of(table)):
+        found = QueryBuilder().register("t", table).execute(sql).read_all()
+    columns = [values_of(found[name]) for name in found.column_names]
+    return [dict(zip(found.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def values_of(column: Any) -> list[Any]:
+    """Python's values of an Arrow column."""
+    return [value.as_py() for value in column]
+
+
+def size_of(table: DeltaTable) -> int:
+    """Bytes of the table's live files."""
+    return sum(values_of(table.get_add_actions()["size_bytes"]))

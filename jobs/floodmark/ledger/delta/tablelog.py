@@ -1,0 +1,203 @@
+"""Commits in the logs of Delta tables: those of a rule's, and what each moved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from typing import Any
+
+from deltalake import DeltaTable
+
+from floodmark.core.protocol.presence import Moves, Presence, moves_of, presence
+from floodmark.errors import HistoryGone
+from floodmark.ledger.delta.datafiles import file_rows, root_of, said_of
+from floodmark.ledger.delta.tables import (
+    NEWEST,
+    entry_actions,
+    entry_bytes,
+    local_entry,
+    logged_between,
+    metadata_of,
+    newest_version,
+    open_table,
+    reading,
+)
+
+_MOVES = ("add", "remove")
+
+
+def recorded_version(address: str, app: str) -> int | None:
+    """The largest version the table has recorded for an app id; None also where there is no table."""
+    table = open_table(address)
+    return None if table is None else recorded_in(table, app)
+
+
+def recorded_in(table: DeltaTable, app: str) -> int | None:
+    """The largest version the table has recorded for an app id. Raises TableBroken: delta-rs reads the log for it."""
+    with reading(root_of(table)):
+        return table.transaction_version(app)
+
+
+class OurCommit:
+    """One commit that a write of ours made: Delta version, results, and the metadata it carries.
+
+    `added`, `removed`: rows of the files that came and went, by the log's statistics.
+    """
+
+    def __init__(self, entry: dict[str, Any], added: int, removed: int):
+        self.commit, self.added, self.removed = int(entry["version"]), added, removed
+        self.metadata: dict[str, Any] = json.loads(entry["userMetadata"])
+        written = entry.get("operationMetrics", {}).get("numOutputRows", 0)
+        self.rows = int(self.metadata.get("rows", written))  # an upsert writes other rows than its results
+
+
+def commit_at(address: str, commit: int, app: str, version: int) -> OurCommit | None:
+    """What the table's log holds as its version `commit`; None where that does not record (app, version)."""
+    actions = entry_actions(address, commit)
+    recorded = [action["txn"] for action in actions if "txn" in action]
+    if not any((said["appId"], said["version"]) == (app, version) for said in recorded):
+        return None
+    entry = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    return OurCommit({**entry, "version": commit}, *rows_moved(actions))
+
+
+def rows_moved(actions: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """How many rows a commit with these actions adds and removes, by the statistics of its files."""
+    added, removed = (sum(file_rows(action[kind]) for action in actions if kind in action) for kind in _MOVES)
+    return added, removed
+
+
+def our_commit(address: str, app: str, version: int) -> OurCommit:
+    """The commit that recorded (app, version). Raises HistoryGone where the table's log no longer holds it.
+
+    From the newest on, and no entry further: it is nearly always among the first, and of older ones, which a checkpoint
+    stands for, nothing is asked here.
+    """
+    for entry in heads(address):
+        said = metadata_of(entry)
+        if said and (said["app"], said["version"]) == (app, version):
+            found = commit_at(address, entry["version"], app, version)
+            if found is not None:
+                return found
+    raise HistoryGone(
+        f"{address}: the log no longer holds the commit of {app} version {version}, so what it wrote cannot be "
+        "compared; restore the table's log, or begin anew with `floodmark reset`"
+    )
+
+
+def heads(address: str) -> Iterator[dict[str, Any]]:
+    """What each commit says of itself, from the newest to the oldest that the log still holds."""
+    table = open_table(address)
+    for version in range(table.version() if table else -1, -1, -1):
+        try:
+            info = commit_info(address, version)
+        except FileNotFoundError:
+            return
+        yield {**info, "version": version}
+
+
+def commit_info(address: str, version: int) -> dict[str, Any]:
+    """What a commit says of itself, which it need not do. Raises OSError where the log has no such entry."""
+    found: Iterator[dict[str, Any]] = (
+        one["commitInfo"] for one in entry_actions(address, version) if "commitInfo" in one
+    )
+    return next(found, {})
+
+
+def written_for(address: str, ledger: str) -> bool:
+    """Whether one of the table's newest commits is a rule's whose ledger this is."""
+    found = map(metadata_of, islice(heads(address), NEWEST))
+    return any(one["app"].split("/")[1] == ledger for one in found if one)
+
+
+def rows_now(address: str, commit: int) -> Presence:
+    """Whether the rows that commit `commit` added are still in the table. Raises HistoryGone without log entries."""
+    later = range(commit + 1, newest_version(address) + 1)
+    return presence(_moves(address, commit), (_moves(address, version) for version in later))
+
+
+def _moves(address: str, version: int) -> Moves:
+    return moves_of(version, logged_between(address, version))
+
+
+def transactions(address: str, version: int) -> list[tuple[str, int]]:
+    """The app transactions that a log entry records. Raises OSError where the entry is not there."""
+    return [
+        (one["txn"]["appId"], int(one["txn"]["version"])) for one in entry_actions(address, version) if "txn" in one
+    ]
+
+
+@dataclass(frozen=True)
+class DataCommit:
+    """A commit that changes data: files added, their bytes, and whether any is removed.
+
+    `said`: what a rule's commit says of itself; None of a commit whose log entry is gone.
+    """
+
+    version: int
+    adds: int
+    size: int
+    removes: bool
+    said: dict[str, Any] | None
+
+
+def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
+    """The commits in [first, last] that change data. A version whose log entry is gone counts: it cannot be told."""
+    for version in range(first, last + 1):
+        found = _data_changes(address, version)
+        if found.adds or found.removes:
+            yield found
+
+
+def _data_changes(address: str, version: int) -> DataCommit:
+    try:
+        actions = entry_actions(address, version)
+    except (FileNotFoundError, OSError):
+        return DataCommit(version, 1, 0, True, None)
+    added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
+    removes = any(action.get("remove", {}).get("dataChange") for action in actions)
+    return DataCommit(version, len(added), sum(add["size"] for add in added), removes, said_of(actions))
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The files that a commit added, and those that it removed, with when; when it was written. Microseconds."""
+
+    added: frozenset[str]
+    removed: Mapping[str, int]
+    written_us: int
+
+
+def moved(address: str, version: int) -> Moved | None:
+    """What a commit did to the table's files, whether rows changed or not; None where its log entry is gone."""
+    try:
+        actions = entry_actions(address, version)
+    except OSError:
+        return None
+    removes = [action["remove"] for action in actions if "remove" in action]
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return Moved(
+        frozenset(action["add"]["path"] for action in actions if "add" in action),
+        {remove["path"]: int(remove.get("deletionTimestamp", 0)) * 1000 for remove in removes},
+        written_us(address, version) or int(info.get("timestamp", 0)) * 1000,
+    )
+
+
+def written_us(address: str, version: int) -> int | None:
+    """When a log entry of a local table was written, by which Delta judges its age; None where it lies elsewhere."""
+    entry = local_entry(address, version)
+    return entry.stat().st_mtime_ns // 1000 if entry.exists() else None
+
+
+def log_sum(address: str, version: int) -> str | None:
+    """SHA-256 of a log entry, by which it is told from another table's; None where it is not there.
+
+    Raises OSError where the store cannot be reached: what cannot be read now is not taken for gone.
+    """
+    try:
+        return sha256(entry_bytes(address, version)).hexdigest()
+    except FileNotFoundError:
+        return None

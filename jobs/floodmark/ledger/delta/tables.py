@@ -1,0 +1,243 @@
+"""What a Delta table's log says, read without Spark; and the making of an empty table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from floodmark.errors import FloodmarkError, HistoryGone, Refused, RunFailed, TableBroken
+from floodmark.ledger.delta.damage import actions_of, why_unreadable
+from floodmark.ledger.delta.hadoopsums import sums_of
+from floodmark.ledger.delta.storefaults import passing
+
+NEWEST = 10  # commits among which a rule's last one lies
+# A checkpoint of a small log costs Spark two seconds, more than the epoch that it falls upon; Delta's default is 10.
+CHECKPOINTS = {"delta.checkpointInterval": "50"}
+OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
+ADOPTED = "floodmark.adopted"  # table property of one that was there before its rule: the version that was its newest
+ADOPTED_EMPTY = "empty"  # its value where the table held no rows then
+ANEW = (
+    "put back what is missing or harmed from a copy; a table that a rule writes can also be made anew: remove its "
+    "folder and call `floodmark reset`"
+)
+
+
+@contextmanager
+def reading(address: str) -> Iterator[None]:
+    """Turn what delta-rs raises at a table that it cannot read into TableBroken; RunFailed where a retry may help."""
+    try:
+        yield
+    except (FloodmarkError, TableNotFoundError, OSError):
+        raise
+    except BaseException as fault:
+        if not _of_rust(fault):
+            raise
+        raise _unreadable(address, fault) from fault
+
+
+def _of_rust(fault: BaseException) -> bool:
+    """Its query engine raises plain exceptions, and where Rust panics one that is no Exception."""
+    return isinstance(fault, DeltaError) or type(fault) is Exception or type(fault).__name__ == "PanicException"
+
+
+def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
+    said = str(fault).strip().split("\n", 1)[0]
+    if passing(said):
+        return RunFailed(f"{address}: the table cannot be read now: {said}; mend the disk or the store, then retry")
+    if "non utf-8" in said.lower():
+        return TableBroken(
+            f"{address}: its rows cannot be shown: {said}. If they hold text that is no UTF-8, nothing is harmed, and "
+            "Spark shows it; else the file named by `floodmark audit --deep` is"
+        )
+    if "unsupported" in said.lower():
+        return TableBroken(f"{address}: the table cannot be read: {said}; nothing is harmed, Delta's client lacks that")
+    return TableBroken(f"{address}: the table cannot be read: {why_unreadable(address) or said}; {ANEW}")
+
+
+def open_table(address: str) -> DeltaTable | None:
+    """The table at `address` at its newest version, or None where there is none. Raises TableBroken and Refused."""
+    if Path(address).is_file():
+        raise Refused(
+            f"expected the folder of a Delta table at {address}, found a file: write what is in it as a Delta table, "
+            "and name that table's folder"
+        )
+    try:
+        with reading(address):
+            return DeltaTable(address)
+    except TableNotFoundError:
+        return None
+
+
+def create(address: str, schema: str, configuration: Mapping[str, str], partitions: Sequence[str] = ()) -> None:
+    """Make an empty table unless there is one. `schema`: Spark's JSON, which is Delta's.
+
+    delta-rs does it in milliseconds, by put-if-absent. It writes no rows, so seals (which it does not honour) are safe.
+    """
+    if open_table(address) is not None:
+        return
+    local = "://" not in address
+    if local:
+        Path(address).parent.mkdir(parents=True, exist_ok=True)
+    DeltaTable.create(
+        address,
+        Schema.from_json(schema),
+        mode="ignore",
+        partition_by=list(partitions) or None,
+        configuration={**CHECKPOINTS, **configuration},
+        raise_if_key_not_exists=False,
+    )
+    if local:
+        _write_checksum(address)
+
+
+def _write_checksum(address: str) -> None:
+    """Version 0's checksum file, as Delta's protocol has it: without one, Spark's first commit reconstructs the table.
+
+    Spark writes those that follow from it. Where a kill, or a store of objects, leaves it out, the first commit is
+    slower, no more.
+    """
+    actions = {kind: action for found in entry_actions(address, 0) for kind, action in found.items()}
+    if not actions.keys() <= {"commitInfo", "metaData", "protocol"}:
+        return  # somebody else was faster, and has written rows
+    checksum = {
+        "tableSizeBytes": 0,
+        "numFiles": 0,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": [],
+        "domainMetadata": [],
+        "metadata": actions["metaData"],
+        "protocol": actions["protocol"],
+        "allFiles": [],
+    }
+    log = Path(address) / "_delta_log"
+    _write_whole(log / f"{0:020}.crc", json.dumps(checksum, separators=(",", ":")).encode())
+    for name in (f"{0:020}.json", f"{0:020}.crc"):
+        write_sums(log / name)
+
+
+def write_sums(file: Path) -> None:
+    """Hadoop's checksum beside a local file that Spark has not written: by it Hadoop, and the gate, see a change."""
+    _write_whole(file.with_name(f".{file.name}.crc"), sums_of(file.read_bytes()))
+
+
+def _write_whole(file: Path, data: bytes) -> None:
+    """Or not at all: half a checksum, left by a full disk or a kill, would speak against a file that is well."""
+    new = file.with_name(f".{file.name}.new")
+    new.write_bytes(data)
+    new.replace(file)
+
+
+def newest_version(address: str) -> int:
+    """Of a table that is there."""
+    return int(DeltaTable(address).version())
+
+
+def table_id(table: DeltaTable) -> str:
+    return str(table.metadata().id)
+
+
+def owner_of(table: DeltaTable) -> str | None:
+    return table.metadata().configuration.get(OWNER)
+
+
+def properties_of(address: str) -> dict[str, str]:
+    """What the table's newest version has; nothing where there is no table."""
+    table = open_table(address)
+    return {} if table is None else {k: v for k, v in table.metadata().configuration.items() if v is not None}
+
+
+def partitions_of(table: DeltaTable) -> list[str]:
+    """The columns by which the table is partitioned."""
+    return list(table.metadata().partition_columns)
+
+
+def can_be_clustered(address: str) -> bool:
+    """Whether the table has Delta's feature for clusters; by which columns, if any, only Spark tells."""
+    table = open_table(address)
+    return table is not None and "clustering" in (table.protocol().writer_features or ())
+
+
+def adopted_at(table: DeltaTable) -> int | None:
+    """The newest version of a table that held rows before a rule adopted it; None for any other table."""
+    found = table.metadata().configuration.get(ADOPTED, ADOPTED_EMPTY)
+    return None if found == ADOPTED_EMPTY else int(found)
+
+
+def adopted(addresses: Mapping[str, str]) -> dict[str, int]:
+    """Of these tables, by name, the adopted ones, and from which version on they are a rule's."""
+    opened = {name: open_table(address) for name, address in addresses.items()}
+    found = {name: adopted_at(table) for name, table in opened.items() if table is not None}
+    return {name: version + 1 for name, version in found.items() if version is not None}
+
+
+def is_empty(table: DeltaTable) -> bool:
+    """Whether the table's newest version holds no file."""
+    return not table.file_uris()
+
+
+def is_misfit(table: DeltaTable, owner: str, schema: str, partitions: Sequence[str]) -> bool:
+    """Whether the owner has made this table, which holds nothing, for other columns (`schema`: Spark's JSON) or
+    partitions: for an older text of its rule, in a run that was killed."""
+    properties = table.metadata().configuration
+    if properties.get(OWNER) != owner or ADOPTED in properties or not is_empty(table):
+        return False
+    return table.schema() != Schema.from_json(schema) or partitions_of(table) != list(partitions)
+
+
+def columns_of(table: DeltaTable) -> dict[str, str]:
+    """Column name → Delta type name ('timestamp', 'struct', …), in order."""
+    fields = json.loads(table.schema().to_json())["fields"]
+    return {
+        field["name"]: field["type"] if isinstance(field["type"], str) else field["type"]["type"] for field in fields
+    }
+
+
+def metadata_of(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """What a commit of ours says of itself; None of another's."""
+    text = entry.get("userMetadata") or ""
+    found: dict[str, Any] | None = json.loads(text) if text.startswith('{"app":') else None
+    return found
+
+
+def logged_between(address: str, version: int) -> list[dict[str, Any]]:
+    """One log entry. Raises HistoryGone where it is not there any more."""
+    try:
+        return entry_actions(address, version)
+    except OSError:
+        raise files_gone(address, version, "its log entry") from None
+
+
+def local_entry(address: str, version: int) -> Path:
+    return Path(address) / "_delta_log" / f"{version:020}.json"
+
+
+def entry_bytes(address: str, version: int) -> bytes:
+    local = local_entry(address, version)
+    if local.parent.is_dir():
+        return local.read_bytes()
+    from deltalake.fs import DeltaStorageHandler  # brings pyarrow, which a run with nothing to do can spare
+
+    return bytes(DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read())
+
+
+def entry_actions(address: str, version: int) -> list[dict[str, Any]]:
+    """One log entry of the table, as it stands there."""
+    data = entry_bytes(address, version)
+    try:
+        return actions_of(data)
+    except ValueError as fault:
+        raise TableBroken(f"{address}: log entry {version} is cut off or was changed: {fault}") from fault
+
+
+def files_gone(address: str, commit: int, what: str) -> HistoryGone:
+    return HistoryGone(
+        f"{address}: of commit {commit}, {what} is gone, so what it wrote cannot be compared; put it back, or begin "
+        "anew with `floodmark reset`"
+    )

@@ -1,0 +1,1 @@
+"""What a proof compares and concludes."""

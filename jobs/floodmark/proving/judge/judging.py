@@ -1,0 +1,198 @@
+"""Judges what a play has left: each copy by itself, against the undisturbed run and against plain batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from floodmark.audit.certificate import audit
+from floodmark.proving.cases import REFERENCE, Case, Replay
+from floodmark.proving.judge import verdicts
+from floodmark.proving.judge.left import Left
+from floodmark.proving.judge.verdicts import Check, Verdict, worst
+from floodmark.proving.play.played import Played
+from floodmark.proving.scratch import clocked, not_in_batch, replaces
+
+UNDISTURBED = "the undisturbed run"
+BATCH = "plain batch over the rows folded"
+CLOCK = "the results may hold the time of day at which their epoch was folded, so two runs may differ"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One copy: what was done to it, what was looked at. `planned`, `fired`: crash points."""
+
+    name: str
+    point: str
+    fault: str
+    checks: list[Check]
+    planned: int = 0
+    fired: int = 0
+    attempts: int = 0
+    epochs: int = 0
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(check.verdict for check in self.checks)
+
+
+@dataclass
+class Matrix:
+    """All copies judged."""
+
+    played: Played
+    copies: list[Judged] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(one.verdict for one in self.copies)
+
+    @property
+    def planned(self) -> int:
+        return sum(one.planned for one in self.copies)
+
+    @property
+    def fired(self) -> int:
+        return sum(one.fired for one in self.copies)
+
+
+def judged(played: Played, doing: Callable[[str, int, int], None] = lambda what, done, of: None) -> Matrix:
+    """Every copy of the play: the undisturbed run first, the replays, then the cases. `doing`: told how far it is."""
+    judge = _Judge(played)
+    tasks: list[Callable[[], Judged]] = [
+        judge.undisturbed,
+        *(partial(judge.replay, replay) for replay in played.replays),
+        *(partial(judge.case, case) for case in played.cases),
+    ]
+    copies = []
+    for number, task in enumerate(tasks):
+        doing("comparing", number, len(tasks))
+        copies.append(task())
+    return Matrix(played, copies)
+
+
+class _Judge:
+    def __init__(self, played: Played):
+        self._played, self._rule = played, played.rule
+        self._reference = Left(played, REFERENCE)
+        self._sampled = {one["stream"]: int(one["rows"]) for one in played.streams}
+
+    @property
+    def _sinks(self) -> list[tuple[int, str, Any]]:
+        """Place, name and declaration of each Delta sink."""
+        return [(i, f"sink {i}", sink) for i, sink in enumerate(self._rule.sinks) if sink.address is not None]
+
+    def undisturbed(self) -> Judged:
+        left = self._reference
+        checks = [*self._common(left), *self._by_batch(left), *self._empty(left)]
+        return self._judged(left, "", "undisturbed", checks)
+
+    def _empty(self, left: Left) -> Iterator[Check]:
+        """Sinks that got nothing: that nothing equals nothing is no proof."""
+        for i, name, _ in self._sinks:
+            if not left.sink(i):
+                yield verdicts.not_compared(name, "it holds no row of the sample; take more with --rows")
+
+    def replay(self, replay: Replay) -> Judged:
+        left = Left(self._played, replay.name)
+        told = self._played.ends[replay.name]
+        checks = [verdicts.ended(told)]
+        if told.get("type") == "InputFault":
+            checks = [
+                verdicts.not_compared("the replay", f"with these epochs the rule refuses its input: {told['error']}")
+            ]
+        elif told["code"] == 0:
+            checks += [*self._common(left), *self._replayed(left), *self._by_batch(left)]
+        return self._judged(left, replay.title, "replayed", checks)
+
+    def case(self, case: Case) -> Judged:
+        left = Left(self._played, case.name)
+        fired = self._played.fired.get(case.name, 0)
+        stray = self._played.strays.get(case.name)
+        checks = [verdicts.fired(fired, len(case.kills), stray), verdicts.ended(self._played.ends[case.name])]
+        if case.fault == "stopped":
+            checks.append(verdicts.refused(self._played.retries.get(case.name)))
+        checks += [*self._common(left), *self._tables(left)]
+        return self._judged(left, case.point, case.fault, checks, len(case.kills), fired)
+
+    def _judged(
+        self, left: Left, point: str, fault: str, checks: list[Check], planned: int = 0, fired: int = 0
+    ) -> Judged:
+        seconds = float(self._played.ends[left.case].get("seconds", 0.0))
+        attempts = sum(epoch.attempts for epoch in left.epochs)
+        return Judged(left.case, point, fault, checks, planned, fired, attempts, len(left.epochs), seconds)
+
+    def _common(self, left: Left) -> Iterator[Check]:
+        """What holds of every copy: no row of the sample is lost to its ledger, and its certificate is good."""
+        yield verdicts.balanced(left.counted("read"), self._sampled)
+        found = audit(left.case, self._played.scratch.home, deep=True)
+        findings = [] if found is None else [finding.what for finding in found.findings]
+        yield verdicts.certified(None if found is None else found.verdict, findings)
+
+    def _tables(self, left: Left) -> Iterator[Check]:
+        """Everything that a fault could have spoiled, against the undisturbed run: the epochs are the same ones."""
+        if clocked(self._rule):
+            yield verdicts.not_compared("sinks and state", CLOCK)
+        elif left.lost:
+            yield from self._beside_lost(left)
+        else:
+            yield from self._against_undisturbed(left)
+
+    def _against_undisturbed(self, left: Left) -> Iterator[Check]:
+        for i, name, sink in self._sinks:
+            yield verdicts.delivered(name, left.sink(i), self._reference.sink(i), UNDISTURBED, sink.qos, left.again)
+        if not self._sinks:
+            yield verdicts.not_compared("sinks", "the rule has no Delta sink, and a console cannot be looked at")
+        for table in ("late", "dead"):
+            yield verdicts.equal(table, left.own(table), self._reference.own(table), UNDISTURBED)
+        mine, theirs = left.state(), self._reference.state()
+        for table in sorted({*mine, *theirs}):
+            yield verdicts.equal(f"state {table}", mine.get(table), theirs.get(table), UNDISTURBED)
+        yield verdicts.equal(
+            "epochs (offsets, counts, watermark, results)", left.facts(), self._reference.facts(), UNDISTURBED
+        )
+
+    def _beside_lost(self, left: Left) -> Iterator[Check]:
+        """At qos 0: the rows of lost epochs are counted, and of results none is twice or made up."""
+        lost = sum(epoch.end["lost"] for epoch in left.epochs if epoch.result == "lost")
+        yield Check("losses are counted", "proven", f"epochs lost: {', '.join(map(str, left.lost))}; rows lost: {lost}")
+        for i, name, sink in self._sinks:
+            why = "epochs were lost, and rows of one key replace each other" if sink.key else self._no_batch(left, i)
+            if why:
+                yield verdicts.not_compared(name, why)
+                continue
+            of_each = {epoch.number: left.batch(i, epoch.number) for epoch in left.epochs}
+            yield verdicts.beside_lost(name, left.sink(i), of_each, left.lost)
+
+    def _replayed(self, left: Left) -> Iterator[Check]:
+        """With other epochs the sinks are the same where nothing is late."""
+        late = self._reference.late, left.late
+        for i, name, _ in self._sinks:
+            if clocked(self._rule):
+                yield verdicts.not_compared(name, CLOCK)
+            elif late == (0, 0):
+                yield verdicts.equal(name, left.sink(i), self._reference.sink(i), UNDISTURBED)
+            elif self._no_batch(left, i):
+                why = f"other epochs divide late rows differently ({late[0]} undisturbed, {late[1]} here)"
+                yield verdicts.not_compared(name, f"{why}, and there is no answer in batch: {self._no_batch(left, i)}")
+
+    def _by_batch(self, left: Left) -> Iterator[Check]:
+        """The rule's own SQL in plain Spark batch, where it can be had. Lost epochs have a check of their own."""
+        failed = self._played.ends[left.case].get("batch")
+        for i, name, sink in self._sinks:
+            if not self._no_batch(left, i):
+                yield verdicts.delivered(f"{name}, by batch", left.sink(i), left.batch(i), BATCH, sink.qos)
+            elif failed:
+                yield verdicts.not_compared(f"{name}, by batch", failed["error"])
+
+    def _no_batch(self, left: Left, place: int) -> str | None:
+        """Why there is no answer in batch for a sink."""
+        if self._rule.late == "drop" and left.late:
+            return "late rows were not kept, so the rows folded are not known"
+        if replaces(self._rule, self._rule.sinks[place]):
+            return "rows of one key replace each other"
+        told = self._played.ends[left.case].get("batch")
+        return not_in_batch(self._rule) or (told["error"] if told else None)

@@ -1,0 +1,163 @@
+"""What the rule's own SQL gives in plain Spark batch over the rows that a ledger counts as folded, where final."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.connectors.lookups import pinned_now
+from floodmark.core.lifecycle.zones import zoned
+from floodmark.core.protocol.entry import DeltaOffset
+from floodmark.core.protocol.records.head import Head, head_at
+from floodmark.core.rules.rule import Expectation, Rule, Sink, Stream
+from floodmark.core.rules.sinks.takings import APART
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.ledger.delta.damage import actions_of
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.proving.cases import REFERENCE
+from floodmark.proving.scratch import Scratch, by_epoch
+from floodmark.spark.read import lookups
+from floodmark.spark.read.batch import instant
+from floodmark.spark.read.rowchecks import tried
+from floodmark.spark.session.session import rule_session
+
+
+def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
+    """Leave the answer for each sink as a Delta table of the case; where epochs were lost, one for each epoch."""
+    ledger = LedgerReader.load(Home(scratch.home, rule.rule).ledger)
+    assert ledger is not None and ledger.head is not None
+    answer = partial(_Batch, root, rule, scratch, ledger, ledger.head)
+    if not ledger.head.lost:
+        _write(answer().results(), rule, partial(scratch.expected, rule.rule))
+    elif by_epoch(rule):
+        for epoch in range(1, ledger.head.epoch + 1):
+            _write(answer(epoch).results(), rule, partial(scratch.expected, rule.rule, epoch=epoch))
+
+
+def _write(results: DataFrame, rule: Rule, address: Callable[[int], str]) -> None:
+    answers: dict[tuple[object, ...], str] = {}
+    for place, sink in enumerate(rule.sinks):
+        asked = (sink.where, sink.delete, sink.columns, sink.partition_by)
+        known = answers.setdefault(asked, address(place))
+        if known == address(place):
+            for_sink(results, sink).coalesce(1).write.format("delta").mode("overwrite").save(known)
+        else:
+            shutil.copytree(known, address(place))
+
+
+def for_sink(results: DataFrame, sink: Sink) -> DataFrame:
+    """What of the results a sink is to hold, but for the numbers of epochs."""
+    rows = results.where(F.expr(f"({sink.where}\n)")) if sink.where else results
+    rows = rows.where(F.expr(f"NOT coalesce(({sink.delete}\n), false)")) if sink.delete else rows
+    rows = rows.select(*(F.col(quoted(name)) for name in sink.columns)) if sink.columns else rows
+    laid = {name.lower() for name in sink.partition_by}
+    texts = [name for name, kind in rows.dtypes if name.lower() in laid and kind == "string"]
+    return rows.withColumns({name: F.expr(f"nullif({quoted(name)}, '')") for name in texts})
+
+
+class _Batch:
+    """Of all epochs, or of `epoch` beside the committed ones before it: what it gave, or if it was lost may have."""
+
+    def __init__(
+        self, root: SparkSession, rule: Rule, scratch: Scratch, ledger: LedgerReader, head: Head, epoch: int = 0
+    ):
+        self._session = rule_session(root, rule, rule.timezone, rule.ansi)
+        self._rule, self._scratch, self._ledger, self._head, self._epoch = rule, scratch, ledger, head, epoch
+        self._alone = bool(epoch) and not rule.query.windows
+        self._lost = [lost for lost in head.lost if lost != epoch]
+
+    def results(self) -> DataFrame:
+        lookups.show(self._session, self._rule, pinned_now(self._rule), lambda: None)
+        for place, (name, stream) in enumerate(self._rule.streams.items()):
+            self._folded(place, name, stream).createOrReplaceTempView(name)
+        return self._expected(self._given(), self._rule.expect)
+
+    def _given(self) -> DataFrame:
+        """What the SQL gives, where final."""
+        query = self._rule.query
+        if not query.windows:
+            return self._session.sql(query.sql)
+        kind = "timestamp" if zoned(self._rule, self._head) else "timestamp_ntz"
+        low, high = self._watermarks()
+        if high is None:
+            return self._session.sql(query.sql).limit(0)
+        return self._session.sql(query.bounded(low, high, lambda at, _: instant(at, kind)))
+
+    def _watermarks(self) -> tuple[int | None, int | None]:
+        """Between which the results become final."""
+        if not self._epoch:
+            return None, self._head.watermark
+        return self._at(self._epoch - 1).watermark, self._at(self._epoch).watermark
+
+    def _at(self, epoch: int) -> Head:
+        return head_at(self._ledger.rows, epoch)
+
+    def _folded(self, place: int, name: str, stream: Stream) -> DataFrame:
+        """The stream's rows that are neither filtered, dropped, late, dead nor lost."""
+        rows = self._read(place, name)
+        if stream.event_time and stream.event_time.expr:
+            rows = rows.withColumn(stream.event_time.name, F.expr(stream.event_time.expr))
+        if stream.where:
+            rows = rows.where(F.expr(f"coalesce({stream.where}\n, false)"))
+        rows = self._expected(rows, stream.expect)
+        for table in ("late", "dead"):
+            rows = self._without(rows, table, name)
+        return rows
+
+    def _expected(self, rows: DataFrame, expect: Mapping[str, Expectation]) -> DataFrame:
+        """The rows without those that an expectation drops: a check that raises is not true."""
+        for check in (one.check for one in expect.values() if one.on_fail == "drop"):
+            rows = rows.where(F.coalesce(tried(rows, check)["v"], F.lit(False)))
+        return rows
+
+    def _without(self, rows: DataFrame, table: str, stream: str) -> DataFrame:
+        apart = self._apart(table, stream)
+        names = {name.lower() for name in apart.columns if name not in APART}
+        columns = [name for name in rows.columns if name.lower() in names]
+        rows = rows.select(*map(quoted, columns))
+        return rows if apart.isEmpty() else rows.exceptAll(apart.select(*map(quoted, columns)))
+
+    def _apart(self, table: str, stream: str) -> DataFrame:
+        """The stream's late or dead rows, as far as `_read` gives them."""
+        epoch, case = F.col("_epoch"), self._rule.rule
+        found = self._set_apart(case, table)
+        if self._head.lost:
+            found = found.where(~epoch.isin(*self._head.lost))
+        if self._epoch in self._head.lost:  # the copy may lack its rows; the undisturbed run has the same epochs
+            found = found.unionByName(self._set_apart(REFERENCE, table).where(epoch == self._epoch))
+        if self._alone:
+            found = found.where(epoch == self._epoch)
+        return found.where(F.col("_stream") == stream)
+
+    def _set_apart(self, case: str, table: str) -> DataFrame:
+        return self._session.read.format("delta").load(str(Home(self._scratch.home, case).path / table))
+
+    def _read(self, place: int, name: str) -> DataFrame:
+        """The rows of the sample, but those of lost epochs; of one epoch alone where others have no part in it."""
+        rows = self._session.read.format("delta").load(self._scratch.input(name))
+        file = rows.metadataColumn("_metadata").getField("file_name")  # a column may be named so, too
+        if self._alone:
+            return rows.where(file.isin(*self._files(place, name, [self._epoch])))
+        lost = self._files(place, name, self._lost)
+        return rows.where(~file.isin(*lost)) if lost else rows
+
+    def _files(self, place: int, name: str, epochs: Iterable[int]) -> list[str]:
+        """Names of the files that these epochs read: one file is one commit."""
+        versions = [version for epoch in epochs for version in self._span(epoch, place)]
+        return [path for version in versions for path in _added(self._scratch.input(name), version)]
+
+    def _span(self, epoch: int, place: int) -> range:
+        """The versions whose files the epoch read."""
+        before, after = (DeltaOffset.parse(self._at(number).entry.offsets[place]) for number in (epoch - 1, epoch))
+        return range(before.version + (before.index >= 0), after.version + (after.index >= 0))
+
+
+def _added(table: str, version: int) -> list[str]:
+    entry = Path(table, "_delta_log", f"{version:020}.json").read_bytes()
+    return [action["add"]["path"] for action in actions_of(entry) if "add" in action]

@@ -1,0 +1,60 @@
+"""What a play is asked for, whom it tells, and what was seen of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import Refused
+from floodmark.proving.cases import KINDS, Case, Ground, Replay, Skipped
+from floodmark.proving.scratch import Scratch
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was asked for. `only`: points; `kinds`: faults."""
+
+    rows: int
+    only: Collection[str] = ()
+    kinds: Collection[str] = KINDS
+    master: str = "local[*]"
+    close_until: str | None = None
+
+
+class Teller(Protocol):
+    """Who is told what goes on."""
+
+    def say(self, text: str) -> None: ...
+
+    def doing(self, what: str, done: int = 0, of: int = 0) -> None: ...
+
+
+@dataclass
+class Played:
+    """What was seen, outcomes as the worker tells them.
+
+    fired: how many of its crash points each case reached. ends: how the last run of each copy ended; retries: how the
+    retry beside a stopped driver did; strays: how a run ended that did not come to its point. killed: processes.
+    """
+
+    rule: Rule
+    scratch: Scratch
+    ground: Ground
+    files: int
+    streams: list[dict[str, Any]]
+    versions: dict[str, str]
+    cases: list[Case] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    replays: list[Replay] = field(default_factory=list)
+    fired: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, dict[str, Any]] = field(default_factory=dict)
+    retries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    strays: dict[str, dict[str, Any]] = field(default_factory=dict)
+    killed: int = 0
+    seconds: float = 0.0
+
+
+class NothingFinal(Refused):
+    """A sample without a result: to compare nothing with nothing would prove nothing."""

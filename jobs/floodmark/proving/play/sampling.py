@@ -1,0 +1,161 @@
+"""A bounded sample of each stream, from the rule's start on and in the source's own order, as small Delta tables."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.connectors.delta.table import DeltaSource
+from floodmark.core.protocol.entry import DeltaOffset
+from floodmark.core.rules.rule import Rule, StartAt, Stream
+from floodmark.errors import NotThereYet
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.proving.cases import cut
+from floodmark.proving.scratch import Scratch
+from floodmark.spark.session.faults import explained
+from floodmark.spark.session.session import rule_session
+
+BATCH, PLACE, PORTION = "_prove_batch", "_prove_place", "_prove_portion"
+NEWEST = "start: latest: what is to come is not there yet, so the rows that the table holds stand in for it"
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """`table`, `version`: where the rows are from; `rows` of them in `commits`."""
+
+    stream: str
+    table: str
+    version: int
+    rows: int
+    commits: int
+    note: str | None = None
+
+    def facts(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def sample(root: SparkSession, rule: Rule, scratch: Scratch, rows: int) -> list[Sampled]:
+    """Take at most `rows` rows of each stream. Raises NotThereYet where none of them has any."""
+    with explained(rule.rule):
+        session = rule_session(root, rule, rule.timezone, rule.ansi)
+        found = [_Taking(session, scratch, name, stream, rows).take() for name, stream in rule.streams.items()]
+    if not any(one.rows for one in found):
+        where = ", ".join(f"{one.stream} ({one.table})" for one in found)
+        raise NotThereYet(
+            f"rule {rule.rule}: expected rows in its streams from their `start` on, found none in {where}: there is "
+            "nothing to prove it with yet"
+        )
+    return found
+
+
+class _Enough(Exception):
+    """Ends the query that takes the sample."""
+
+
+class _Taking:
+    """One stream's sample: first as Spark's own source gives it, then cut into commits."""
+
+    def __init__(self, session: SparkSession, scratch: Scratch, name: str, stream: Stream, rows: int):
+        self._session, self._scratch, self._name, self._rows = session, scratch, name, rows
+        self._latest = stream.start == "latest"
+        self._source = DeltaSource(name, stream.model_copy(update={"start": "earliest"}) if self._latest else stream)
+        self._left = rows
+        self._enough = False
+
+    @property
+    def _staging(self) -> Path:
+        return self._scratch.root / "staging" / self._name
+
+    def take(self) -> Sampled:
+        self._stage()
+        rows = self._rows - self._left
+        commits = self._write(rows)
+        shutil.rmtree(self._staging, ignore_errors=True)
+        note = NEWEST if self._latest else None
+        return Sampled(self._name, self._source.address, self._source.newest(), rows, commits, note)
+
+    def _stage(self) -> None:
+        """The stream's first rows, as its source gives them."""
+        query = (
+            self._reader()
+            .writeStream.trigger(availableNow=True)
+            .option("checkpointLocation", str(self._staging / "checkpoint"))
+            .foreachBatch(self._batch)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except PySparkException:
+            if not self._enough:
+                raise
+        finally:
+            query.stop()
+
+    def _reader(self) -> DataFrame:
+        at = DeltaOffset.parse(self._source.start())
+        reader = self._session.readStream.format("delta").option("maxFilesPerTrigger", str(self._files_at_a_time()))
+        if not at.snapshot or isinstance(self._source.stream.start, StartAt):
+            reader = reader.option("startingVersion", str(at.version))
+        return reader.load(self._source.address)
+
+    def _files_at_a_time(self) -> int:
+        """So many files that they hold about one commit of the sample: within them the order may be another."""
+        actions = self._source.table().get_add_actions(flatten=True)
+        there = "num_records" in actions.column_names
+        known = [rows for rows in datafiles.values_of(actions["num_records"]) if rows] if there else []
+        mean = sum(known) / len(known) if known else math.inf
+        return max(1, math.floor(self._rows / cut(self._rows)[0] / mean))
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        if self._left:
+            taken = frame.limit(self._left).coalesce(1).withColumn(PLACE, F.monotonically_increasing_id())
+            place = str(self._staging / "rows" / str(number))
+            taken.withColumn(BATCH, F.lit(number)).write.parquet(place)
+            self._left -= self._session.read.parquet(place).count()
+        if not self._left:
+            self._enough = True
+            raise _Enough
+
+    def _write(self, rows: int) -> int:
+        """An empty table as version 0, then one file for each commit; of a stream without rows one empty commit."""
+        schema = self._source.read_batch(self._session).schema
+        address = self._scratch.input(self._name)
+        tables.create(address, schema.json(), {})
+        commits = cut(rows)[0]
+        files = self._files(rows, commits) if rows else []
+        for number in range(max(commits, 1)):
+            _commit(address, number, [file for file in files if file.parent.name == f"{PORTION}={number}"])
+        return commits
+
+    def _files(self, rows: int, commits: int) -> list[Path]:
+        """The rows in order, each commit in a folder of its own: one job, where commits by Spark take seconds."""
+        numbered = self._session.read.parquet(str(self._staging / "rows" / "*")).withColumn(
+            PORTION, F.floor((F.row_number().over(Window.orderBy(BATCH, PLACE)) - 1) * commits / rows)
+        )
+        cut_up = self._staging / "cut"
+        numbered.drop(BATCH, PLACE).write.partitionBy(PORTION).parquet(str(cut_up))
+        return list(cut_up.glob(f"{PORTION}=*/*.parquet"))
+
+
+def _commit(address: str, number: int, files: list[Path]) -> None:
+    """Add files of rows to a table, as one commit. Spark gives files of one job in several folders one name."""
+    added: list[AddAction | RemoveAction] = []
+    for file in files:
+        name = f"commit{number}-{file.name}"
+        shutil.move(file, Path(address, name))
+        added.append(AddAction(name, Path(address, name).stat().st_size, {}, _now_ms(), True, "{}"))
+    table = DeltaTable(address)
+    table.create_write_transaction(added, "append", table.schema())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,168 @@
+"""The play: an undisturbed run, every fault on a copy of its own, the recovery of all. It acts, and judges nothing.
+
+Many copies share one application. Each waits at its own crash point; one signal takes them all.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from subprocess import Popen
+from typing import Any
+
+import floodmark
+from floodmark import errors
+from floodmark.audit.ledger.story import Story
+from floodmark.audit.reading import read_ledger
+from floodmark.connectors.lookups import pinned_now
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import FloodmarkError, Refused, RunFailed
+from floodmark.proving.cases import (
+    REFERENCE,
+    REPLAYS,
+    Ground,
+    counted,
+    cut,
+    planned,
+    replays,
+    target,
+    undisturbed,
+    waves,
+)
+from floodmark.proving.play.applications import Applications
+from floodmark.proving.play.orders import SAMPLE, STARTED
+from floodmark.proving.play.played import NothingFinal, Played, Teller, Wish
+from floodmark.proving.play.wave import Wave
+from floodmark.proving.scratch import Scratch, copy_of
+
+MOST_TOGETHER = 64  # copies in one application: each holds a session and a thread
+FIRST = "undisturbed"  # the first application
+
+
+class Play:
+    """One play of one rule."""
+
+    def __init__(self, rule: Rule, wish: Wish, scratch: Scratch, teller: Teller):
+        self._rule, self._wish, self._scratch, self._teller = rule, wish, scratch, teller
+        self._run = Applications(rule.rule, wish, scratch, teller)
+        self._begun = time.monotonic()
+        self._start_up = 0.0
+        self._pace = 0.0  # seconds for one epoch of one copy, once Spark is warm
+
+    def run(self) -> Played:
+        """All of it. Raises what the undisturbed run would raise for its user, and RunFailed where it breaks off."""
+        self._scratch.write_rule(self._rule)
+        lookups = pinned_now(self._rule)
+        found = self._undisturbed()
+        found.cases, found.skipped = planned(found.ground, self._wish.only, self._wish.kinds)
+        _refuse_nothing(found, self._wish)
+        for case in found.cases:
+            self._scratch.write_rule(copy_of(self._rule, case.name, self._scratch, found.files))
+        if found.cases:
+            self._announce(found)
+        groups = waves(found.cases, MOST_TOGETHER)
+        for number, wave in enumerate(groups, 1):
+            Wave(
+                self._run, found, wave, f"wave{number}", f"group {number} of {len(groups)}: " if groups[1:] else ""
+            ).play()
+        self._check_lookups(lookups)
+        found.seconds = time.monotonic() - self._begun
+        return found
+
+    def _undisturbed(self) -> Played:
+        """The sample, the undisturbed run and the replays."""
+        self._teller.doing("starting Spark")
+        replayed = REPLAYS in self._wish.kinds
+        orders = self._run.orders(
+            FIRST, (), sampled=self._rule.rule, rows=self._wish.rows, replays=replayed, batch=True
+        )
+        with self._run.application(orders) as process:
+            told = self._run.until(process, FIRST, STARTED)
+            self._start_up = time.monotonic() - self._begun
+            self._teller.doing("taking the sample")
+            streams = self._sampled(process)
+            rows = max(one["rows"] for one in streams)
+            copies = list(undisturbed(rows, replayed))
+            others = ", and replays with other epochs" if replayed else ""
+            self._run.see_ended(process, FIRST, copies, f"undisturbed run{others}")
+        ends = {name: self._run.ended(FIRST, name) for name in copies}
+        raise_(ends[REFERENCE], self._rule.rule)
+        ground = self._ground()
+        versions = {"floodmark": floodmark.__version__, "python": sys.version.split()[0], **_versions(told)}
+        files = cut(rows)[1]
+        replayings = replays(files) if replayed else []
+        return Played(self._rule, self._scratch, ground, files, streams, versions, replays=replayings, ends=ends)
+
+    def _sampled(self, process: Popen[bytes]) -> list[dict[str, Any]]:
+        told = self._run.until(process, FIRST, SAMPLE)
+        raise_(told, self._rule.rule)
+        for one in told["streams"]:
+            self._teller.say(
+                f"stream {one['stream']}: {one['rows']} rows of {one['table']} in {one['commits']} commits"
+            )
+            if one["note"]:
+                self._teller.say(f"  {one['note']}")
+        streams: list[dict[str, Any]] = told["streams"]
+        return streams
+
+    def _ground(self) -> Ground:
+        """What the undisturbed run has shown. Raises Refused where a proof would prove nothing."""
+        found = read_ledger(str(self._scratch.home / REFERENCE / "ledger"))
+        assert found is not None
+        generation = Story(found[1]).generations[-1]
+        epochs = generation.epochs
+        if not any(epoch.end["output_rows"] for epoch in epochs):
+            raise NothingFinal(
+                f"rule {self._rule.rule}: no result became final in the sample, so a proof would compare nothing with "
+                f"nothing. Take more with --rows (now {self._wish.rows} of each stream), or close what is open at the "
+                "end with --close-until T"
+            )
+        self._pace = min(sum(epoch.end["seconds"].values()) for epoch in epochs)
+        sinks = sum(sink.address is not None for sink in self._rule.sinks)
+        state = any(name.startswith("state/") for name in generation.begun["table_ids"])
+        aim = target([len(epoch.end["tables"]) for epoch in epochs])
+        output = sum(epoch.end["output_rows"] for epoch in epochs)
+        self._teller.say(f"undisturbed run: {len(epochs)} epochs, {output} results; faults hit epoch {aim}")
+        return Ground(self._rule.qos, sinks, state, len(epochs), aim)
+
+    def _announce(self, found: Played) -> None:
+        kills = sum(len(case.kills) for case in found.cases)
+        epochs = sum(found.ground.epochs * (2 if case.how == "reset" else 1) + len(case.kills) for case in found.cases)
+        groups = len(waves(found.cases, MOST_TOGETHER))
+        seconds = epochs * self._pace + 5 * groups * self._start_up
+        self._teller.say(
+            f"{counted(len(found.cases), 'case')}, {counted(kills, 'fault')}, in {counted(groups, 'group')} of "
+            f"applications: about {max(1, round(seconds / 60))} min"
+        )
+
+    def _check_lookups(self, before: dict[str, Any]) -> None:
+        """The copies read the user's own lookup tables: one that changes meanwhile makes their results incomparable."""
+        changed = [name for name, now in pinned_now(self._rule).items() if now != before[name]]
+        if changed:
+            raise RunFailed(
+                f"rule {self._rule.rule}: expected lookup tables that stay as they are while this runs, found "
+                f"{', '.join(changed)} changed: run it again when nobody writes there"
+            )
+
+
+def _refuse_nothing(found: Played, wish: Wish) -> None:
+    """Of a matrix without a case "each fault fired" would be true, and say nothing."""
+    if not found.cases and set(wish.kinds) - {REPLAYS}:
+        why = "; ".join(dict.fromkeys(f"{one.point}: {one.why}" for one in found.skipped))
+        raise Refused(f"expected faults that can be tried on this rule and sample, found none: {why}")
+
+
+def raise_(told: dict[str, Any], rule: str) -> None:
+    """The error that a copy met, as its user would meet it."""
+    if not told["code"]:
+        return
+    kind = getattr(errors, told["type"], RunFailed)
+    fault = kind if isinstance(kind, type) and issubclass(kind, FloodmarkError) else RunFailed
+    raise fault(told["error"].replace(f"rule {REFERENCE}", f"rule {rule}"))
+
+
+def _versions(told: dict[str, Any]) -> dict[str, str]:
+    from importlib.metadata import version
+
+    packages = {name: version(name) for name in ("delta-spark", "deltalake")}
+    return {name: told[name] for name in ("spark", "java")} | packages

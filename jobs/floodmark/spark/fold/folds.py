@@ -1,0 +1,59 @@
+"""The planner: which kind of state a rule needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import Refused
+from floodmark.spark.fold.collecting import CollectedRows
+from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader
+from floodmark.spark.fold.process.processing import Processed
+from floodmark.spark.fold.slices import SlicedWindows
+from floodmark.spark.fold.tops import TopRows
+from floodmark.spark.fold.totals import RunningTotals
+from floodmark.spark.fold.windowrows import WindowRows
+from floodmark.spark.read.batch import Batch, Shape
+
+
+def fold_of(rule: Rule, shape: Shape, session: SparkSession) -> Fold:
+    """The fold of a rule over streams of this shape."""
+    if rule.process is not None:
+        return Processed(rule, shape, rule.process)
+    if rule.query.running is not None:
+        return RunningTotals(rule, shape, rule.query.running, session)
+    if rule.query.top is not None:
+        return TopRows(rule, shape, rule.query.top)
+    if rule.query.collected is not None:
+        return CollectedRows(rule, shape, rule.query.collected)
+    if not rule.query.windows:
+        return Stateless(rule, shape)
+    return _sliced(rule, shape, session) or WindowRows(rule, shape, rule.query.windows)
+
+
+def _sliced(rule: Rule, shape: Shape, session: SparkSession) -> Fold | None:
+    """Windows by slices, where the rule has or wants them."""
+    if rule.slices is None:
+        return None
+    inexact = Stateless(rule, shape).inexact(rule.slices, session)
+    if inexact is not None and rule.windows == "slices":
+        raise Refused(f"rule {rule.rule}: {inexact}; or leave `windows: slices` out")
+    return SlicedWindows(rule, shape, rule.slices, session) if inexact is None else None
+
+
+class Stateless(Fold):
+    """The rows of the epoch through the SQL; nothing is kept."""
+
+    @property
+    def tables(self) -> dict[str, StructType]:
+        return {}
+
+    def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
+        self.show(batch)
+        return Folded(session.sql(at.sql(self.rule.sql)))
+
+    def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
+        raise LookupError(table)

@@ -1,0 +1,64 @@
+"""Which kept rows are still needed where no event time tells: those of open sessions, and the last rows of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.core.sql.forms.bounds import HIDDEN, Last
+from floodmark.core.sql.query import Query
+from floodmark.core.sql.windows import Instant, needed_from
+from floodmark.core.sql.words.lexis import quoted
+
+
+def live_rows(
+    query: Query, table: str, time: str, rows: Mapping[str, DataFrame], watermark: int, instant: Instant
+) -> DataFrame:
+    """The rows of `table` that something not final at `watermark` needs. `rows`: those kept of each stream.
+
+    Where it is not known by which of its columns a session, or what another row looks back to, is found, more are left.
+    """
+    lasts = [last for last in query.lasts if table in last.streams]
+    if any(last.rows is None or last.keys is None for last in lasts):
+        return rows[table]
+    for name, frame in rows.items():
+        frame.createOrReplaceTempView(name)
+    session, since = rows[table].sparkSession, _since(query, watermark)
+    needed = [] if since is None else [f"NOT ({time} < {instant(since, time)})"]
+    needed += _of_sessions(session, query, table, time, watermark, instant)
+    needed += _of_lasts(session, query.sql, lasts, time, watermark if since is None else since, instant)
+    return session.sql(f"SELECT * FROM `{table}` WHERE {' OR '.join(needed)}")  # noqa: S608 - ours
+
+
+def _since(query: Query, watermark: int) -> int | None:
+    """An event time before which only sessions, and what looks back by rows, need anything."""
+    others = [spec for spec in query.windows if spec.needed_from(watermark) is not None]
+    return needed_from(others, watermark) if others else None
+
+
+def _of_sessions(
+    session: SparkSession, query: Query, table: str, time: str, watermark: int, instant: Instant
+) -> Iterator[str]:
+    for i, group in enumerate(query.sessions):
+        if table in group.streams:
+            view = f"{HIDDEN}open{i}"
+            session.sql(group.open_since(query.sql, watermark, instant)).createOrReplaceTempView(view)
+            latest = instant(watermark, f"min({HIDDEN}since)")
+            all_since = f"{time} >= (SELECT coalesce(min({HIDDEN}since), {latest}) FROM {view})"  # noqa: S608 - ours
+            yield all_since if group.keys is None else _of_own(view, group.keys, time)
+
+
+def _of_lasts(
+    session: SparkSession, sql: str, lasts: Sequence[Last], time: str, before: int, instant: Instant
+) -> Iterator[str]:
+    for i, last in enumerate(lasts):
+        view = f"{HIDDEN}last{i}"
+        session.sql(last.since(sql, before, instant)).createOrReplaceTempView(view)
+        yield _of_own(view, last.keys or (), time)
+
+
+def _of_own(view: str, keys: Sequence[str], time: str) -> str:
+    """The rows since the time that the view has for their keys."""
+    same = "".join(f" AND {HIDDEN}key{i} <=> {quoted(key)}" for i, key in enumerate(keys))
+    return f"EXISTS (SELECT 1 FROM {view} WHERE {HIDDEN}since <= {time}{same})"  # noqa: S608 - ours

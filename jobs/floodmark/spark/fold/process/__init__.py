@@ -1,0 +1,1 @@
+"""FOLD by a Python class."""

@@ -1,0 +1,55 @@
+"""The first rows of each key: what of an epoch's rows may be among them is appended, and the keys it touches are ranked
+anew. A rewrite of the table leaves the rows that are first today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import LongType, StructType
+
+from floodmark.core.protocol.records.rows import total
+from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.state.tops import PLACE, Top
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, touched
+from floodmark.spark.read.batch import Batch, Shape
+from floodmark.spark.read.planned import materialised
+from floodmark.spark.session.constants import aside
+
+
+class TopRows(Fold):
+    def __init__(self, rule: Rule, shape: Shape, top: Top):
+        super().__init__(rule, shape)
+        self._top = top
+
+    @property
+    def tables(self) -> dict[str, StructType]:
+        columns = list(self.shape.streams[self._top.stream].fields)
+        return {self._top.stream: StructType(columns).add("_epoch", LongType())}
+
+    def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
+        if not total(batch.counts).folded:
+            return Folded(None)
+        fresh = materialised(self._first(batch.folded(self._top.stream)), session)
+        new = fresh.selectExpr("*", f"{aside(f'{at.epoch}L', quoted(fresh.columns[0]))} AS _epoch")
+        kept = state[self._top.stream](None)
+        rows = fresh if kept is None else fresh.unionByName(self._touched(at.committed(kept), fresh, batch))
+        rows.createOrReplaceTempView(self._top.stream)
+        return Folded(session.sql(at.sql(self.rule.query.sql)), {self._top.stream: new})
+
+    def _touched(self, kept: DataFrame, fresh: DataFrame, batch: Batch) -> DataFrame:
+        keys = fresh.select(*(F.col(quoted(key)) for key in self._top.keys))
+        few = total(batch.counts).folded <= FEW  # what `materialised` gives has no size by which Spark could tell
+        return touched(kept.drop("_epoch"), F.broadcast(keys) if few else keys, self._top.keys)
+
+    def _first(self, rows: DataFrame) -> DataFrame:
+        """Of the rows those with the first places of their key. What stands beside the stream's columns stays."""
+        rows.createOrReplaceTempView(self._top.stream)
+        ranked = rows.sparkSession.sql(self._top.ranked)
+        return ranked.where(f"{PLACE} <= {self._top.rows}").drop(PLACE)
+
+    def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
+        return self._first(rows[table])

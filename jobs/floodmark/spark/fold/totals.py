@@ -1,0 +1,64 @@
+"""Running aggregates: what an epoch's rows add to each key is appended, and a key's total is the sum of all of that.
+
+An epoch so writes what it has computed without a look at the state, and reads of the state only the keys that it
+touches: their results are emitted anew. A rewrite of the table leaves one row for each key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import LongType, StructType
+
+from floodmark.core.protocol.records.rows import total
+from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.state.partials import TOTALS
+from floodmark.core.sql.state.running import Running
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.errors import Refused
+from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, decimals, touched, typed
+from floodmark.spark.read.batch import Batch, Shape
+from floodmark.spark.read.planned import materialised
+from floodmark.spark.session.constants import aside
+
+TABLE = "totals"
+
+
+class RunningTotals(Fold):
+    def __init__(self, rule: Rule, shape: Shape, running: Running, session: SparkSession):
+        super().__init__(rule, shape)
+        self._running = running
+        self._output = self.output_schema(session)
+        inexact = self.inexact(running, session)
+        if inexact is not None:
+            raise Refused(f"rule {rule.rule}: {inexact}")
+        self._partials = self.schema_of(running.partial, session)
+        self._final = running.merging.sql(decimals(self._partials))
+
+    @property
+    def tables(self) -> dict[str, StructType]:
+        return {TABLE: StructType(list(self._partials.fields)).add("_epoch", LongType())}
+
+    instead = "Aggregate, or group by, text or a number instead, such as unix_micros(b) - unix_micros(a)"
+
+    def said(self, column: str) -> str:
+        return self._running.said(column)
+
+    def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
+        if not total(batch.counts).folded:
+            return Folded(None)
+        self.show(batch)
+        added = materialised(session.sql(at.sql(self._running.partial)), session)
+        new = added.selectExpr("*", f"{aside(f'{at.epoch}L', quoted(self._running.keys[0]))} AS _epoch")
+        kept = state[TABLE](None)
+        if total(batch.counts).folded <= FEW:  # what `materialised` gives has no size by which Spark could tell
+            added = F.broadcast(added)
+        both = new if kept is None else new.unionByName(touched(at.committed(kept), added, self._running.keys))
+        both.createOrReplaceTempView(TOTALS)
+        return Folded(typed(session.sql(at.sql(self._final)), self._output), {TABLE: new})
+
+    def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
+        rows[table].createOrReplaceTempView(TOTALS)
+        return typed(rows[table].sparkSession.sql(self._running.merged), self.tables[table])

@@ -1,0 +1,137 @@
+"""Windows and joins by their input rows: those that a result not yet final still needs are kept.
+
+The results that become final in the epoch (windows: W before < end <= W after) are computed by the rule's own SQL over
+kept and new rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructType
+
+from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.windows import Spec, needed_from
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader
+from floodmark.spark.fold.fullness import reach, refuse_full
+from floodmark.spark.fold.liverows import live_rows
+from floodmark.spark.read.batch import Batch, Shape
+from floodmark.spark.session.constants import aside
+
+
+class WindowRows(Fold):
+    def __init__(self, rule: Rule, shape: Shape, windows: tuple[Spec, ...]):
+        super().__init__(rule, shape)
+        self.windows = windows
+
+    @property
+    def tables(self) -> dict[str, StructType]:
+        return {name: schema.add("_epoch", LongType()) for name, schema in self._copies().items()}
+
+    def _copies(self) -> dict[str, StructType]:
+        return {name: StructType(list(schema.fields)) for name, schema in self.shape.streams.items()}
+
+    def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
+        if self.rule.max_rows_per_window is not None:
+            self._refuse_full(batch, state, at)
+        kept = {name: self._kept(batch, name, at) for name in state if self._keeps_any(batch, name, at)}
+        return Folded(self._due(batch, state, session, at), kept)
+
+    def _keeps_any(self, batch: Batch, name: str, at: Moment) -> bool:
+        """Whether a window not yet final needs a row of this batch: if any, then the newest."""
+        newest, since = batch.maxima[name], self.needed_from(at.after)
+        return newest is not None and (since is None or newest >= since)
+
+    def _kept(self, batch: Batch, name: str, at: Moment) -> DataFrame:
+        kept = self._needed(name, batch.folded(name), self.needed_from(at.after))
+        return kept.selectExpr("*", f"{aside(f'{at.epoch}L', self._column(name))} AS _epoch")
+
+    def _due(
+        self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment
+    ) -> DataFrame | None:
+        low = self._low(batch, at)
+        if at.after is None or not any(window.any_becomes_final(low, at.after) for window in self.windows):
+            return None
+        since = self._since(low)
+        for name, reader in state.items():
+            rows, kept = batch.folded(name), reader(since)
+            if kept is not None:
+                rows = rows.unionByName(self._needed(name, at.committed(kept), since).drop("_epoch"))
+            rows.where(self._before(name, self._cut(at.after))).createOrReplaceTempView(name)
+        return session.sql(at.sql(self._sql(low, at.after)))
+
+    def _refuse_full(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> None:
+        """Raise InputFault for a window that this epoch's rows make too large. Rows of one that is not final are kept,
+        so all of its rows are counted."""
+        first = batch.earliest()
+        if first is None:
+            return
+        since = first - reach(self.windows)
+        for name, reader in state.items():
+            rows, kept = batch.folded(name), reader(since)
+            if kept is not None:
+                rows = rows.unionByName(self._needed(name, at.committed(kept), since).drop("_epoch"))
+            refuse_full(self.rule, name, rows, self._column(name), self.windows)
+
+    def _low(self, batch: Batch, at: Moment) -> int | None:
+        """The watermark from which on results are due: an earlier one where a row comes to results that were final."""
+        earliest = batch.earliest() if at.before is not None and self.rule.amend_us is not None else None
+        return at.before if at.before is None or earliest is None else min(at.before, earliest)
+
+    def _cut(self, after: int) -> int:
+        """Rows at or after this event time are in no window that is final at `after`."""
+        since = self._since(after) if self._tumbles else None
+        return after if since is None else since
+
+    @property
+    def _tumbles(self) -> bool:
+        """Whether a row is in one window only, whichever GROUP BY of the SQL it is for, and matters to no other."""
+        alone = len(set(self.windows)) == 1 and self.rule.amend_us is None and not self.rule.query.lasts
+        return alone and self.windows[0].tumbles
+
+    def _sql(self, before: int | None, after: int) -> str:
+        """The rule's SQL over the windows that become final.
+
+        Where a row is in one window only the rows are those of these windows, and the text stays as it is.
+        """
+        if self._tumbles:
+            return self.rule.query.sql
+        return self.rule.query.bounded(before, after, self._instant)
+
+    def _instant(self, moment: int, column: str) -> str:
+        return aside(self.instant(moment), column)
+
+    def _before(self, name: str, moment: int) -> str:
+        return f"{self._column(name)} < {aside(self.instant(moment), self._column(name))}"
+
+    def _needed(self, name: str, rows: DataFrame, since: int | None) -> DataFrame:
+        """The rows from an event time on (None: all)."""
+        return rows if since is None else rows.where(f"NOT ({self._before(name, since)})")
+
+    def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
+        query = self.rule.query
+        if watermark is None or not (query.sessions or query.lasts):
+            return self._needed(table, rows[table], self.needed_from(watermark))
+        return live_rows(query, table, self._column(table), rows, watermark, self._instant)
+
+    def _column(self, name: str) -> str:
+        return quoted(self.time_of(name))
+
+    def needed_from(self, watermark: int | None) -> int | None:
+        return self._since(self.rule.late_below(watermark))
+
+    def _since(self, watermark: int | None) -> int | None:
+        """An event time before which no result that is not final at `watermark` needs a row."""
+        return None if watermark is None or self.rule.query.lasts else needed_from(self.windows, watermark)
+
+    def since(self, batch: Batch, at: Moment) -> int | None:
+        return self._since(self._low(batch, at))
+
+    def time_of(self, table: str) -> str:
+        """The event time of the stream whose rows the table keeps."""
+        time = self.rule.streams[table].event_time
+        assert time is not None
+        wanted = time.name.lower()
+        return next(column for column in self.shape.streams[table].names if column.lower() == wanted)

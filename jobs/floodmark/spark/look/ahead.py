@@ -1,0 +1,122 @@
+"""What the next epoch of a rule would give, from what is new and the state of today. Writes nothing, takes no lock.
+
+All that is new counts as one epoch, whatever limits the rule declares.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.places import check_goes_on
+from floodmark.connectors.registry import sources
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.expectations import Told, fared
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Counts, total
+from floodmark.core.protocol.recovery import Gate, at_the_gate
+from floodmark.core.protocol.watermark import advance, holding, merge
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import Refused
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.spark.fold.fold import Folded, Moment
+from floodmark.spark.fold.state import state_rows
+from floodmark.spark.look.preview import Values, values_of
+from floodmark.spark.read import lookups
+from floodmark.spark.read.batch import Batch, Limits, latest_times
+from floodmark.spark.read.expecting import met
+from floodmark.spark.rule.epoch import zone_offset_ms
+from floodmark.spark.rule.generation import Plan
+from floodmark.spark.rule.rereading import read_again
+from floodmark.spark.rule.run import analyse
+from floodmark.spark.session.faults import explained
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """`rows`: the first of the results, as JSON has them; `more`: there are others. `expected`: how each expectation
+    fared. Watermarks in microseconds."""
+
+    epoch: int
+    counts: Counts
+    expected: list[Told]
+    before: int | None
+    after: int | None
+    columns: list[tuple[str, str]]
+    rows: list[Values]
+    more: bool
+
+
+def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> Ahead:
+    """What a run would do now with all that is new, and at most `rows` of what it would write.
+
+    Raises Refused where a run would first have to finish something.
+    """
+    place = Home(home, rule.rule)
+    ledger = LedgerReader.load(place.ledger)
+    head = ledger.head if ledger else None
+    if head is not None:
+        _refuse_unfinished(head, rule)
+    if rule.rebuild:  # it reads everything again, over no state
+        head = None
+    with explained(rule.rule):
+        session, plan = analyse(root, rule, head, gaining=True)
+        batch, moment = _read(session, plan, head)
+        folded = _fold(session, plan, place, head, batch, moment)
+        try:
+            results = met(folded.output, plan.asked, rule.rule, session)
+            found = [] if results.rows is None else values_of(results.rows, rows + 1)
+        finally:
+            folded.release()
+    columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
+    shown, told = found[:rows], fared(rule, batch.counts, results.counts)
+    return Ahead(
+        moment.epoch, total(batch.counts), told, moment.before, moment.after, columns, shown, len(found) > rows
+    )
+
+
+def _refuse_unfinished(head: Head, rule: Rule) -> None:
+    if at_the_gate(head) is not Gate.PLAN:
+        raise Refused(
+            f"rule {rule.rule}: an epoch, a backfill or a reset is unfinished, and a run would finish that first; what "
+            "comes then is not known. `floodmark run` does it, `floodmark status` says what it is"
+        )
+    if not rule.rebuild:
+        check_goes_on(head, rule)
+
+
+def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, Moment]:
+    """READ, of all that is new, and where the epoch would stand."""
+    rule, shape, clock = plan.rule, plan.fold.shape, int(time.time() * 1000)
+    found = sources(rule).values()
+    begun = head.entry if head else Entry(clock, tuple(source.start() for source in found))
+    frame = read_again(session, plan, begun, Entry(clock, tuple(source.end() for source in found)))
+    before = head.watermark if head else None
+    latest = latest_times(rule, shape, clock, zone_offset_ms(rule.timezone, clock))
+    batch = Batch(frame, rule, shape, Limits(rule.late_below(before), latest))
+    maxima = merge(head.maxima if head else {}, batch.maxima)
+    after = advance(before, maxima, holding(rule, head.heard if head else {}, clock * 1000), in_snapshot=False)
+    epoch, lost = (head.epoch + 1, head.lost) if head else (1, ())
+    return batch, Moment(epoch, before, after, lost, clock * 1000)
+
+
+def _fold(session: SparkSession, plan: Plan, place: Home, head: Head | None, batch: Batch, moment: Moment) -> Folded:
+    fold = plan.fold
+    lookups.show(session, plan.rule, pinned_now(plan.rule), partial(fold.since, batch, moment))
+    state = {
+        name: partial(state_rows, session, place.state(head.generation, name), schema, fold.time_of(name))
+        if head
+        else _empty
+        for name, schema in fold.tables.items()
+    }
+    return fold.fold(batch, state, session, moment)
+
+
+def _empty(needed_from: int | None) -> DataFrame | None:
+    return None

@@ -1,0 +1,137 @@
+"""The rule's SQL, or its class, in batch over a bounded sample of each stream. Writes nothing, and knows no ledger."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.connectors.lookups import pinned_now
+from floodmark.core.protocol.expectations import Told, fared
+from floodmark.core.protocol.records.rows import Counts
+from floodmark.core.protocol.watermark import advance
+from floodmark.core.rules.rule import Rule
+from floodmark.spark.fold.fold import Moment
+from floodmark.spark.read import lookups
+from floodmark.spark.read.batch import Batch, Limits, Shape, instant, latest_times, sampled, time_type
+from floodmark.spark.read.expecting import Asked, met
+from floodmark.spark.rule.epoch import zone_offset_ms
+from floodmark.spark.rule.generation import Plan
+from floodmark.spark.rule.run import analyse
+from floodmark.spark.session.faults import explained
+
+Values = tuple[Any, ...]
+
+AS_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+
+
+@dataclass(frozen=True)
+class Preview:
+    """`rows`: values, and whether the row's window would be final; `more`: there are rows beyond those shown.
+
+    `expected`: how each expectation fared.
+    """
+
+    columns: list[tuple[str, str]]
+    rows: list[tuple[Values, bool]]
+    more: bool
+    counts: dict[str, Counts]
+    expected: list[Told]
+    watermark: int | None
+    zoned: bool
+
+
+def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
+    """Take at most `sample` rows of each stream, and at most `rows` of what the SQL gives for them."""
+    with explained(rule.rule):
+        session, plan = analyse(root, rule, None)
+        shape = plan.fold.shape
+        batch = _batch(session, rule, shape, sample)
+        lookups.show(session, rule, pinned_now(rule), batch.earliest)
+        mark = _watermark(rule, batch)
+        parts = _folded(session, plan, batch, mark) if _is_ours(rule) else _results(session, rule, batch, mark)
+        results = [(met(frame, plan.asked if final else Asked(), rule.rule, session), final) for frame, final in parts]
+        found = [_shown(part.rows, final, rows + 1) for part, final in results]
+        counts = {name: one for part, _ in results for name, one in part.counts.items()}  # one part at most is final
+    columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
+    more = sum(map(len, found)) > rows
+    zoned, told = _time(rule, shape) == "timestamp", fared(rule, batch.counts, counts)
+    return Preview(columns, _some(found, rows), more, batch.counts, told, mark, zoned)
+
+
+def _shown(frame: DataFrame | None, final: bool, rows: int) -> list[tuple[Values, bool]]:
+    return [] if frame is None else [(values, final) for values in values_of(frame, rows)]
+
+
+def _some(parts: list[list[tuple[Values, bool]]], rows: int) -> list[tuple[Values, bool]]:
+    """The first of each part; where there are many, what waits has half of the room."""
+    room = rows // 2 if len(parts) > 1 else 0
+    first = [row for part in parts[:1] for row in part][: rows - min(room, sum(map(len, parts[1:])))]
+    return [*first, *(row for part in parts[1:] for row in part)][:rows]
+
+
+def _batch(session: SparkSession, rule: Rule, shape: Shape, sample: int) -> Batch:
+    clock = int(time.time() * 1000)
+    latest = latest_times(rule, shape, clock, zone_offset_ms(rule.timezone, clock))
+    frame = sampled(session, rule, shape, sample).persist()  # a limit takes other rows each time it is computed
+    return Batch(frame, rule, shape, Limits(None, latest))
+
+
+def _watermark(rule: Rule, batch: Batch) -> int | None:
+    lateness = {name: stream.lateness_us for name, stream in rule.streams.items() if stream.lateness_us is not None}
+    return advance(None, batch.maxima, lateness, in_snapshot=False)
+
+
+def _is_ours(rule: Rule) -> bool:
+    """Whether it is more than SQL that Spark knows."""
+    return rule.process is not None or rule.query.collected is not None
+
+
+def _folded(session: SparkSession, plan: Plan, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
+    """What the rule gives for the rows that the sample's watermark has passed, from no state."""
+    moment = Moment(1, None, mark, (), int(time.time()) * 1_000_000)
+    output = plan.fold.fold(batch, dict.fromkeys(plan.fold.tables, _empty), session, moment).output
+    return [] if output is None else [(output, True)]
+
+
+def _empty(needed_from: int | None) -> DataFrame | None:
+    return None
+
+
+def _results(session: SparkSession, rule: Rule, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
+    """The result in parts: what would be final, and what would not. A stateless result is final."""
+    for name in rule.streams:
+        batch.folded(name).createOrReplaceTempView(name)
+    if not rule.query.windows or mark is None:
+        return [(session.sql(rule.query.sql), not rule.query.windows)]
+    kind = _time(rule, batch.shape)
+
+    def at(moment: int, _: str) -> str:
+        return instant(moment, kind)
+
+    return [
+        (session.sql(rule.query.bounded(None, mark, at)), True),
+        (session.sql(rule.query.bounded(mark, _END, at)), False),
+    ]
+
+
+def values_of(frame: DataFrame, rows: int) -> list[Values]:
+    """Values as JSON has them: Spark prints times in the rule's zone, Python would take this machine's."""
+    texts = frame.select(F.to_json(F.struct("*"), AS_JSON)).take(rows)
+    return [tuple(json.loads(text).values()) for (text,) in texts]
+
+
+_END = 253_402_300_799_999_999  # the last microsecond of the year 9999: no window that SQL can print ends later
+
+
+def _time(rule: Rule, shape: Shape) -> str:
+    kinds = (time_type(stream, shape.streams[name]) for name, stream in rule.streams.items())
+    return next((kind for kind in kinds if kind), "timestamp")

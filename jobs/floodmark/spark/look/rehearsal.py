@@ -1,0 +1,46 @@
+"""What a replay of dead rows would do. Writes nothing, and takes no lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from floodmark.connectors.places import check_goes_on
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Counts, Replay
+from floodmark.core.rules.rule import Rule
+from floodmark.ledger.home import Home
+from floodmark.spark.read.batch import Batch, Limits, latest_times
+from floodmark.spark.read.replaying import replayed
+from floodmark.spark.rule.epoch import zone_offset_ms
+from floodmark.spark.rule.run import analyse
+from floodmark.spark.session.faults import explained
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """`rows`: some of them as they would be, with `_stream`, `_becomes` and `_reason`."""
+
+    counts: dict[str, Counts]
+    rows: list[dict[str, Any]]
+
+
+def rehearse(
+    root: SparkSession, rule: Rule, home: Path, head: Head, wanted: Callable[[Head], Replay], rows: int
+) -> Rehearsal:
+    """Sort the rows of a replay as its READ would now, and take at most `rows` of them."""
+    check_goes_on(head, rule)
+    with explained(rule.rule):
+        session, plan = analyse(root, rule, head)
+        shape, clock = plan.fold.shape, int(time.time() * 1000)
+        dead = Home(home, rule.rule).dead
+        frame = replayed(session, rule, shape, dead, head, wanted(head), clock * 1000)
+        latest = latest_times(rule, shape, clock, zone_offset_ms(rule.timezone, clock))
+        batch = Batch(frame, rule, shape, Limits(rule.late_below(head.watermark), latest))
+        found = [row.asDict(recursive=True) for row in batch.told().limit(rows).collect()]
+    return Rehearsal(batch.counts, found)

@@ -1,0 +1,1 @@
+"""READ: the rows of a range, sorted, counted, checked, digested."""

@@ -1,0 +1,473 @@
+"""READ: one stream of rows from all of a rule's sources; a batch sorted into filtered, dead, late and folded.
+
+The streaming query carries the union of the rule's streams: `_s` says which stream a row is of, `_k` whether the
+stream's `where` keeps it, `_t` its event time in microseconds, `_e` which of its expressions raised, if one did (the
+number of a reason of `rowchecks.Checks`), `_x` which expectations it fails (bits, as of `expecting.Asked`); the columns
+of stream i follow as `s<i>_<column>`.
+An epoch reads the same union over the relations that Spark planned for its batch, where they can be had.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, TimestampType
+
+from floodmark.connectors.columns import asked, check_columns, needed
+from floodmark.connectors.registry import sources
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.records.rows import Columns, Counts
+from floodmark.core.rules.rule import EventTime, Rule, Stream
+from floodmark.core.rules.sinks.takings import APART
+from floodmark.core.sql.words.clock import at_clock
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.errors import InputFault, Refused, WrongColumn
+from floodmark.spark.read import expecting, rowchecks
+from floodmark.spark.read.digesting import HASH, Digesting
+from floodmark.spark.read.expecting import Asked
+from floodmark.spark.read.narrowing import narrowed, older_types
+from floodmark.spark.read.planned import relations
+from floodmark.spark.read.rowchecks import NONE, Checks, tried
+from floodmark.spark.session.constants import aside
+
+# A row's `_kind` is the place of one of them; the last three are of rows that fail an expectation.
+KINDS = ("filtered", "no_time", "ahead", "late", "folded", "failed", "dropped", "unmet", "stopping")
+EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED, FAILED, DROPPED, UNMET, STOPPING = range(len(KINDS))
+DEAD = NO_TIME, AHEAD, FAILED, UNMET
+ASKED = FOLDED, DROPPED, UNMET, STOPPING  # rows that are folded, were it not for what is expected of them
+BY_EXPECTATION = {STOPPING: "fail", UNMET: "dead", DROPPED: "drop"}
+REASONS = {
+    NO_TIME: "no event time",
+    AHEAD: "event time further ahead of the epoch's clock than max_ahead allows",
+    LATE: "event time below the watermark of the epoch before",
+}
+NO_LIMIT = (1 << 63) - 1
+ROW = 400  # characters of a row in a message
+TIME, KEEP = "_floodmark_time", "_floodmark_keep"  # structs with what was tried
+ERROR = "_floodmark_error"  # the number of what raised
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Columns of each stream that the rule folds: name → Spark schema, the streams in the order of their offsets.
+
+    `checks`: what may raise for a row of a stream; `asked`: what is expected of it, and `more`: the columns that a
+    stream then has for it, those that are folded included. `older`: of each stream's table, the columns that are read
+    as the types that they had before.
+    """
+
+    streams: dict[str, StructType]
+    checks: dict[str, Checks] = dataclasses.field(default_factory=dict)
+    asked: dict[str, Asked] = dataclasses.field(default_factory=dict)
+    more: dict[str, StructType] = dataclasses.field(default_factory=dict)
+    older: dict[str, dict[str, DataType]] = dataclasses.field(default_factory=dict)
+
+    def columns(self, name: str) -> StructType:
+        """The columns with which a row of a stream is read, and set apart."""
+        return self.more.get(name, self.streams[name])
+
+    def prefix(self, name: str) -> str:
+        return f"s{list(self.streams).index(name)}_"
+
+
+def shape_of(
+    spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]], recorded: Columns | None = None
+) -> Shape:
+    """The rule's input columns as the tables are now. `frozen`: the columns a generation with `SELECT *` began with;
+    `recorded`: those of an open epoch, which is finished with the types that it began with."""
+    found, checks, expected, more, older = {}, {}, {}, {}, {}
+    for name, source in sources(rule).items():
+        columns = source.columns()
+        check_columns(rule, name, columns)
+        wanted = frozen.get(name) or needed(rule, name, columns)
+        _refuse_unknown(name, wanted, columns)
+        _refuse_apart(name, wanted)
+        whole = source.read_batch(spark)
+        older[name] = older_types((recorded or {}).get(name, ()), whole.schema)
+        whole = narrowed(whole, older[name])
+        table = whole.select(*map(quoted, wanted))
+        timed = _with_event_time(table, rule.streams[name], name)
+        found[name], checks[name] = timed.schema, rowchecks.checks_of(rule, name, table, timed)
+        if rule.streams[name].expect:
+            table = whole.select(*map(quoted, asked(rule, name, wanted, columns)))
+            timed = _with_event_time(table, rule.streams[name], name)
+            expected[name] = expecting.asked_of(timed, rule.streams[name].expect, f"rule {rule.rule}, stream {name}")
+            more[name] = timed.schema
+    _refuse_mixed_times(rule, found)
+    older = {name: types for name, types in older.items() if types}
+    return Shape(found, {name: one for name, one in checks.items() if one}, expected, more, older)
+
+
+def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) -> None:
+    lacking = [column for column in wanted if column not in columns]
+    if lacking:
+        raise WrongColumn(
+            f"stream {name}: expected columns {', '.join(lacking)}, found {', '.join(columns)}: give the table these "
+            "columns back, or begin anew with what it has with `floodmark reset`"
+        )
+
+
+def _refuse_apart(name: str, wanted: list[str]) -> None:
+    taken = [column for column in wanted if column.lower() in APART]
+    if taken:
+        raise WrongColumn(
+            f"stream {name}: expected to read none of the columns {', '.join(APART)}, which the tables of late and "
+            f"dead rows have of their own; found {', '.join(taken)}: name the columns that the SQL needs, or rename "
+            "these in the table"
+        )
+
+
+def _with_event_time(frame: DataFrame, stream: Stream, name: str) -> DataFrame:
+    time = stream.event_time
+    if time is None:
+        return frame
+    if time.expr is not None:
+        frame = frame.withColumn(time.name, F.expr(time.expr))
+    found = next(field.dataType for field in frame.schema if field.name.lower() == time.name.lower())
+    if not isinstance(found, TimestampType | TimestampNTZType):
+        raise WrongColumn(f"stream {name}: expected {time.expr} to be a timestamp, found {found.simpleString()}")
+    return frame
+
+
+def _refuse_mixed_times(rule: Rule, schemas: Mapping[str, StructType]) -> None:
+    kinds = {name: time_type(rule.streams[name], schema) for name, schema in schemas.items()}
+    timed = {name: kind for name, kind in kinds.items() if kind}
+    if len(set(timed.values())) > 1:
+        raise Refused(f"streams with event times of one type are expected, found {timed}: cast one in its `expr`")
+
+
+def time_type(stream: Stream, schema: StructType) -> str | None:
+    """'timestamp' or 'timestamp_ntz'; None for a stream without event time."""
+    if stream.event_time is None:
+        return None
+    name = stream.event_time.name.lower()
+    return next(field.dataType.simpleString() for field in schema if field.name.lower() == name)
+
+
+def micros(column: str, kind: str | None) -> str:
+    """SQL for a time column in microseconds; a time without zone counts as if its clock were in UTC."""
+    if kind is None:
+        return "CAST(NULL AS BIGINT)"
+    if kind == "timestamp":
+        return f"unix_micros({quoted(column)})"
+    return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {quoted(column)})"
+
+
+def instant(at: int, kind: str) -> str:
+    """SQL for a time in microseconds as a value of the column's own type."""
+    if kind == "timestamp":
+        return f"timestamp_micros({at})"
+    return f"timestampadd(MICROSECOND, {at}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
+
+
+def union(spark: SparkSession, rule: Rule, shape: Shape) -> DataFrame:
+    """The rule's streams as one streaming frame."""
+    return _united([source.read_stream(spark, rule.epoch) for source in sources(rule).values()], rule, shape)
+
+
+def planned_union(spark: SparkSession, rule: Rule, shape: Shape, query: str, clock: int) -> DataFrame | None:
+    """The same frame over what Spark planned for the running query's batch; None where that cannot be had.
+
+    `clock`: the epoch's, in microseconds. In the streaming frame Spark itself puts it in place of the clock's calls.
+    """
+    found = relations(spark, query, len(rule.streams))
+    if found is None:
+        return None
+    if any(frame is not None for frame in found):
+        return _united(found, rule, shape, clock)
+    empty = [spark.createDataFrame([], source.read_batch(spark).schema) for source in sources(rule).values()]
+    return _united(empty, rule, shape)
+
+
+def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFrame:
+    """The same frame in batch, over at most so many rows of each stream."""
+    return _united([source.read_batch(spark).limit(rows) for source in sources(rule).values()], rule, shape)
+
+
+def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock: int | None = None) -> DataFrame:
+    found = [
+        tagged(narrowed(frame, shape.older.get(name, {})), stream, name, shape, clock)
+        for frame, (name, stream) in zip(frames, rule.streams.items(), strict=True)
+        if frame is not None
+    ]
+    return reduce(DataFrame.unionAll, found)
+
+
+def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int | None) -> DataFrame:
+    """Rows of a stream's table as those of the rule's frame. `clock`: the epoch's, in microseconds; None: Spark's."""
+    mine, checks = shape.columns(name), shape.checks.get(name, NONE)
+    if stream.event_time and stream.event_time.expr:
+        frame = _with_time_made(frame, stream.event_time, checks, clock)
+    else:
+        checks = dataclasses.replace(checks, time=None)
+    time = micros(stream.event_time.name, time_type(stream, mine)) if stream.event_time else micros("", None)
+    keep = f"coalesce({stream.where}\n, false)" if stream.where else "true"
+    if checks.where:
+        frame = frame.withColumn(KEEP, tried(frame, checks.where))
+        keep = f"coalesce({KEEP}.v, false)"
+    if checks:
+        frame = frame.withColumn(ERROR, _failed(frame, checks, F.expr(keep), clock))
+    expected = shape.asked.get(name)
+    if expected:
+        frame = frame.withColumn(expecting.FAILED, expected.failed(frame))
+    place = list(shape.streams).index(name)
+    tags = [f"{place} AS _s", f"{keep} AS _k", f"{time} AS _t", f"{ERROR if checks else 'CAST(NULL AS INT)'} AS _e"]
+    tags.append(f"{expecting.FAILED if expected else 'CAST(NULL AS BIGINT)'} AS _x")
+    own = (f"{quoted(field.name)} AS {quoted(shape.prefix(name) + field.name)}" for field in mine)
+    return _with_nulls(frame.selectExpr(*tags, *own), name, shape)
+
+
+def _with_time_made(frame: DataFrame, time: EventTime, checks: Checks, clock: int | None) -> DataFrame:
+    expr = str(time.expr)
+    made = expr if clock is None else at_clock(expr, clock)
+    if not checks.time:
+        return frame.withColumn(time.name, F.expr(made))
+    return frame.withColumn(TIME, tried(frame, made)).withColumn(time.name, F.col(f"{TIME}.v"))
+
+
+def _failed(frame: DataFrame, checks: Checks, keep: Column, clock: int | None) -> Column:
+    """The number of the first thing that raises for a row, in the order in which they are computed; null: none."""
+    time = [(F.col(TIME).isNull(), rowchecks.TIME)] if checks.time else []
+    where = [(F.col(KEEP).isNull(), rowchecks.WHERE), (~keep, None)] if checks.where else [(~keep, None)]
+    tests = (check.tested if clock is None else at_clock(check.tested, clock) for check in checks.sql)
+    sql = [(tried(frame, test).isNull(), number) for number, test in enumerate(tests, rowchecks.SQL)]
+    cases = [*time, *where, *sql] if checks.time_first else [*where, *time, *sql]
+    found = F.when(F.lit(False), F.lit(None).cast("int"))
+    for condition, number in cases:
+        found = found.when(condition, F.lit(number).cast("int"))
+    return found
+
+
+def _with_nulls(frame: DataFrame, name: str, shape: Shape) -> DataFrame:
+    """The frame with the other streams' columns, in the order that all have."""
+    if len(shape.streams) == 1:
+        return frame
+    named = {
+        stream: {shape.prefix(stream) + field.name: field.dataType for field in shape.columns(stream)}
+        for stream in shape.streams
+    }
+    others = {
+        column: F.lit(None).cast(kind)
+        for stream, kinds in named.items()
+        if stream != name
+        for column, kind in kinds.items()
+    }
+    ordered = (quoted(column) for kinds in named.values() for column in kinds)
+    return frame.withColumns(others).selectExpr("_s", "_k", "_t", "_e", "_x", *ordered)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What sorts a row: the watermark of the previous epoch, and the latest event time that is not dead, by stream."""
+
+    watermark: int | None
+    latest: dict[str, int]
+
+
+def latest_times(rule: Rule, shape: Shape, clock_ms: int, zone_offset_ms: int) -> dict[str, int]:
+    """Event time after which a row is dead. A time without zone is compared with the clock of the rule's zone."""
+    found = {}
+    for name, stream in rule.streams.items():
+        local = zone_offset_ms if time_type(stream, shape.streams[name]) == "timestamp_ntz" else 0
+        found[name] = (clock_ms + local) * 1000 + stream.max_ahead_us if stream.max_ahead_us is not None else NO_LIMIT
+    return found
+
+
+class Batch:
+    """One epoch's rows, sorted. `counts`, `maxima` and `digests` come from one pass; the frames are lazy."""
+
+    def __init__(self, frame: DataFrame, rule: Rule, shape: Shape, limits: Limits):
+        self._rule, self.shape, self._limits = rule, shape, limits
+        self._frame = frame.withColumn("_kind", F.expr(self._kind()))
+        self.counts: dict[str, Counts] = {}
+        self.maxima: dict[str, int | None] = {}
+        self.digests: dict[str, Digest] = {}
+        self._failed: dict[str, int] = {}
+        self._of: dict[str, int] = {}  # of how many rows something is expected
+        hashed = reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
+        self._take(hashed.selectExpr(*self._measures()).head())
+        self._refuse_unexpected()
+        if rule.on_error == "fail":
+            self._refuse_failed()
+
+    @property
+    def _digesting(self) -> list[Digesting]:
+        """Of each stream's folded rows, in their event time: no other column is read here."""
+        return [
+            Digesting(
+                StructType([field for field in schema if self._is_time(name, field.name)]),
+                before=f"`{self.shape.prefix(name)}",
+                column=f"{HASH}{i}",
+                only=f"_s = {i} AND _kind = {FOLDED}",
+            )
+            for i, (name, schema) in enumerate(self.shape.streams.items())
+        ]
+
+    def _is_time(self, stream: str, column: str) -> bool:
+        time = self._rule.streams[stream].event_time
+        return time is not None and time.name.lower() == column.lower()
+
+    def _kind(self) -> str:
+        """One CASE for all streams: what becomes of a row."""
+        watermark = self._limits.watermark
+        timed = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.event_time]
+        cases = [f"WHEN _e < {rowchecks.SQL} THEN {FAILED}", f"WHEN NOT _k THEN {FILTERED}"]
+        if timed:
+            cases.append(f"WHEN _t IS NULL AND _s IN ({', '.join(timed)}) THEN {NO_TIME}")
+        for i, latest in enumerate(self._limits.latest.values()):
+            if latest != NO_LIMIT:
+                cases.append(f"WHEN _s = {i} AND _t > {aside(f'{latest}L', '_t')} THEN {AHEAD}")
+        marked = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.lateness_us is not None]
+        if watermark is not None and marked:
+            cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {aside(f'{watermark}L', '_t')} THEN {LATE}")
+        for i, expected in self._asked:
+            bits = {kind: expected.bits(on_fail) for kind, on_fail in BY_EXPECTATION.items()}
+            cases += [f"WHEN _s = {i} AND (_x & {bit}L) <> 0 THEN {kind}" for kind, bit in bits.items() if bit]
+        cases.append(f"WHEN _e IS NOT NULL THEN {FAILED}")  # a late row is not computed
+        return f"CASE {' '.join(cases)} ELSE {FOLDED} END"
+
+    @property
+    def _asked(self) -> list[tuple[int, Asked]]:
+        """What is expected of rows, by the place of their stream."""
+        return [(i, self.shape.asked[name]) for i, name in enumerate(self.shape.streams) if name in self.shape.asked]
+
+    def _measures(self) -> list[str]:
+        found: list[str] = []
+        for i, expected in self._asked:
+            found += expected.measures("_x", _is(i, *ASKED), _is(i, DROPPED, UNMET), f"_{i}")
+        for i in range(len(self.shape.streams)):
+            kinds = EVERY if any(i == place for place, _ in self._asked) else EVERY[:DROPPED]
+            found += [f"count_if({_is(i, kind)}) AS {KINDS[kind]}{i}" for kind in kinds]
+            found.append(f"max(CASE WHEN _s = {i} AND _kind = {FOLDED} THEN _t END) AS max{i}")
+        return found + [measure for digesting in self._digesting for measure in digesting.measures()]
+
+    def _take(self, found: Row | None) -> None:
+        assert found is not None
+        for i, name in enumerate(self.shape.streams):
+            measured = found.asDict()
+            rows = {kind: measured.get(f"{kind}{i}", 0) for kind in KINDS}
+            self._failed[name] = rows["failed"]
+            self._of[name] = sum(rows[KINDS[kind]] for kind in ASKED)
+            expected = self.shape.asked.get(name, Asked()).counts(measured, f"_{i}")
+            dead = sum(rows[KINDS[kind]] for kind in DEAD)
+            known = {kind: rows[kind] for kind in ("filtered", "dropped", "late", "folded")}
+            read = sum(rows.values())
+            self.counts[name] = Counts(read=read, dead=dead, **known, expected=expected)
+            self.maxima[name] = found[f"max{i}"]
+            self.digests[name] = self._digesting[i].digest(measured)
+
+    def _refuse_unexpected(self) -> None:
+        """Raise InputFault where a row fails an expectation that is to stop the run."""
+        for i, expected in self._asked:
+            name = list(self.shape.streams)[i]
+            rows = self._frame.where(_is(i, *ASKED)).selectExpr("_x", *self._own(name))
+            counts, where = self.counts[name].expected, f"rule {self._rule.rule}, stream {name}"
+            expecting.refuse(rows, "_x", expected, counts, where, self._of[name], self.shape.columns(name))
+
+    def _refuse_failed(self) -> None:
+        """Raise InputFault where an expression raises for a row, with the first row that is found."""
+        for i, (name, rows) in enumerate(self._failed.items()):
+            if rows:
+                found = self._frame.where(f"_s = {i} AND _kind = {FAILED}")
+                row = found.withColumn("_reason", self._reason(name)).selectExpr(*self._own(name), "_reason").head()
+                assert row is not None
+                raise InputFault(_failing(self._rule.rule, name, rows, row.asDict()))
+
+    def earliest(self) -> int | None:
+        """The smallest event time of a folded row, in microseconds; in a pass of its own."""
+        row = self._frame.where(f"_kind = {FOLDED}").agg(F.min("_t")).head()
+        return None if row is None else row[0]
+
+    def folded(self, name: str) -> DataFrame:
+        """Rows of stream `name` for the rule's SQL, with the stream's own column names."""
+        place = list(self.shape.streams).index(name)
+        counts = self.counts[name]
+        rows = self._frame.where(f"_s = {place}")
+        if counts.folded < counts.read:  # else there is nothing to look for again
+            rows = rows.where(f"_kind = {FOLDED}")
+        return rows.selectExpr(*self._own(name, self.shape.streams[name]))
+
+    def set_apart(self, kinds: tuple[int, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
+        """Late or dead rows of all streams: their columns and `_epoch`, `_stream`, `_reason`, `_source`."""
+        frames = []
+        for i, name in enumerate(self.shape.streams):
+            rows = self._frame.where(F.expr(f"_s = {i}") & F.col("_kind").isin(*kinds))
+            rows = rows.withColumn("_reason", self._reason(name)).selectExpr(*self._own(name), "_reason")
+            frames.append(stamped(rows, epoch, name, offsets[name]))
+        return united(frames)
+
+    def told(self) -> DataFrame:
+        """Every row with its `_stream`, what `_becomes` of it, and for what `_reason`."""
+        what = {FILTERED: "filtered", LATE: "late", FOLDED: "folded", DROPPED: "dropped"}
+        cases = " ".join(f"WHEN {kind} THEN '{what.get(kind, 'dead')}'" for kind in EVERY)
+        frames = []
+        for i, name in enumerate(self.shape.streams):
+            rows = self._frame.where(f"_s = {i}").withColumn("_reason", self._reason(name))
+            told = (f"'{name}' AS _stream", f"CASE _kind {cases} END AS _becomes", "_reason")
+            frames.append(rows.selectExpr(*self._own(name), *told))
+        return united(frames)
+
+    def _reason(self, name: str) -> Column:
+        cases = " ".join(f'WHEN {kind} THEN "{why}"' for kind, why in REASONS.items())
+        failures = F.array(*map(F.lit, self.shape.checks.get(name, NONE).reasons))
+        unmet = F.when(F.col("_kind").isin(*BY_EXPECTATION), self.shape.asked.get(name, Asked()).reason("_x"))
+        error = F.try_element_at(failures, F.col("_e") + 1)
+        return F.coalesce(F.expr(f"CASE _kind {cases} END"), unmet, error)
+
+    def _own(self, name: str, columns: StructType | None = None) -> list[str]:
+        """The columns of a stream (None: all with which it is read) by their own names."""
+        prefix = self.shape.prefix(name)
+        return [
+            f"{quoted(prefix + field.name)} AS {quoted(field.name)}" for field in columns or self.shape.columns(name)
+        ]
+
+
+def _is(stream: int, *kinds: int) -> str:
+    """SQL: whether a row is of a stream, by its place, and became one of these."""
+    return f"_s = {stream} AND _kind IN ({', '.join(map(str, kinds))})"
+
+
+def stamped(rows: DataFrame, epoch: int, stream: str, source: str) -> DataFrame:
+    """Rows of a stream and their `_reason`, with the other columns of a table of rows that are set apart."""
+    columns = [F.col(quoted(name)) for name in rows.columns if name != "_reason"]
+    stamps = [F.lit(epoch).cast("long").alias("_epoch"), F.lit(stream).alias("_stream"), F.col("_reason")]
+    return rows.select(*columns, *stamps, F.lit(source).alias("_source"))
+
+
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """All rows, with the columns of all; a column that a frame lacks is null."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _failing(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:
+    reason = row.pop("_reason")
+    shown = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+    shown = shown if len(shown) <= ROW else f"{shown[: ROW - 3]}..."
+    return (
+        f"rule {rule}, stream {stream}: {reason}, for {rows} {'row' if rows == 1 else 'rows'}; one of them: {shown}. "
+        "Nothing of the epoch was written. Write try_cast, try_divide or a `where` that leaves such rows out, or set "
+        "them apart with `on_error: dead`"
+    )
+
+
+def set_apart_schema(shape: Shape) -> StructType:
+    """Columns of the late and dead tables. A name with two types in two streams is refused.
+
+    Names that differ in case only are one column, for Delta and for Spark; it is written as the first stream has it.
+    """
+    fields: dict[str, StructField] = {}
+    for name in shape.streams:
+        for field in shape.columns(name):
+            known = fields.setdefault(field.name.lower(), StructField(field.name, field.dataType))
+            if known.dataType != field.dataType:
+                raise Refused(
+                    f"column {field.name} has two types in two streams: {known.dataType} and {field.dataType}"
+                )
+    found = StructType(list(fields.values()))
+    return found.add("_epoch", "long").add("_stream", "string").add("_reason", "string").add("_source", "string")

@@ -1,0 +1,82 @@
+"""The rows of a replay: dead rows of this generation, corrected, as the frame that READ sorts."""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.core.lifecycle.replays import wanted
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Replay
+from floodmark.core.rules.rule import Rule, Stream
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.errors import Refused
+from floodmark.spark.read.batch import Shape, tagged, united
+
+
+def count(session: SparkSession, dead: str, head: Head, replay: Replay) -> int:
+    """How many rows it reads. Raises Refused for a condition that names no column."""
+    try:
+        return _rows(session, dead, head, replay).count()
+    except AnalysisException as fault:
+        raise _unknown(fault) from fault
+
+
+def replayed(
+    session: SparkSession, rule: Rule, shape: Shape, dead: str, head: Head, replay: Replay, clock: int
+) -> DataFrame:
+    """The frame of `batch.union` over the rows of a replay. `dead`: the table's address."""
+    rows = _rows(session, dead, head, replay)
+    try:
+        frames = [
+            tagged(
+                rows.where(F.col("_stream") == name).select(*_corrected(rows, stream, shape, name, replay)),
+                _given(stream, replay),
+                name,
+                shape,
+                clock,
+            )
+            for name, stream in rule.streams.items()
+        ]
+    except AnalysisException as fault:
+        raise _unknown(fault) from fault
+    return united(frames)
+
+
+def _unknown(fault: AnalysisException) -> Refused:
+    line = str(fault).strip().split("\n", 1)[0]
+    return Refused(f"--where and --set read the columns of the dead rows (`floodmark dead list` shows them): {line}")
+
+
+def _rows(session: SparkSession, dead: str, head: Head, replay: Replay) -> DataFrame:
+    """Rows that later epochs set apart are not among them, so a retry finds the same ones."""
+    rows = session.read.format("delta").load(dead)
+    return rows.where(wanted(replay, head.replays.values(), head.lost))
+
+
+def _corrected(rows: DataFrame, stream: Stream, shape: Shape, name: str, replay: Replay) -> list[Column]:
+    """The columns of the stream's table, as they came or corrected; an event time that `expr` makes is made again.
+
+    A column that was not read when the row died is null.
+    """
+    there = {name.lower() for name in rows.columns}
+    corrected = {column.lower(): sql for column, sql in replay.corrected.items()}
+    made = stream.event_time.name.lower() if stream.event_time and stream.event_time.expr else None
+    found = []
+    for field in shape.columns(name):
+        sql = corrected.get(field.name.lower())
+        if sql is not None:
+            found.append(F.expr(f"({sql}\n)").cast(field.dataType).alias(field.name))
+        elif field.name.lower() != made:
+            known = F.col(quoted(field.name)) if field.name.lower() in there else F.lit(None).cast(field.dataType)
+            found.append(known.alias(field.name))
+    return found
+
+
+def _given(stream: Stream, replay: Replay) -> Stream:
+    """The stream; where its event time is corrected, `expr` does not make it."""
+    time = stream.event_time
+    if time is None or time.name.lower() not in map(str.lower, replay.corrected):
+        return stream
+    return stream.model_copy(update={"event_time": time.model_copy(update={"expr": None})})

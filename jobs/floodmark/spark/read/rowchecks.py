@@ -1,0 +1,127 @@
+"""Expressions over one row, evaluated so that null and error stay apart: the row for which one raises can be told.
+
+Spark's TryEval is null where its child raises. Its child here is a struct, which is never null by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.core.rules.rule import Rule
+from floodmark.core.sql.rowchecks import RowCheck
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.spark.session.jvm import jvm_class
+
+SHOWN = 200  # characters of an expression in a reason
+# Of Spark's expressions those that raise for no row; arithmetic, if of floating point, and casts are looked at apart.
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
+_CALM = frozenset(
+    """
+    Alias AttributeReference GetStructField Literal CreateNamedStruct
+    And Or Not EqualTo EqualNullSafe LessThan LessThanOrEqual GreaterThan GreaterThanOrEqual In IsNull IsNotNull IsNaN
+    Between CaseWhen Coalesce If Nvl
+    Upper Lower Length Concat Substring StringTrim StringTrimLeft StringTrimRight Contains StartsWith EndsWith
+    Year Quarter Month DayOfMonth DayOfWeek DayOfYear Hour Minute Second
+    """.split()
+)
+_OF_NUMBERS = ("Add", "Subtract", "Multiply", "UnaryMinus", "Abs")
+_FLOATING = ("double", "float")
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What of a stream may raise for a row: its event time's `expr`, its `where`, expressions of the SQL.
+
+    `time_first`: the `where` reads the event time, so without one it has no answer.
+    """
+
+    time: str | None = None
+    where: str | None = None
+    sql: tuple[RowCheck, ...] = ()
+    time_first: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.time or self.where or self.sql)
+
+    @property
+    def reasons(self) -> list[str]:
+        """What is said of a row, by the number of what raised: 0 for the event time, 1 for `where`, then the SQL's."""
+        found = [("event_time.expr", self.time or ""), ("where", self.where or "")]
+        return [_reason(place, sql) for place, sql in (*found, *((check.place, check.sql) for check in self.sql))]
+
+
+NONE = Checks()
+TIME, WHERE, SQL = 0, 1, 2  # numbers of what raised; from SQL on: of the SQL's expressions
+
+
+def _reason(place: str, sql: str) -> str:
+    text = " ".join(sql.split())
+    return f"{place} fails: {text if len(text) <= SHOWN else f'{text[: SHOWN - 3]}...'}"
+
+
+def checks_of(rule: Rule, name: str, table: DataFrame, timed: DataFrame) -> Checks:
+    """What may raise for a row of stream `name`. `timed`: the table with its event time."""
+    stream = rule.streams[name]
+    time = stream.event_time and stream.event_time.expr
+    where = stream.where
+    sql = [check for check in rule.row_checks if check.stream == name]
+    risky = risky_of(timed, [*([where] if where else []), *(check.sql for check in sql)])
+    return Checks(
+        time if time and time in risky_of(table, [time]) else None,
+        where if where in risky else None,
+        tuple(check for check in sql if check.sql in risky),
+        bool(where and time and _reads(where, str(stream.event_time and stream.event_time.name))),
+    )
+
+
+def _reads(expression: str, column: str) -> bool:
+    from floodmark.core.sql import analyse_expression
+
+    return column.lower() in analyse_expression(expression)
+
+
+def risky_of(frame: DataFrame, expressions: Sequence[str]) -> set[str]:
+    """Those of the expressions that can be computed of a row of `frame` and may raise for one."""
+    found = _resolved(frame, expressions) if expressions else {}
+    return {sql for sql, resolved in found.items() if _may_raise(frame, resolved)}
+
+
+def _resolved(frame: DataFrame, expressions: Sequence[str]) -> Mapping[str, Any]:
+    """Spark's expressions for SQL; what does not stand on columns of one row of the frame is left out."""
+    try:
+        plan = frame.select(*map(F.expr, expressions))._jdf.queryExecution().analyzed()
+    except AnalysisException:
+        plan = None
+    if plan is not None and plan.nodeName() == "Project":
+        return {sql: plan.projectList().apply(i) for i, sql in enumerate(expressions)}
+    apart = [_resolved(frame, [text]) for text in expressions] if len(expressions) > 1 else []
+    return {sql: one for found in apart for sql, one in found.items()}
+
+
+def _may_raise(frame: DataFrame, node: Any) -> bool:
+    kind = node.getClass().getSimpleName()
+    calm = kind in _CALM or (kind in _OF_NUMBERS and node.dataType().typeName() in _FLOATING)
+    if kind == "Cast":
+        cast = jvm_class(frame.sparkSession, f"{_EXPRESSIONS}.Cast")
+        calm = cast.canUpCast(node.child().dataType(), node.dataType())
+    children = node.children()
+    return not calm or any(_may_raise(frame, children.apply(i)) for i in range(children.size()))
+
+
+def tried(frame: DataFrame, sql: str) -> Column:
+    """A struct with the value as `v`; null where the expression raises for the row.
+
+    Spark computes what occurs twice in a projection beforehand, outside of the try. It leaves alone what stands in a
+    branch of a condition; so it stands in one, whose condition always holds and is not known to.
+    """
+    always = f"array(true, true)[CAST({quoted(frame.columns[0])} IS NULL AS INT)]"
+    given = F.expr(f"CASE WHEN {always} THEN named_struct('v', {sql}\n) END")
+    utils = jvm_class(frame.sparkSession, "org.apache.spark.sql.classic.ExpressionUtils")
+    evaluated = jvm_class(frame.sparkSession, f"{_EXPRESSIONS}.TryEval")(utils.expression(given._jc))
+    return Column(utils.column(evaluated))

@@ -1,0 +1,105 @@
+"""Takes the open epoch back. Every step can be taken again after a kill.
+
+1. LOOK      what the sinks show of it, and whether all of that can be undone; else it is refused.
+2. ANNOUNCE  a row of the ledger: from then on the epoch gets no other end, whoever runs the rule.
+3. UNDO      one commit in each sink: what the epoch's commits did is undone, and none of them can come any more.
+4. END       a row of the ledger: the epoch has no effect, and the rule stands where it stood before it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pyspark.sql import SparkSession
+
+from floodmark.connectors.abandoning import Readers, seen_at, sinks_seen
+from floodmark.core.lifecycle.abandoning import (
+    Seen,
+    Undo,
+    abandonable,
+    check_seen,
+    is_undone,
+    net_of,
+    still_undoable,
+    taken_back,
+)
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Undone
+from floodmark.core.protocol.recovery import app_id, undo_version
+from floodmark.core.rules.rule import Rule
+from floodmark.errors import Fenced, ReplayDiffers
+from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.delta.syncing import sync_commit
+from floodmark.ledger.ledger import Ledger
+from floodmark.spark.session.faults import of_table
+from floodmark.spark.write.sites import Site
+from floodmark.spark.write.takingback import TakingBack
+
+
+def begin(ledger: Ledger, rule: Rule, readers: Readers) -> None:
+    """LOOK and ANNOUNCE; one that is announced already is gone on with. `readers`: of tables, by `identity`."""
+    head = abandonable(ledger.head, rule.rule)
+    if head.abandoning:
+        return
+    check_seen(rule.rule, head.epoch + 1, sinks_seen(head, rule, ledger.id, readers))
+    reach(rule.rule, "abandon.before", head.epoch + 1)
+    ledger.abandon()
+    reach(rule.rule, "abandon.announced", head.epoch + 1)
+
+
+def finish(session: SparkSession, ledger: Ledger, rule: Rule) -> int:
+    """UNDO and END; the number of the epoch."""
+    head = ledger.head
+    assert head is not None and head.open is not None and head.abandoning
+    epoch, seen = head.epoch + 1, sinks_seen(head, rule, ledger.id, {})
+    for one in seen:
+        still_undoable(rule.rule, epoch, one)
+    done = {one.name: _undone(session, rule.rule, one, head, ledger.id) for one in seen}
+    reach(rule.rule, "abandon.commit.before", epoch)
+    ledger.take_back(taken_back(head, done))
+    reach(rule.rule, "abandon.commit.after", epoch)
+    return epoch
+
+
+def _undone(session: SparkSession, rule: str, seen: Seen, head: Head, ledger: str) -> Undone:
+    site = Site(seen.name, "sink", seen.address, app_id(ledger, head.generation, head.token, "sink"))
+    reach(rule, "abandon.sink.before", head.epoch + 1)
+    with of_table(site.name):
+        if seen.undo is not Undo.DONE:
+            _undo(session, rule, site, head, ledger)
+        done = _compared(site, head)
+    reach(rule, "abandon.sink.after", head.epoch + 1)
+    return done
+
+
+def _undo(session: SparkSession, rule: str, site: Site, head: Head, ledger: str) -> None:
+    """The transaction begins before the look: an attempt that commits after it makes it conflict, unseen by none."""
+    assert head.open is not None
+    begun = TakingBack(session, site.address, site.app)
+    seen = seen_at(site.address, head, ledger)
+    still_undoable(rule, head.epoch + 1, seen)
+    begun.undo(seen)
+    version, intent = undo_version(head.epoch + 1), head.open.digest
+    facts = {"epoch": head.epoch + 1, "attempt": head.attempt, "intent": intent, "undoes": list(seen.commits)}
+    said = json.dumps({"app": site.app, "version": version, **facts}, separators=(",", ":"))
+    if begun.commit(version, said) is None:
+        raise Fenced(f"{site.name}: another writer came between; nothing was undone there. Retry")
+
+
+def _compared(site: Site, head: Head) -> Undone:
+    """VERIFY: the commit that the table holds did the reverse of the epoch's commits, and nothing else."""
+    assert head.open is not None
+    version = undo_version(head.epoch + 1)
+    found = tablelog.our_commit(site.address, site.app, version)
+    undoes = tuple(found.metadata["undoes"])
+    done = net_of([tables.entry_actions(site.address, found.commit)])
+    if found.metadata["intent"] != head.open.digest or not is_undone(
+        done, net_of(tables.entry_actions(site.address, commit) for commit in undoes)
+    ):
+        raise ReplayDiffers(
+            f"{site.name}: expected commit {found.commit} to undo what commits {undoes} of epoch {head.epoch + 1} did, "
+            "found that it did something else: the log was changed. Put it back, or begin anew with `floodmark reset`"
+        )
+    sync_commit(site.address, found.commit)
+    return Undone(version=version, commit=found.commit, undoes=undoes)

@@ -1,0 +1,278 @@
+"""A backfill: results of a past interval, computed from what epochs have read, in the place of those in the sinks.
+
+1. COMPUTE  without the rule's lock: what the sources hold up to where an epoch ended, late rows included and dead ones
+            not, through today's SQL. The results are held.
+2. FILES    with the lock, once what was computed still stands: those that the sinks are to have, which none names yet.
+3. INTENT   a ledger row with all of it but the rows.
+4. WRITE    in each Delta sink one commit: the rows of the interval go, the results come. VERIFY as for an epoch.
+5. COMMIT   ledger row. Offsets, watermark and state are as they were.
+
+A backfill that is open is finished before anything else: computed again from its intent, and compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.connectors.preflight import check_sources
+from floodmark.core.lifecycle.backfills import Asked, window_of
+from floodmark.core.protocol import engine
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.places import name_at
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Backfill, Backfilled, Counts, Restated, Written
+from floodmark.core.sql.telling import Told
+from floodmark.errors import HistoryGone, ReplayDiffers
+from floodmark.ledger.delta import tablelog
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
+from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
+from floodmark.spark.read.digesting import Digesting
+from floodmark.spark.read.expecting import met
+from floodmark.spark.rule.generation import Plan, sites_of
+from floodmark.spark.rule.partitionvalues import with_fit_partitions
+from floodmark.spark.rule.rereading import apart, read_again, replays_again, without
+from floodmark.spark.session.session import engine_of
+from floodmark.spark.write import sites
+from floodmark.spark.write.appending import files_for
+from floodmark.spark.write.replacing import Span
+from floodmark.spark.write.sites import Attempt, Prepared, Site, Work
+from floodmark.spark.write.taking import taken
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What a backfill puts into the sinks. `rows` are held until `release`; `names`: the ledger's, by address."""
+
+    session: SparkSession
+    plan: Plan
+    intent: Backfill
+    rows: DataFrame
+    names: Mapping[str, str]
+
+    def release(self) -> None:
+        self.rows.unpersist()
+
+
+def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: Asked) -> Recomputed:
+    """The results of an interval as of the head. Raises InputFault where the SQL fails on a row of it."""
+    span = Restated(begin=asked.begin, end=asked.end, high=asked.high, upto=head.epoch)
+    batch, counts = _read(session, plan, home, head, span)
+    results = met(_results(session, plan, batch, asked), plan.asked, plan.rule.rule, session)
+    assert results.rows is not None
+    rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
+    with_fit_partitions(rows, plan, session)
+    shaped = {address: _taken(plan, address, rows, head.generation, head.epoch) for address in plan.delta_sinks}
+    intent = Backfill(
+        **span.model_dump(),
+        number=len(head.backfills) + 1,
+        entry=head.entry.text(),
+        column=_named(plan, asked.told),
+        shift=asked.told.shift,
+        counts=counts,
+        restated=_late(session, plan, home, head, span),
+        digests=batch.digests,
+        results=Digesting(plan.output).of(rows),
+        taken={name_at(head, at): Digesting(one.schema).of(one) for at, one in shaped.items() if one is not rows},
+        expected=results.counts,
+        rule=plan.rule.to_json(),
+        rule_hash=plan.rule.hash,
+        engine=engine_of(session),
+    )
+    return Recomputed(session, plan, intent, rows, {at: name_at(head, at) for at in plan.delta_sinks})
+
+
+def again(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
+    """The open backfill, computed from its intent. Raises ReplayDiffers where it is not what the intent says."""
+    recorded = head.backfill
+    assert recorded is not None
+    told = Told(recorded.column, recorded.shift)
+    asked = Asked(recorded.begin, recorded.end, told, window_of(plan.rule), final=True)
+    then = replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry))
+    found = compute(session, plan, home, then, asked)
+    with engine.named(recorded.engine, found.intent.engine):
+        _same(plan.rule.rule, recorded, found.intent)
+    return replace(found, intent=recorded)
+
+
+@dataclass(frozen=True)
+class Put:
+    """A backfill that is done. `sinks`: by address, how many rows stand in the place of how many."""
+
+    intent: Backfill
+    sinks: dict[str, tuple[int, int]]
+
+
+def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
+    """FILES, INTENT, WRITE, VERIFY and COMMIT; the caller holds the rule's lock."""
+    begun, rule = time.monotonic(), done.plan.rule.rule
+    head = ledger.head
+    assert head is not None
+    intent = done.intent.model_copy(update={"number": len(head.backfills) + 1})  # others may have come between
+    reopened = head.backfill is not None
+    if reopened:
+        head = _announce(ledger, rule, intent)
+    attempt = Attempt(head.epoch, max(1, head.attempt), intent.digest, intent.number)
+    aimed = _aimed(done, home, ledger.id, head)
+    takings = {site.name: _taken(done.plan, site.address, done.rows, head.generation, intent.upto) for site in aimed}
+    prepared = [sites.prepare(Work(site, takings[site.name]), attempt) for site in aimed]
+    if not reopened:
+        head = _announce(ledger, rule, intent)
+    written = {one.site.name: _replaced(rule, one, attempt, intent) for one in prepared}
+    removed = {site.name: _removed(site, written[site.name]) for site in aimed}
+    reach(rule, "backfill.commit.before", head.epoch)
+    seconds = {"write": round(time.monotonic() - begun, 3)}
+    ends = Backfilled(number=intent.number, intent=intent.digest, tables=written, removed=removed, seconds=seconds)
+    ledger.end_backfill(ends)
+    reach(rule, "backfill.commit.after", head.epoch)
+    return Put(intent, {site.address: (written[site.name].rows, removed[site.name]) for site in aimed})
+
+
+def rehearsed(done: Recomputed) -> Put:
+    """What it would do now. Writes nothing."""
+    span, intent = _span(done), done.intent
+    there = {address: done.session.read.format("delta").load(address) for address in done.plan.delta_sinks}
+    return Put(
+        intent,
+        {at: (intent.of(done.names[at]).rows, table.where(span.holds).count()) for at, table in there.items()},
+    )
+
+
+def _taken(plan: Plan, address: str, rows: DataFrame, generation: int, epoch: int) -> DataFrame:
+    """What of the results a sink takes; as its epoch stands that as of which the sources were read."""
+    return taken(rows, plan.taking(plan.delta_sinks[address]), generation, epoch)
+
+
+def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> tuple[Batch, dict[str, Counts]]:
+    """The rows that the interval hangs on, and what became of them; dead ones are counted, and left out."""
+    begun = Entry.parse(head.begun_with.entry)
+    check_sources(plan.rule, head)
+    frames = [read_again(session, plan, begun, head.entry), *replays_again(session, plan, home, head, span.upto)]
+    rows = reduce(DataFrame.unionByName, frames).where(_within(span))
+    dead = apart(session, plan, home.dead, head, span.upto).where(_within(span))
+    gone = _by_stream(plan, dead)
+    if any(gone.values()):
+        rows = _less(plan, rows, dead, sum(gone.values()))
+    # A row that is to be dead, and is not yet, cannot be set apart any more: it stops the backfill.
+    rule = plan.rule.model_copy(update={"on_error": "fail"})
+    strict = {name: one.strict() for name, one in plan.fold.shape.asked.items()}
+    limits = Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT))
+    batch = Batch(rows, rule, replace(plan.fold.shape, asked=strict), limits)
+    return batch, {name: _with_dead(counts, gone[name]) for name, counts in batch.counts.items()}
+
+
+def _within(span: Restated) -> str:
+    return f"_t >= {span.begin}L AND _t < {span.high}L"
+
+
+def _by_stream(plan: Plan, rows: DataFrame) -> dict[str, int]:
+    found = {row["_s"]: row["count"] for row in rows.groupBy("_s").count().collect()}
+    return {name: found.get(i, 0) for i, name in enumerate(plan.rule.streams)}
+
+
+def _less(plan: Plan, rows: DataFrame, dead: DataFrame, expected: int) -> DataFrame:
+    """The rows without the dead ones, each of which must be among them."""
+    left = without(rows, dead, _stopping(plan))
+    found = rows.count() - left.count()
+    if found != expected:
+        raise HistoryGone(
+            f"rule {plan.rule.rule}: expected the {expected} dead rows of the interval among what the sources hold, "
+            f"found {found}: a source was rewritten, or the SQL reads columns that it did not read when they died. "
+            f"Begin anew with `floodmark reset {plan.rule.rule}`"
+        )
+    return left
+
+
+def _stopping(plan: Plan) -> str:
+    """SQL: whether an expectation would stop the backfill at a row. It may ask for columns that the SQL does not, and
+    that tell a dead row from one which is its like to the SQL."""
+    asked = plan.fold.shape.asked
+    found = ((i, asked[name].strict().bits("fail")) for i, name in enumerate(plan.rule.streams) if name in asked)
+    return " OR ".join(f"(_s = {i} AND (_x & {bits}L) <> 0)" for i, bits in found) or "false"
+
+
+def _with_dead(counts: Counts, dead: int) -> Counts:
+    return counts.model_copy(update={"read": counts.read + dead, "dead": dead})
+
+
+def _late(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> dict[str, int]:
+    """How many of the rows had been late, and were kept."""
+    return _by_stream(plan, apart(session, plan, home.late, head, span.upto).where(_within(span)))
+
+
+def _results(session: SparkSession, plan: Plan, batch: Batch, asked: Asked) -> DataFrame:
+    """The rule's own SQL over these rows, in batch."""
+    plan.fold.show(batch)
+    query = plan.rule.query
+    sql = query.sql if asked.window is None else query.bounded(*asked.bounds, lambda at, _: plan.fold.instant(at))
+    rows = sum(counts.folded for counts in batch.counts.values())
+    return session.sql(sql).coalesce(files_for(rows))
+
+
+def _named(plan: Plan, told: Told) -> str:
+    """The column that tells where a result lies, as the sinks spell it."""
+    return next(name for name in plan.output.names if name.lower() == told.column.lower())
+
+
+def _span(done: Recomputed) -> Span:
+    """The rows of the interval, in a sink."""
+    intent = done.intent
+    kind = done.plan.output[intent.column].dataType.simpleString()
+    return Span(intent.column, kind, intent.begin + intent.shift, intent.end + intent.shift)
+
+
+def _aimed(done: Recomputed, home: Home, ledger: str, head: Head) -> list[Site]:
+    """The sinks, each with the rows that go; what is there is compared at qos 1, too."""
+    found = sites_of(done.plan, home, ledger, head.generation, head.token, head).sinks
+    return [replace(site, span=_span(done), writes_again=False) for site in found.values()]
+
+
+def _announce(ledger: Ledger, rule: str, intent: Backfill) -> Head:
+    assert ledger.head is not None
+    reach(rule, "backfill.intent.before", ledger.head.epoch)
+    head = ledger.start_backfill(intent)
+    reach(rule, "backfill.intent.after", head.epoch)
+    return head
+
+
+def _replaced(rule: str, prepared: Prepared, attempt: Attempt, intent: Backfill) -> Written:
+    reach(rule, "backfill.sink.before", attempt.epoch)
+    written = sites.finish(prepared, attempt)
+    assert written is not None and written.results is not None
+    _same_results(rule, intent, intent.of(prepared.site.name), written.results)
+    reach(rule, "backfill.sink.after", attempt.epoch)
+    return written
+
+
+def _removed(site: Site, written: Written) -> int:
+    found = tablelog.commit_at(site.address, written.commit, site.app, written.version)
+    assert found is not None
+    return int(found.metadata["deleted"])
+
+
+def _same(rule: str, recorded: Backfill, found: Backfill) -> None:
+    """Raise ReplayDiffers where a backfill, computed again, is not what its intent says."""
+    names = ("counts", "restated", "digests", "expected")
+    _refuse(rule, recorded, [name for name in names if getattr(recorded, name) != getattr(found, name)])
+    _same_results(rule, recorded, recorded.results, found.results)
+
+
+def _same_results(rule: str, recorded: Backfill, before: Digest, now: Digest) -> None:
+    _refuse(rule, recorded, list(before.differences(now)))
+
+
+def _refuse(rule: str, recorded: Backfill, differing: Sequence[str]) -> None:
+    if differing:
+        raise ReplayDiffers(
+            f"rule {rule}, backfill {recorded.number}: computed again, it is not what its intent says "
+            f"({'; '.join(differing)}). Likely: a source was rewritten or lost files. Put the source back and run "
+            f"again, or begin anew with `floodmark reset {rule}`"
+        )

@@ -1,0 +1,64 @@
+"""Rewrites the state tables to what is live. Runs between epochs, in the driver that holds the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.core.lifecycle.compaction import is_due
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.records.head import Head
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta.datafiles import DataFile
+from floodmark.ledger.delta.syncing import sync_table
+from floodmark.spark.fold.fold import Fold, Moment
+from floodmark.spark.fold.state import state_rows
+from floodmark.spark.session.session import refuse_leaked_transaction
+from floodmark.spark.write.appending import files_for
+from floodmark.spark.write.layouts import table_at
+from floodmark.spark.write.sites import Site
+
+
+def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Site], head: Head) -> None:
+    """Rewrite the state tables that are due. Content that any later epoch could see stays as it is."""
+    for name, site in sites.items():
+        table = tables.open_table(site.address)
+        files = datafiles.files_of(table, fold.time_of(name)) if table else []
+        dead = _dead(files, fold.needed_from(head.watermark))
+        rows = _rows(files)
+        if is_due(len(files), rows, dead):
+            reach(rule, "compact.before", head.epoch)
+            live = fold.live(name, _committed(session, fold, sites, head), head.watermark)
+            _rewrite(session, site, live.coalesce(files_for(rows - dead)), head.epoch)
+            reach(rule, "compact.after", head.epoch)
+
+
+def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], head: Head) -> dict[str, DataFrame]:
+    """The rows of committed epochs in each state table, as the epoch to come will see them."""
+    coming = Moment(head.epoch + 1, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
+    found = {}
+    for name, site in sites.items():
+        rows = state_rows(session, site.address, fold.tables[name], None, None)
+        found[name] = coming.committed(session.createDataFrame([], fold.tables[name]) if rows is None else rows)
+    return found
+
+
+def _rewrite(session: SparkSession, site: Site, live: DataFrame, epoch: int) -> None:
+    refuse_leaked_transaction(session)
+    writer = live.write.format("delta").mode("overwrite")
+    writer.option("userMetadata", datafiles.holding_from(epoch, epoch)).save(site.address)
+    sync_table(site.address)
+    session.sql(f"VACUUM {table_at(site.address)}")
+
+
+def _dead(files: list[DataFile], since: int | None) -> int:
+    """Rows of the files whose newest row no window needs any more; the files' statistics say so without Spark."""
+    if since is None:
+        return 0
+    return _rows(file for file in files if file.newest is not None and file.newest < since)
+
+
+def _rows(files: Iterable[DataFile]) -> int:
+    """What is known of them: Spark, which alone writes state, counts the rows of each."""
+    return sum(file.rows or 0 for file in files)

@@ -1,0 +1,336 @@
+"""How a generation begins, and how one gives way to the next. Every step can be taken again after a kill.
+
+A change is announced by a `seal` row in the ledger: from then on no run of the old generation can commit. What is left
+to do follows from that row: seal every table of the old generation, make the new state tables, empty the sinks under
+the new app id, and write the commit row of epoch 0.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType, TimestampType
+
+from floodmark.connectors.delta.table import DeltaSink, check_partitions, delta_sinks
+from floodmark.connectors.registry import sources
+from floodmark.core.lifecycle.life import check_same_reset
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.places import name_at, places_of
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import RESTORE, Columns, Commit, Seal, Written
+from floodmark.core.protocol.recovery import app_id
+from floodmark.core.rules.rule import Rule, Sink
+from floodmark.core.rules.sinks.takings import Taking, merged, taking_of
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.core.text.addresses import location
+from floodmark.errors import LedgerBroken, Refused, SqlRefused, TableBroken
+from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.delta.damage import log_faults
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger, LedgerReader
+from floodmark.spark.fold.fold import Fold
+from floodmark.spark.read.batch import set_apart_schema
+from floodmark.spark.read.expecting import Asked
+from floodmark.spark.session.parallel import side_by_side
+from floodmark.spark.write import layouts, sites
+from floodmark.spark.write.sites import Site
+from floodmark.spark.write.taking import schema_of
+
+REBUILD = "rebuild"  # why a generation ends where each run makes a new one
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A rule that has been analysed: its fold, the columns that its SQL gives, and what is expected of its results."""
+
+    rule: Rule
+    fold: Fold
+    output: StructType
+    asked: Asked
+
+    @property
+    def delta_sinks(self) -> dict[str, Sink]:
+        return delta_sinks(self.rule)
+
+    def taking(self, sink: Sink) -> Taking:
+        """What one of the rule's sinks takes of the results."""
+        return taking_of(sink, self.output.names)
+
+    def has_instants_in_paths(self, sink: Sink) -> bool:
+        """Whether its table is partitioned by a TIMESTAMP."""
+        taking = self.taking(sink)
+        columns = (name for name in taking.partitions if name in taking.columns)
+        return any(isinstance(self.output[name].dataType, TimestampType) for name in columns)
+
+    def table(self, address: str) -> StructType:
+        """The columns of a Delta sink's table."""
+        return schema_of(self.taking(self.delta_sinks[address]), self.output)
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Every write site of one generation. `sinks` are in the rule's order; a console has no site."""
+
+    state: dict[str, Site]
+    late: Site
+    dead: Site
+    sinks: dict[str, Site]
+
+    def all(self) -> list[Site]:
+        return [*self.state.values(), self.late, self.dead, *self.sinks.values()]
+
+
+def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str, known: Head | None) -> Sites:
+    """`known`: the newest head, which tells what the ledger calls the sinks; None before there is one."""
+
+    def site(name: str, role: str, address: str, point: str, **how: Any) -> Site:
+        return Site(name, point, address, app_id(ledger, generation, token, role), **how)
+
+    def how(sink: Sink) -> dict[str, Any]:
+        taking = plan.taking(sink)
+        upsert = merged(sink, taking, plan.output.names)
+        return {"writes_again": sink.qos == 1, "upsert": upsert, "adds_columns": taking.adds}
+
+    found = delta_sinks(plan.rule)
+    return Sites(
+        {
+            name: site(f"state/{name}", "state", home.state(generation, name), "state", exact=_copies_input(plan, name))
+            for name in (() if plan.rule.rebuild else plan.fold.tables)
+        },
+        site("late", "late", home.late, "late", exact=True),
+        site("dead", "dead", home.dead, "dead", exact=True),
+        {
+            address: site(name_at(known, address), "sink", address, f"sink{i}", whole=plan.rule.rebuild, **how(sink))
+            for i, (address, sink) in enumerate(found.items())
+        },
+    )
+
+
+def _copies_input(plan: Plan, name: str) -> bool:
+    """Whether a state table holds rows of a stream as they came, with their epoch."""
+    stream = plan.fold.shape.streams.get(name)
+    return stream is not None and plan.fold.tables[name].fields[:-1] == stream.fields
+
+
+def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_ms: int) -> Ledger:
+    """Generation 1: ledger, tables, then the commit row of epoch 0."""
+    name = plan.rule.rule
+    begun = LedgerReader.load(home.ledger)
+    check_partitions(plan.rule, made_by=begun.id if begun else None)
+    reach(name, "begin.ledger.before")
+    refuse_lost_ledger(plan, home)
+    ledger = Ledger.open(home.ledger, run)
+    reach(name, "begin.ledger.after")
+    token = new_token()
+    found = make_tables(session, plan, home, ledger.id, 1, token, None)
+    side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
+    check_partitions(plan.rule)
+    reach(name, "begin.tables.after")
+    ledger.begin(1, token, first_commit(plan, found, {}, clock_ms=clock_ms))
+    reach(name, "begin.commit.after")
+    return ledger
+
+
+def refuse_lost_ledger(plan: Plan, home: Home) -> None:
+    """A first generation finds no tables of its rule's, or such as hold nothing: else the ledger has lost its rows."""
+    known = LedgerReader.load(home.ledger)
+    if known is None:
+        left = [name for name in ("late", "dead", "state") if (home.path / name).exists()]
+        if left:
+            raise LedgerBroken(f"the ledger {home.ledger} is gone, the rule's other tables are there; {RESTORE}")
+        return
+    for address in (home.late, home.dead, *plan.delta_sinks):
+        if tablelog.written_for(address, known.id):
+            raise LedgerBroken(f"the ledger {home.ledger} has no rows, yet it has written to {address}; {RESTORE}")
+
+
+def new_token() -> str:
+    return secrets.token_hex(8)
+
+
+def make_tables(
+    session: SparkSession, plan: Plan, home: Home, ledger: str, generation: int, token: str, known: Head | None
+) -> Sites:
+    """All tables of a generation that has not begun; its state tables are made anew."""
+    found = sites_of(plan, home, ledger, generation, token, known)
+    for site in found.state.values():
+        shutil.rmtree(Path(site.address), ignore_errors=True)
+    apart = set_apart_schema(plan.fold.shape)
+    making = [partial(make_state, session, plan, name, site, ledger) for name, site in found.state.items()]
+    making += [partial(sites.create, session, site.address, apart, ledger) for site in (found.late, found.dead)]
+    side_by_side([*making, *(partial(make_sink, session, plan, site, ledger) for site in found.sinks.values())])
+    return found
+
+
+def make_state(session: SparkSession, plan: Plan, name: str, site: Site, ledger: str) -> None:
+    """Make a state table, unless it is there."""
+    sites.create(session, site.address, plan.fold.tables[name], ledger, _state_properties(plan, name))
+
+
+def _state_properties(plan: Plan, name: str) -> dict[str, str]:
+    """State is rewritten often and read by its own rule only, so what a rewrite replaced need not stay for long."""
+    time = plan.fold.time_of(name)
+    return {
+        "delta.dataSkippingStatsColumns": f"_epoch,{quoted(time)}" if time else "_epoch",
+        "delta.deletedFileRetentionDuration": "interval 1 hour",
+        "delta.logRetentionDuration": "interval 1 day",
+    }
+
+
+def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> None:
+    """Make a sink, or take over an empty one; refuse one that is not ours. Checked again after, against a race."""
+    sink = DeltaSink(site.address)
+    sink.check(ledger)
+    partitions = plan.taking(plan.delta_sinks[site.address]).partitions
+    sites.create(session, site.address, plan.table(site.address), ledger, partitions=partitions)
+    sink.check(ledger)
+
+
+def lay_out(session: SparkSession, plan: Plan, site: Site) -> None:
+    """Give a sink's table the properties and clusters that it lacks."""
+    sink = plan.delta_sinks[site.address]
+    layouts.lay_out(session, site.address, sink.properties, plan.taking(sink).clusters)
+
+
+def first_commit(
+    plan: Plan, found: Sites, written: dict[str, Written], kept_output: bool = False, clock_ms: int | None = None
+) -> Commit:
+    starts = tuple(source.start() for source in sources(plan.rule).values())
+    shape = plan.fold.shape.streams
+    clock = int(time.time() * 1000) if clock_ms is None else clock_ms
+    idle = [name for name, stream in plan.rule.streams.items() if stream.idle_after_us is not None]
+    return Commit(
+        entry=Entry(clock, starts).text(),
+        watermark=None,
+        maxima=dict.fromkeys(shape),
+        heard=dict.fromkeys(idle, clock * 1000),
+        table_ids=ids_of(found),
+        adopted=tables.adopted({site.name: site.address for site in found.sinks.values()}),
+        tables=written,
+        columns=columns_of(shape),
+        rule=plan.rule.to_json(),
+        kept_output=kept_output,
+    )
+
+
+def columns_of(streams: Mapping[str, StructType]) -> Columns:
+    """Name and type of each column, as the ledger has them."""
+    return {name: [(field.name, field.dataType.simpleString()) for field in one] for name, one in streams.items()}
+
+
+def ids_of(found: Sites) -> dict[str, str]:
+    return {site.name: str(tables.table_id(tables.open_table(site.address))) for site in found.all()}  # type: ignore[arg-type]
+
+
+def check_output(rule: Rule, output: StructType) -> None:
+    """Refuse columns that a Delta table cannot have."""
+    names = [name.lower() for name in output.names]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    odd = [name for name in output.names if re.search(r"[ ,;{}()\n\t=]", name)]
+    for what, columns in (("two columns named", doubled), ("columns without a plain name:", odd)):
+        if columns:
+            raise SqlRefused(f"rule {rule.rule}: the SQL gives {what} {', '.join(columns)}; name or cast them with AS")
+
+
+def refuse_nothing_to_reset(known: LedgerReader | None, rule: str) -> None:
+    if known is None or known.head is None:
+        raise Refused(f"rule {rule} has not run yet: there is nothing to reset")
+
+
+def refuse_adopted(rule: Rule, keep_output: bool) -> None:
+    """A reset must not take away rows that were in a sink before the rule."""
+    for address in () if keep_output else delta_sinks(rule):
+        DeltaSink(address).check_can_be_emptied()
+
+
+def start_change(ledger: Ledger, rule: str, keep_output: bool, why: str = "reset") -> Head:
+    """Announce the change; one that is under way already is gone on with, if it is of the same kind."""
+    head = ledger.head
+    assert head is not None
+    if head.seal is not None:
+        check_same_reset(head, rule, keep_output)
+        return head
+    discarded = head.epoch + 1 if head.open else None
+    reach(rule, "reset.seal.before")
+    seal = Seal(why=why, successor=head.generation + 1, token=new_token(), keep_output=keep_output, discarded=discarded)
+    sealed = ledger.seal(seal)
+    reach(rule, "reset.seal.after")
+    return sealed
+
+
+def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger) -> None:
+    """Take the steps that a seal row still asks for."""
+    head, name = ledger.head, plan.rule.rule
+    assert head is not None and head.seal is not None
+    seal = head.seal
+    if seal.keep_output:
+        check_partitions(plan.rule)
+    reach(name, "reset.tables.before")
+    old = [site for site in _sites_to_seal(head, home, ledger.id) if _can_be_sealed(site)]
+    side_by_side(partial(sites.seal, session, site) for site in old)
+    found = make_tables(session, plan, home, ledger.id, seal.successor, seal.token, head)
+    reach(name, "reset.tables.after")
+    written = empty_tables(session, plan, found, seal)
+    reach(name, "reset.commit.before")
+    ledger.begin(seal.successor, seal.token, first_commit(plan, found, written, seal.keep_output))
+    reach(name, "reset.commit.after")
+
+
+def _can_be_sealed(site: Site) -> bool:
+    """State of the old generation is read by nobody any more, so it may be broken; it is what a reset leaves behind."""
+    try:
+        return tables.open_table(site.address) is not None and (site.role != "state" or not log_faults(site.address))
+    except TableBroken:
+        if site.role != "state":
+            raise
+        return False
+
+
+def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
+    """All write sites of the head's generation, from what its ledger rows name."""
+    found, sinks = [], places_of(head)
+    for name in head.table_ids:
+        role, _, rest = name.partition("/")
+        address = sinks.get(name) or (home.state(head.generation, rest) if role == "state" else str(home.path / role))
+        found.append(Site(name, role, address, app_id(ledger, head.generation, head.token, role)))
+    return found
+
+
+def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
+    """All tables that a driver of the head's generation may still write to.
+
+    A sink that was added to the rule is named by the first commit after that. Until then only intents tell of it.
+    """
+    app = app_id(ledger, head.generation, head.token, "sink")
+    added = {name_at(head, address): address for address in map(location, head.announced)}
+    fresh = [Site(name, "sink", address, app) for name, address in added.items() if name not in head.table_ids]
+    return [*old_sites(head, home, ledger), *fresh]
+
+
+def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) -> dict[str, Written]:
+    """Empty late, dead and, unless the output is kept, the sinks."""
+    rule, apart = plan.rule.rule, set_apart_schema(plan.fold.shape)
+    written = {site.name: sites.empty(session, site, apart) for site in (found.late, found.dead)}
+    if seal.keep_output:
+        side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
+    if seal.keep_output or (seal.why == REBUILD and plan.rule.rebuild):  # its first epoch replaces all of them
+        return written
+    reach(rule, "reset.empty.before")
+    for site in found.sinks.values():
+        DeltaSink(site.address).check_can_be_emptied()
+        layouts.loosen(session, site.address)
+        partitions = plan.taking(plan.delta_sinks[site.address]).partitions
+        written[site.name] = sites.empty(session, site, plan.table(site.address), partitions)
+        lay_out(session, plan, site)
+        reach(rule, "reset.empty.after")
+    return written

@@ -1,0 +1,68 @@
+"""Whether columns have names that the tables and frames of a rule can have: asked before the first table is made.
+
+What the rule's text tells is refused with its line (`core.rules.checks`); here are columns that come by `SELECT *`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from floodmark.core.sql.tree.names import CHANGE_FEED, has_feed, of_feed, reserved
+from floodmark.errors import WrongColumn
+from floodmark.ledger.delta import tables
+from floodmark.spark.rule.generation import Plan
+
+
+def check_named(plan: Plan) -> None:
+    """Raise WrongColumn for a column that no table, or no frame, can have under its name."""
+    rule, shape = plan.rule.rule, plan.fold.shape
+    for name in shape.streams:
+        _refuse_reserved(f"stream {name}", shape.columns(name))
+    _refuse_reserved(f"rule {rule}, results", plan.output)
+    for field in plan.output:
+        _refuse_nested(f"rule {rule}, results: {field.name}", field.dataType)
+    for address in plan.delta_sinks:
+        _refuse_feed(plan, address)
+
+
+def _refuse_reserved(where: str, columns: StructType) -> None:
+    for name, why in reserved(columns.names):
+        raise WrongColumn(
+            f"{where}: expected no column {name}, for {why}. Name in the SQL the columns that it needs in place of *, "
+            "each under another name (AS), or rename the column in the table"
+        )
+
+
+def _refuse_nested(where: str, kind: DataType) -> None:
+    """Fields of one name in any case of letters, and without one: nothing can be read of them by name."""
+    for struct in _structs(kind):
+        doubled = [name for name, count in Counter(map(str.lower, struct.names)).items() if count > 1 or not name]
+        if doubled:
+            raise WrongColumn(
+                f"{where}: expected fields of a struct with names that differ in more than the case of letters, found "
+                f"{', '.join(struct.names)}: rename one"
+            )
+
+
+def _structs(kind: DataType) -> Iterator[StructType]:
+    if isinstance(kind, StructType):
+        yield kind
+        for field in kind:
+            yield from _structs(field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _structs(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _structs(kind.keyType)
+        yield from _structs(kind.valueType)
+
+
+def _refuse_feed(plan: Plan, address: str) -> None:
+    taken = of_feed(plan.table(address).names)
+    if taken and (has_feed(plan.delta_sinks[address].properties) or has_feed(tables.properties_of(address))):
+        raise WrongColumn(
+            f"sink {address}: expected no column {taken[0]} beside {CHANGE_FEED}, for the table's change feed adds one "
+            "of that name; name it otherwise in the SQL, with AS"
+        )

@@ -1,0 +1,83 @@
+"""Whether results can stand in the partitions of their sinks: checked before the epoch's intent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.core.rules.rule import Sink
+from floodmark.core.rules.sinks.partitionvalues import Unfit, unfit, which
+from floodmark.core.rules.sinks.takings import Taking
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.errors import InputFault
+from floodmark.spark.read.planned import materialised
+from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session.jvm import jvm_class
+
+SHOWN = 100  # characters of a value in a message
+UNICODE = ("UTF-8", "UTF8")
+
+
+def with_fit_partitions(results: DataFrame | None, plan: Plan, session: SparkSession) -> DataFrame | None:
+    """The same results. Raises InputFault where a value of a `partition_by` column cannot be written as it is."""
+    checks = list(_checks(plan, session)) if results is not None else []
+    if not checks or results is None:
+        return results
+    known = materialised(results, session) if plan.fold.tables else results  # one shuffle for the check and the write
+    measures = [measure for i, check in enumerate(checks) for measure in check.measures(i)]
+    found = known.selectExpr(*measures).head()
+    assert found is not None
+    for i, check in enumerate(checks):
+        check.refuse(plan.rule.rule, i, found.asDict())
+    return known
+
+
+class _Check:
+    def __init__(self, sink: Sink, taking: Taking, unfit: list[Unfit]):
+        self._sink, self._taking, self._unfit = sink, taking, unfit
+
+    def measures(self, number: int) -> list[str]:
+        """How many results do not fit, and the place and value of the first."""
+        place = which(self._unfit, self._taking)
+        value = "".join(f" WHEN {i} THEN CAST({quoted(one.column)} AS STRING)" for i, one in enumerate(self._unfit))
+        one = f"named_struct('place', {place}, 'value', CASE {place}{value} END)"
+        return [
+            f"count({place}) AS rows{number}",
+            f"min(CASE WHEN {place} IS NOT NULL THEN {one} END) AS one{number}",
+        ]
+
+    def refuse(self, rule: str, number: int, found: Mapping[str, Any]) -> None:
+        rows, one = found[f"rows{number}"], found[f"one{number}"]
+        if not rows:
+            return
+        wrong = self._unfit[one["place"]]
+        value = repr(one["value"])
+        shown = value if len(value) <= SHOWN else f"{value[: SHOWN - 3]}..."
+        raise InputFault(
+            f"rule {rule}, sink {self._sink.address}: partition_by: expected values that the name of a directory can "
+            f"hold, found {rows} {'row' if rows == 1 else 'rows'} with others, such as {wrong.column} = {shown}: "
+            f"{wrong.why}. Nothing of the epoch was written, and running again will not help. Give {wrong.column} "
+            "another value in the SQL (nullif, left, sha2, a CASE), leave such rows out by the sink's `where`, or "
+            "expect the same of the results (`on_fail: drop`): the rule then continues where it stopped"
+        )
+
+
+def _checks(plan: Plan, session: SparkSession) -> Iterator[_Check]:
+    for sink in plan.delta_sinks.values():
+        taking = plan.taking(sink)
+        key = {name.lower() for name in sink.key}
+        found = [
+            one
+            for name in taking.partitions
+            if name in taking.columns
+            for one in unfit(name, plan.output[name].dataType.simpleString(), name.lower() in key, _any_name(session))
+        ]
+        if found:
+            yield _Check(sink, taking, found)
+
+
+def _any_name(session: SparkSession) -> bool:
+    said = jvm_class(session, "java.lang.System").getProperty("sun.jnu.encoding")
+    return said is None or str(said).upper() in UNICODE

@@ -1,0 +1,123 @@
+"""The rows that a generation's epochs have read, once more: for a backfill.
+
+Spark plans the range from where the generation began to where an epoch ended as it plans that of an open intent. What
+it planned is then read in batch, so no file is chosen here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import StructType
+
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.rules.rule import EpochLimits, Stream
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.errors import Refused
+from floodmark.ledger.home import Home
+from floodmark.spark.read.batch import Shape, planned_union, tagged, union, united
+from floodmark.spark.read.digesting import HASH, Digesting
+from floodmark.spark.read.replaying import replayed
+from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session import checkpoint
+
+TIMES, PLACE = "_floodmark_times", "_floodmark_place"
+TAGS = ("_k", "_t", "_e", "_x")  # what is said of a row, beside its stream and columns
+
+
+def read_again(session: SparkSession, plan: Plan, begun: Entry, end: Entry) -> DataFrame:
+    """The rule's frame over what the sources hold between two entries."""
+    rule = plan.rule.model_copy(update={"epoch": EpochLimits()})
+    with TemporaryDirectory(prefix="floodmark-") as parent:
+        directory = checkpoint.make(Path(parent), begun, end, rule.spark.shuffle_partitions)
+        planning = _Planning(session, plan, directory, end)
+        planning.run(union(session, rule, plan.fold.shape))
+    if planning.failure is not None:
+        raise planning.failure
+    if planning.found is None:
+        raise Refused(
+            f"rule {rule.rule}: expected to read its sources again as files, each stream apart, found a plan of "
+            "Spark's that does not tell them apart. Likely: two streams read one table with deletion vectors. Runs "
+            f"do not need this; what a backfill was to mend, `floodmark reset {rule.rule}` computes anew"
+        )
+    return planning.found
+
+
+class _Planning:
+    """A streaming query that ends once its first batch is planned. None of its batches has an effect."""
+
+    def __init__(self, session: SparkSession, plan: Plan, directory: Path, end: Entry):
+        self._session, self._plan, self._directory, self._end = session, plan, directory, end
+        self.found: DataFrame | None = None
+        self.failure: Exception | None = None
+
+    def run(self, frame: DataFrame) -> None:
+        writer = frame.writeStream.trigger(availableNow=True).foreachBatch(self._batch)
+        query = writer.option("checkpointLocation", self._directory.as_uri()).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def _batch(self, _: DataFrame, batch_id: int) -> None:
+        if batch_id > checkpoint.HEAD + 1:  # what has come since; nobody asks for it
+            return
+        try:
+            shape, query = self._plan.fold.shape, checkpoint.query(self._directory)
+            self.found = planned_union(self._session, self._plan.rule, shape, query, self._end.clock_ms * 1000)
+        except Exception as fault:  # told by the thread that waits: Spark would wrap it
+            self.failure = fault
+
+
+def replays_again(session: SparkSession, plan: Plan, home: Home, head: Head, upto: int) -> list[DataFrame]:
+    """The rows of each epoch up to `upto` that read dead ones, in the same frame."""
+    earlier = {epoch: replay for epoch, replay in head.replays.items() if epoch <= upto}
+    found = []
+    for epoch in sorted(earlier, reverse=True):
+        replay = earlier.pop(epoch)
+        before = dataclasses.replace(head, replays=dict(earlier))
+        found.append(replayed(session, plan.rule, plan.fold.shape, home.dead, before, replay, 0))
+    return found
+
+
+def apart(session: SparkSession, plan: Plan, table: str, head: Head, upto: int) -> DataFrame:
+    """What epochs up to `upto` have set apart in a table of the rule's own, in the same frame; those that were
+    abandoned, whose rows stand there too, have set nothing apart."""
+    kept = f"_epoch <= {upto}" + "".join(f" AND _epoch <> {epoch}" for epoch in head.lost)
+    rows, shape = session.read.format("delta").load(table).where(kept), plan.fold.shape
+    frames = []
+    for name, stream in plan.rule.streams.items():
+        mine = _with_all(rows.where(F.col("_stream") == name), shape.streams[name])
+        frames.append(tagged(mine, _as_kept(stream), name, Shape(shape.streams), None))
+    return united(frames)
+
+
+def _as_kept(stream: Stream) -> Stream:
+    """Rows that were set apart have their event time, whatever made it."""
+    time = stream.event_time and stream.event_time.model_copy(update={"expr": None})
+    return stream.model_copy(update={"where": None, "event_time": time})
+
+
+def _with_all(rows: DataFrame, schema: StructType) -> DataFrame:
+    """The rows with every column that the rule reads today; one that it did not read then is null."""
+    there = {name.lower() for name in rows.columns}
+    lacking = [field for field in schema if field.name.lower() not in there]
+    return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in lacking})
+
+
+def without(rows: DataFrame, gone: DataFrame, first: str) -> DataFrame:
+    """The rows less those of another such frame, each as often as it stands there; told by its columns.
+
+    `first`: SQL, of those that go before others which are equal in these columns.
+    """
+    columns = [field for field in rows.schema if field.name in gone.columns and field.name not in TAGS]
+    digesting = Digesting(StructType(columns), exact=True)
+    often = digesting.hashed(gone).groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
+    place = F.row_number().over(Window.partitionBy(HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
+    placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, HASH, "left")
+    return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*map(quoted, rows.columns))

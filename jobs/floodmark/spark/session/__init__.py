@@ -1,0 +1,1 @@
+"""The Spark session, the JVM, the lock, and errors of Spark."""

@@ -1,0 +1,253 @@
+"""What Spark and Delta raise, as errors of Floodmark's own tree: said once, at the boundary of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from floodmark.core.datafaults import Cause, causes_in, of_data
+from floodmark.errors import Fenced, FloodmarkError, HistoryGone, InputFault, ProcessFault, RunFailed, TableBroken
+from floodmark.ledger.delta.storefaults import cannot_take, damaged, make_room
+
+REWRITTEN = (
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+    "DELTA_SOURCE_IGNORE_DELETE",
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+)
+RETYPED = ("DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE", "DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING")
+GAINED = "DELTA_SCHEMA_CHANGED"
+LACKING = "DELTA_CANNOT_RESOLVE_COLUMN"
+CONSTRAINT = re.compile(
+    r"\[DELTA_(?:VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT|EXCEED_CHAR_VARCHAR_LIMIT)\w*\] .*(?:\n - .*)*"
+)
+OF_CLASS = re.compile(r"ProcessFault: (.+)|RuleInvalid: (.+ cannot be imported: .+)")
+SPARKS = "org.apache.spark.SparkThrowable"
+FRAMES = 40  # of a stack that are looked at: what Java calls of itself is less deep
+NOTHING = "Nothing of the epoch was written"  # what some say themselves
+UNKNOWN = "Spark failed"
+NAMING = ("Caused by: ", "Checksum error", "org.apache.hadoop.fs.ChecksumException")
+READING = "while reading file"
+
+
+@contextmanager
+def explained(rule: str) -> Iterator[None]:
+    """Turn foreign errors into Floodmark's; its own pass as they are."""
+    try:
+        yield
+    except FloodmarkError:
+        raise
+    except (PySparkException, Py4JJavaError) as fault:
+        raise _of_spark(rule, fault) from fault
+    except (Py4JNetworkError, Py4JError, ConnectionError) as fault:
+        raise RunFailed(f"rule {rule}: the connection to Spark's JVM broke ({type(fault).__name__}); retry") from fault
+    except (OSError, DeltaError) as fault:
+        why = cannot_take(str(fault))
+        way = make_room(why) if why else "mend the disk or the store"
+        raise RunFailed(f"rule {rule}: {f'{why}: ' if why else ''}{fault}; {way}, then retry") from fault
+
+
+@contextmanager
+def of_table(name: str) -> Iterator[None]:
+    """Name the table at which the disk was full or read-only; every other error passes as it is."""
+    try:
+        yield
+    except FloodmarkError:
+        raise
+    except (PySparkException, Py4JJavaError, OSError, DeltaError) as fault:
+        text = _text(fault)
+        why = None if _data(fault) else cannot_take(text)
+        if why is not None:
+            raise RunFailed(f"{name}: {why}, nothing was committed; {make_room(why)}, then retry") from fault
+        if refused := CONSTRAINT.search(text):
+            raise _refused_by(name, refused[0]) from fault
+        if LACKING in text:
+            raise InputFault(
+                f"{name}: expected rows with the columns that the table has, found others: {_first(text)}. A column of "
+                "a source has gained fields since; begin anew with `floodmark reset`"
+            ) from fault
+        raise
+
+
+def _refused_by(name: str, said: str) -> InputFault:
+    """A row that a table's own constraint does not take, as Delta shows it."""
+    shown = " ".join(said.split()).rstrip(".")
+    return InputFault(
+        f"{name}: expected rows that the table's own constraint takes, found another: {shown}. Drop "
+        "the constraint, or say in the rule what becomes of such rows (`expect`), and run again"
+    )
+
+
+@contextmanager
+def of_version(name: str, address: str, version: int) -> Iterator[None]:
+    """Name the table of which a version is not there any more; every other error passes as it is."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as fault:
+        text = _text(fault)
+        if not any(sign in text for sign in REWRITTEN):
+            raise
+        raise HistoryGone(
+            f"{name}: expected version {version} of {address}, which the epoch reads, found it gone: "
+            f"{_first(text)}. Put the table's log and files back, or begin anew with `floodmark reset`"
+        ) from fault
+
+
+@contextmanager
+def of_new_epoch(rule: str, epoch: int) -> Iterator[None]:
+    """Where a row makes an epoch fail before its intent, say that nothing is open; others pass as they are."""
+    try:
+        yield
+    except InputFault as fault:
+        if NOTHING in str(fault):
+            raise
+        raise InputFault(f"{fault}. Nothing of epoch {epoch} was written and it is not open") from fault
+    except (PySparkException, Py4JJavaError) as fault:
+        told = _of_spark(rule, fault)
+        if not isinstance(told, InputFault):
+            raise
+        raise InputFault(
+            f"{told}. Nothing of epoch {epoch} was written and it is not open: mend the SQL or the input, then run "
+            "again. Where kept state bars an edit of the SQL, an `expect` of the stream can leave such rows out"
+        ) from fault
+
+
+@contextmanager
+def of_open_epoch(rule: str, epoch: int) -> Iterator[None]:
+    """Say of an open epoch that fails on a row, or for what nobody knows, that no edit reaches it; others pass."""
+    try:
+        yield
+    except (InputFault, ProcessFault) as fault:
+        raise type(fault)(f"{fault}. {_open(rule, epoch)}") from fault
+    except (PySparkException, Py4JJavaError) as fault:
+        told = _of_spark(rule, fault)
+        if isinstance(told, (InputFault, ProcessFault)):
+            raise type(told)(f"{told}. {_open(rule, epoch)}") from fault
+        if isinstance(told, RunFailed) and UNKNOWN in str(told):
+            raise RunFailed(f"{told}. Retry; if it repeats: {_open(rule, epoch)}") from fault
+        raise
+
+
+def _open(rule: str, epoch: int) -> str:
+    return (
+        f"Epoch {epoch} is open, and is finished by the rule's text in the ledger, so an edit alone does not help. "
+        f"Take the epoch back with `floodmark abandon {rule}`, or begin anew with `floodmark reset {rule}`"
+    )
+
+
+def _of_spark(rule: str, fault: PySparkException | Py4JJavaError) -> FloodmarkError:
+    data = _data(fault)
+    if data is not None and OF_CLASS.search(_text(fault)) is None:
+        return InputFault(
+            f"rule {rule}: the SQL fails on a row of the input: {data.line.rstrip('.')}. Write try_cast, try_divide or "
+            "a `where` that leaves such rows out"
+        )
+    condition = "" if isinstance(fault, Py4JJavaError) else fault.getCondition() or ""
+    return _sorted(rule, condition, _text(fault))
+
+
+def _data(fault: Exception) -> Cause | None:
+    """The cause that is of a row's data, if a fault comes down to that."""
+    origin = fault.java_exception if isinstance(fault, Py4JJavaError) else getattr(fault, "_origin", None)
+    return of_data(tuple(causes_in(str(fault)) if origin is None else _chain(origin)))
+
+
+def _chain(fault: Any) -> Iterator[Cause]:
+    """A Java exception and its causes."""
+    while fault is not None:
+        trace = fault.getStackTrace()
+        frames = tuple(trace[i].getClassName() for i in range(min(FRAMES, len(trace))))
+        kinds = tuple(_kinds(fault.getClass()))
+        named = SPARKS in tuple(each.getName() for each in _interfaces(fault.getClass()))
+        condition, state = (fault.getCondition(), fault.getSqlState()) if named else (None, None)
+        yield Cause(str(fault.getMessage()), kinds, condition or "", state or "", frames)
+        fault = fault.getCause()
+
+
+def _kinds(kind: Any) -> Iterator[str]:
+    while kind is not None:
+        yield str(kind.getName())
+        kind = kind.getSuperclass()
+
+
+def _interfaces(kind: Any) -> Iterator[Any]:
+    while kind is not None:
+        found = kind.getInterfaces()
+        yield from (found[i] for i in range(len(found)))
+        kind = kind.getSuperclass()
+
+
+def _text(fault: Exception) -> str:
+    """All that a fault and its causes say."""
+    if isinstance(fault, Py4JJavaError):
+        return "\n".join(_messages(fault.java_exception))
+    causes = _causes(fault) if isinstance(fault, PySparkException) else ()
+    return "\n".join([str(fault).strip(), *causes])
+
+
+def _first(text: str) -> str:
+    return text.split("\n", 1)[0]
+
+
+def _causes(fault: PySparkException) -> Iterator[str]:
+    """What a fault of the JVM says: its own text leaves out by what it was caused."""
+    origin = getattr(fault, "_origin", None)
+    return iter(()) if origin is None else _messages(origin)
+
+
+def _told(text: str) -> str:
+    """The line of a long message that names the file and says what is wrong with it, or the two that do so together."""
+    lines = [line.strip() for line in text.splitlines()]
+    told = next((line for line in lines if "file" in line and line.startswith(NAMING)), lines[0])
+    named = next((line for line in lines if READING in line), told)
+    return told if "file:" in told or named in told else f"{told} ({named})"
+
+
+def _messages(fault: Any) -> Iterator[str]:
+    """What a Java exception and its causes say, the innermost first: that is where the reason stands."""
+    cause = fault.getCause()
+    if cause is not None:
+        yield from _messages(cause)
+    yield str(fault.getMessage())
+
+
+def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
+    of_class = OF_CLASS.search(text)
+    if of_class:
+        return ProcessFault(f"rule {rule}: {(of_class[1] or of_class[2]).strip()}")
+    line = _first(text)
+    if any(name in condition or name in text for name in REWRITTEN):
+        return HistoryGone(
+            f"rule {rule}: a source changed behind the rule: {line}. Floodmark folds what is appended; put the source "
+            f"back, or begin anew with `floodmark reset {rule}`"
+        )
+    if any(name in condition or name in text for name in RETYPED):
+        return HistoryGone(
+            f"rule {rule}: a source has had columns renamed, dropped or retyped, and what was committed before cannot "
+            f"be read beside them: {line}. Begin anew with `floodmark reset {rule}`"
+        )
+    why = cannot_take(text)
+    if why is not None:
+        return RunFailed(f"rule {rule}: {why}: {line}; {make_room(why)}, then retry")
+    if damaged(f"{condition} {text}"):
+        return TableBroken(
+            f"rule {rule}: a file is missing or damaged: {_told(text)}. Put it back from a copy (where a checksum file "
+            f"`.NAME.crc` alone is damaged, remove that), or begin anew with `floodmark reset {rule}`"
+        )
+    if "ConcurrentTransactionException" in text:
+        return Fenced(f"rule {rule}: another writer took over this rule's epoch; retry: {line}")
+    if GAINED in condition or GAINED in text:
+        return RunFailed(
+            f"rule {rule}: a source's columns changed while it was read: {line} Retry; if it repeats, begin anew with "
+            f"`floodmark reset {rule}`"
+        )
+    return RunFailed(f"rule {rule}: {UNKNOWN}: {line}")

@@ -1,0 +1,94 @@
+"""One driver at a time: an OS lock in the rule's home, taken in the JVM so that it dies with the process that writes.
+
+The lock file is opened once in a JVM and by nothing else in it, for closing any other channel on it frees the lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from floodmark.errors import Busy, Refused
+from floodmark.ledger.holder import holder_pid, holder_text, owner_file
+from floodmark.ledger.locking import moved_away, once_in_this_process
+from floodmark.spark.session.jvm import jvm_class
+
+LOOK_EVERY = 0.5  # seconds between two looks at a lock that another run holds
+
+
+@contextmanager
+def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
+    """Hold the rule's lock, or raise Busy with the holder's name. Raises Refused where there is no home to lock."""
+    with once_in_this_process(lock.absolute()):
+        if not lock.parent.is_dir():
+            raise Refused(
+                f"expected the home {lock.parent}, found none: the rule has not run yet, or was renamed or dropped "
+                "just now; look with `floodmark list`"
+            )
+        channel = _open(session, lock)
+        try:
+            if channel.tryLock() is None:
+                raise Busy(holder_text(lock))
+            if holder_pid(lock) is None:  # what the JVM holds lies elsewhere by now, or nowhere
+                raise moved_away(lock)
+            with _named(session, lock, run):
+                yield
+        finally:
+            channel.close()
+
+
+@contextmanager
+def waited_for(
+    session: SparkSession, lock: Path, run: str, seconds: float, say: Callable[[str], None]
+) -> Iterator[None]:
+    """The same; where another run holds it, wait for its end for so long before Busy is raised."""
+    until, holder, pause = time.monotonic() + seconds, "", threading.Event()
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(held(session, lock, run))
+                break
+            except Busy as fault:
+                if time.monotonic() >= until:
+                    raise
+                if str(fault) != holder:
+                    holder = str(fault)
+                    say(f"waiting: {holder}")
+            pause.wait(LOOK_EVERY)
+        yield
+
+
+@contextmanager
+def _named(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
+    process = jvm_class(session, "java.lang.ProcessHandle").current()
+    owner = {
+        "run": run,
+        "host": socket.gethostname(),
+        "driver_pid": os.getpid(),
+        "jvm_pid": int(process.pid()),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    owner_file(lock).write_text(json.dumps(owner))
+    try:
+        yield
+    finally:
+        owner_file(lock).unlink(missing_ok=True)
+
+
+def _open(session: SparkSession, lock: Path) -> Any:
+    option = jvm_class(session, "java.nio.file.StandardOpenOption")
+    gateway: Any = session.sparkContext._gateway
+    options = gateway.new_array(jvm_class(session, "java.nio.file.OpenOption"), 2)
+    options[0], options[1] = option.CREATE, option.WRITE
+    lock_file = jvm_class(session, "java.io.File")(str(lock)).toPath()
+    return jvm_class(session, "java.nio.channels.FileChannel").open(lock_file, options)

@@ -1,0 +1,127 @@
+"""The Spark session: one root for a process, one child of it for each rule."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from floodmark import __version__
+from floodmark.core.health import machine
+from floodmark.core.protocol import engine
+from floodmark.core.rules.groups import shared
+from floodmark.core.rules.rule import Rule
+from floodmark.core.sparkconf import DELTA, OLD_VERSIONS, STATISTICS, WHOLE_FILES, application_conf, java_place
+from floodmark.errors import Refused, RunFailed
+from floodmark.redaction import redacted
+from floodmark.spark.session.jvm import jvm_class
+
+HASH_SEED = "PYTHONHASHSEED"
+TXN_CONF = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+ZONED_PARTITIONS = "spark.databricks.delta.write.utcTimestampPartitionValues"
+
+
+def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> SparkSession:
+    """The application's session, with what its rules share.
+
+    `backlog`: bytes of input that wait for them all; None: not known. Raises Refused where there is no Java to start.
+    """
+    _check_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
+    spark = shared(rules)
+    builder = SparkSession.builder.master(master).appName("floodmark")
+    for key, value in application_conf(spark.driver_memory, spark.shuffle_partitions, spark.conf, backlog).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _check_java() -> None:
+    """Spark starts a JVM of its own unless it was given one; its script says little of a Java that is not there."""
+    given = "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._active_spark_context is not None
+    if not given and java_place() is None:
+        told = machine.java(None, "")
+        raise Refused(f"{told.name}: expected {told.expected}, found {told.found}: {told.fix}")
+
+
+def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> SparkSession:
+    """A session of the rule's own: what it sets and names, no other rule sees."""
+    session = root.newSession()
+    settings = {
+        **rule.spark.conf,
+        "spark.sql.session.timeZone": zone,
+        "spark.sql.ansi.enabled": str(ansi).lower(),
+        "spark.sql.shuffle.partitions": str(rule.spark.shuffle_partitions),
+        **WHOLE_FILES,
+        **OLD_VERSIONS,
+        **STATISTICS,
+    }
+    for key, value in settings.items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+    return session
+
+
+def pin_hash_seed(session: SparkSession) -> None:
+    """Let every Python worker begin with one seed of hashes, whatever the environment or a setting says.
+
+    A class that follows the order of a set then gives a retry the same rows. Spark hands these variables to the workers
+    with each plan, on executors, too, and starts others where they differ.
+    """
+    session.sparkContext.environment[HASH_SEED] = "0"
+
+
+def cut(session: SparkSession, recorded: Mapping[str, str]) -> None:
+    """Fix how files and shuffles are cut: as they were in the attempt that is to be finished, if it recorded that."""
+    for name, value in engine.cutting(recorded, _set(session), cores(session)).items():
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
+
+
+def cores(session: SparkSession) -> int:
+    """How many tasks Spark means to run at a time."""
+    return session.sparkContext.defaultParallelism
+
+
+def engine_of(session: SparkSession) -> dict[str, str]:
+    """What an attempt in the rule's session runs on, as its intent records it."""
+    context = session.sparkContext
+    java = jvm_class(session, "java.lang.System").getProperty("java.version")
+    return {
+        "cores": str(cores(session)),
+        "master": redacted(str(context.master)),
+        "floodmark": __version__,
+        "spark": context.version,
+        "delta": DELTA,
+        "java": str(java),
+        **_set(session),
+    }
+
+
+def _set(session: SparkSession) -> dict[str, str]:
+    """The settings that decide how files and shuffles are cut, those that are not Spark's own defaults."""
+    conf = session._jsparkSession.sessionState().conf()
+    return {name: str(conf.getConfString(name)) for name in engine.CUTTING if conf.contains(name)}
+
+
+def in_utc(session: SparkSession) -> SparkSession:
+    """A copy of a rule's session, its zone UTC, in which Delta writes instants with their zone."""
+    java: Any = session._jsparkSession
+    copy = SparkSession(session.sparkContext, java.cloneSession())
+    copy.conf.set("spark.sql.session.timeZone", "UTC")
+    copy.conf.set(ZONED_PARTITIONS, "true")
+    return copy
+
+
+def refuse_leaked_transaction(session: SparkSession) -> None:
+    """A write transaction left in the session's settings would make unrelated writes vanish without a word."""
+    leaked = [key for key in TXN_CONF if session.conf.get(key, None) is not None]
+    if leaked:
+        raise RunFailed(f"{', '.join(leaked)} is set in the session and would swallow writes: unset it")

@@ -1,0 +1,72 @@
+"""A Delta table written and read where a rule's would be: for `floodmark doctor --spark`."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from floodmark.errors import RunFailed
+from floodmark.ledger.delta.tables import open_table
+from floodmark.spark.session.session import root_session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS, FILES = 1000, 4
+
+
+def written_and_read(master: str, place: Path, seconds: float) -> str:
+    """What was done, in words.
+
+    Raises what Spark raises, and RunFailed where rows are missing or it takes longer than so many seconds: a master
+    that has no room for an executor would wait for ever.
+    """
+    session = root_session(master, [], backlog=0)
+    try:
+        with _within(session, seconds):
+            rows = session.range(0, ROWS, 1, FILES).mapInPandas(_with_version, "id BIGINT, python STRING")
+            rows.write.format("delta").save(str(place))
+            read = session.read.format("delta").load(str(place))
+            found, pythons = read.count(), sorted(row.python for row in read.select("python").distinct().collect())
+        version = session.version
+    finally:
+        session.stop()
+    if found != ROWS or open_table(str(place)) is None:
+        raise RunFailed(f"expected {ROWS} rows at {place}, found {found}: do Spark's workers see the same folder?")
+    return f"Spark {version} on {master}: {ROWS} rows written and read, Python {', '.join(pythons)} in its workers"
+
+
+def _with_version(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for frame in frames:
+        yield frame.assign(python=platform.python_version())
+
+
+@contextmanager
+def _within(session: SparkSession, seconds: float) -> Iterator[None]:
+    """Cancel Spark's jobs after so many seconds. Raises RunFailed then."""
+    over, called_off = Event(), Event()
+
+    def call_off() -> None:
+        if not over.wait(seconds):
+            called_off.set()
+        while not over.wait(1):  # also what is only begun after the first call
+            session.sparkContext.cancelAllJobs()
+
+    Thread(target=call_off, daemon=True).start()
+    try:
+        yield
+    except Exception as fault:  # whatever a cancelled job shows itself as
+        if called_off.is_set():
+            raise RunFailed(
+                f"not done after {seconds:g} s, and called off: are workers registered, with cores and memory to "
+                "spare? --timeout gives it longer"
+            ) from fault
+        raise
+    finally:
+        over.set()

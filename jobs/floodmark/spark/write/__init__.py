@@ -1,0 +1,1 @@
+"""WRITE and VERIFY: every table of a rule, written once for each epoch."""

@@ -1,0 +1,181 @@
+"""One append to a Delta table under an app transaction, through Delta's own transaction.
+
+The writer's options `txnAppId` and `txnVersion` make Delta reconstruct the table's whole state in Spark jobs before
+each write, only to learn what version the app has recorded: a third of a small epoch. delta-rs reads the same from the
+log in milliseconds. So the transaction begins first, then the caller asks for the recorded version, and the transaction
+has the app among its reads: whoever commits under the same app after it began makes it conflict.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import StructType, TimestampType
+
+from floodmark.core.protocol.digests import Digest
+from floodmark.core.rules.sinks.upserts import Effect
+from floodmark.errors import InputFault
+from floodmark.ledger.delta import datafiles, tablelog
+from floodmark.ledger.delta.syncing import asked, sync_files
+from floodmark.spark.read.digesting import Digesting
+from floodmark.spark.read.planned import materialised
+from floodmark.spark.read.typechanges import wrong_types
+from floodmark.spark.session.jvm import jvm_class
+from floodmark.spark.session.session import in_utc
+
+# Somebody committed since the transaction began: as the same app, or to files that the transaction has read.
+CONFLICT = "io.delta.exceptions.Concurrent"
+ROWS_IN_A_FILE = 500_000
+
+
+def files_for(rows: int) -> int:
+    """How many files to write at most so many rows to: few for readers, enough for the cores."""
+    return 1 + rows // ROWS_IN_A_FILE
+
+
+class Appending:
+    """A transaction on the table at `address`, begun at the newest version, that writes as `app`.
+
+    For one thread at a time; the one that commits may be another than the one that has written.
+
+    `exact`: its floating point is a copy of the input. `effect`: what a write does to rows that are there; None:
+    nothing. `digest`: of the rows written; `results`: of those that were merged, where that is not the same.
+    """
+
+    def __init__(self, session: SparkSession, address: str, app: str, exact: bool = False):
+        self._session, self._address, self._app, self._exact = session, address, app, exact
+        self._enter()
+        self._txn = self._delta("DeltaLog").forTable(session._jsparkSession, address).startTransaction()
+        getattr(self._txn.readTxn(), "$plus$eq")(app)
+        self._files = self._seq()
+        self.effect: Effect | None = None
+        self.digest = Digest()
+        self.results: Digest | None = None
+
+    def _enter(self) -> None:
+        """Give the thread at work the session. Where its own checksum of the newest version is missing, Delta computes
+        the table's state in the session of the thread, and a thread of Python's has none."""
+        self._class("org.apache.spark.sql.classic.SparkSession").setActiveSession(self._session._jsparkSession)
+
+    def check_types(self, name: str, schema: StructType) -> None:
+        """Refuse rows of other types than the table's: what writes the files for Delta asks for names alone, and
+        delta-rs fails at a file of another type."""
+        table = StructType.fromJson(json.loads(self._txn.metadata().schemaString()))
+        wrong = "; ".join(f"{path}: table {there}, rows {kind}" for path, there, kind in wrong_types(table, schema))
+        if wrong:
+            raise InputFault(
+                f"{name}: expected rows of the types that the table's columns have, found others ({wrong}). A column "
+                "of a source has another type since; begin anew with `floodmark reset`"
+            )
+
+    def write(self, frame: DataFrame) -> int:
+        """Write the rows to files that no version of the table names yet; returns how many rows there were.
+
+        Files without rows stay out of the commit; VACUUM takes them.
+        """
+        self.digest = self._written(frame, self._digesting(frame))
+        return self.digest.rows
+
+    def _written(self, frame: DataFrame, digesting: Digesting) -> Digest:
+        taken = Observation()
+        if self._is_in_utc(frame.schema):
+            frame = materialised(frame, in_utc(self._session))
+        rows = digesting.hashed(frame).observe(taken, *map(F.expr, digesting.measures()))
+        self._files = self._txn.writeFiles(digesting.without(rows)._jdf)
+        return digesting.digest(taken.get)
+
+    def _is_in_utc(self, schema: StructType) -> bool:
+        """Whether the table is partitioned by instants. Spark names a directory by the clock of the session that
+        writes, and in autumn a clock shows two instants alike: only UTC tells them apart."""
+        by = {str(name).lower() for name in self._values(self._txn.metadata().partitionColumns())}
+        return any(isinstance(field.dataType, TimestampType) and field.name.lower() in by for field in schema)
+
+    def compute(self, frame: DataFrame) -> int:
+        """The digest that a write of these rows would have, without the write; returns how many rows there are."""
+        self.digest = self._digesting(frame).of(frame)
+        return self.digest.rows
+
+    def held(self, commit: int) -> Digest:
+        """The digest of the rows in the files that commit `commit` of the table added.
+
+        Raises HistoryGone where a file, or the commit's log entry, is not there any more.
+        """
+        files = [self._delta("actions.Action").fromJson(line) for line in datafiles.added_files(self._address, commit)]
+        if not files:
+            return Digest()
+        rows = self._table(files)
+        return self._digesting(rows).of(rows)
+
+    def promised(self) -> Effect:
+        """What the commit is to do to the table, by what was computed: a plain append adds its rows."""
+        return self.effect or Effect(self.digest.rows, inserted=self.digest.rows)
+
+    def moves(self) -> tuple[int, int]:
+        """How many rows the commit would add and remove, by the files that it is to name."""
+        return tablelog.rows_moved(self._actions())
+
+    def facts(self) -> dict[str, Any]:
+        """What the commit's metadata says of the rows."""
+        results = {} if self.results is None else {"results": self.results.model_dump()}
+        return {"digest": self.digest.model_dump(), **results, **(asdict(self.effect) if self.effect else {})}
+
+    def _digesting(self, frame: DataFrame) -> Digesting:
+        return Digesting(frame.schema, self._exact)
+
+    def _table(self, files: Sequence[Any]) -> DataFrame:
+        """The rows of some of the table's files, as the transaction sees them."""
+        none = self._class("scala.Option").empty()
+        frame = self._txn.deltaLog().createDataFrame(self._txn.snapshot(), self._seq(*files), False, none)
+        relation = frame.queryExecution().analyzed().relation()
+        return DataFrame(self._session._jsparkSession.baseRelationToDataFrame(relation), self._session)
+
+    def commit(self, version: int, metadata: str) -> int | None:
+        """Record (app, version), and the files written, in one commit.
+
+        Returns the commit's Delta version, or None where another commit came between: nothing was recorded.
+        """
+        self._enter()
+        sync_files(self._address, self._paths())
+        said = self._delta("actions.SetTransaction")(self._app, version, self._some(int(time.time() * 1000)))
+        try:
+            return int(self._txn.commit(self._seq(said).concat(self._files), self._operation(version, metadata)))
+        except Py4JJavaError as fault:
+            if not fault.java_exception.getClass().getName().startswith(CONFLICT):
+                raise
+            return None
+
+    def _paths(self) -> list[str]:
+        """Of the files that the commit is to add, as the log will spell them."""
+        return [path for action in (self._actions() if asked() else []) for path in datafiles.paths_of(action)]
+
+    def _actions(self) -> list[dict[str, Any]]:
+        """The files that come and go, as the log will say it."""
+        return [json.loads(self._files.apply(i).json()) for i in range(self._files.size())]
+
+    def _operation(self, version: int, metadata: str) -> Any:
+        none = self._class("scala.Option").empty()
+        append = self._class("org.apache.spark.sql.SaveMode").Append
+        write = self._delta("DeltaOperations$Write")
+        return write(append, self._some(self._seq()), none, self._some(metadata), none, none, none, none, none)
+
+    def _some(self, value: Any) -> Any:
+        return self._class("scala.Option").apply(value)
+
+    def _seq(self, *values: Any) -> Any:
+        return self._class("org.apache.spark.api.python.PythonUtils").toSeq(list(values))
+
+    def _values(self, seq: Any) -> list[Any]:
+        return [seq.apply(i) for i in range(seq.size())]
+
+    def _delta(self, name: str) -> Any:
+        return self._class(f"org.apache.spark.sql.delta.{name}")
+
+    def _class(self, name: str) -> Any:
+        return jvm_class(self._session, name)

@@ -1,0 +1,128 @@
+"""How a sink's table lies: its columns, properties and clusters. No commit here holds a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from floodmark.core.rules.sinks.takings import GONE
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.errors import Refused, WrongColumn
+from floodmark.ledger.delta import tables
+from floodmark.ledger.delta.syncing import sync_table
+
+
+def lay_out(spark: SparkSession, address: str, properties: Mapping[str, str], clusters: Sequence[str]) -> None:
+    """Give a table the properties, and the columns to be clustered by, that it has not; what it has besides stays."""
+    set_properties(spark, address, properties)
+    if clusters and list(clusters) != _clustered(spark, address):
+        _cluster(spark, address, ", ".join(map(quoted, clusters)))
+
+
+def table_at(address: str) -> str:
+    """The Delta table at an address, as SQL names it."""
+    return f"delta.{quoted(address)}"
+
+
+def loosen(spark: SparkSession, address: str) -> None:
+    """Take a table's clusters from it, before it gets other columns or partitions."""
+    if _clustered(spark, address):
+        _cluster(spark, address, None)
+
+
+def set_properties(spark: SparkSession, address: str, properties: Mapping[str, str]) -> None:
+    """Give a table the properties that it has not, in a commit without rows. Raises Refused where Delta takes none."""
+    known = tables.properties_of(address) if properties else {}  # nearly every run has nothing to look for
+    there = {name.lower(): value for name, value in known.items()}  # Delta writes its own names in its own letters
+    lacking = {name: value for name, value in properties.items() if there.get(name.lower()) != value}
+    if lacking:
+        listed = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in lacking.items())
+        _alter(
+            spark, address, f"SET TBLPROPERTIES ({listed})", f"properties that Delta takes, found {', '.join(lacking)}"
+        )
+
+
+def check_columns(spark: SparkSession, name: str, address: str, schema: StructType, adds: bool = False) -> None:
+    """Refuse a table whose columns are not those of the sink, naming the difference; `adds`: it may lack some."""
+    if tables.open_table(address) is None:
+        return
+    has = {field.name: field.dataType.simpleString() for field in spark.read.format("delta").load(address).schema}
+    gives = {field.name: field.dataType.simpleString() for field in schema}
+    names = [column for column in {**has, **gives} if has.get(column) != gives.get(column)]
+    wrong = [column for column in names if column in has or not adds]
+    if wrong:
+        shown = "; ".join(f"{one}: table {has.get(one, 'none')}, rule {gives.get(one, 'none')}" for one in wrong)
+        raise WrongColumn(
+            f"{name}: the table's columns are not the rule's ({shown}). Name another sink, change the SQL "
+            "(`CAST(x AS TYPE) AS x` gives a column its type back, `NULL AS x` its place), or begin anew with "
+            "`floodmark reset`"
+        )
+
+
+def add_columns(spark: SparkSession, address: str, schema: StructType) -> None:
+    """Give the table the columns that it lacks, in a commit without rows; its rows hold NULL there."""
+    table = tables.open_table(address)
+    assert table is not None
+    known = {column.lower() for column in tables.columns_of(table)}
+    lacking = [field for field in schema if field.name.lower() not in known and field.name != GONE]
+    if lacking:
+        _alter(spark, address, f"ADD COLUMNS ({', '.join(map(_declared, lacking))})", "columns that Delta takes")
+
+
+def schema_of(address: str) -> StructType:
+    """The columns of a table, by its log."""
+    table = tables.open_table(address)
+    assert table is not None
+    return StructType.fromJson(json.loads(table.schema().to_json()))
+
+
+def add_fields(spark: SparkSession, address: str, fields: Iterable[tuple[str, StructField]]) -> None:
+    """Give structs in columns of a table the fields that they lack, in a commit without rows."""
+    listed = ", ".join(f"{path}{_declared(field)}" for path, field in fields)
+    if listed:
+        _alter(spark, address, f"ADD COLUMNS ({listed})", "fields that Delta takes")
+
+
+def _declared(field: StructField) -> str:
+    return f"{quoted(field.name)} {_type(field.dataType)}"
+
+
+def _type(kind: DataType) -> str:
+    """As SQL: simpleString() leaves the names of a struct's fields bare, and a rule's SQL may name them anyhow."""
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{quoted(part.name)}: {_type(part.dataType)}' for part in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_type(kind.keyType)}, {_type(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def _clustered(spark: SparkSession, address: str) -> list[str]:
+    if not tables.can_be_clustered(address):
+        return []
+    found = spark.sql(f"DESCRIBE DETAIL {table_at(address)}").select("clusteringColumns").head()
+    return list((found and found[0]) or ())
+
+
+def _cluster(spark: SparkSession, address: str, columns: str | None) -> None:
+    by = "NONE" if columns is None else f"({columns})"
+    _alter(spark, address, f"CLUSTER BY {by}", f"columns that Delta can cluster by (`cluster_by`), found {columns}")
+
+
+def _alter(spark: SparkSession, address: str, change: str, expected: str) -> None:
+    try:
+        spark.sql(f"ALTER TABLE {table_at(address)} {change}")
+    except AnalysisException as fault:
+        said = str(fault).strip().split("\n", 1)[0]
+        raise Refused(f"{address}: expected {expected}; it says: {said}. Change that in the rule file") from fault
+    sync_table(address)
+
+
+def _text(value: str) -> str:
+    """A value as a literal of SQL."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,92 @@
+"""One replacement of an interval in a Delta table, or of all its rows, under an app transaction, through Delta's own.
+
+1. FIND    in which of the table's files, as the transaction sees it, rows of the interval lie; only files whose
+           statistics let them hold one are read.
+2. WRITE   what else these files hold anew, together with the new rows.
+3. COMMIT  files in, files out and the app's version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.core.rules.sinks.upserts import Effect
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.ledger.delta.keybounds import Bound
+from floodmark.spark.read.batch import instant
+from floodmark.spark.write.appending import files_for
+from floodmark.spark.write.keyed import of_file
+from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
+
+
+@dataclass(frozen=True)
+class Span:
+    """The rows whose `column`, of type `kind`, has a value in [low, high); microseconds."""
+
+    column: str
+    kind: str
+    low: int
+    high: int
+
+    @property
+    def holds(self) -> str:
+        """SQL, true for such a row and false for any other."""
+        column = quoted(self.column)
+        within = f"{column} >= {instant(self.low, self.kind)} AND {column} < {instant(self.high, self.kind)}"
+        return f"coalesce({within}, false)"
+
+
+class Replacing(Rewriting):
+    """A transaction on the table at `address`, begun at the newest version, that replaces the rows of `span`."""
+
+    def __init__(self, session: SparkSession, address: str, app: str, span: Span):
+        super().__init__(session, address, app)
+        self._span = span
+
+    def write(self, frame: DataFrame) -> int:
+        """Write the files that change; returns how many rows come. `frame` is computed twice: it is to be held."""
+        rows = self.compute(frame)
+        span = self._span
+        files = self._files_within([Bound(span.column, span.kind, span.low, span.high - 1)])
+        inside = self._inside(files)
+        touched = [file for file in files if name_of(file) in inside]
+        self.effect = self._rewritten(frame, touched, Effect(rows, inserted=rows, deleted=sum(inside.values())))
+        return rows
+
+    def compute(self, frame: DataFrame) -> int:
+        """The digest of the new rows, without the write; returns how many there are."""
+        self.results = self._digesting(frame).of(frame)
+        return self.results.rows
+
+    def _inside(self, files: Sequence[Any]) -> dict[str, int]:
+        """How many rows of the interval each file has, by name; files without any are left out."""
+        if not files:
+            return {}
+        table = self._table(files)
+        rows = table.where(self._span.holds).select(of_file(table, "file_name").alias("file"))
+        return {row["file"]: row["count"] for row in rows.groupBy("file").count().collect()}
+
+    def _rewritten(self, frame: DataFrame, touched: Sequence[Any], effect: Effect) -> Effect:
+        """Write the new rows, and what stays of the files that lose a row; these files go."""
+        after = frame
+        if touched:
+            after = self._table(touched).where(f"NOT {self._span.holds}").unionByName(frame)
+        written = super().write(after.coalesce(files_for(effect.inserted + sum(map(rows_of, touched)))))
+        self._files = self._files.concat(self._seq(*(file.remove() for file in touched)))
+        return effect.with_written(written)
+
+
+class ReplacingAll(Rewriting):
+    """A transaction on the table at `address`, begun at the newest version, that replaces all of its rows."""
+
+    def write(self, frame: DataFrame) -> int:
+        """Write the rows that come; all files that are there go. Returns how many rows come."""
+        gone = self._files_within([])
+        rows = super().write(frame)
+        self._files = self._files.concat(self._seq(*(file.remove() for file in gone)))
+        self.effect = Effect(rows, inserted=rows, deleted=sum(map(rows_of, gone)))
+        return rows

@@ -1,0 +1,1 @@
+"""What a rule's tables hold: state, open windows, late and dead rows."""

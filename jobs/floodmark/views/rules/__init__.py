@@ -1,0 +1,1 @@
+"""Rule files side by side: who reads whom, environments, where a value comes from."""

@@ -1,0 +1,44 @@
+"""Two environments write apart: no table is a sink in both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from floodmark.core.rules import environments
+from floodmark.core.rules.rule import Rule, load_rules
+from floodmark.core.text.addresses import identity
+from floodmark.errors import NotOwned
+
+NONE = "no environment"
+
+
+def check_apart(rule: Rule, folder: Path, env: Mapping[str, str]) -> list[str]:
+    """Refuse a sink of the rule that a rule of another environment writes, too. Raises NotOwned.
+
+    What comes back says, in sentences, which environments could not be compared, for they have no such rule.
+    """
+    here = env.get(environments.NAMED) or None
+    others = [name for name in (None, *environments.names(folder)) if name != here]
+    mine = {identity(sink.address): sink.address for sink in rule.sinks if sink.address}
+    return [said for name in others for said in _compared(rule, mine, folder, environments.within(env, name), name)]
+
+
+def _compared(rule: Rule, mine: dict[str, str], folder: Path, env: Mapping[str, str], name: str | None) -> list[str]:
+    known, _ = load_rules(folder, env, lambda _: True)  # their checks are their own environment's
+    for other in known.values():
+        for sink in other.sinks:
+            found = mine.get(identity(sink.address)) if sink.address else None
+            if found is not None:
+                raise NotOwned(_clash(found, rule, other, name))
+    of = f"environment {name}" if name else NONE
+    return [] if rule.rule in known else [f"{of}: the rule cannot be read there, so its sinks were not compared"]
+
+
+def _clash(address: str, rule: Rule, other: Rule, name: str | None) -> str:
+    of = f"environment {name}" if name else "the rules without an environment"
+    return (
+        f"sink {address} of rule {rule.rule}: expected an address of this environment alone, found that rule "
+        f"{other.rule} of {of} writes it, too: let a variable say where, such as ${{LAKE}}, and give it another value "
+        "in each env/NAME.env"
+    )

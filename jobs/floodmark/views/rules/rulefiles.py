@@ -1,0 +1,88 @@
+"""The rules of a folder for who asks again and again: a file is read anew only where it has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from floodmark.core.process.reading import file_of_module
+from floodmark.core.rules.chains import SUFFIXES
+from floodmark.core.rules.environments import file_of
+from floodmark.core.rules.rule import Rule, clashing, read_rule, rule_paths
+from floodmark.core.text.defaults import FILES
+from floodmark.errors import FloodmarkError, Refused, legible
+
+Stamp = tuple[int, ...]
+Read = Rule | FloodmarkError
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The rules of a folder by name, and by file name what is wrong with the others."""
+
+    rules: dict[str, Rule] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+class RuleFiles:
+    """What a folder's files said when they were read, kept by the time and size that they had then."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str]):
+        self._folder, self._env = folder, env
+        self._kept: dict[Path, tuple[Stamp, Read]] = {}
+        self._of_all: list[Stamp] = []
+        self._one_at_a_time = threading.Lock()
+
+    def catalog(self) -> Catalog:
+        """All that is there now. Raises Refused where there is no folder."""
+        if not self._folder.is_dir():
+            raise Refused(f"expected a folder of rule files at {self._folder}: name it with FLOODMARK_RULES")
+        with self._one_at_a_time:
+            self._forget_where_all_changed()
+            self._kept = {path: self._read(path) for path in rule_paths(self._folder)}
+            found = {path: read for path, (_, read) in self._kept.items()}
+        good = {path: read for path, read in found.items() if isinstance(read, Rule)}
+        bad = {path: read for path, read in found.items() if not isinstance(read, Rule)} | clashing(good)
+        rules = {rule.rule: rule for path, rule in good.items() if path not in bad}
+        return Catalog(rules, {legible(path.name): str(fault) for path, fault in sorted(bad.items())})
+
+    def _forget_where_all_changed(self) -> None:
+        """Every rule hangs on the folder's defaults and on the file of the environment."""
+        environment = file_of(self._folder, self._env)
+        stamps = [_stamp(self._folder / name) for name in FILES] + [_stamp(environment) if environment else ()]
+        if stamps != self._of_all:
+            self._of_all, self._kept = stamps, {}
+
+    def _read(self, path: Path) -> tuple[Stamp, Read]:
+        """Stamps are older than what they stand for: a file that changes while it is read is read again."""
+        kept = self._kept.get(path)
+        before = kept[1] if kept else None
+        stamp = (*_stamp(path), *_others(path.parent, before))
+        if kept and kept[0] == stamp and isinstance(before, Rule):  # a fault may lie in any other file
+            return kept
+        return stamp, self._load(path, before)
+
+    def _load(self, path: Path, before: Read | None) -> Read:
+        """A rule that came out as it did before has passed the checks then, which take most of the time."""
+        read = read_rule(path, self._env, lambda now: now == before)
+        return before if isinstance(before, Rule) and read == before else read
+
+
+def _others(folder: Path, read: Read | None) -> Stamp:
+    """Of the other files that a rule hangs on: those of rules whose sinks it reads, and its class's module."""
+    if not isinstance(read, Rule):
+        return ()
+    named = [stream.rule for stream in read.streams.values() if stream.rule]
+    files = [folder / f"{name}{suffix}" for name in named for suffix in SUFFIXES]
+    module = file_of_module(read.process.module, folder) if read.process else None
+    return tuple(part for path in (*files, *([module] if module else [])) for part in _stamp(path))
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        found = path.stat()
+    except OSError:  # it went, or a link leads nowhere: reading it says so
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,134 @@
+"""A rule's state in words: what is kept, for how long, and when results come. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from floodmark.core.sql.windows import RowSpec, SessionSpec
+from floodmark.core.text.durations import format_duration
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.model import Process, Rule
+    from floodmark.core.sql.forms.bounds import Last
+    from floodmark.core.sql.state.collected import Collected
+    from floodmark.core.sql.state.running import Running
+    from floodmark.core.sql.state.tops import Top
+    from floodmark.core.sql.windows import Spec, WindowSpec
+
+
+def kept(rule: Rule) -> Iterator[str]:
+    """What a rule keeps between epochs, and when its results come: one sentence each."""
+    if rule.rebuild:
+        yield "nothing is kept: each run reads everything again, from the start of the input, as one epoch"
+        yield "replaced: all that the sinks hold, in one commit for each, by the results that are final"
+        return
+    if rule.process is not None:
+        yield from _class(rule.process)
+        return
+    if rule.query.running is not None:
+        yield from _totals(rule.query.running)
+        return
+    if rule.query.top is not None:
+        yield from _top(rule.query.top)
+        return
+    if rule.query.collected is not None:
+        yield from _collected(rule.query.collected)
+        return
+    if not rule.query.windows:
+        yield "stateless: each epoch's rows go through the SQL, nothing is kept"
+        return
+    for window in dict.fromkeys(rule.query.windows):
+        yield from _window(window)
+    yield from _how_windows_are_kept(rule)
+    yield "emitted: each result, once, when it is final"
+    if rule.amend_us is not None:
+        yield f"amended: by rows that are late by no more than {format_duration(rule.amend_us)}; rows are kept for that"
+    if rule.close_idle_after_us is not None:
+        quiet = format_duration(rule.close_idle_after_us)
+        yield f"closed by silence: a run without news {quiet} after the last epoch moves the watermark on"
+
+
+def _how_windows_are_kept(rule: Rule) -> Iterator[str]:
+    if rule.slices is not None:
+        parts = ", ".join(partial.name for partial in rule.slices.partials) or "nothing but the key"
+        why = "as `windows: slices` says" if rule.windows else "for each row is in many windows"
+        yield f"kept: partial aggregates ({parts}) by key and slice of time, {why}"
+        if rule.slices.means:
+            yield "averages of decimals would be kept by the input rows instead: their parts cannot be merged exactly"
+        if rule.slices.sums and not rule.ansi:
+            yield "sums of decimals of more than 28 digits would be kept by the input rows instead: they may overflow"
+        return
+    why = " (`windows: rows`)" if rule.windows else ""
+    yield f"kept: the input rows that a window not yet final needs{why}"
+    for last in rule.query.lasts:
+        yield _looking_back(last)
+    if rule.query.star:
+        yield "all columns of the input are kept, for the SQL selects *"
+
+
+def _looking_back(last: Last) -> str:
+    if last.rows is None:
+        return "and every row before, for ever, for OVER counts from the first (`unbounded: true`)"
+    if last.keys is None:
+        return "and every row before, for ever: PARTITION BY columns of a stream that is read directly would keep fewer"
+    of = f" of every ({', '.join(last.keys)})" if last.keys else ""
+    return f"and the last {last.rows} rows before that{of}, for ever (`unbounded: true`)"
+
+
+def _totals(running: Running) -> Iterator[str]:
+    parts = ", ".join(partial.name for partial in running.partials) or "nothing but the key"
+    yield f"totals by ({', '.join(running.keys)}): what each epoch adds to a key ({parts})"
+    yield "without bound: one row for every key, for ever (`unbounded: true`)"
+    yield "emitted: in each epoch the new result of every key that it touches"
+
+
+def _top(top: Top) -> Iterator[str]:
+    of = f" of every ({', '.join(top.keys)})" if top.keys else ""
+    yield f"the first {top.rows} rows{of}, for ever (`unbounded: true`), with the columns that the SQL reads"
+    yield "emitted: in each epoch the first rows anew of every key that it touches"
+
+
+def _collected(how: Collected) -> Iterator[str]:
+    of = f" of every ({', '.join(how.keys)})" if how.keys else ""
+    from floodmark.core.sql.state.collected import EveryRows
+
+    if isinstance(how.window, EveryRows):
+        yield f"windows of {how.window.rows} rows{of}, a new one every {how.window.every}"
+    else:
+        yield f"windows of rows{of}, from one that begins to one that ends them"
+    yield "kept: the rows that the watermark has not passed, and those of windows that are open (`unbounded: true`)"
+    yield "emitted: each window, once, when the watermark has passed its last row"
+
+
+def _class(process: Process) -> Iterator[str]:
+    yield f"class {process.module}:{process.name}, called for each {', '.join(process.key)} and event time"
+    for name in process.tables:
+        columns = f" ({process.state[name]})" if name in process.state else ""
+        lives = process.ttl_us.get(name)
+        until = f"{format_duration(lives)} after it was put" if lives else "deleted"
+        timed = f"{name}: those that have not fired" if name not in (*process.state, "counters") else ""
+        yield timed or f"{name}{columns}: the newest value of each key, until {until}"
+    yield "kept beside that: the input rows that the watermark has not passed, with all columns"
+    yield "emitted: what the class gives for a row, once, when the watermark has passed the row"
+    if process.clock_timers:
+        yield "clock timers wait for an epoch: without new input none comes"
+
+
+def _window(window: Spec) -> Iterator[str]:
+    if isinstance(window, RowSpec):
+        yield f"each row (OVER, JOIN) with what lies {_reach(window)} in event time"
+        return
+    if isinstance(window, SessionSpec):
+        yield f"sessions that end after a gap of {window.gap}; sessions that touch are one"
+        return
+    size, slide = format_duration(window.size_us), format_duration(window.slide_us)
+    yield f"windows of {size}, a new one every {slide}" + (", side by side" if size == slide else ", overlapping")
+    if window.offset_us:
+        yield f"they begin {format_duration(window.offset_us)} after 1970-01-01T00:00:00Z and from there on"
+    if window.before_us or window.after_us:
+        yield f"a row of a window hangs on what lies {_reach(window)} in event time"
+
+
+def _reach(spec: RowSpec | WindowSpec) -> str:
+    return f"at most {format_duration(spec.before_us)} before and {format_duration(spec.after_us)} after it"

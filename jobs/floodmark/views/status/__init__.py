@@ -1,0 +1,1 @@
+"""Where rules stand, and how fresh they are."""

@@ -1,0 +1,100 @@
+"""One rule at a glance: what a list of many rules tells of it. Reads the ledger's newest rows, and no more of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from floodmark.connectors.delta.lag import Lag
+from floodmark.connectors.places import check_goes_on
+from floodmark.core.lifecycle.freshness import Late
+from floodmark.core.lifecycle.zones import zoned
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Row
+from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.sinks.delivery import SinkDelivery, delivery
+from floodmark.errors import FloodmarkError, HistoryGone, RuleChanged, message
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import LedgerReader
+from floodmark.views.epochs import told
+from floodmark.views.status.freshness import newest_late
+from floodmark.views.status.standing import StateSize, excused, lag_by_stream, newest_end, repeating, state_sizes
+
+EPOCHS = 12  # that are told
+ROWS = 4 * EPOCHS  # of the ledger that are read for it at first: two for each epoch, and retries
+
+
+@dataclass(frozen=True)
+class Glance:
+    """`epochs`: the newest, the oldest first, as `floodmark epochs` tells them. `late`: rows of the newest run, where
+    the rule limits them. `refused`: why the rule as it stands now does not fit its generation. `fault`: why nothing can
+    be told.
+    """
+
+    head: Head | None = None
+    newest: Row | None = None
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    lag: dict[str, Lag | str] = field(default_factory=dict)
+    state: dict[str, StateSize] = field(default_factory=dict)
+    excused: dict[str, int] = field(default_factory=dict)
+    delivery: list[SinkDelivery] = field(default_factory=list)
+    late: Late | None = None
+    zoned: bool = True
+    refused: str | None = None
+    fault: str | None = None
+
+    @property
+    def behind(self) -> int | None:
+        """Commits with new data in all streams together; None where a stream cannot tell."""
+        found = [one.commits for one in self.lag.values() if isinstance(one, Lag)]
+        return sum(found) if len(found) == len(self.lag) else None
+
+
+def glance(rule: Rule, root: Path) -> Glance:
+    """Never raises what is wrong with this rule: it is told."""
+    try:
+        return _glance(rule, root)
+    except (FloodmarkError, OSError) as fault:
+        return Glance(delivery=delivery(rule), fault=message(fault))
+
+
+def _glance(rule: Rule, root: Path) -> Glance:
+    ledger = LedgerReader.load(Home(root, rule.rule).ledger)
+    head = ledger.head if ledger else None
+    if ledger is None or head is None:
+        return Glance(delivery=delivery(rule))
+    rows, epochs = _newest(ledger, zoned(rule, head))
+    return Glance(
+        head=head,
+        newest=newest_end(rows),
+        epochs=epochs,
+        lag=lag_by_stream(rule, head),
+        state=state_sizes(rule, head, root),
+        excused=excused(rule, head),
+        delivery=delivery(rule, head.kept_output, repeating(rule, root)),
+        late=newest_late(ledger) if rule.freshness and rule.freshness.max_late_percent is not None else None,
+        zoned=zoned(rule, head),
+        refused=_refused(rule, head),
+    )
+
+
+def _newest(ledger: LedgerReader, zone: bool) -> tuple[list[Row], list[dict[str, Any]]]:
+    """So many rows, and what they tell, that the newest epochs are among them, whatever they took to end."""
+    count = ROWS
+    while True:
+        rows = ledger.newest(count)
+        epochs = told(rows, zone, EPOCHS)
+        if len(rows) < count or (len(epochs) == EPOCHS and newest_end(rows) is not None):
+            return rows, epochs
+        count *= 2
+
+
+def _refused(rule: Rule, head: Head) -> str | None:
+    """Why the next run will refuse an edit of the rule; one that is rebuilt begins a generation that fits."""
+    try:
+        if not rule.rebuild:
+            check_goes_on(head, rule)
+    except (RuleChanged, HistoryGone) as fault:
+        return str(fault)
+    return None

@@ -1,0 +1,244 @@
+"""From rules to DAGs. A rule is a DAG of one task; a bad rule file takes no other DAG with it, and keeps its own.
+
+A group is a DAG, too: it is what is scheduled, and those of its rules are for what is done by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, AssetAny, CronTriggerTimetable
+from airflow.utils.types import DagRunType
+from croniter import croniter  # type: ignore[import-untyped]
+
+from floodmark.core.rules.file.schedule import UPSTREAM
+from floodmark.core.rules.groups import groups, schedule_of, sources_of
+from floodmark.core.rules.rule import AirflowSettings, AssetSchedule, Rule, load_rules
+from floodmark.errors import Refused
+from floodmark.views.rules.downstream import Reader, readers, readers_of
+from floodmark_airflow.assets import asset, inlets, outlets
+from floodmark_airflow.dags.about import about, about_group, block, code
+from floodmark_airflow.dags.groups import GroupOutcomeOperator, GroupRunOperator
+from floodmark_airflow.naming import RUN, broken_dag_id, dag_id, group_id
+from floodmark_airflow.settings import rules_folder
+from floodmark_airflow.tasks.failures import on_failure
+from floodmark_airflow.tasks.operators import BrokenRuleOperator, FreshnessOperator, RuleRunOperator
+from floodmark_airflow.tasks.priority import LIVE_FIRST
+from floodmark_airflow.triggers.forms import form
+
+log = logging.getLogger(__name__)
+
+BEGIN = datetime(2020, 1, 1, tzinfo=UTC)  # fixed, since a moving date would make a new DAG version at every parse
+SAYING = timedelta(minutes=5)  # limit of a task that only says why something failed
+BACKOFF = 2.0  # how much longer each pause is than the one before: what holds a rule up may take its time to end
+TAG = "floodmark"
+OWNERS = 10  # that are named of a DAG with many
+# Of a group; a backfill is of one rule. Airflow takes the names, though its annotation wants an enumeration of its own.
+RUN_TYPES: Any = tuple(kind.value for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB)
+# Airflow's own words for schedules that no cron expression can say.
+NOT_CRON = ("@once", "@continuous")
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Every rule file: its DAG where it is sound, else the reason (by file name). Groups have DAGs beside them.
+
+    `taken`: the ids of all sound rules, of those whose DAGs were not to be built, too.
+    """
+
+    dags: dict[str, DAG]
+    errors: dict[str, str]
+    taken: set[str] = field(default_factory=set)
+
+    def add(self, make: Callable[[], DAG], rules: Sequence[Rule]) -> None:
+        """The DAG of these rules; whatever is wrong with it, the others stay."""
+        try:
+            dag = make()
+        except Exception as fault:
+            for rule in rules:
+                self.dags.pop(dag_id(rule.rule), None)
+                self.taken.discard(dag_id(rule.rule))
+                self.errors[f"{rule.rule}.yaml"] = f"{type(fault).__name__}: {fault}"
+        else:
+            self.dags[dag.dag_id] = dag
+
+
+def load_catalog(wanted: str | None = None) -> Catalog:
+    """Read the rules folder and build its DAGs. Never raises for a file; raises Refused where there is no folder.
+
+    `wanted`: the id of the only DAG to build, with those of its rules where it is a group's. Other rules are read, and
+    not checked.
+    """
+
+    def needless(rule: Rule) -> bool:
+        return wanted not in (None, dag_id(rule.rule), rule.group and group_id(rule.group))
+
+    rules, errors = load_rules(_existing(rules_folder()), os.environ, needless)
+    found = Catalog({}, {file: str(reason) for file, reason in errors.items()}, set(map(dag_id, rules)))
+    known = readers(rules.values())
+    for rule in rules.values():
+        if not needless(rule):
+            sinks = [sink.address for sink in rule.sinks if sink.address]
+            found.add(partial(build, rule, readers_of(sinks, known, rule.rule)), [rule])
+    for name, members in groups(rules.values()).items():
+        built = [rule for rule in members if dag_id(rule.rule) in found.dags]  # one refused leaves it to the others
+        if built and wanted in (None, group_id(name)):
+            found.add(partial(build_group, name, built), built)
+    return found
+
+
+def _existing(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise Refused(f"expected a folder of rule files at {folder}: name it with FLOODMARK_RULES")
+    return folder
+
+
+def all_dags(wanted: str | None = None) -> list[DAG]:
+    """The DAGs of the sound rules, and for every other rule file one that fails with the reason; or one of them."""
+    catalog = load_catalog(wanted)
+    dags = dict(catalog.dags)
+    for file, reason in catalog.errors.items():
+        log.error("rule file %s refused: %s", file, reason)
+        try:
+            broken = build_broken(file, reason, {*catalog.taken, *dags})
+        except Exception:  # the other DAGs go on; what is wrong with this file shows as an import error all the same
+            log.exception("rule file %s has no DAG", file)
+        else:
+            dags[broken.dag_id] = broken
+    return [dag for dag in dags.values() if wanted in (None, dag.dag_id)]
+
+
+def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
+    """The DAG of a rule whose sinks are `read_by` others. Raises where Airflow refuses the schedule or a setting."""
+    with DAG(
+        dag_id(rule.rule),
+        description=rule.description or None,
+        doc_md=about(rule, read_by),
+        schedule=None if rule.group else _schedule([rule]),
+        start_date=BEGIN,
+        catchup=False,
+        max_active_runs=1,
+        params=form(read_by),
+        auto_register=False,  # building a DAG must not make it one of the file that does it: rules_errors builds, too
+        tags={TAG, *([group_id(rule.group)] if rule.group else []), *rule.airflow.tags},
+    ) as dag:
+        run = RuleRunOperator(
+            task_id=RUN,
+            rule=rule,
+            on_failure_callback=on_failure(),
+            inlets=inlets(rule),
+            outlets=outlets(rule),
+            **_tried([rule.airflow]),
+        )
+        if rule.freshness is not None and rule.freshness.on_exceed == "fail":
+            run >> FreshnessOperator(
+                task_id="freshness",
+                rule=rule,
+                trigger_rule="none_failed",  # also after a run that was skipped: nothing new may be the very fault
+                owner=run.owner,
+                retries=0,
+                execution_timeout=SAYING,
+                on_failure_callback=on_failure(),
+                max_active_tis_per_dag=1,
+            )
+    return dag
+
+
+def build_group(name: str, rules: Sequence[Rule]) -> DAG:
+    """The DAG of a group, whose rules agree on the schedule. Raises as `build` does."""
+    with DAG(
+        group_id(name),
+        description=f"{len(rules)} rules in one Spark application",
+        doc_md=about_group(name, rules),
+        schedule=_schedule(rules),
+        start_date=BEGIN,
+        catchup=False,
+        max_active_runs=1,
+        allowed_run_types=RUN_TYPES,
+        auto_register=False,
+        tags={TAG, group_id(name), *(tag for rule in rules for tag in rule.airflow.tags)},
+    ) as dag:
+        run = GroupRunOperator(
+            task_id=RUN,
+            group=name,
+            rules=rules,
+            inlets=list(dict.fromkeys(asset for rule in rules for asset in inlets(rule))),
+            outlets=[asset for rule in rules for asset in outlets(rule)],
+            **_tried([rule.airflow for rule in rules]),
+        )
+        run >> GroupOutcomeOperator(
+            task_id="outcome",
+            trigger_rule="none_skipped",  # also after a failure
+            owner=run.owner,
+            retries=0,
+            execution_timeout=SAYING,
+            on_failure_callback=on_failure(),
+            max_active_tis_per_dag=1,
+        )
+    return dag
+
+
+def _tried(all_settings: Sequence[AirflowSettings]) -> dict[str, Any]:
+    """How the task of these rules is tried: as often and for as long as the one of them that wants it most."""
+    return {
+        "owner": ", ".join(owners(all_settings)),
+        "retries": max(one.retries for one in all_settings),
+        "retry_delay": timedelta(microseconds=max(one.retry_delay_us for one in all_settings)),
+        "retry_exponential_backoff": BACKOFF,
+        "max_retry_delay": timedelta(microseconds=max(one.max_retry_delay_us for one in all_settings)),
+        "execution_timeout": timedelta(microseconds=max(one.timeout_us for one in all_settings)),
+        "max_active_tis_per_dag": 1,  # max_active_runs alone lets a backfill run beside
+        "weight_rule": LIVE_FIRST,
+    }
+
+
+def owners(all_settings: Iterable[AirflowSettings]) -> list[str]:
+    """The first of all owners, and "…" for the others: Airflow has 2000 characters for those of a DAG."""
+    names = sorted({one.owner for one in all_settings})
+    return names if len(names) <= OWNERS else [*names[:OWNERS], "…"]
+
+
+def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
+    """The unscheduled DAG of a rule file that cannot be used; its id is not one of `taken`."""
+    with DAG(
+        broken_dag_id(file, taken),
+        description=f"{file} cannot be used",
+        doc_md=f"{code(file)} cannot be used:\n\n{block('', reason)}",
+        schedule=None,
+        start_date=BEGIN,
+        catchup=False,
+        max_active_runs=1,
+        auto_register=False,  # building a DAG must not make it one of the file that does it: rules_errors builds, too
+        tags={TAG, "broken"},
+    ) as dag:
+        BrokenRuleOperator(
+            task_id=RUN,
+            file=file,
+            reason=reason,
+            retries=0,
+            execution_timeout=SAYING,
+            on_failure_callback=on_failure(),
+            max_active_tis_per_dag=1,
+        )
+    return dag
+
+
+def _schedule(rules: Sequence[Rule]) -> Any:
+    """What these rules have in common: cron in their zone, assets, any sink that is read from others, or nothing."""
+    schedule = schedule_of(rules)
+    if isinstance(schedule, AssetSchedule):
+        return [asset(address) for address in schedule.assets]
+    if schedule == UPSTREAM:  # any of them: one with nothing new is skipped, and would hold the others up
+        return AssetAny(*map(asset, sorted(sources_of(rules))))
+    if schedule is None or schedule in NOT_CRON:
+        return schedule
+    if not schedule.startswith("@"):
+        croniter(schedule)  # Airflow itself would find a fault only when all DAGs are built
+    return CronTriggerTimetable(schedule, timezone=rules[0].timezone)

@@ -1,0 +1,160 @@
+"""The two tasks of a group: one Spark application for all rules that have news; then the reasons of the failed ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from floodmark.core.failure import Failure, FailureFile
+from floodmark.core.rules.chains import in_order, upstream
+from floodmark.core.rules.groups import by_the_clock, shared
+from floodmark.errors import Refused, RunFailed
+from floodmark_airflow.assets import outlets
+from floodmark_airflow.naming import RUN
+from floodmark_airflow.tasks.operators import stale_ok
+from floodmark_airflow.tasks.steps import Steps
+from floodmark_airflow.tasks.submit import SubmitOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow.sdk import Context
+
+    from floodmark.core.rules.rule import Rule
+
+Failures = dict[str, Failure]
+FIRST, LAST = 200, 500  # characters of the lines that are told of an application which ended without a word
+
+
+class GroupRunOperator(SubmitOperator):
+    """One round of a group's rules.
+
+    1. LOOK   at every rule, without a JVM. With nothing new anywhere the task is skipped. A rule that reads what
+              another one of the group is about to write runs after it.
+    2. RUN    one spark-submit for those that have news. A rule that fails leaves the others alone.
+    3. CHECK  each rule against its ledger. What the application says counts only for those that still have to run.
+
+    While a retry may help one rule the task fails, and the next try works on what is left. Then it succeeds for the
+    rules that did commit, and for the assets of their sinks alone, and gives the reasons of the others, by rule. Rules
+    that wait for a table, maybe for days, hold up nobody where the clock brings another round.
+    """
+
+    def __init__(self, *, group: str, rules: Sequence[Rule], **kwargs: Any):
+        super().__init__(spark=shared(rules), about=f"group {group}", **kwargs)
+        self.rules = in_order(rules)
+        self._comes_again = by_the_clock(rules)
+
+    def execute(self, context: Context) -> Any:
+        """Gives the reasons of the rules that failed, by name: what each said last."""
+        every = [Steps(rule, context, self.log) for rule in self.rules]
+        failed, due = _look(every)
+        try:
+            said = self._run(due, context) if due else {}
+        finally:
+            told = [one.rule for one in every if one.tell()]
+        failed |= _short(due, said)
+        self._retry_what_may_heal(failed, context)
+        failed |= _failures([one for one in every if one.news and one.rule.rule not in failed], Steps.judge)
+        if not told and not failed:
+            raise AirflowSkipException("nothing new for any rule of the group")
+        self.outlets = [asset for rule in told for asset in outlets(rule)]  # Airflow updates those that stand here
+        return {name: failure.message for name, failure in failed.items()}
+
+    def _run(self, due: list[Steps], context: Context) -> Failures:
+        """Why rules have failed, by what the application says; by how it ended where it says nothing, or was ended.
+
+        Rules with little to read go first: what ends the application, for want of memory above all, is then the last.
+        """
+        due = sorted(due, key=lambda one: one.news.backlog if one.news else 0)
+        with TemporaryDirectory(prefix="floodmark-") as folder:
+            file = FailureFile(Path(folder, "failures"))
+            words = [*(one.rule.rule for one in due), "--failures", str(file.path), *stale_ok([o.rule for o in due])]
+            try:
+                self.submit(context, words, sum(one.news.backlog for one in due if one.news))
+            except AirflowException as fault:
+                self.log.error("%s", fault)
+                found = file.read()
+                return found if found and self.ended else _ended(due, fault) | found
+            return {}
+
+    def _retry_what_may_heal(self, failed: Failures, context: Context) -> None:
+        """Raise for a retry where one can help a rule, and is left."""
+        for failure in failed.values():
+            self.log.error("rule %s: %s", failure.rule, failure.message)
+        hopeful = [
+            name
+            for name, failure in failed.items()
+            if not failure.hopeless and not (failure.waits and self._comes_again)
+        ]
+        ti = context["ti"]
+        if hopeful and ti.try_number <= ti.max_tries:
+            raise AirflowException(f"a retry may help {', '.join(hopeful)}; the lines above say why they failed")
+
+
+class GroupOutcomeOperator(BaseOperator):
+    """Fails with the reasons of every rule that failed, after the assets of those that did not have been updated."""
+
+    def execute(self, context: Context) -> None:
+        ti = context["ti"]
+        states = ti.get_task_states(ti.dag_id, task_ids=[RUN], run_ids=[ti.run_id])
+        failed = ti.xcom_pull(task_ids=RUN)
+        if failed is None or states.get(ti.run_id, {}).get(RUN) != "success":  # else they may be of before a clear
+            raise AirflowFailException(f"the task {RUN} has failed; its log says why")
+        if failed:
+            reasons = "\n".join(f"- {name}: {reason}" for name, reason in failed.items())
+            raise AirflowFailException(f"{len(failed)} of the group's rules failed:\n{reasons}")
+
+
+def _look(every: Sequence[Steps]) -> tuple[Failures, list[Steps]]:
+    """The rules that cannot be looked at, and those to be run."""
+    reads, due = upstream([one.rule for one in every]), dict[str, Steps]()
+    failed: Failures = {}
+    for one in every:
+        name = one.rule.rule
+        before = [due[other].rule for other in sorted(reads[name]) if other in due]
+        failed |= _failures([one], partial(Steps.look_after, before=before) if before else Steps.look)
+        if one.news and one.news.why is not None:
+            due[name] = one
+    return failed, list(due.values())
+
+
+def _short(due: Sequence[Steps], said: Failures) -> Failures:
+    """The rules that have not done what they were run for, whoever was to do it; each with what is said of it, if any.
+
+    What is said counts where a run is still to be made: CHECK asks for the end of the input alone, and a rule that
+    ticks, is rebuilt or reads others may be there before it runs.
+    """
+    unsaid = [one for one in due if one.rule.rule not in said]
+    still = _failures([one for one in due if one.rule.rule in said], Steps.check_done)
+    return _failures(unsaid, Steps.check) | {name: said[name] for name in still}
+
+
+def _failures(every: Sequence[Steps], step: Callable[[Steps], object]) -> Failures:
+    """The rules for which the step fails; whatever it is, the others go on."""
+    found: Failures = {}
+    for one in every:
+        try:
+            step(one)
+        except Exception as fault:
+            found[one.rule.rule] = Failure.of(one.rule.rule, fault)
+    return found
+
+
+def _ended(due: Sequence[Steps], fault: Exception) -> Failures:
+    """How an application ended, for the rules of which it could say nothing."""
+    kind = Refused if isinstance(fault, AirflowFailException) else RunFailed
+    said = _shortened(str(fault))
+    return {one.rule.rule: Failure.of(one.rule.rule, kind(said)) for one in due}
+
+
+def _shortened(text: str) -> str:
+    """Its first and its last line: each rule of the group gets it, and all that goes into Airflow's database."""
+    first, *others = [line for line in text.splitlines() if line.strip()] or [""]
+    if not others:
+        return first[-LAST:]
+    return f"{first[-FIRST:]} … {others[-1][-LAST:]} (the log of the task {RUN} has all)"

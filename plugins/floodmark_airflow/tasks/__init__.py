@@ -1,0 +1,1 @@
+"""What tasks do: before Spark, Spark itself, and after."""

@@ -1,0 +1,187 @@
+"""The spark-submit of rules: what it is started with, what its exit code means, and how it is ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
+
+from floodmark.core import sparkconf
+from floodmark.core.failure import ending_in
+from floodmark.errors import Final, Refused
+from floodmark_airflow import settings
+from floodmark_airflow.tasks.processes import kill_tree
+from floodmark_airflow.tries import run_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from floodmark.core.rules.rule import SparkSettings
+
+CONNECTION = "spark_default"
+KUBERNETES = "apache-airflow-providers-cncf-kubernetes"
+HOPELESS = {Refused.exit_code: "refused", Final.exit_code: "failed for good"}
+# spark-submit has options of its own for these two.
+BY_OPTION = ("spark.jars", "spark.driver.memory")
+
+
+class RuleSubmitHook(SparkSubmitHook):
+    """Knows a run's exit codes, and kills all of it. `said`: the code that the job itself ended with, as it printed it.
+
+    Of no code but that one is it known what it means: 2 is also a Python's that finds no file, 3 a JVM's out of memory.
+    """
+
+    def __init__(self, *, env_vars: Mapping[str, str], **kwargs: Any):
+        super().__init__(env_vars=dict(env_vars), **kwargs)
+        self.said: int | None = None
+        # The connection says where Spark runs; without this the job's own default would win.
+        self._env_vars = {**env_vars, "FLOODMARK_MASTER": str(self._connection["master"])}
+        self._env = self._env_vars  # on Kubernetes, too, where the provider gives them to a driver in a pod alone
+
+    def submit(self, application: str = "", **kwargs: Any) -> str | None:
+        """Run to the end. Raises AirflowFailException where the exit code says that a retry cannot help."""
+        try:
+            return super().submit(application, **kwargs)
+        except AirflowException as fault:
+            code = self._submit_sp.returncode if self._submit_sp else None
+            if code in HOPELESS and code == self.said:
+                raise AirflowFailException(
+                    f"the run {HOPELESS[code]} (exit code {code}); no retry would help.{self._submit_log_tail}"
+                ) from fault
+            raise
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(self._heard(itr))
+
+    def _heard(self, lines: Iterator[str]) -> Iterator[str]:
+        """Without what is said to this hook alone: the last line that is left is what people are told."""
+        for line in lines:
+            code = ending_in(line)
+            if code is None:
+                yield line
+            else:
+                self.said = code
+
+    def on_kill(self) -> None:
+        """End spark-submit, JVM, driver and workers. Airflow kills this task's own group 5 s after it asks."""
+        if self._submit_sp is not None and self._submit_sp.poll() is None:
+            self.log.info("killed the run's processes %s", kill_tree(self._submit_sp.pid))
+        super().on_kill()
+
+
+class SubmitOperator(SparkSubmitOperator):
+    """Base of what starts a Spark application for rules; `about`: what is to stand in its name.
+
+    Nothing that a rule file says is a template: Jinja there would read Airflow's connections and variables.
+    """
+
+    template_fields = ("application_args",)
+
+    def __init__(self, *, spark: SparkSettings, about: str, **kwargs: Any):
+        super().__init__(
+            conn_id=CONNECTION,
+            application=str(settings.APPLICATION),
+            application_args=_arguments(),
+            name=f"floodmark {about}",
+            **spark_options(spark),
+            durable=False,  # the ledger remembers; Airflow's own memory would call a cleared task done
+            **kwargs,
+        )
+        self.spark = spark
+
+    def submit(self, context: Context, words: Sequence[str], backlog: int | None = None) -> None:
+        """Run it to its end; `words`: what stands first in its command line; `backlog`: bytes of input that wait."""
+        self.application_args = [*words, *(self.application_args or [])]
+        self.conf = spark_options(self.spark, backlog)["conf"]
+        check_connection()
+        try:
+            super().execute(context)
+        except BaseException:  # a time-out above all: whoever reads the ledger next would read while the run writes
+            self.on_kill()
+            raise
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job came to its own end, well or not: then it has said all that it had to say."""
+        return isinstance(self._hook, RuleSubmitHook) and self._hook.said is not None
+
+    def on_kill(self) -> None:
+        if self._hook is not None:  # asking for one here would look up the connection while being killed
+            super().on_kill()
+
+    def _get_hook(self) -> RuleSubmitHook:
+        return RuleSubmitHook(
+            env_vars=environment(),
+            conf=self.conf,
+            conn_id=self._conn_id,
+            jars=self.jars,
+            driver_memory=self._driver_memory,
+            name=self.name,
+            application_args=self.application_args,
+        )
+
+
+def check_connection() -> None:
+    """Raise where the provider's hook would start Spark in a way that Floodmark cannot follow."""
+    try:
+        connection = BaseHook.get_connection(CONNECTION)
+    except AirflowNotFoundException as fault:
+        raise AirflowException(f"no connection {CONNECTION}: Airflow would silently take yarn; add it") from fault
+    mode = connection.extra_dejson.get("deploy-mode")
+    if mode not in (None, "", "client"):
+        raise AirflowFailException(
+            f"connection {CONNECTION}: expected deploy-mode client, or none, found {mode!r}: the task would not learn "
+            "how the run ends"
+        )
+    check_kubernetes(str(connection.host or ""))
+
+
+def check_kubernetes(master: str) -> None:
+    """Raise where the provider's hook would fail, on its first use, for want of a package that it does not ask for."""
+    if "k8s" not in master:
+        return
+    try:
+        import_module("airflow.providers.cncf.kubernetes.kube_client")
+    except ImportError as fault:
+        raise AirflowFailException(
+            f"connection {CONNECTION}: {master} needs the Python package {KUBERNETES} beside Airflow, found none "
+            f"({fault}): install it in the version that Airflow's constraints name"
+        ) from fault
+
+
+def _arguments() -> list[str]:
+    return [
+        *("--rules", str(settings.rules_folder())),
+        *("--home", str(settings.home_folder())),
+        *("--run-id", run_name("{{ run_id }}", "{{ ti.try_number }}")),
+    ]
+
+
+def spark_options(spark: SparkSettings, backlog: int | None = None) -> dict[str, Any]:
+    """The operator's arguments for the static settings of a rule's application; `backlog`: bytes of input that wait."""
+    conf = sparkconf.application_conf(spark.driver_memory, spark.shuffle_partitions, spark.conf, backlog)
+    return {
+        "jars": conf["spark.jars"],
+        "driver_memory": conf["spark.driver.memory"],
+        "conf": {key: value for key, value in conf.items() if key not in BY_OPTION},
+    }
+
+
+def environment() -> dict[str, str]:
+    """What the job's processes need beyond what they inherit from Airflow's."""
+    return {
+        "FLOODMARK_RULES": str(settings.rules_folder()),
+        "FLOODMARK_HOME": str(settings.home_folder()),
+        # What Airflow's processes can import the job can, too: classes of rules, modules that settings name.
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(settings.JOBS), os.environ.get("PYTHONPATH")))),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable,
+    }

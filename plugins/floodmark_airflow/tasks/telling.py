@@ -1,0 +1,151 @@
+"""What a run did, told to others: Airflow's metrics, a log line for each epoch, the events of its sinks' assets."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.observability import stats
+
+from floodmark.core.lifecycle.zones import micros_of, zoned
+from floodmark.core.protocol.places import name_at
+from floodmark.core.protocol.tally import Ended, ended, summed
+from floodmark.core.text.addresses import location
+from floodmark.views.formats import iso
+from floodmark_airflow.assets import asset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from airflow.sdk.types import OutletEventAccessorsProtocol
+
+    from floodmark.core.lifecycle.freshness import Fresh
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.protocol.records.rows import Row
+    from floodmark.core.rules.rule import Rule
+
+PREFIX = "floodmark"
+ATTEMPT = re.compile(r"\.try\d+$")  # as the ledger names the tries of Airflow's runs
+
+
+def done_since(rule: Rule, home: Path, seq: int | None) -> tuple[Head | None, list[Ended]]:
+    """The rule's head, and the epochs that ended after row `seq` of its ledger (None: none). Raises FloodmarkError."""
+    from floodmark.ledger.home import Home
+    from floodmark.ledger.ledger import LedgerReader
+
+    ledger = LedgerReader.load(Home(home, rule.rule).ledger)
+    if ledger is None or ledger.head is None or seq is None or ledger.head.seq <= seq:
+        return (ledger.head if ledger else None), []
+    return ledger.head, ended(ledger.newest(ledger.head.seq - seq))
+
+
+def commits_behind(rule: Rule, head: Head | None) -> int:
+    """Commits with data, over all streams, that the ledger has not folded."""
+    from floodmark.connectors.delta.lag import lag_of
+    from floodmark.connectors.registry import sources
+
+    lines = head.lines if head else {}
+    read = ((source, lines[name]) for name, source in sources(rule).items() if name in lines)
+    return sum(lag_of(source, line, rule.rebuild).commits for source, line in read)
+
+
+def watermark_age(rule: Rule, head: Head, now: datetime) -> float | None:
+    """In seconds, by the clock that the rule's event times have; None before the first watermark."""
+    if head.watermark is None:
+        return None
+    return (micros_of(now, rule, zoned(rule, head)) - head.watermark) / 1e6
+
+
+def measure(rule: str, age: float | None, behind: int, epochs: Sequence[Ended]) -> None:
+    """Send it to StatsD or OpenTelemetry, as Airflow is set up; to nobody where it is not. `age`: the watermark's."""
+    _send(stats.gauge, rule, "lag_commits", behind)
+    if age is not None:
+        _send(stats.gauge, rule, "watermark_age_seconds", round(age, 3))
+    for epoch in epochs:
+        if epoch.seconds is not None:
+            _send(stats.timing, rule, "epoch_duration", epoch.seconds * 1000)
+    for name, count in {"epochs": len(epochs), **_rows(epochs)}.items():
+        if count:
+            _send(stats.incr, rule, name, count)
+
+
+def _rows(epochs: Sequence[Ended]) -> dict[str, int]:
+    return {f"rows_{name}": count for name, count in summed(epochs).items()}
+
+
+def _send(how: Callable[..., None], rule: str, name: str, value: float) -> None:
+    """Twice: with the rule as a tag, and, for a StatsD without tags, in the name."""
+    how(f"{PREFIX}.{name}", value, tags={"rule": rule})
+    how(f"{PREFIX}.rule.{rule}.{name}", value)
+
+
+def log_epochs(log: Any, rule: str, epochs: Sequence[Ended]) -> None:
+    """One line for each epoch, with its facts as fields of Airflow's structured logs."""
+    for epoch in epochs:
+        log.info(
+            "epoch ended",
+            rule=rule,
+            generation=epoch.generation,
+            epoch=epoch.epoch,
+            attempt=epoch.attempt,
+            run=epoch.run,
+            seconds=epoch.seconds,
+            **{f"rows_{name}": count for name, count in epoch.rows.items()},
+            **({"failed": epoch.failed} if epoch.failed else {}),
+        )
+
+
+def log_open(log: Any, rule: Rule, head: Head, home: Path) -> None:
+    """What is not written yet, and what that waits for."""
+    from floodmark.views.contents.openwindows import open_windows
+    from floodmark.views.contents.waiting import waiting
+
+    for found in (open_windows(rule, head, home), waiting(rule, head, home)):
+        if found is not None:
+            log.info("rule %s: %s", rule.rule, found.text())
+
+
+def log_freshness(log: Any, rule: str, fresh: Fresh | None) -> None:
+    """One line; a warning where something is exceeded."""
+    if fresh is not None:
+        (log.warning if fresh.exceeded else log.info)("rule %s: %s", rule, fresh.text())
+
+
+def note_events(events: OutletEventAccessorsProtocol, rule: Rule, head: Head, epochs: Sequence[Ended]) -> None:
+    """What those who are woken by a sink learn of it: up to which epoch, how many rows, which watermark."""
+    for address in (sink.address for sink in rule.sinks if sink.address):
+        events[asset(address)].extra.update(_extra(rule, head, epochs, name_at(head, location(address))))
+
+
+def newest_event(address: str) -> datetime | None:
+    """When those who wait for a sink were woken last; None: never. Asked of Airflow, through the task's supervisor."""
+    from airflow.sdk.execution_time.context import InletEventsAccessor
+
+    told = asset(address)
+    events = InletEventsAccessor(told.name, told.uri).ascending(False).limit(1)
+    return events[0].timestamp if len(events) else None
+
+
+def untold(rule: Rule, rows: Sequence[Row]) -> list[Row]:
+    """Of some rows of the ledger, the commits by runs of Airflow since who waits for the rule's sinks was woken last.
+
+    They are of runs that failed: one that succeeds wakes them. What is done by hand wakes nobody. An Airflow that knows
+    of no event at all may be a new one, with another database: it has nobody who missed any.
+    """
+    commits = [row for row in rows if row.kind == "commit" and row.epoch > 0 and ATTEMPT.search(row.run)]
+    addresses = [sink.address for sink in rule.sinks if sink.address] if commits else []
+    times = [at for at in map(newest_event, addresses) if at is not None]
+    return [row for row in commits if times and datetime.fromisoformat(row.at) > min(times)]
+
+
+def _extra(rule: Rule, head: Head, epochs: Sequence[Ended], table: str) -> dict[str, Any]:
+    return {
+        "rule": rule.rule,
+        "generation": head.generation,
+        "epoch": head.epoch,
+        "epochs": len(epochs),
+        "rows": sum(epoch.written.get(table, 0) for epoch in epochs),
+        "watermark": iso(head.watermark, zoned(rule, head)),
+    }

@@ -1,0 +1,117 @@
+"""Backfills under Airflow: by the form of a manual run, or by Airflow's own.
+
+A run of Airflow's own backfill covers the time from its logical date to the next tick of the schedule. Of windows it
+takes those that start in that time, so the runs of a backfill take each window once, however schedule and windows lie.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from floodmark.core.lifecycle.backfills import asked_for, starting_in
+from floodmark.core.lifecycle.zones import micros_of, zoned
+from floodmark.core.rules.file.schedule import UPSTREAM
+from floodmark.views.formats import iso
+from floodmark_airflow.triggers.operations import Operation, Params, ledger_of
+
+if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
+    from floodmark.core.rules.rule import Rule
+    from floodmark_airflow.tries import Tries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backfill(Operation):
+    """[begin, end) of event time."""
+
+    name: ClassVar = "backfill"
+    command: ClassVar = ("backfill",)
+    about: ClassVar = "compute a past interval again, late rows included, and replace it in the sinks"
+    begin: datetime
+    end: datetime
+
+    @classmethod
+    def params(cls) -> dict[str, Param]:
+        of, kind = "Of a backfill: ", ["null", "string"]
+        return {
+            "from": Param(None, type=kind, format="date-time", description=f"{of}the first event time"),
+            "to": Param(None, type=kind, format="date-time", description=f"{of}the first one after"),
+        }
+
+    @classmethod
+    def asked(cls, rule: Rule, params: Params) -> Backfill:
+        begin, end = (_time(rule, params, name) for name in ("from", "to"))
+        return cls(begin=begin, end=end, dry_run=bool(params.get("dry_run")))
+
+    def arguments(self) -> list[str]:
+        dry = ["--dry-run"] if self.dry_run else []
+        return ["--from", self.begin.isoformat(), "--to", self.end.isoformat(), "--align", "--yes", *dry]
+
+    def look(self, rule: Rule) -> str:
+        head = ledger_of(rule).head
+        assert head is not None
+        begin, end = self._starts(rule, head)
+        if begin == end or self._set_back(begin, end):
+            raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")
+        zone = zoned(rule, head)
+        asked_for(rule, head, begin, end, lambda at: str(iso(at, zone)))
+        return f"computing {iso(begin, zone)} to {iso(end, zone)} again"
+
+    def _set_back(self, begin: int, end: int) -> bool:
+        """Whether it is the hour in which clocks are set back, of a rule whose event times are those of a clock."""
+        return begin > end and bool(self.begin.tzinfo and self.end.tzinfo) and self.begin < self.end
+
+    def _starts(self, rule: Rule, head: Head) -> tuple[int, int]:
+        """The interval of results that will be replaced, in microseconds; equal bounds where no window starts in it."""
+        begin, end = (micros_of(at, rule, zoned(rule, head)) for at in (self.begin, self.end))
+        return starting_in(rule, begin, end) if begin < end else (begin, end)
+
+    def done(self, rule: Rule, tries: Tries) -> str | None:
+        """Of this interval, by the rule as it is now: a try may also have finished what another one had left open."""
+        ledger = ledger_of(rule)
+        assert ledger.head is not None
+        rows = [row for row in ledger.rows if row.generation == ledger.head.generation]
+        begun = [json.loads(row.body) for row in rows if row.kind == "backfill"]
+        asked = (*self._starts(rule, ledger.head), rule.hash)
+        meant = {one["number"] for one in begun if (one["begin"], one["end"], one["rule_hash"]) == asked}
+        numbers = [json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and row.run in tries]
+        found = [number for number in numbers if number in meant]
+        return f"backfill {found[-1]} is committed" if found else None
+
+
+def of_airflow(rule: Rule, at: datetime, dry_run: bool = False) -> Backfill:
+    """What a run of Airflow's own backfill with this logical date is to do."""
+    return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), dry_run=dry_run)
+
+
+def _time(rule: Rule, params: Params, name: str) -> datetime:
+    """Also one that has microseconds, with a zone and without: which of them counts is known to the ledger."""
+    try:
+        at = datetime.fromisoformat(str(params.get(name)))
+        for with_zone in (True, False):
+            micros_of(at, rule, with_zone)
+    except (ValueError, OverflowError):
+        found = repr(params.get(name))
+        raise AirflowFailException(f"{name}: expected a time, such as 2001-01-31T00:00:00Z, found {found}") from None
+    return at
+
+
+def _plain(at: datetime) -> datetime:
+    """Airflow's dates are pendulum's, which reckon in their own way."""
+    return datetime.fromisoformat(at.isoformat())
+
+
+def _next_tick(rule: Rule, at: datetime) -> datetime:
+    """By the very code that made the dates of the runs, so that no time lies between two of them."""
+    from airflow.timetables.trigger import CronTriggerTimetable
+    from pendulum import instance
+
+    if not isinstance(rule.schedule, str) or rule.schedule == UPSTREAM:
+        raise AirflowFailException(f"rule {rule.rule}: expected a cron schedule for Airflow's own backfill, found none")
+    return CronTriggerTimetable(rule.schedule, timezone=rule.timezone)._get_next(instance(at))

@@ -1,0 +1,97 @@
+"""The form of a manual run, and the operation that a run is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
+
+from floodmark_airflow.triggers.abandons import Abandon
+from floodmark_airflow.triggers.backfills import Backfill, of_airflow
+from floodmark_airflow.triggers.lives import Adopt, Drop, Recheck, Rename, Retire, Return
+from floodmark_airflow.triggers.operations import Operation
+from floodmark_airflow.triggers.replays import Replay
+from floodmark_airflow.triggers.resets import Reset
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.rule import Rule
+    from floodmark.views.rules.downstream import Reader
+
+RUN = "run"
+LIVES = (Adopt, Rename, Retire, Return, Drop)
+OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Replay, Recheck, Abandon, Reset, *LIVES)}
+
+
+def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
+    """What is asked for when somebody triggers a rule's DAG by hand; a scheduled run takes the defaults.
+
+    `readers`: who reads what the rule writes, and has to know what becomes of it. Airflow marks a field as required
+    whose type leaves null out: of these the operation alone.
+    """
+    about = "; ".join(f"{name}: {one.about}" for name, one in OPERATIONS.items())
+    warning = f". {downstream(readers)}" if readers else ""
+    asked = Param(RUN, type="string", enum=[RUN, *OPERATIONS], description=f"{RUN}: fold what is new; {about}{warning}")
+    found = {"operation": asked}
+    for one in OPERATIONS.values():
+        found |= one.params()
+    about = "Of what changes or ends the rule as a whole: its name, to confirm it"
+    found["confirm"] = Param(None, type=["null", "string"], description=about)
+    return {**found, "dry_run": Param(False, type=["null", "boolean"], description="Only log what would be done")}
+
+
+def downstream(readers: Sequence[Reader]) -> str:
+    """What becomes of others, as some sentences; `dry_run` names each, and says it of it.
+
+    How many there are is all that who may trigger this DAG has to know of rules that they may not see.
+    """
+    folding, looking = (len({one.rule for one in readers if one.kind == kind}) for kind in ("stream", "lookup"))
+    said = []
+    if folding:
+        said.append(
+            f"Other rules that fold what this rule writes: {folding}. After a reset or a backfill the next run of each "
+            "stops until it is reset, too; after a drop it finds no table; after a retirement it gets no new rows"
+        )
+    if looking:
+        said.append(f"Other rules that look rows up in it: {looking}. After a reset they find none until the next run")
+    return ". ".join([*said, "The task's log names them"])
+
+
+def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
+    """What a run is to do; None for one that folds what is new. Raises AirflowFailException."""
+    params, run = context.get("params") or {}, context.get("dag_run")
+    check_fields(params)
+    chosen = OPERATIONS.get(str(params.get("operation")))
+    if chosen is not None:
+        return chosen.asked(rule, params)
+    if run is None or str(getattr(run.run_type, "value", run.run_type)) != "backfill":
+        return None
+    return of_airflow(rule, run.logical_date, is_dry(context))
+
+
+def check_fields(params: Mapping[str, Any]) -> None:
+    """Raise AirflowFailException where a field was filled in that the chosen operation does not have.
+
+    Who fills in an interval and forgets to choose `backfill` would be told that all went well.
+    """
+    name = str(params.get("operation") or RUN)
+    chosen = OPERATIONS.get(name)
+    fields = {field: one.name for one in OPERATIONS.values() for field in one.params()}
+    own = {*chosen.params(), "confirm"} if chosen else set()
+    for field, of in {**fields, "confirm": "an operation that changes or ends the rule"}.items():
+        if field not in own and _filled(params.get(field)):
+            raise AirflowFailException(
+                f"{field}: expected nothing beside `operation: {name}`, found {params[field]!r}: it is of {of}; choose "
+                "that, or leave the field empty"
+            )
+
+
+def _filled(value: Any) -> bool:
+    """Whether somebody has written something; all fields of operations are empty or false to begin with."""
+    return bool(value.strip() if isinstance(value, str) else value)
+
+
+def is_dry(context: Mapping[str, Any]) -> bool:
+    """Whether a run, be it one that folds what is new, is only to say what it would do."""
+    return bool((context.get("params") or {}).get("dry_run"))

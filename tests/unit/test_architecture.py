@@ -1,0 +1,113 @@
+"""The code's rooms: how many a floor has, who imports whom, and that ARCHITECTURE.md names every module."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+PACKAGES = {"floodmark": CHECKOUT / "jobs", "floodmark_airflow": CHECKOUT / "plugins"}
+MOST = 12  # modules and packages side by side
+CATALOGUES = {"floodmark.cli.commands"}  # one file for each of a kind, and nothing else: these may be longer
+ARCHITECTURE = CHECKOUT / "ARCHITECTURE.md"
+HEADING = "pytest tests/unit/test_architecture.py`.\n\n"
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module with something in it, by its dotted name; packages by theirs."""
+    found = {}
+    for package, root in PACKAGES.items():
+        for path in (root / package).rglob("*.py"):
+            name = ".".join(path.relative_to(root).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules that a module imports, wherever it does so."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for one in node.names:
+                full = f"{node.module}.{one.name}"
+                yield full if full in modules() else node.module
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+
+
+@cache
+def floors() -> dict[str, dict[str, set[str]]]:
+    """Of each package, its modules and packages, and which of them each imports."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for name, path in modules().items():
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            _ = found[".".join(parts[:depth])][parts[depth]]
+        if path.name == "__init__.py":
+            continue
+        for other in imported(path):
+            its = other.split(".")
+            common = next((at for at, (a, b) in enumerate(zip(parts, its, strict=False)) if a != b), None)
+            if common and other in modules():
+                found[".".join(parts[:common])][parts[common]].add(its[common])
+    return found
+
+
+@pytest.mark.parametrize("floor", sorted(set(floors()) - CATALOGUES))
+def test_a_floor_is_small_enough_to_be_seen_at_once(floor: str) -> None:
+    assert len(floors()[floor]) <= MOST, sorted(floors()[floor])
+
+
+@pytest.mark.parametrize("floor", sorted(floors()))
+def test_no_two_rooms_import_each_other(floor: str) -> None:
+    try:
+        TopologicalSorter(floors()[floor]).prepare()
+    except CycleError as fault:
+        pytest.fail(f"{floor}: {' → '.join(fault.args[1])}")
+
+
+def test_architecture_says_of_every_module_what_it_holds() -> None:
+    before, heading, found = architecture().partition(HEADING)
+    assert heading
+    if os.environ.get("FLOODMARK_RENEW") == "1":
+        ARCHITECTURE.write_text(f"{before}{heading}{every_module()}")
+    else:
+        assert found == every_module(), "FLOODMARK_RENEW=1 writes it anew"
+
+
+def every_module() -> str:
+    """A list for each room: its modules with the first sentence of each."""
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for name, path in sorted(modules().items()):
+        room, _, module = name.removeprefix("floodmark.").rpartition(".")
+        if path.name == "__init__.py":
+            rooms[name.removeprefix("floodmark.").replace(".", "/")].insert(0, first_sentence(path))
+        else:
+            rooms[room.replace(".", "/") or "floodmark"].append(f"- `{module}`: {first_sentence(path)}")
+    listed = (f"### `{room}`\n\n{told[0]}\n\n" + "\n".join(told[1:]) for room, told in sorted(rooms.items()))
+    return "\n\n".join(one.rstrip() for one in listed) + "\n"
+
+
+def first_sentence(path: Path) -> str:
+    said = ast.get_docstring(ast.parse(path.read_text()))
+    assert said, f"{path}: expected a docstring, found none"
+    return re.split(r"(?<=[.!?])\s", " ".join(said.split("\n\n")[0].split()))[0]
+
+
+def test_what_architecture_names_is_there() -> None:
+    """Paths with a folder, as they are written for who changes something."""
+    named = set(re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|toml|md))`", architecture()))
+    roots = [CHECKOUT, CHECKOUT / "jobs/floodmark"]
+    assert sorted(one for one in named if not any((root / one).exists() for root in roots)) == []
+
+
+def architecture() -> str:
+    return ARCHITECTURE.read_text()
