@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 
 from bench.events import COMMITS, LATENESS
 from floodmark.core.rules.rule import load_rule
-from floodmark.spark.rule.epoch import EpochReport
+from floodmark.spark.rule.epochs.reports import EpochReport
 from floodmark.spark.rule.run import RuleRun
 
 PARTITIONS = 4

@@ -27,7 +27,7 @@ from bench.events import BEGIN_MS
 from bench.highest import Highest
 from bench.table import Line, Measured, differing
 from floodmark.core.rules.rule import load_rule
-from floodmark.spark.rule.epoch import EpochReport
+from floodmark.spark.rule.epochs.reports import EpochReport
 from floodmark.spark.rule.run import RuleRun
 
 EPOCHS = 10

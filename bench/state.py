@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from bench.contenders import PARTITIONS
 from bench.table import Line, Measured
 from floodmark.core.rules.rule import load_rule
-from floodmark.spark.rule.epoch import EpochReport
+from floodmark.spark.rule.epochs.reports import EpochReport
 from floodmark.spark.rule.run import RuleRun
 
 KEYS = 1_000_000

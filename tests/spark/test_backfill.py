@@ -34,7 +34,7 @@ from floodmark.errors import InputFault, ReplayDiffers
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark.read import planned
 from floodmark.spark.read.planned import by_stream
-from floodmark.spark.rule.backfilling import Put
+from floodmark.spark.rule.backfill.backfilling import Put
 from floodmark.spark.rule.run import RuleRun
 
 LIVE = [event(s, k, v) for s, k, v in ((0, "a", 1.0), (10, "b", 2.0), (70, "a", 4.0), (130, "a", 8.0), (400, "b", 1.0))]

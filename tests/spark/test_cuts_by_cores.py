@@ -10,7 +10,7 @@ from support.adding import WRITTEN, summed, written
 from support.running import crash, recheck, run
 
 from floodmark.errors import ReplayDiffers
-from floodmark.spark.rule import run as running
+from floodmark.spark.rule import analysis
 from floodmark.spark.session import session
 
 
@@ -41,7 +41,7 @@ def test_without_what_the_intent_says_the_retry_differs_and_names_what_it_ran_on
     assert crash(spark, flow, "sink0.after")
     on(monkeypatch, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(running, "cut", lambda one, _: session.cut(one, {}))
+        patch.setattr(analysis, "cut", lambda one, _: session.cut(one, {}))
         said = r"computed again, its rows are others.*ran on something else: cores 4, now 1; .*finishes what is open"
         with pytest.raises(ReplayDiffers, match=said):
             run(spark, flow)

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.crash import put_reach
 from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 from support.running import run
 
 from floodmark.errors import RunFailed
 from floodmark.ledger import home
-from floodmark.spark.rule import compaction, epoch, generation
-from floodmark.spark.rule import run as running
 
 pytestmark = pytest.mark.prove  # mounts file systems, so it needs root
 EVENTS = [[event(0), event(10, "b"), event(70)], [event(100), event(130, "b"), event(250)]]
@@ -94,8 +93,7 @@ def test_the_run_fails_clearly_and_its_retry_is_clean(
         if reached == at and not struck:
             struck.append(FAULTS[what](flow, flow.root / folder))
 
-    for module in (compaction, epoch, generation, running):
-        monkeypatch.setattr(module, "reach", reach)
+    put_reach(monkeypatch, reach)
     with pytest.raises(RunFailed, match=what) as fault:
         run(spark, flow)
     assert struck, "the fault struck"

@@ -26,7 +26,7 @@ from floodmark.connectors.news import look
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.rule import Rule
-from floodmark.spark.rule.epoch import EpochReport
+from floodmark.spark.rule.epochs.reports import EpochReport
 from floodmark.spark.rule.run import RuleRun
 
 BOTH = """SELECT window.start AS start, count(*) AS c FROM (SELECT at FROM events UNION ALL SELECT at FROM others)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from support.flow import Flow, event, rows_of
 from support.running import run
 
-from floodmark.spark.read import batch
+from floodmark.spark.read import frames
 from floodmark.spark.read.planned import by_stream, relations
 from floodmark.spark.session import checkpoint
 
@@ -73,7 +73,7 @@ def test_without_relations_the_batch_itself_is_read(
     results = []
     for name, there in (("planned", True), ("handed_over", False)):
         if not there:
-            monkeypatch.setattr(batch, "relations", lambda *_: None)
+            monkeypatch.setattr(frames, "relations", lambda *_: None)
         flow = Flow(place, name, settings={"epoch": {"max_files": 1}}, stream={"start": {"version": 0}})
         for portion in events:
             flow.arrive(portion)

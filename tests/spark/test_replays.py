@@ -22,7 +22,7 @@ from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.sinks.upserts import Upsert
 from floodmark.errors import HistoryGone, ReplayDiffers
 from floodmark.ledger.delta import tables
-from floodmark.spark.rule.epoch import EpochFolder
+from floodmark.spark.rule.epochs.intents import Intents
 from floodmark.spark.write import sites
 from floodmark.spark.write.sites import Attempt, Site, Work
 
@@ -205,10 +205,10 @@ def test_an_intent_from_before_there_were_digests_is_finished(
 ) -> None:
     flow = Flow(place)
     flow.arrive([event(0), event(400)])
-    now = EpochFolder._intent
+    now = Intents.of
     with monkeypatch.context() as former:
         older = {"format": 1, "digests": {}}
-        former.setattr(EpochFolder, "_intent", lambda *given: now(*given).model_copy(update=older))
+        former.setattr(Intents, "of", lambda *given: now(*given).model_copy(update=older))
         assert crash(spark, flow, "sink1.after")
     run(spark, flow)
     assert [row.kind for row in flow.ledger().rows] == ["commit", "intent", "intent", "commit"]

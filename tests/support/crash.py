@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from floodmark.spark.rule import abandoning, backfilling, compaction, epoch, generation, run
+from floodmark.core.protocol import crashpoints
+from floodmark.spark.rule import run  # which loads all modules with crash points of a run
 
 
 class Crash(Exception):
@@ -36,6 +38,13 @@ class Planned:
 def crash_at(point: str, nth: int = 1) -> Iterator[Planned]:
     planned = Planned(point, nth)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (abandoning, backfilling, compaction, epoch, generation, run):
-            patch.setattr(module, "reach", planned.reach)
+        put_reach(patch, planned.reach)
         yield planned
+
+
+def put_reach(patch: pytest.MonkeyPatch, reach: Callable[..., None]) -> None:
+    """Put `reach` in the place of the engine's own, in every module that calls it."""
+    modules = [one for one in list(sys.modules.values()) if getattr(one, "reach", None) is crashpoints.reach]
+    assert run in modules, "the engine reaches its crash points by another name"
+    for module in modules:
+        patch.setattr(module, "reach", reach)

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from floodmark.core.lifecycle import compaction
 from floodmark.core.rules.rule import load_rule
 from floodmark.errors import FloodmarkError, worst
-from floodmark.spark.rule import epoch
-from floodmark.spark.rule.compaction import compact
+from floodmark.spark.rule.epochs import epoch
+from floodmark.spark.rule.epochs.compaction import compact
 from floodmark.spark.rule.run import RuleRun
 from floodmark.spark.session import lock
 from floodmark.spark.session.session import root_session

@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.abandoning import Readers
-from floodmark.spark.rule.run import RuleRun, RunReport
+from floodmark.spark.rule.epochs.reports import RunReport
+from floodmark.spark.rule.run import RuleRun
 from support.crash import Crash, crash_at
 from support.flow import Flow
 

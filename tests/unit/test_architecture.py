@@ -16,6 +16,7 @@ import pytest
 CHECKOUT = Path(__file__).parents[2]
 PACKAGES = {"floodmark": CHECKOUT / "jobs", "floodmark_airflow": CHECKOUT / "plugins"}
 MOST = 12  # modules and packages side by side
+MOST_LINES, MOST_OF_CLASS = 400, 250
 CATALOGUES = {"floodmark.cli.commands"}  # one file for each of a kind, and nothing else: these may be longer
 ARCHITECTURE = CHECKOUT / "ARCHITECTURE.md"
 HEADING = "pytest tests/unit/test_architecture.py`.\n\n"
@@ -64,6 +65,18 @@ def floors() -> dict[str, dict[str, set[str]]]:
 @pytest.mark.parametrize("floor", sorted(set(floors()) - CATALOGUES))
 def test_a_floor_is_small_enough_to_be_seen_at_once(floor: str) -> None:
     assert len(floors()[floor]) <= MOST, sorted(floors()[floor])
+
+
+def test_modules_and_classes_are_about_one_thing() -> None:
+    """By their lines; what is longer has a part that can be named."""
+    long = {name: lines for name, path in modules().items() if (lines := path.read_text().count("\n")) > MOST_LINES}
+    classes = (
+        (f"{name}.{node.name}", (node.end_lineno or 0) - node.lineno + 1)
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert long | {name: lines for name, lines in classes if lines > MOST_OF_CLASS} == {}
 
 
 @pytest.mark.parametrize("floor", sorted(floors()))

@@ -120,7 +120,7 @@ class World:
         checks = (set_apart, refilled)
         apart = (finding for check in checks for generation in story.generations for finding in check(generation))
         each = (finding for epoch in story.epochs for finding in balanced(epoch))
-        return [*chained(rows), *story.findings, *each, *apart, *effects.findings]
+        return [*chained(rows), *story.findings, *each, *apart, *effects.notes.findings]
 
     def sink(self) -> list[LogEntry]:
         return self.logs[SINK]
@@ -577,7 +577,9 @@ def test_a_table_that_the_ledger_names_and_never_introduced() -> None:
              if address != TABLES["state/s"]}  # fmt: skip
     effects = Effects(story, LEDGER, HOME, known)
     effects.check()
-    assert any("never said which table" in finding.what and finding.verdict == "broken" for finding in effects.findings)
+    assert any(
+        "never said which table" in finding.what and finding.verdict == "broken" for finding in effects.notes.findings
+    )
 
 
 def with_backfill(**changed: Any) -> World:

@@ -65,7 +65,7 @@ def findings(
         for commit, content in named.items()
     ]
     found = [(one.verdict, one.what) for one in recompute(effects, ones)]
-    return found, effects.tally(table).recomputed
+    return found, effects.notes.tally(table).recomputed
 
 
 def test_what_was_joined_is_proven_by_the_sum(tmp_path: Path) -> None:

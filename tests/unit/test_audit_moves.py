@@ -364,7 +364,7 @@ def test_a_table_that_cannot_be_read_is_not_said_to_be_absent() -> None:
     logs = {address: TableLog(address, None, readable=False) for address in TABLES.values()}
     effects = Effects(Story(world.rows()), LEDGER, "/home/r", logs)
     effects.check()
-    assert effects.findings == []
+    assert effects.notes.findings == []
 
 
 def shown(world: World, **values: Any) -> TableLog:

@@ -28,7 +28,7 @@ from floodmark.ledger.delta.datafiles import DataFile
 from floodmark.ledger.delta.keybounds import CUT, PREFIX, SUNDIALS, Bound, may_hold, not_after
 from floodmark.spark.fold import state
 from floodmark.spark.fold.fold import Moment
-from floodmark.spark.rule.compaction import _dead, _rows
+from floodmark.spark.rule.epochs.compaction import _dead, _rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000

@@ -24,9 +24,10 @@ from floodmark.errors import HistoryGone, LedgerBroken
 from floodmark.spark.fold.fold import Moment
 from floodmark.spark.fold.liverows import _of_own
 from floodmark.spark.fold.windowrows import WindowRows
-from floodmark.spark.read.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LATE, NO_TIME, Batch, Limits, Shape
+from floodmark.spark.read.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LATE, NO_TIME, Batch, Limits
 from floodmark.spark.read.digesting import Digesting
-from floodmark.spark.rule.epoch import EpochFolder
+from floodmark.spark.read.shape import Shape
+from floodmark.spark.rule.epochs.epoch import EpochFolder
 from floodmark.spark.session import checkpoint
 from floodmark.spark.write.replacing import Span
 

@@ -45,8 +45,8 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.proving.play.worker import _fault
 from floodmark.redaction import redacted
-from floodmark.spark.read.batch import micros
-from floodmark.spark.rule.run import analyse as analyse_rule
+from floodmark.spark.read.shape import micros
+from floodmark.spark.rule.analysis import analyse as analyse_rule
 from floodmark.spark.write.replacing import Span
 from floodmark.views.homes import home_of
 from floodmark.views.status.glance import glance

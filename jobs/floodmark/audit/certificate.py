@@ -104,9 +104,9 @@ def _follow(certificate: Certificate, found: reading.LedgerRead, root: str) -> N
     logs, unread = _logs(story, root)
     certificate.findings += unread
     effects = Effects(story, found.id, root, logs)
-    certificate.tables = effects.tallies
+    certificate.tables = effects.notes.tallies
     effects.check()
-    certificate.findings += effects.findings
+    certificate.findings += effects.notes.findings
     if certificate.deep:
         certificate.findings += _recomputed(effects, story, found.id)
 

@@ -17,7 +17,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from floodmark.core.lifecycle.life import check_living
-from floodmark.core.protocol.records.head import Head, check_chained, follow, read_head, recalled, remembered
+from floodmark.core.protocol.records.chain import check_chained
+from floodmark.core.protocol.records.head import Head, follow, read_head, recalled, remembered
 from floodmark.core.protocol.records.rows import (
     RESTORE,
     Abandoned,

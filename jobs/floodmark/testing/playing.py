@@ -25,7 +25,8 @@ from floodmark.core.text.yamltree import Path as At
 from floodmark.errors import FloodmarkError, Refused
 from floodmark.ledger.home import Home
 from floodmark.proving.scratch import Scratch, placed
-from floodmark.spark.rule.run import RuleRun, RunReport
+from floodmark.spark.rule.epochs.reports import RunReport
+from floodmark.spark.rule.run import RuleRun
 from floodmark.testing import tables
 from floodmark.testing.cases import Case
 from floodmark.testing.deltatypes import declared

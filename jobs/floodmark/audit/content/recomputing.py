@@ -35,11 +35,11 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
     tables: dict[str, list[Named]] = {}
     for one in named:
         of_old_state = one.generation != newest and one.table.startswith("state/")  # which nobody reads any more
-        if not of_old_state and not effects.is_gone(one):
-            tables.setdefault(effects.log(one.table, one.generation).address, []).append(one)
+        if not of_old_state and not effects.tables.is_gone(one):
+            tables.setdefault(effects.tables.log(one.table, one.generation).address, []).append(one)
     for ones in tables.values():
-        log = effects.log(ones[0].table, ones[0].generation)
-        with effects.followed(ones[0].table):
+        log = effects.tables.log(ones[0].table, ones[0].generation)
+        with effects.notes.followed(ones[0].table):
             if log.id is not None:  # else that has been told
                 yield from _Recomputing(effects, log, ones, newest, epochs).check()
 
@@ -104,7 +104,7 @@ class _Recomputing:
             self.lost.append(one)
             return
         found = list(as_far_as_read(one, check_commit(one, self.log, entry, gone, self.epochs)))
-        self.effects.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
+        self.effects.notes.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
         self.proven |= set() if found else {file.path for file in entry.brought}
         yield from found
 
@@ -121,7 +121,7 @@ class _Recomputing:
     def _check_group(self, one: Named) -> Iterator[Finding]:
         """Once for all the commits of a group."""
         group = self._groups.of_commit[one.commit]
-        self.effects.tally(one.table).recomputed += 1
+        self.effects.notes.tally(one.table).recomputed += 1
         if self._seen & group.commits:
             return
         self._seen |= group.commits
@@ -173,7 +173,7 @@ class _Recomputing:
     def _check_keys(self) -> Iterator[Finding]:
         """Of a sink with a key: it is the same for all that its rows came by."""
         files = [self._files[path] for path in self.log.live if path in self._files]
-        key = self.effects.key_of(self.named[-1].table, self.log)
+        key = self.effects.tables.key_of(self.named[-1].table, self.log)
         if key and len(files) == len(self.log.live) and self.log.plain and self._readable(files):
             yield from as_far_as_read(self.named[-1], check_keys(files, key, self.named[-1], self.log))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from floodmark.core.lifecycle.backfills import Asked
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
-    from floodmark.spark.rule.backfilling import Put
+    from floodmark.spark.rule.backfill.backfilling import Put
     from floodmark.spark.rule.run import RuleRun
 
     Say = Callable[[str], None]

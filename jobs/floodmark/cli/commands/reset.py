@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
-    from floodmark.spark.rule.run import RunReport
+    from floodmark.spark.rule.epochs.reports import RunReport
 
 
 def reset(

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from floodmark.cli.runs.working import Working
     from floodmark.core.lifecycle.retention import Limit
-    from floodmark.spark.rule.epoch import EpochReport
-    from floodmark.spark.rule.run import RunReport
+    from floodmark.spark.rule.epochs.reports import EpochReport, RunReport
 
 MOST_AT_A_TIME = 4  # a small epoch is bound by Delta's commits, not by cores; more rules only share the driver's memory
 

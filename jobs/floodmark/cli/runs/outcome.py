@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from floodmark.core.lifecycle.freshness import Fresh
     from floodmark.core.lifecycle.retention import Limit
     from floodmark.core.protocol.records.head import Head
-    from floodmark.spark.rule.epoch import EpochReport
+    from floodmark.spark.rule.epochs.reports import EpochReport
     from floodmark.views.contents.openwindows import OpenWindows
     from floodmark.views.contents.waiting import Waiting
 

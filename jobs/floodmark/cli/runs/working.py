@@ -16,7 +16,7 @@ from floodmark.cli.shared import output
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
-    from floodmark.spark.rule.epoch import EpochReport
+    from floodmark.spark.rule.epochs.reports import EpochReport
 
 Zoned = Callable[[str], bool]
 

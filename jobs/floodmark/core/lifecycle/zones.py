@@ -25,3 +25,11 @@ def micros_of(at: datetime, rule: Rule, zoned: bool) -> int:
     moment = at if at.tzinfo else at.replace(tzinfo=own)
     shown = moment.astimezone(UTC) if zoned else moment.astimezone(own).replace(tzinfo=UTC)
     return (shown - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def zone_offset_ms(zone: str, clock_ms: int) -> int:
+    """How far the zone's clock is ahead of UTC at that moment, in milliseconds."""
+    moment = datetime.fromtimestamp(clock_ms / 1000, UTC).astimezone(ZoneInfo(zone))
+    offset = moment.utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds() * 1000)

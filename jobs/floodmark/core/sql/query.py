@@ -14,6 +14,7 @@ from floodmark.core.sql.forms.relations import Relation, relation_of
 from floodmark.core.sql.state.collected import Collected, collected_of
 from floodmark.core.sql.state.running import Running, running_of
 from floodmark.core.sql.state.tops import Top, ranking_of, top_of
+from floodmark.core.sql.tree.expressions import SqlText, check_expression
 from floodmark.core.sql.tree.grouping import check_grouped
 from floodmark.core.sql.tree.naming import names_of, naming_fault
 from floodmark.core.sql.tree.parse import parse, parse_expression
@@ -162,7 +163,7 @@ def analyse_expression(sql: str, clock: bool = False) -> frozenset[str]:
     """
     words = words_of(sql)
     tree = parse_expression(sql, words)
-    Shape(sql, words, {}).expression(tree)
+    check_expression(SqlText(sql, words), tree)
     check_functions(sql, words, frozenset(), {-1} if clock else frozenset())
     if words[-1].text == ";":  # it would end the statement that the expression becomes a part of
         raise words[-1].refuse(sql, "a semicolon in an expression; leave it out")

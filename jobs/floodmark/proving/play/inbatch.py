@@ -23,8 +23,8 @@ from floodmark.ledger.ledger import LedgerReader
 from floodmark.proving.cases import REFERENCE
 from floodmark.proving.scratch import Scratch, by_epoch
 from floodmark.spark.read import lookups
-from floodmark.spark.read.batch import instant
 from floodmark.spark.read.rowchecks import tried
+from floodmark.spark.read.shape import instant
 from floodmark.spark.session.session import rule_session
 
 

@@ -14,7 +14,8 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.state.partials import Aggregated
 from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.spark.read.batch import Batch, Shape, instant, time_type
+from floodmark.spark.read.batch import Batch
+from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.session.constants import aside
 from floodmark.spark.session.jvm import without_rows
 

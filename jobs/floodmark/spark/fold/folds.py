@@ -16,7 +16,8 @@ from floodmark.spark.fold.slices import SlicedWindows
 from floodmark.spark.fold.tops import TopRows
 from floodmark.spark.fold.totals import RunningTotals
 from floodmark.spark.fold.windowrows import WindowRows
-from floodmark.spark.read.batch import Batch, Shape
+from floodmark.spark.read.batch import Batch
+from floodmark.spark.read.shape import Shape
 
 
 def fold_of(rule: Rule, shape: Shape, session: SparkSession) -> Fold:

@@ -15,8 +15,9 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.state.tops import PLACE, Top
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, touched
-from floodmark.spark.read.batch import Batch, Shape
+from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.planned import materialised
+from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import aside
 
 

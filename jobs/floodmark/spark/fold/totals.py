@@ -19,8 +19,9 @@ from floodmark.core.sql.state.running import Running
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import Refused
 from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, decimals, touched, typed
-from floodmark.spark.read.batch import Batch, Shape
+from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.planned import materialised
+from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import aside
 
 TABLE = "totals"

@@ -17,7 +17,8 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader
 from floodmark.spark.fold.fullness import reach, refuse_full
 from floodmark.spark.fold.liverows import live_rows
-from floodmark.spark.read.batch import Batch, Shape
+from floodmark.spark.read.batch import Batch
+from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import aside
 
 

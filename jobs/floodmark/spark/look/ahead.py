@@ -31,10 +31,9 @@ from floodmark.spark.look.preview import Values, values_of
 from floodmark.spark.read import lookups
 from floodmark.spark.read.batch import Batch, Limits, latest_times
 from floodmark.spark.read.expecting import met
-from floodmark.spark.rule.epoch import zone_offset_ms
+from floodmark.spark.rule.analysis import analyse
+from floodmark.spark.rule.backfill.rereading import read_again
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.rule.rereading import read_again
-from floodmark.spark.rule.run import analyse
 from floodmark.spark.session.faults import explained
 
 
@@ -98,7 +97,7 @@ def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, 
     begun = head.entry if head else Entry(clock, tuple(source.start() for source in found))
     frame = read_again(session, plan, begun, Entry(clock, tuple(source.end() for source in found)))
     before = head.watermark if head else None
-    latest = latest_times(rule, shape, clock, zone_offset_ms(rule.timezone, clock))
+    latest = latest_times(rule, shape, clock)
     batch = Batch(frame, rule, shape, Limits(rule.late_below(before), latest))
     maxima = merge(head.maxima if head else {}, batch.maxima)
     after = advance(before, maxima, holding(rule, head.heard if head else {}, clock * 1000), in_snapshot=False)

@@ -17,11 +17,12 @@ from floodmark.core.protocol.watermark import advance
 from floodmark.core.rules.rule import Rule
 from floodmark.spark.fold.fold import Moment
 from floodmark.spark.read import lookups
-from floodmark.spark.read.batch import Batch, Limits, Shape, instant, latest_times, sampled, time_type
+from floodmark.spark.read.batch import Batch, Limits, latest_times
 from floodmark.spark.read.expecting import Asked, met
-from floodmark.spark.rule.epoch import zone_offset_ms
+from floodmark.spark.read.frames import sampled
+from floodmark.spark.read.shape import Shape, instant, time_type
+from floodmark.spark.rule.analysis import analyse
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.rule.run import analyse
 from floodmark.spark.session.faults import explained
 
 Values = tuple[Any, ...]
@@ -80,7 +81,7 @@ def _some(parts: list[list[tuple[Values, bool]]], rows: int) -> list[tuple[Value
 
 def _batch(session: SparkSession, rule: Rule, shape: Shape, sample: int) -> Batch:
     clock = int(time.time() * 1000)
-    latest = latest_times(rule, shape, clock, zone_offset_ms(rule.timezone, clock))
+    latest = latest_times(rule, shape, clock)
     frame = sampled(session, rule, shape, sample).persist()  # a limit takes other rows each time it is computed
     return Batch(frame, rule, shape, Limits(None, latest))
 

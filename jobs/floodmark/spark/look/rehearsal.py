@@ -17,8 +17,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.ledger.home import Home
 from floodmark.spark.read.batch import Batch, Limits, latest_times
 from floodmark.spark.read.replaying import replayed
-from floodmark.spark.rule.epoch import zone_offset_ms
-from floodmark.spark.rule.run import analyse
+from floodmark.spark.rule.analysis import analyse
 from floodmark.spark.session.faults import explained
 
 
@@ -40,7 +39,7 @@ def rehearse(
         shape, clock = plan.fold.shape, int(time.time() * 1000)
         dead = Home(home, rule.rule).dead
         frame = replayed(session, rule, shape, dead, head, wanted(head), clock * 1000)
-        latest = latest_times(rule, shape, clock, zone_offset_ms(rule.timezone, clock))
+        latest = latest_times(rule, shape, clock)
         batch = Batch(frame, rule, shape, Limits(rule.late_below(head.watermark), latest))
         found = [row.asDict(recursive=True) for row in batch.told().limit(rows).collect()]
     return Rehearsal(batch.counts, found)

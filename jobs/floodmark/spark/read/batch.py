@@ -9,31 +9,27 @@ An epoch reads the same union over the relations that Spark planned for its batc
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StructType
 
-from floodmark.connectors.columns import asked, check_columns, needed
-from floodmark.connectors.registry import sources
+from floodmark.core.lifecycle.zones import zone_offset_ms
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.records.rows import Columns, Counts
-from floodmark.core.rules.rule import EventTime, Rule, Stream
-from floodmark.core.rules.sinks.takings import APART
-from floodmark.core.sql.words.clock import at_clock
+from floodmark.core.protocol.records.rows import Counts
+from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.errors import InputFault, Refused, WrongColumn
+from floodmark.errors import InputFault
 from floodmark.spark.read import expecting, rowchecks
 from floodmark.spark.read.digesting import HASH, Digesting
 from floodmark.spark.read.expecting import Asked
-from floodmark.spark.read.narrowing import narrowed, older_types
-from floodmark.spark.read.planned import relations
-from floodmark.spark.read.rowchecks import NONE, Checks, tried
+from floodmark.spark.read.frames import ROW
+from floodmark.spark.read.rowchecks import NONE
+from floodmark.spark.read.shape import Shape, time_type
 from floodmark.spark.session.constants import aside
 
 # A row's `_kind` is the place of one of them; the last three are of rows that fail an expectation.
@@ -48,218 +44,6 @@ REASONS = {
     LATE: "event time below the watermark of the epoch before",
 }
 NO_LIMIT = (1 << 63) - 1
-ROW = 400  # characters of a row in a message
-TIME, KEEP = "_floodmark_time", "_floodmark_keep"  # structs with what was tried
-ERROR = "_floodmark_error"  # the number of what raised
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Columns of each stream that the rule folds: name → Spark schema, the streams in the order of their offsets.
-
-    `checks`: what may raise for a row of a stream; `asked`: what is expected of it, and `more`: the columns that a
-    stream then has for it, those that are folded included. `older`: of each stream's table, the columns that are read
-    as the types that they had before.
-    """
-
-    streams: dict[str, StructType]
-    checks: dict[str, Checks] = dataclasses.field(default_factory=dict)
-    asked: dict[str, Asked] = dataclasses.field(default_factory=dict)
-    more: dict[str, StructType] = dataclasses.field(default_factory=dict)
-    older: dict[str, dict[str, DataType]] = dataclasses.field(default_factory=dict)
-
-    def columns(self, name: str) -> StructType:
-        """The columns with which a row of a stream is read, and set apart."""
-        return self.more.get(name, self.streams[name])
-
-    def prefix(self, name: str) -> str:
-        return f"s{list(self.streams).index(name)}_"
-
-
-def shape_of(
-    spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]], recorded: Columns | None = None
-) -> Shape:
-    """The rule's input columns as the tables are now. `frozen`: the columns a generation with `SELECT *` began with;
-    `recorded`: those of an open epoch, which is finished with the types that it began with."""
-    found, checks, expected, more, older = {}, {}, {}, {}, {}
-    for name, source in sources(rule).items():
-        columns = source.columns()
-        check_columns(rule, name, columns)
-        wanted = frozen.get(name) or needed(rule, name, columns)
-        _refuse_unknown(name, wanted, columns)
-        _refuse_apart(name, wanted)
-        whole = source.read_batch(spark)
-        older[name] = older_types((recorded or {}).get(name, ()), whole.schema)
-        whole = narrowed(whole, older[name])
-        table = whole.select(*map(quoted, wanted))
-        timed = _with_event_time(table, rule.streams[name], name)
-        found[name], checks[name] = timed.schema, rowchecks.checks_of(rule, name, table, timed)
-        if rule.streams[name].expect:
-            table = whole.select(*map(quoted, asked(rule, name, wanted, columns)))
-            timed = _with_event_time(table, rule.streams[name], name)
-            expected[name] = expecting.asked_of(timed, rule.streams[name].expect, f"rule {rule.rule}, stream {name}")
-            more[name] = timed.schema
-    _refuse_mixed_times(rule, found)
-    older = {name: types for name, types in older.items() if types}
-    return Shape(found, {name: one for name, one in checks.items() if one}, expected, more, older)
-
-
-def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) -> None:
-    lacking = [column for column in wanted if column not in columns]
-    if lacking:
-        raise WrongColumn(
-            f"stream {name}: expected columns {', '.join(lacking)}, found {', '.join(columns)}: give the table these "
-            "columns back, or begin anew with what it has with `floodmark reset`"
-        )
-
-
-def _refuse_apart(name: str, wanted: list[str]) -> None:
-    taken = [column for column in wanted if column.lower() in APART]
-    if taken:
-        raise WrongColumn(
-            f"stream {name}: expected to read none of the columns {', '.join(APART)}, which the tables of late and "
-            f"dead rows have of their own; found {', '.join(taken)}: name the columns that the SQL needs, or rename "
-            "these in the table"
-        )
-
-
-def _with_event_time(frame: DataFrame, stream: Stream, name: str) -> DataFrame:
-    time = stream.event_time
-    if time is None:
-        return frame
-    if time.expr is not None:
-        frame = frame.withColumn(time.name, F.expr(time.expr))
-    found = next(field.dataType for field in frame.schema if field.name.lower() == time.name.lower())
-    if not isinstance(found, TimestampType | TimestampNTZType):
-        raise WrongColumn(f"stream {name}: expected {time.expr} to be a timestamp, found {found.simpleString()}")
-    return frame
-
-
-def _refuse_mixed_times(rule: Rule, schemas: Mapping[str, StructType]) -> None:
-    kinds = {name: time_type(rule.streams[name], schema) for name, schema in schemas.items()}
-    timed = {name: kind for name, kind in kinds.items() if kind}
-    if len(set(timed.values())) > 1:
-        raise Refused(f"streams with event times of one type are expected, found {timed}: cast one in its `expr`")
-
-
-def time_type(stream: Stream, schema: StructType) -> str | None:
-    """'timestamp' or 'timestamp_ntz'; None for a stream without event time."""
-    if stream.event_time is None:
-        return None
-    name = stream.event_time.name.lower()
-    return next(field.dataType.simpleString() for field in schema if field.name.lower() == name)
-
-
-def micros(column: str, kind: str | None) -> str:
-    """SQL for a time column in microseconds; a time without zone counts as if its clock were in UTC."""
-    if kind is None:
-        return "CAST(NULL AS BIGINT)"
-    if kind == "timestamp":
-        return f"unix_micros({quoted(column)})"
-    return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {quoted(column)})"
-
-
-def instant(at: int, kind: str) -> str:
-    """SQL for a time in microseconds as a value of the column's own type."""
-    if kind == "timestamp":
-        return f"timestamp_micros({at})"
-    return f"timestampadd(MICROSECOND, {at}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
-
-
-def union(spark: SparkSession, rule: Rule, shape: Shape) -> DataFrame:
-    """The rule's streams as one streaming frame."""
-    return _united([source.read_stream(spark, rule.epoch) for source in sources(rule).values()], rule, shape)
-
-
-def planned_union(spark: SparkSession, rule: Rule, shape: Shape, query: str, clock: int) -> DataFrame | None:
-    """The same frame over what Spark planned for the running query's batch; None where that cannot be had.
-
-    `clock`: the epoch's, in microseconds. In the streaming frame Spark itself puts it in place of the clock's calls.
-    """
-    found = relations(spark, query, len(rule.streams))
-    if found is None:
-        return None
-    if any(frame is not None for frame in found):
-        return _united(found, rule, shape, clock)
-    empty = [spark.createDataFrame([], source.read_batch(spark).schema) for source in sources(rule).values()]
-    return _united(empty, rule, shape)
-
-
-def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFrame:
-    """The same frame in batch, over at most so many rows of each stream."""
-    return _united([source.read_batch(spark).limit(rows) for source in sources(rule).values()], rule, shape)
-
-
-def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock: int | None = None) -> DataFrame:
-    found = [
-        tagged(narrowed(frame, shape.older.get(name, {})), stream, name, shape, clock)
-        for frame, (name, stream) in zip(frames, rule.streams.items(), strict=True)
-        if frame is not None
-    ]
-    return reduce(DataFrame.unionAll, found)
-
-
-def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int | None) -> DataFrame:
-    """Rows of a stream's table as those of the rule's frame. `clock`: the epoch's, in microseconds; None: Spark's."""
-    mine, checks = shape.columns(name), shape.checks.get(name, NONE)
-    if stream.event_time and stream.event_time.expr:
-        frame = _with_time_made(frame, stream.event_time, checks, clock)
-    else:
-        checks = dataclasses.replace(checks, time=None)
-    time = micros(stream.event_time.name, time_type(stream, mine)) if stream.event_time else micros("", None)
-    keep = f"coalesce({stream.where}\n, false)" if stream.where else "true"
-    if checks.where:
-        frame = frame.withColumn(KEEP, tried(frame, checks.where))
-        keep = f"coalesce({KEEP}.v, false)"
-    if checks:
-        frame = frame.withColumn(ERROR, _failed(frame, checks, F.expr(keep), clock))
-    expected = shape.asked.get(name)
-    if expected:
-        frame = frame.withColumn(expecting.FAILED, expected.failed(frame))
-    place = list(shape.streams).index(name)
-    tags = [f"{place} AS _s", f"{keep} AS _k", f"{time} AS _t", f"{ERROR if checks else 'CAST(NULL AS INT)'} AS _e"]
-    tags.append(f"{expecting.FAILED if expected else 'CAST(NULL AS BIGINT)'} AS _x")
-    own = (f"{quoted(field.name)} AS {quoted(shape.prefix(name) + field.name)}" for field in mine)
-    return _with_nulls(frame.selectExpr(*tags, *own), name, shape)
-
-
-def _with_time_made(frame: DataFrame, time: EventTime, checks: Checks, clock: int | None) -> DataFrame:
-    expr = str(time.expr)
-    made = expr if clock is None else at_clock(expr, clock)
-    if not checks.time:
-        return frame.withColumn(time.name, F.expr(made))
-    return frame.withColumn(TIME, tried(frame, made)).withColumn(time.name, F.col(f"{TIME}.v"))
-
-
-def _failed(frame: DataFrame, checks: Checks, keep: Column, clock: int | None) -> Column:
-    """The number of the first thing that raises for a row, in the order in which they are computed; null: none."""
-    time = [(F.col(TIME).isNull(), rowchecks.TIME)] if checks.time else []
-    where = [(F.col(KEEP).isNull(), rowchecks.WHERE), (~keep, None)] if checks.where else [(~keep, None)]
-    tests = (check.tested if clock is None else at_clock(check.tested, clock) for check in checks.sql)
-    sql = [(tried(frame, test).isNull(), number) for number, test in enumerate(tests, rowchecks.SQL)]
-    cases = [*time, *where, *sql] if checks.time_first else [*where, *time, *sql]
-    found = F.when(F.lit(False), F.lit(None).cast("int"))
-    for condition, number in cases:
-        found = found.when(condition, F.lit(number).cast("int"))
-    return found
-
-
-def _with_nulls(frame: DataFrame, name: str, shape: Shape) -> DataFrame:
-    """The frame with the other streams' columns, in the order that all have."""
-    if len(shape.streams) == 1:
-        return frame
-    named = {
-        stream: {shape.prefix(stream) + field.name: field.dataType for field in shape.columns(stream)}
-        for stream in shape.streams
-    }
-    others = {
-        column: F.lit(None).cast(kind)
-        for stream, kinds in named.items()
-        if stream != name
-        for column, kind in kinds.items()
-    }
-    ordered = (quoted(column) for kinds in named.values() for column in kinds)
-    return frame.withColumns(others).selectExpr("_s", "_k", "_t", "_e", "_x", *ordered)
 
 
 @dataclass(frozen=True)
@@ -270,11 +54,13 @@ class Limits:
     latest: dict[str, int]
 
 
-def latest_times(rule: Rule, shape: Shape, clock_ms: int, zone_offset_ms: int) -> dict[str, int]:
+def latest_times(rule: Rule, shape: Shape, clock_ms: int) -> dict[str, int]:
     """Event time after which a row is dead. A time without zone is compared with the clock of the rule's zone."""
     found = {}
     for name, stream in rule.streams.items():
-        local = zone_offset_ms if time_type(stream, shape.streams[name]) == "timestamp_ntz" else 0
+        local = (
+            zone_offset_ms(rule.timezone, clock_ms) if time_type(stream, shape.streams[name]) == "timestamp_ntz" else 0
+        )
         found[name] = (clock_ms + local) * 1000 + stream.max_ahead_us if stream.max_ahead_us is not None else NO_LIMIT
     return found
 
@@ -454,20 +240,3 @@ def _failing(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:
         "Nothing of the epoch was written. Write try_cast, try_divide or a `where` that leaves such rows out, or set "
         "them apart with `on_error: dead`"
     )
-
-
-def set_apart_schema(shape: Shape) -> StructType:
-    """Columns of the late and dead tables. A name with two types in two streams is refused.
-
-    Names that differ in case only are one column, for Delta and for Spark; it is written as the first stream has it.
-    """
-    fields: dict[str, StructField] = {}
-    for name in shape.streams:
-        for field in shape.columns(name):
-            known = fields.setdefault(field.name.lower(), StructField(field.name, field.dataType))
-            if known.dataType != field.dataType:
-                raise Refused(
-                    f"column {field.name} has two types in two streams: {known.dataType} and {field.dataType}"
-                )
-    found = StructType(list(fields.values()))
-    return found.add("_epoch", "long").add("_stream", "string").add("_reason", "string").add("_source", "string")

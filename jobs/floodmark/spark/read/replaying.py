@@ -12,7 +12,9 @@ from floodmark.core.protocol.records.rows import Replay
 from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import Refused
-from floodmark.spark.read.batch import Shape, tagged, united
+from floodmark.spark.read.batch import united
+from floodmark.spark.read.frames import tagged
+from floodmark.spark.read.shape import Shape
 
 
 def count(session: SparkSession, dead: str, head: Head, replay: Replay) -> int:

@@ -20,7 +20,7 @@ from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.syncing import sync_table
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read import typechanges
-from floodmark.spark.read.batch import set_apart_schema
+from floodmark.spark.read.shape import set_apart_schema
 from floodmark.spark.rule.generation import Plan, Sites, make_state
 from floodmark.spark.session.session import refuse_leaked_transaction
 from floodmark.spark.write import layouts, sites

@@ -39,8 +39,8 @@ from floodmark.ledger.delta.damage import log_faults
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.fold.fold import Fold
-from floodmark.spark.read.batch import set_apart_schema
 from floodmark.spark.read.expecting import Asked
+from floodmark.spark.read.shape import set_apart_schema
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import layouts, sites
 from floodmark.spark.write.sites import Site

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.delta.keybounds import Bound
-from floodmark.spark.read.batch import instant
+from floodmark.spark.read.shape import instant
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.keyed import of_file
 from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -11,10 +10,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.chain import check_chain
 from floodmark.core.protocol.records.rows import (
     ENDS,
     FORMAT,
-    RESTORE,
     Abandoned,
     Abandoning,
     Backfill,
@@ -123,18 +122,8 @@ def head_at(rows: Sequence[Row], epoch: int) -> Head:
 
 def follow(head: Head | None, row: Row) -> Head:
     """The head after one more row. Raises LedgerBroken where the row does not follow."""
-    _check_chain(row, *((head.seq + 1, head.hash) if head else (1, "")))
+    check_chain(row, *((head.seq + 1, head.hash) if head else (1, "")))
     return _fold(head, row)
-
-
-def check_chained(rows: Sequence[Row], first: int = 1, before: str = "") -> None:
-    """Raise LedgerBroken unless these are the rows of a ledger from number `first` on, each as it was written.
-
-    `before`: hash of the row before.
-    """
-    for seq, row in enumerate(rows, first):
-        _check_row(row, seq, before)
-        before = row.hash
 
 
 def remembered(head: Head) -> str:
@@ -155,19 +144,6 @@ def _heads() -> TypeAdapter[Head]:
 
 
 _SHAPE = f"{FORMAT} {[one.name for one in fields(Head)]}"
-
-
-def _check_chain(row: Row, expected: int, previous: str) -> None:
-    _check_row(row, expected, previous)
-    if json.loads(row.body).get("format", 0) > FORMAT:
-        raise LedgerBroken(f"ledger row {row.seq} was written by a newer Floodmark: use that one")
-
-
-def _check_row(row: Row, expected: int, previous: str) -> None:
-    if row.seq != expected or row.prev != previous or row.hash != row.digest():
-        raise LedgerBroken(
-            f"the ledger's row {expected} is missing or was changed (found sequence number {row.seq}); {RESTORE}"
-        )
 
 
 def _fold(head: Head | None, row: Row) -> Head:

@@ -108,7 +108,7 @@ class WrittenSink(Written):
     partition_by: ResultColumns | None = None
     cluster_by: Annotated[ResultColumns, AfterValidator(_few), Field(max_length=MOST_CLUSTERED)] | None = None
     evolves: Annotated[Literal["fail", "add_columns"], BeforeValidator(_evolves), Field(alias="schema")] = "fail"
-    epoch_columns: Annotated[bool, Field(description="_generation and as_epoch as columns of the table")] = False
+    epoch_columns: Annotated[bool, Field(description="_generation and _epoch as columns of the table")] = False
 
     @model_validator(mode="after")
     def _one(self) -> WrittenSink:

@@ -12,7 +12,8 @@ from floodmark.core.rules.rule import Process, Rule
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import WrongColumn
 from floodmark.spark.fold.process.turns import REJECTED, Layout
-from floodmark.spark.read.batch import Shape, micros, time_type, united
+from floodmark.spark.read.batch import united
+from floodmark.spark.read.shape import Shape, micros, time_type
 from floodmark.spark.session.constants import aside
 
 NUMBERS = {COUNTERS: "value", TIMERS: "at", CLOCK_TIMERS: "at"}  # the value's column in the tables of named values

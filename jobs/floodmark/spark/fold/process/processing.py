@@ -22,7 +22,8 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import Fold, Folded, Moment, Rejected, StateReader
 from floodmark.spark.fold.process.processframes import Frames
 from floodmark.spark.fold.process.turns import OUTPUT, REJECTED, Work, worker
-from floodmark.spark.read.batch import Batch, Shape, instant, united
+from floodmark.spark.read.batch import Batch, united
+from floodmark.spark.read.shape import Shape, instant
 from floodmark.spark.session.constants import aside
 from floodmark.spark.session.session import pin_hash_seed
 

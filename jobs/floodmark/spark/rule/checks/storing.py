@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from floodmark.core.rules.sinks.storable import COLLATED, why_not
 from floodmark.errors import WrongColumn
 from floodmark.spark.fold.fold import Fold
-from floodmark.spark.read.batch import set_apart_schema
+from floodmark.spark.read.shape import set_apart_schema
 from floodmark.spark.rule.generation import Plan
 
 

@@ -37,9 +37,9 @@ from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.expecting import met
+from floodmark.spark.rule.backfill.rereading import apart, read_again, replays_again, without
+from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan, sites_of
-from floodmark.spark.rule.partitionvalues import with_fit_partitions
-from floodmark.spark.rule.rereading import apart, read_again, replays_again, without
 from floodmark.spark.session.session import engine_of
 from floodmark.spark.write import sites
 from floodmark.spark.write.appending import files_for

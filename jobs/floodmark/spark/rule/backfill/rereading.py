@@ -20,9 +20,11 @@ from floodmark.core.rules.rule import EpochLimits, Stream
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
-from floodmark.spark.read.batch import Shape, planned_union, tagged, union, united
+from floodmark.spark.read.batch import united
 from floodmark.spark.read.digesting import HASH, Digesting
+from floodmark.spark.read.frames import planned_union, tagged, union
 from floodmark.spark.read.replaying import replayed
+from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session import checkpoint
 

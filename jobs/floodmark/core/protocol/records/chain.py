@@ -1,0 +1,37 @@
+"""The ledger's chain: each row carries the hash of the one before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from floodmark.core.protocol.records.rows import (
+    FORMAT,
+    RESTORE,
+    Row,
+)
+from floodmark.errors import LedgerBroken
+
+
+def check_chained(rows: Sequence[Row], first: int = 1, before: str = "") -> None:
+    """Raise LedgerBroken unless these are the rows of a ledger from number `first` on, each as it was written.
+
+    `before`: hash of the row before.
+    """
+    for seq, row in enumerate(rows, first):
+        _check_row(row, seq, before)
+        before = row.hash
+
+
+def check_chain(row: Row, expected: int, previous: str) -> None:
+    """Raise LedgerBroken unless the row comes next, and this Floodmark knows its format."""
+    _check_row(row, expected, previous)
+    if json.loads(row.body).get("format", 0) > FORMAT:
+        raise LedgerBroken(f"ledger row {row.seq} was written by a newer Floodmark: use that one")
+
+
+def _check_row(row: Row, expected: int, previous: str) -> None:
+    if row.seq != expected or row.prev != previous or row.hash != row.digest():
+        raise LedgerBroken(
+            f"the ledger's row {expected} is missing or was changed (found sequence number {row.seq}); {RESTORE}"
+        )

@@ -1,0 +1,120 @@
+"""The rule's streams as one frame: by Spark's planned relations, as a stream, or a sample."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.connectors.registry import sources
+from floodmark.core.rules.rule import EventTime, Rule, Stream
+from floodmark.core.sql.words.clock import at_clock
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.spark.read import expecting, rowchecks
+from floodmark.spark.read.narrowing import narrowed
+from floodmark.spark.read.planned import relations
+from floodmark.spark.read.rowchecks import NONE, Checks, tried
+from floodmark.spark.read.shape import Shape, micros, time_type
+
+ROW = 400  # characters of a row in a message
+TIME, KEEP = "_floodmark_time", "_floodmark_keep"  # structs with what was tried
+ERROR = "_floodmark_error"  # the number of what raised
+
+
+def union(spark: SparkSession, rule: Rule, shape: Shape) -> DataFrame:
+    """The rule's streams as one streaming frame."""
+    return _united([source.read_stream(spark, rule.epoch) for source in sources(rule).values()], rule, shape)
+
+
+def planned_union(spark: SparkSession, rule: Rule, shape: Shape, query: str, clock: int) -> DataFrame | None:
+    """The same frame over what Spark planned for the running query's batch; None where that cannot be had.
+
+    `clock`: the epoch's, in microseconds. In the streaming frame Spark itself puts it in place of the clock's calls.
+    """
+    found = relations(spark, query, len(rule.streams))
+    if found is None:
+        return None
+    if any(frame is not None for frame in found):
+        return _united(found, rule, shape, clock)
+    empty = [spark.createDataFrame([], source.read_batch(spark).schema) for source in sources(rule).values()]
+    return _united(empty, rule, shape)
+
+
+def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFrame:
+    """The same frame in batch, over at most so many rows of each stream."""
+    return _united([source.read_batch(spark).limit(rows) for source in sources(rule).values()], rule, shape)
+
+
+def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock: int | None = None) -> DataFrame:
+    found = [
+        tagged(narrowed(frame, shape.older.get(name, {})), stream, name, shape, clock)
+        for frame, (name, stream) in zip(frames, rule.streams.items(), strict=True)
+        if frame is not None
+    ]
+    return reduce(DataFrame.unionAll, found)
+
+
+def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int | None) -> DataFrame:
+    """Rows of a stream's table as those of the rule's frame. `clock`: the epoch's, in microseconds; None: Spark's."""
+    mine, checks = shape.columns(name), shape.checks.get(name, NONE)
+    if stream.event_time and stream.event_time.expr:
+        frame = _with_time_made(frame, stream.event_time, checks, clock)
+    else:
+        checks = dataclasses.replace(checks, time=None)
+    time = micros(stream.event_time.name, time_type(stream, mine)) if stream.event_time else micros("", None)
+    keep = f"coalesce({stream.where}\n, false)" if stream.where else "true"
+    if checks.where:
+        frame = frame.withColumn(KEEP, tried(frame, checks.where))
+        keep = f"coalesce({KEEP}.v, false)"
+    if checks:
+        frame = frame.withColumn(ERROR, _failed(frame, checks, F.expr(keep), clock))
+    expected = shape.asked.get(name)
+    if expected:
+        frame = frame.withColumn(expecting.FAILED, expected.failed(frame))
+    place = list(shape.streams).index(name)
+    tags = [f"{place} AS _s", f"{keep} AS _k", f"{time} AS _t", f"{ERROR if checks else 'CAST(NULL AS INT)'} AS _e"]
+    tags.append(f"{expecting.FAILED if expected else 'CAST(NULL AS BIGINT)'} AS _x")
+    own = (f"{quoted(field.name)} AS {quoted(shape.prefix(name) + field.name)}" for field in mine)
+    return _with_nulls(frame.selectExpr(*tags, *own), name, shape)
+
+
+def _with_time_made(frame: DataFrame, time: EventTime, checks: Checks, clock: int | None) -> DataFrame:
+    expr = str(time.expr)
+    made = expr if clock is None else at_clock(expr, clock)
+    if not checks.time:
+        return frame.withColumn(time.name, F.expr(made))
+    return frame.withColumn(TIME, tried(frame, made)).withColumn(time.name, F.col(f"{TIME}.v"))
+
+
+def _failed(frame: DataFrame, checks: Checks, keep: Column, clock: int | None) -> Column:
+    """The number of the first thing that raises for a row, in the order in which they are computed; null: none."""
+    time = [(F.col(TIME).isNull(), rowchecks.TIME)] if checks.time else []
+    where = [(F.col(KEEP).isNull(), rowchecks.WHERE), (~keep, None)] if checks.where else [(~keep, None)]
+    tests = (check.tested if clock is None else at_clock(check.tested, clock) for check in checks.sql)
+    sql = [(tried(frame, test).isNull(), number) for number, test in enumerate(tests, rowchecks.SQL)]
+    cases = [*time, *where, *sql] if checks.time_first else [*where, *time, *sql]
+    found = F.when(F.lit(False), F.lit(None).cast("int"))
+    for condition, number in cases:
+        found = found.when(condition, F.lit(number).cast("int"))
+    return found
+
+
+def _with_nulls(frame: DataFrame, name: str, shape: Shape) -> DataFrame:
+    """The frame with the other streams' columns, in the order that all have."""
+    if len(shape.streams) == 1:
+        return frame
+    named = {
+        stream: {shape.prefix(stream) + field.name: field.dataType for field in shape.columns(stream)}
+        for stream in shape.streams
+    }
+    others = {
+        column: F.lit(None).cast(kind)
+        for stream, kinds in named.items()
+        if stream != name
+        for column, kind in kinds.items()
+    }
+    ordered = (quoted(column) for kinds in named.values() for column in kinds)
+    return frame.withColumns(others).selectExpr("_s", "_k", "_t", "_e", "_x", *ordered)

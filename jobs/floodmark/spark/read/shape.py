@@ -1,0 +1,153 @@
+"""The columns that a rule reads of its streams, their times, and what is asked of their rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, TimestampType
+
+from floodmark.connectors.columns import asked, check_columns, needed
+from floodmark.connectors.registry import sources
+from floodmark.core.protocol.records.rows import Columns
+from floodmark.core.rules.rule import Rule, Stream
+from floodmark.core.rules.sinks.takings import APART
+from floodmark.core.sql.words.lexis import quoted
+from floodmark.errors import Refused, WrongColumn
+from floodmark.spark.read import expecting, rowchecks
+from floodmark.spark.read.expecting import Asked
+from floodmark.spark.read.narrowing import narrowed, older_types
+from floodmark.spark.read.rowchecks import Checks
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Columns of each stream that the rule folds: name → Spark schema, the streams in the order of their offsets.
+
+    `checks`: what may raise for a row of a stream; `asked`: what is expected of it, and `more`: the columns that a
+    stream then has for it, those that are folded included. `older`: of each stream's table, the columns that are read
+    as the types that they had before.
+    """
+
+    streams: dict[str, StructType]
+    checks: dict[str, Checks] = dataclasses.field(default_factory=dict)
+    asked: dict[str, Asked] = dataclasses.field(default_factory=dict)
+    more: dict[str, StructType] = dataclasses.field(default_factory=dict)
+    older: dict[str, dict[str, DataType]] = dataclasses.field(default_factory=dict)
+
+    def columns(self, name: str) -> StructType:
+        """The columns with which a row of a stream is read, and set apart."""
+        return self.more.get(name, self.streams[name])
+
+    def prefix(self, name: str) -> str:
+        return f"s{list(self.streams).index(name)}_"
+
+
+def shape_of(
+    spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]], recorded: Columns | None = None
+) -> Shape:
+    """The rule's input columns as the tables are now. `frozen`: the columns a generation with `SELECT *` began with;
+    `recorded`: those of an open epoch, which is finished with the types that it began with."""
+    found, checks, expected, more, older = {}, {}, {}, {}, {}
+    for name, source in sources(rule).items():
+        columns = source.columns()
+        check_columns(rule, name, columns)
+        wanted = frozen.get(name) or needed(rule, name, columns)
+        _refuse_unknown(name, wanted, columns)
+        _refuse_apart(name, wanted)
+        whole = source.read_batch(spark)
+        older[name] = older_types((recorded or {}).get(name, ()), whole.schema)
+        whole = narrowed(whole, older[name])
+        table = whole.select(*map(quoted, wanted))
+        timed = _with_event_time(table, rule.streams[name], name)
+        found[name], checks[name] = timed.schema, rowchecks.checks_of(rule, name, table, timed)
+        if rule.streams[name].expect:
+            table = whole.select(*map(quoted, asked(rule, name, wanted, columns)))
+            timed = _with_event_time(table, rule.streams[name], name)
+            expected[name] = expecting.asked_of(timed, rule.streams[name].expect, f"rule {rule.rule}, stream {name}")
+            more[name] = timed.schema
+    _refuse_mixed_times(rule, found)
+    older = {name: types for name, types in older.items() if types}
+    return Shape(found, {name: one for name, one in checks.items() if one}, expected, more, older)
+
+
+def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) -> None:
+    lacking = [column for column in wanted if column not in columns]
+    if lacking:
+        raise WrongColumn(
+            f"stream {name}: expected columns {', '.join(lacking)}, found {', '.join(columns)}: give the table these "
+            "columns back, or begin anew with what it has with `floodmark reset`"
+        )
+
+
+def _refuse_apart(name: str, wanted: list[str]) -> None:
+    taken = [column for column in wanted if column.lower() in APART]
+    if taken:
+        raise WrongColumn(
+            f"stream {name}: expected to read none of the columns {', '.join(APART)}, which the tables of late and "
+            f"dead rows have of their own; found {', '.join(taken)}: name the columns that the SQL needs, or rename "
+            "these in the table"
+        )
+
+
+def _with_event_time(frame: DataFrame, stream: Stream, name: str) -> DataFrame:
+    time = stream.event_time
+    if time is None:
+        return frame
+    if time.expr is not None:
+        frame = frame.withColumn(time.name, F.expr(time.expr))
+    found = next(field.dataType for field in frame.schema if field.name.lower() == time.name.lower())
+    if not isinstance(found, TimestampType | TimestampNTZType):
+        raise WrongColumn(f"stream {name}: expected {time.expr} to be a timestamp, found {found.simpleString()}")
+    return frame
+
+
+def _refuse_mixed_times(rule: Rule, schemas: Mapping[str, StructType]) -> None:
+    kinds = {name: time_type(rule.streams[name], schema) for name, schema in schemas.items()}
+    timed = {name: kind for name, kind in kinds.items() if kind}
+    if len(set(timed.values())) > 1:
+        raise Refused(f"streams with event times of one type are expected, found {timed}: cast one in its `expr`")
+
+
+def time_type(stream: Stream, schema: StructType) -> str | None:
+    """'timestamp' or 'timestamp_ntz'; None for a stream without event time."""
+    if stream.event_time is None:
+        return None
+    name = stream.event_time.name.lower()
+    return next(field.dataType.simpleString() for field in schema if field.name.lower() == name)
+
+
+def micros(column: str, kind: str | None) -> str:
+    """SQL for a time column in microseconds; a time without zone counts as if its clock were in UTC."""
+    if kind is None:
+        return "CAST(NULL AS BIGINT)"
+    if kind == "timestamp":
+        return f"unix_micros({quoted(column)})"
+    return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {quoted(column)})"
+
+
+def instant(at: int, kind: str) -> str:
+    """SQL for a time in microseconds as a value of the column's own type."""
+    if kind == "timestamp":
+        return f"timestamp_micros({at})"
+    return f"timestampadd(MICROSECOND, {at}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
+
+
+def set_apart_schema(shape: Shape) -> StructType:
+    """Columns of the late and dead tables. A name with two types in two streams is refused.
+
+    Names that differ in case only are one column, for Delta and for Spark; it is written as the first stream has it.
+    """
+    fields: dict[str, StructField] = {}
+    for name in shape.streams:
+        for field in shape.columns(name):
+            known = fields.setdefault(field.name.lower(), StructField(field.name, field.dataType))
+            if known.dataType != field.dataType:
+                raise Refused(
+                    f"column {field.name} has two types in two streams: {known.dataType} and {field.dataType}"
+                )
+    found = StructType(list(fields.values()))
+    return found.add("_epoch", "long").add("_stream", "string").add("_reason", "string").add("_source", "string")

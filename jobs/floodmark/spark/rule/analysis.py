@@ -1,0 +1,104 @@
+"""From a rule's text to its session and its plan, with the columns that its epochs read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.registry import sources
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Columns, Intent
+from floodmark.core.rules.checks.columns import check_expressions
+from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.sinks.takings import grows
+from floodmark.errors import SqlRefused
+from floodmark.spark.fold.folds import fold_of
+from floodmark.spark.read import lookups
+from floodmark.spark.read.expecting import asked_of
+from floodmark.spark.read.shape import shape_of
+from floodmark.spark.rule import generation
+from floodmark.spark.rule.checks.naming import check_named
+from floodmark.spark.rule.checks.storing import check_stored
+from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session.jvm import without_rows
+from floodmark.spark.session.session import cut, rule_session
+from floodmark.spark.write.taking import check_takings
+from floodmark.spark.write.upsertchecks import check_upserts
+
+
+def analyse(
+    root: SparkSession,
+    rule: Rule,
+    head: Head | None,
+    intent: Intent | None = None,
+    gaining: bool = False,
+    engine: Mapping[str, str] | None = None,
+) -> tuple[SparkSession, Plan]:
+    """The rule's session and plan. Raises SqlRefused or WrongColumn where Spark finds fault with SQL or columns.
+
+    `gaining`: for epochs to come, which read columns that the streams have gained, where the rule wants these.
+    `engine`: what the backfill ran on that is to be finished, if one is.
+    """
+    check_expressions(rule)
+    ansi = intent.ansi if intent else rule.ansi
+    session = rule_session(root, rule, intent.zone if intent else rule.timezone, ansi)
+    cut(session, intent.engine if intent else engine or {})
+    frozen = frozen_columns(rule, head, intent)
+    if gaining and grows(rule):
+        frozen = {name: [*columns, *gained(rule, name, columns)] for name, columns in frozen.items()}
+    lookups.show_columns(session, rule, intent.lookups if intent else pinned_now(rule))
+    try:
+        fold = fold_of(rule, shape_of(session, rule, frozen, _recorded(head, intent)), session)
+        output = fold.output_schema(session)
+    except AnalysisException as fault:
+        raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault
+    generation.check_output(rule, output)
+    check_upserts(session, rule, output)
+    check_takings(session, rule, output)
+    asked = asked_of(without_rows(session, output), rule.expect, f"rule {rule.rule}, results")
+    plan = Plan(rule, fold, output, asked)
+    if intent is None:  # an open epoch is finished with the tables that it has
+        check_stored(plan)
+        check_named(plan)
+    return session, plan
+
+
+def frozen_columns(rule: Rule, head: Head | None, intent: Intent | None) -> dict[str, list[str]]:
+    """`SELECT *` means the columns that the epochs have read so far, whatever the table has gained since."""
+    if head is None or head.seal is not None or not rule.query.star:
+        return {}
+    return {
+        name: [column for column, _ in columns if column != _made_time(rule, name)]
+        for name, columns in _known(head, intent).items()
+    }
+
+
+def _recorded(head: Head | None, intent: Intent | None) -> Columns:
+    """The columns that an open epoch was begun with. An intent before format 8 does not say which types changed."""
+    if head is None or intent is None or intent.format < 8:
+        return {}
+    return _known(head, intent)
+
+
+def _known(head: Head, intent: Intent | None) -> Columns:
+    """The columns that epochs have read so far, the open one if there is one."""
+    return (intent.columns if intent else {}) or head.columns
+
+
+def gained(rule: Rule, stream: str, known: list[str]) -> list[str]:
+    """The columns of a stream's table beside those that are known."""
+    there = {column.lower() for column in (*known, _made_time(rule, stream) or "")}
+    return [column for column in sources(rule)[stream].columns() if column.lower() not in there]
+
+
+def _made_time(rule: Rule, stream: str) -> str | None:
+    """The event time that a stream's table has not, for an expression makes it."""
+    time = rule.streams[stream].event_time
+    return time.name if time and time.expr else None
+
+
+def _first_line(fault: PySparkException) -> str:
+    return str(fault).split("\n", 1)[0]

@@ -1,0 +1,1 @@
+"""An interval computed again, and put into the sinks."""

@@ -1,0 +1,1 @@
+"""What is checked of a rule and its tables before an epoch is begun."""

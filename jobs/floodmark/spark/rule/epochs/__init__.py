@@ -1,0 +1,1 @@
+"""A rule's epochs: planned by Spark, folded one by one, until nothing is left."""

@@ -1,0 +1,169 @@
+"""Epochs of a rule whose lock is held: until its input is drained, and until nothing is to be closed."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from floodmark.connectors.pacing import paced
+from floodmark.connectors.preflight import check_sources
+from floodmark.connectors.registry import sources
+from floodmark.core.lifecycle.zones import micros_of, zoned
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Life, Replay
+from floodmark.core.protocol.recovery import Gate, at_the_gate, failure_words
+from floodmark.core.protocol.ticks import due, tick
+from floodmark.core.rules.rule import EpochLimits
+from floodmark.errors import VerifyFailed
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
+from floodmark.spark.read.frames import union
+from floodmark.spark.rule import generation
+from floodmark.spark.rule.checks import gate
+from floodmark.spark.rule.epochs.epoch import EpochFolder
+from floodmark.spark.rule.epochs.query import EpochQuery
+from floodmark.spark.rule.epochs.reports import EpochReport, Report, RunReport
+from floodmark.spark.rule.generation import Plan
+from floodmark.spark.session import checkpoint
+
+
+class Drainer:
+    """Lets Spark plan epochs and folds them. `close_until`, `clock_ms`: see `RuleRun`."""
+
+    def __init__(
+        self,
+        home: Home,
+        ledger: Ledger,
+        report: RunReport,
+        tell: Report,
+        close_until: datetime | None,
+        clock_ms: int | None,
+    ):
+        self._home, self._ledger = home, ledger
+        self._report, self._tell = report, tell
+        self._close_until, self._clock_ms = close_until, clock_ms
+        self._checked: Head | None = None  # whose tables were found fit
+
+    @property
+    def head(self) -> Head:
+        assert self._ledger.head is not None
+        return self._ledger.head
+
+    def drain_all(self, session: SparkSession, plan: Plan) -> None:
+        """All that is there now; where epochs are to take so long, in queries of one epoch, each by the rate so far."""
+        if plan.rule.epoch.max_seconds is None:
+            self.drain(session, plan, only_open=False)
+            return
+        ends = [source.newest() for source in sources(plan.rule).values()]
+        before = -1
+        while self.is_behind(plan, ends) and self.head.epoch > before:
+            before = self.head.epoch
+            self.drain(session, plan, only_open=True, limits=paced(plan.rule, self._ledger))
+
+    def drain_at_once(self, session: SparkSession, plan: Plan, ticks: tuple[str, ...] = ()) -> None:
+        """All that is there now, as one epoch."""
+        ends = tuple(source.end() for source in sources(plan.rule).values())
+        self.drain(session, plan, only_open=True, to=ends, ticks=ticks)
+
+    def tick(self, session: SparkSession, plan: Plan) -> None:
+        """Close what is to be closed though no more input has come. What came while the run was at work goes first."""
+        if self.is_behind(plan):
+            if self._close_until is None:
+                return
+            self.drain_all(session, plan)
+        until = due(plan.rule, self.head, self.now_us(), self.close_until(plan))
+        if until is not None:
+            self.drain(session, plan, only_open=False, ticks=tick(until))
+
+    @property
+    def closes(self) -> bool:
+        """Whether somebody takes the input as complete up to some moment."""
+        return self._close_until is not None
+
+    @property
+    def has_given_clock(self) -> bool:
+        """Whether a test of the rule gives the clock: then all that is there is one epoch."""
+        return self._clock_ms is not None
+
+    def close_until(self, plan: Plan) -> int | None:
+        """Up to where somebody takes the input as complete, in microseconds of event time."""
+        if self._close_until is None:
+            return None
+        return micros_of(self._close_until, plan.rule, zoned(plan.rule, self.head))
+
+    def is_behind(self, plan: Plan, upto: Sequence[int | None] = ()) -> bool:
+        """Whether there is input that is not read; `upto`: by stream, the last version that counts."""
+        found = list(sources(plan.rule).values())
+        lines = zip(found, self.head.entry.offsets, upto or [None] * len(found), strict=True)
+        return any(source.news(line, version) for source, line, version in lines)
+
+    def drain(
+        self,
+        session: SparkSession,
+        plan: Plan,
+        only_open: bool,
+        ticks: tuple[str, ...] = (),
+        replay: Replay | None = None,
+        to: tuple[str, ...] | None = None,
+        limits: EpochLimits | None = None,
+    ) -> None:
+        """Let Spark plan and fold until the input is drained; `ticks`, `replay`: after an epoch that is one.
+
+        `to`: after an epoch that is planned already, to these offsets. `limits`: of epochs, in place of the rule's.
+        """
+        head = self.head
+        found = self.sites(plan)
+        self.check_tables()
+        check_sources(plan.rule, head)
+        open_entry = Entry.parse(head.open.entry) if head.open else None
+        if ticks or replay is not None or to is not None:
+            open_entry = Entry(self.now_us() // 1000, to or head.entry.offsets)
+        directory = checkpoint.make(self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions)
+        reach(plan.rule.rule, "offsets.before", head.epoch + 1)
+        folder = EpochFolder(session, plan, found, self._ledger, directory, self._told, ticks, replay)
+        rule = plan.rule if limits is None else plan.rule.model_copy(update={"epoch": limits})
+        with self.remembered(plan.rule.rule):
+            EpochQuery(folder, only_open).run(union(session, rule, plan.fold.shape), directory)
+        if self._report.epochs:
+            reach(plan.rule.rule, "sparkcommit.after", self._report.epochs[-1].epoch)
+        shutil.rmtree(directory, ignore_errors=True)
+
+    @contextmanager
+    def remembered(self, rule: str) -> Iterator[None]:
+        """Have the ledger say which check failed, so that no later run passes it by."""
+        try:
+            yield
+        except VerifyFailed as fault:
+            head = self.head
+            if (head.open or head.backfill) is None or at_the_gate(head) is Gate.LOSE_EPOCH:
+                raise
+            said = failure_words(head, rule, str(fault))
+            self._ledger.live(Life(what="failed", said=said))
+            raise VerifyFailed(said) from fault
+
+    def check_tables(self) -> None:
+        """Once for each head: with the lock held, nobody but this run writes them."""
+        head = self.head
+        if head is not self._checked:
+            gate.check(head, generation.old_sites(head, self._home, self._ledger.id))
+            self._checked = head
+
+    def sites(self, plan: Plan) -> generation.Sites:
+        """Where the generation's tables are written."""
+        head = self.head
+        return generation.sites_of(plan, self._home, self._ledger.id, head.generation, head.token, head)
+
+    def now_us(self) -> int:
+        """The clock, in microseconds since 1970."""
+        return time.time_ns() // 1000 if self._clock_ms is None else self._clock_ms * 1000
+
+    def _told(self, epoch: EpochReport) -> None:
+        self._report.epochs.append(epoch)
+        self._tell(epoch)

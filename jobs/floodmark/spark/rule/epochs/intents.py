@@ -1,0 +1,123 @@
+"""What an epoch's intent says: a retry takes from the open one what depends on when somebody looks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from pyspark.sql import SparkSession
+
+from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.registry import sources
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Columns, Intent, Pinned, Replay
+from floodmark.core.protocol.ticks import watermark_of
+from floodmark.core.protocol.watermark import advance, hear, holding, later, merge
+from floodmark.core.rules.sinks.takings import grows
+from floodmark.ledger.ledger import Ledger
+from floodmark.spark.read.batch import Batch
+from floodmark.spark.rule.generation import Plan, columns_of
+from floodmark.spark.session.session import engine_of
+
+
+class Intents:
+    """Makes the intents of one query's epochs. `ticks`, `replay`: what the first is to say of itself, if it is one."""
+
+    def __init__(
+        self, session: SparkSession, plan: Plan, ledger: Ledger, ticks: tuple[str, ...], replay: Replay | None
+    ):
+        self._session, self._plan, self._ledger = session, plan, ledger
+        self._ticks, self._replay = ticks, replay
+
+    @property
+    def head(self) -> Head:
+        assert self._ledger.head is not None
+        return self._ledger.head
+
+    def of(self, entry: Entry, batch: Batch) -> Intent:
+        """The intent of the epoch that is being read."""
+        rule = self._plan.rule
+        maxima = merge(self.head.maxima, batch.maxima)
+        heard = self._heard(entry, batch)
+        lateness = holding(rule, heard, entry.clock_ms * 1000)
+        idle = heard.keys() - lateness.keys()
+        lines = zip(sources(rule).items(), entry.offsets, strict=True)
+        in_snapshot = any(source.in_snapshot(line) for (name, source), line in lines if name not in idle)
+        ticks = self._ticks_of(entry)
+        reached = advance(self.head.watermark, maxima, lateness, in_snapshot)
+        return Intent(
+            entry=entry.text(),
+            watermark_before=self.head.watermark,
+            watermark=later(reached, watermark_of(ticks)),
+            ticks=ticks,
+            replay=self.replay_of(entry),
+            lookups=self._pinned(),
+            columns=self._columns(),
+            maxima=maxima,
+            heard=heard,
+            counts=batch.counts,
+            digests=batch.digests,
+            log_sums=self._log_sums(entry),
+            rule=self.head.open.rule if self.head.open else rule.to_json(),  # an older Floodmark's has fewer fields
+            rule_hash=self.head.open.rule_hash if self.head.open else rule.hash,
+            zone=rule.timezone,
+            ansi=rule.ansi,
+            engine=self.engine,
+        )
+
+    @cached_property
+    def engine(self) -> dict[str, str]:
+        """What this attempt runs on."""
+        return engine_of(self._session)
+
+    def _columns(self) -> Columns:
+        """The columns of all streams, where they are others than in the epoch before.
+
+        Only a rule that takes new columns has others than its generation began with; types can change under each.
+        """
+        now, before = columns_of(self._plan.fold.shape.streams), self.head.columns
+        if not grows(self._plan.rule):
+            types = {name: dict(columns) for name, columns in now.items()}
+            now = {
+                name: [(column, types.get(name, {}).get(column, kind)) for column, kind in columns]
+                for name, columns in before.items()
+            }
+        return now if now != before else {}
+
+    def _pinned(self) -> dict[str, Pinned]:
+        """The versions of lookup tables that the epoch reads: those of its first attempt."""
+        return dict(self.head.open.lookups) if self.head.open is not None else pinned_now(self._plan.rule)
+
+    def _log_sums(self, entry: Entry) -> dict[str, str]:
+        """Of what the epoch has read; a retry takes those of its intent, for entries can be gone by then."""
+        if self.head.open is not None:
+            return self.head.open.log_sums
+        lines = zip(sources(self._plan.rule).items(), entry.offsets, strict=True)
+        found = {name: source.log_sum(line) for (name, source), line in lines}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def _heard(self, entry: Entry, batch: Batch) -> dict[str, int]:
+        """When each stream that can be excused was last heard. One with input that is not read yet is not silent.
+
+        What is not read yet hangs on when one looks: a retry takes what its intent recorded.
+        """
+        if self.head.open is not None:
+            return self.head.open.heard
+        lines = zip(sources(self._plan.rule).items(), entry.offsets, strict=True)
+        waiting = {name for (name, source), line in lines if name in self.head.heard and source.news(line)}
+        folded = {name for name, counts in batch.counts.items() if counts.folded}
+        speaking = waiting if self.replay_of(entry) else waiting | folded
+        return hear(self.head.heard, speaking, entry.clock_ms * 1000)
+
+    def _ticks_of(self, entry: Entry) -> tuple[str, ...]:
+        """What the epoch says of itself as a tick. A tick reads nothing: no other epoch ends where it began."""
+        if self.head.open is not None:
+            return self.head.open.ticks
+        ticking = entry.offsets == self.head.entry.offsets or self._plan.rule.rebuild  # which has one epoch for all
+        return self._ticks if ticking else ()
+
+    def replay_of(self, entry: Entry) -> Replay | None:
+        """The dead rows that the epoch reads, if it is a replay. Like a tick it ends where it began."""
+        if self.head.open is not None:
+            return self.head.open.replay
+        return self._replay if entry.offsets == self.head.entry.offsets else None

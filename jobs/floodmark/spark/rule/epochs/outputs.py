@@ -1,0 +1,125 @@
+"""What an epoch gives to each table: to the rule's own, to its sinks, and what consoles show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
+
+from floodmark.connectors import console
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import total
+from floodmark.core.rules.rule import Sink
+from floodmark.spark.fold.fold import Folded
+from floodmark.spark.read.batch import DEAD, LATE, Batch, stamped, united
+from floodmark.spark.read.planned import materialised
+from floodmark.spark.rule.generation import Plan, Sites
+from floodmark.spark.write.appending import files_for
+from floodmark.spark.write.sites import Work
+from floodmark.spark.write.taking import taken
+
+
+class Outputs:
+    """Of one epoch, by the ledger's `head` before it."""
+
+    def __init__(self, session: SparkSession, plan: Plan, sites: Sites, head: Head):
+        self._session, self._plan, self._sites, self.head = session, plan, sites, head
+
+    def results(self, frame: DataFrame, batch: Batch) -> DataFrame:
+        """The results; where more than one sink takes them, the work up to the last shuffle is done once."""
+        if not self._plan.fold.tables:  # no shuffle will gather the rows into few files
+            frame = frame.coalesce(files_for(total(batch.counts).folded))
+        return frame if len(self._plan.rule.sinks) == 1 else materialised(frame, self._session)
+
+    def own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
+        """What goes to the rule's own tables."""
+        counts = total(batch.counts)
+        late = self._set_apart(batch, (LATE,), counts.late if self._plan.rule.late == "keep" else 0, entry)
+        dead = self._dead(batch, folded, entry)
+        state = [Work(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()]
+        return [Work(self._sites.late, late), Work(self._sites.dead, dead), *state]
+
+    def _dead(self, batch: Batch, folded: Folded, entry: Entry) -> DataFrame | None:
+        """Rows that are dead as they were read, and rows that the class has rejected."""
+        offsets = self._offsets(entry)
+        found = self._set_apart(batch, DEAD, total(batch.counts).dead, entry)
+        frames = [] if found is None else [found]
+        for name, rejected in folded.rejected.items():
+            rows = stamped(rejected.rows, self.head.epoch + 1, name, offsets[name])
+            frames.append(rows.coalesce(files_for(rejected.count)))
+        return united(frames) if frames else None
+
+    def _offsets(self, entry: Entry) -> dict[str, str]:
+        return dict(zip(self._plan.rule.streams, entry.offsets, strict=True))
+
+    def _set_apart(self, batch: Batch, kinds: tuple[int, ...], rows: int, entry: Entry) -> DataFrame | None:
+        if not rows:
+            return None
+        return batch.set_apart(kinds, self.head.epoch + 1, self._offsets(entry)).coalesce(files_for(rows))
+
+    def _kept(self, name: str, batch: Batch, folded: Folded) -> DataFrame | None:
+        kept = folded.changes.get(name)
+        return None if kept is None else kept.coalesce(files_for(total(batch.counts).folded))
+
+    def for_sinks(self, output: DataFrame | None, seen: Observation) -> list[tuple[Work, Sink]]:
+        """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first.
+
+        `seen`: counts the results on their way to one sink, where every sink leaves out some.
+        """
+        by_address, first = self._plan.delta_sinks, self._is_first
+        asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
+        asked = [(site, sink) for site, sink in asked if first or sink.qos > 0]
+        if output is None and self._plan.rule.rebuild:  # what stands there goes all the same
+            output = self._session.createDataFrame([], self._plan.output)
+        frames = [output] * len(asked)
+        counting = self._counting([sink for _, sink in asked])
+        if output is not None and counting is not None:
+            frames[counting] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
+        return [
+            (Work(site, None if frame is None else self._taken(sink, frame)), sink)
+            for (site, sink), frame in zip(asked, frames, strict=True)
+        ]
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether nobody has tried the epoch before."""
+        return self.head.attempt <= 1
+
+    def _counting(self, sinks: list[Sink]) -> int | None:
+        """The place of a sink on whose way all results are seen; None: none is needed, or none is there. What is
+        written in a session of its own tells nobody what went by."""
+        if any(sink.gets_all for sink in sinks):
+            return None
+        return next((i for i, sink in enumerate(sinks) if not self._plan.has_instants_in_paths(sink)), None)
+
+    def _taken(self, sink: Sink, output: DataFrame) -> DataFrame:
+        return taken(output, self._plan.taking(sink), self.head.generation, self.head.epoch + 1)
+
+    def rows(
+        self, sinks: list[tuple[Work, Sink]], got: dict[str, int], output: DataFrame | None, seen: Observation
+    ) -> int:
+        """How many results the epoch has: what a sink got that gets all, or what was seen on the way to another."""
+        if output is None:
+            return 0
+        whole = [work.site.name for work, sink in sinks if sink.gets_all]
+        if whole:
+            return max(got[name] for name in whole)
+        return output.count() if self._counting([sink for _, sink in sinks]) is None else _seen(seen, output)
+
+    def shown(self, output: DataFrame | None, rows: int) -> Iterator[console.Shown]:
+        """What each console is to show."""
+        for sink in self._plan.rule.sinks:
+            if output is not None and sink.kind == "console" and (self._is_first or sink.qos > 0):
+                taken_here = self._taken(sink, output)
+                yield console.first_of(taken_here, taken_here.count() if sink.where else rows)
+
+
+def _seen(seen: Observation, output: DataFrame) -> int:
+    """How many results went by. Where Spark finds that none can come to the sink, it prunes who was to count them."""
+    try:
+        return int(seen.get["rows"])
+    except Py4JJavaError:  # no row to convert
+        return output.count()

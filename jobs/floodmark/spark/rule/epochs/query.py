@@ -1,0 +1,57 @@
+"""One streaming query: Spark plans its epochs, and each is folded."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from floodmark.spark.rule.epochs.epoch import EpochFolder
+from floodmark.spark.session import checkpoint
+
+
+class _OnlyTheOpenEpoch(Exception):
+    """Ends a query whose rule text was to finish one epoch and plan no other."""
+
+
+class EpochQuery:
+    """One streaming query. Spark wraps what a batch raised; this keeps the error itself."""
+
+    def __init__(self, folder: EpochFolder, only_open: bool):
+        self._folder, self._only_open = folder, only_open
+        self._failure: Exception | None = None
+        self._busy = threading.Lock()
+
+    def run(self, frame: DataFrame, directory: Path) -> None:
+        query = (
+            frame.writeStream.trigger(availableNow=True)
+            .option("checkpointLocation", str(directory))
+            .foreachBatch(self._batch)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except PySparkException:
+            if self._failure is not None:
+                raise self._failure from None
+            if not self._ended_on_purpose:
+                raise
+        finally:
+            query.stop()
+            with self._busy:  # the lock is freed only when every write that was begun has ended
+                pass
+
+    _ended_on_purpose = False
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        with self._busy:
+            if self._only_open and batch_id > checkpoint.HEAD + 1:
+                self._ended_on_purpose = True
+                raise _OnlyTheOpenEpoch
+            try:
+                self._folder.fold(frame, batch_id)
+            except Exception as fault:
+                self._failure = fault
+                raise

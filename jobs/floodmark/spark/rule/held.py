@@ -1,0 +1,198 @@
+"""A rule whose lock this run holds: what was left open is finished first, then what is due is begun."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from floodmark.connectors.delta.table import DeltaSink, check_partitions
+from floodmark.connectors.news import rebuild_due
+from floodmark.connectors.places import check_goes_on, is_moved, text_now
+from floodmark.connectors.preflight import check_replaced, check_there
+from floodmark.core.lifecycle.changes import check_kept
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Lost, total
+from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
+from floodmark.core.protocol.ticks import tick
+from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.sinks.takings import grows
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger
+from floodmark.spark.rule import abandoning, evolution, generation
+from floodmark.spark.rule.analysis import analyse, frozen_columns, gained
+from floodmark.spark.rule.backfill import backfilling
+from floodmark.spark.rule.backfill.backfilling import Put
+from floodmark.spark.rule.epochs.draining import Drainer
+from floodmark.spark.rule.epochs.reports import RunReport
+from floodmark.spark.rule.generation import Plan
+from floodmark.spark.write import layouts
+
+
+class HeldRule:
+    """`begun`: whether the generation was begun in this very run."""
+
+    def __init__(
+        self,
+        root: SparkSession,
+        rule: Rule,
+        home: Home,
+        ledger: Ledger,
+        report: RunReport,
+        drainer: Drainer,
+        begun: bool = False,
+    ):
+        self._root, self._rule, self._home, self._ledger = root, rule, home, ledger
+        self._report, self._has_begun = report, begun
+        self.drainer = drainer
+        self.backfill: Put | None = None  # that was open, and was finished here
+
+    @property
+    def head(self) -> Head:
+        return self.drainer.head
+
+    def work(self) -> None:
+        """Finish what is open, then drain what is new."""
+        if not self.recover():
+            self._plan_new()
+
+    def recover(self, go_on: bool = True) -> bool:
+        """Finish what is open. True if that went on to the end of the input, where it may `go_on`."""
+        while (step := at_the_gate(self.head)) is not Gate.PLAN:
+            if self._take(step, go_on):
+                return True
+        return False
+
+    def _take(self, step: Gate, go_on: bool) -> bool:
+        """One step of recovery; as `recover`."""
+        head = self.head
+        if step in (Gate.FINISH_EPOCH, Gate.FINISH_BACKFILL):
+            check_unfailed(head)
+        if step is Gate.CHANGE_GENERATION:
+            session, plan = analyse(self._root, self._rule, None)
+            generation.finish_change(session, plan, self._home, self._ledger)
+            self._has_begun = True
+        elif step is Gate.ABANDON:
+            self.abandon()
+        elif step is Gate.FINISH_BACKFILL:
+            with self.drainer.remembered(self._rule.rule):
+                self._finish_backfill(head)
+        elif step is Gate.LOSE_EPOCH:
+            self._lose(head)
+        else:
+            return self._finish(head, go_on)
+        return False
+
+    def abandon(self) -> None:
+        """Go on with what a row has announced: the open epoch is taken back."""
+        self._report.abandoned.append(abandoning.finish(self._root, self._ledger, self._rule))
+
+    def _finish(self, head: Head, go_on: bool) -> bool:
+        """Finish the open epoch with the rule text that its intent holds; go on with it if that is today's."""
+        assert head.open is not None
+        text = text_now(head.open.rule, head, self._rule)
+        same = go_on and not text.rebuild and head.open.rule == self._rule.to_json()
+        same = same and not is_moved(head, self._rule) and not self._has_gained(head)
+        check_there(text, head)
+        session, plan = analyse(self._root, text, head, head.open)
+        same = same and not plan.fold.shape.older
+        self.drainer.check_tables()
+        evolution.fit_apart(session, plan, self.drainer.sites(plan), head.epoch + 1)
+        self.drainer.drain(session, plan, only_open=not same or plan.rule.epoch.max_seconds is not None)
+        if same:
+            if plan.rule.epoch.max_seconds is not None:
+                self.drainer.drain_all(session, plan)
+            self.drainer.tick(session, plan)
+        return same
+
+    def _has_gained(self, head: Head) -> bool:
+        """Whether the epochs after the open one read other columns."""
+        frozen = frozen_columns(self._rule, head, head.open) if grows(self._rule) else {}
+        return any(gained(self._rule, name, columns) for name, columns in frozen.items())
+
+    def _finish_backfill(self, head: Head) -> None:
+        """With the rule text that its intent holds."""
+        assert head.backfill is not None
+        self.drainer.check_tables()
+        text = text_now(head.backfill.rule, head, self._rule)
+        session, plan = analyse(self._root, text, head, engine=head.backfill.engine)
+        done = backfilling.again(session, plan, self._home, head)
+        self.backfill = backfilling.put(done, self._home, self._ledger)
+        done.release()
+
+    def _lose(self, head: Head) -> None:
+        """At qos 0 an epoch whose intent is met again is not redone, but counted."""
+        intent = head.open
+        assert intent is not None
+        counts = total(intent.counts)
+        reach(self._rule.rule, "lost.before", head.epoch + 1)
+        self._ledger.lose(
+            Lost(
+                intent=intent.digest,
+                entry=intent.entry,
+                watermark=intent.watermark,
+                maxima=intent.maxima,
+                heard=intent.heard,
+                counts=intent.counts,
+                log_sums=intent.log_sums,
+                lost=counts.read - counts.filtered,
+                lost_epochs=(*head.lost, head.epoch + 1),
+                due=(intent.watermark_before, intent.watermark),
+            )
+        )
+        self._report.lost.append(head.epoch + 1)
+        reach(self._rule.rule, "lost.after", head.epoch + 1)
+
+    def _plan_new(self) -> None:
+        if self._rule.rebuild:
+            if rebuild_due(self._rule, self._ledger) or self.drainer.closes:
+                self._rebuild()
+            return
+        session, plan = self.fit_to_go_on(gaining=True)
+        if not self.drainer.has_given_clock:
+            self.drainer.drain_all(session, plan)
+        elif self.drainer.is_behind(plan):
+            self.drainer.drain_at_once(session, plan)
+        self.drainer.tick(session, plan)
+
+    def _rebuild(self) -> None:
+        """A generation of one epoch, from the start of the input to its end, which replaces what the sinks hold."""
+        check_replaced(self._rule)
+        if not self._has_begun:
+            session, plan = analyse(self._root, self._rule, None)
+            check_partitions(plan.rule)
+            check_columns(session, plan)
+            generation.start_change(self._ledger, self._rule.rule, keep_output=False, why=generation.REBUILD)
+            generation.finish_change(session, plan, self._home, self._ledger)
+        session, plan = self.fit_to_go_on()
+        until = self.drainer.close_until(plan)
+        self.drainer.drain_at_once(session, plan, ticks=() if until is None else tick(until))
+
+    def fit_to_go_on(self, gaining: bool = False) -> tuple[SparkSession, Plan]:
+        """Today's rule, once it, its tables and its sinks are found fit for the epoch after the head."""
+        head = self.head
+        check_goes_on(head, self._rule, self._ledger.id)
+        self.drainer.check_tables()
+        session, plan = analyse(self._root, self._rule, head, gaining=gaining)
+        if plan.rule.process is None:
+            kept = {name: table.names for name, table in plan.fold.tables.items()}
+            check_kept(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
+        self._check_sinks(session, plan)
+        evolution.fit_state(session, plan, self.drainer.sites(plan), self._ledger)
+        evolution.fit_apart(session, plan, self.drainer.sites(plan))
+        return session, plan
+
+    def _check_sinks(self, session: SparkSession, plan: Plan) -> None:
+        """Sinks have the rule's columns and layout; those that were added since the last epoch are made."""
+        check_partitions(plan.rule)
+        check_columns(session, plan)
+        for site in self.drainer.sites(plan).sinks.values():
+            if site.name not in self.head.table_ids:
+                DeltaSink(site.address).check_nothing_left(site.app, plan.rule.rule)
+                generation.make_sink(session, plan, site, self._ledger.id)
+            generation.lay_out(session, plan, site)
+
+
+def check_columns(session: SparkSession, plan: Plan) -> None:
+    """Raise WrongColumn where a sink's table has other columns than the rule gives."""
+    for address, sink in plan.delta_sinks.items():
+        layouts.check_columns(session, f"sink/{address}", address, plan.table(address), sink.adds_columns)
