@@ -199,7 +199,7 @@ def test_silence_closes_windows_without_any_input(spark: SparkSession, place: Pa
     assert quiet(spark, flow, 9) is None
     assert (head_of(flow).epoch, mark(flow)) == (1, -20)
     if point is not None:
-        with mock.patch("floodmark.spark.rule.epochs.draining.time.time_ns", return_value=time.time_ns() + 12 * 60 * 10**9):
+        with mock.patch("floodmark.spark.rule.run.time.time_ns", return_value=time.time_ns() + 12 * 60 * 10**9):
             assert crash(spark, flow, point)
         flow.arrive_other([event(20)])
         run(spark, flow)
