@@ -259,15 +259,17 @@ class Ledger(LedgerReader):
 
     def live(self, life: Life) -> Head:
         """Write a turn in the rule's life; whatever is open stays open."""
-        head = self._begun()
+        head = self.begun
         return self._put("life", life, head.generation, head.token, head.epoch, head.attempt)
 
     def _living(self) -> Head:
-        head = self._begun()
+        head = self.begun
         check_living(head)
         return head
 
-    def _begun(self) -> Head:
+    @property
+    def begun(self) -> Head:
+        """The head, for who knows that a generation has begun."""
         if self.head is None:
             raise AssertionError("no generation has begun")
         return self.head

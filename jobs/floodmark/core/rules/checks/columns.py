@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from floodmark.core.rules.model import Process, Rule
 from floodmark.core.sql.tree.names import reserved
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt, SqlRefused
-
-if TYPE_CHECKING:
-    pass
-
 
 Problem = tuple[Field, str]
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from floodmark.core.rules.checks.columns import Problem
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.core.rules.model import Rule
 from floodmark.core.sql.windows import WindowSpec
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
-
-if TYPE_CHECKING:
-    pass
-from floodmark.core.rules.checks.columns import Problem
 
 
 def input_files(rule: Rule) -> dict[str, str]:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from floodmark.core.rules.model import Process, Rule
-
-if TYPE_CHECKING:
-    pass
 from floodmark.core.rules.checks.columns import Problem
+from floodmark.core.rules.model import Process, Rule
 
 
 def check_process(rule: Rule, process: Process) -> Iterator[Problem]:

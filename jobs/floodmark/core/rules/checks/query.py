@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from floodmark.core.rules.checks.columns import Problem
 from floodmark.core.rules.model import Rule
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from floodmark.core.sql import Query
     from floodmark.core.sql.state.running import Running
     from floodmark.core.sql.state.tops import Top
-from floodmark.core.rules.checks.columns import Problem
 
 
 def check_sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:

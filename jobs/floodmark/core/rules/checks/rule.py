@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from floodmark.core.rules.expectations import expected
-from floodmark.core.rules.model import Rule
-from floodmark.core.text.yamltree import Path as Field
-from floodmark.errors import SqlAt
-
-if TYPE_CHECKING:
-    pass
 from floodmark.core.rules.checks.columns import check_names
 from floodmark.core.rules.checks.epochs import (
     check_epoch,
@@ -30,6 +22,10 @@ from floodmark.core.rules.checks.sinks import (
     check_upserts,
 )
 from floodmark.core.rules.checks.streams import check_idle, check_late, check_lookups, check_streams
+from floodmark.core.rules.expectations import expected
+from floodmark.core.rules.model import Rule
+from floodmark.core.text.yamltree import Path as Field
+from floodmark.errors import SqlAt
 
 
 def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from floodmark.core.rules.checks.columns import Problem, check_expression, given_by
+from floodmark.core.rules.checks.epochs import input_files, is_stateful
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.core.rules.sinks.tableproperties import unfit_property
@@ -13,11 +14,6 @@ from floodmark.core.sql.tree.names import CHANGE_FEED, has_feed, of_feed
 from floodmark.core.text.addresses import same_address, within
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
-
-if TYPE_CHECKING:
-    pass
-from floodmark.core.rules.checks.columns import Problem, check_expression, given_by
-from floodmark.core.rules.checks.epochs import input_files, is_stateful
 
 
 def check_upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:

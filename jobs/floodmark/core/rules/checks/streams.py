@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from floodmark.core.rules.checks.columns import Problem, check_expression
 from floodmark.core.rules.model import Rule
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
-
-if TYPE_CHECKING:
-    pass
-from floodmark.core.rules.checks.columns import Problem, check_expression
 
 
 def check_streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:

@@ -53,8 +53,7 @@ class Drainer:
 
     @property
     def head(self) -> Head:
-        assert self._ledger.head is not None
-        return self._ledger.head
+        return self._ledger.begun
 
     def drain_all(self, session: SparkSession, plan: Plan) -> None:
         """All that is there now; where epochs are to take so long, in queries of one epoch, each by the rate so far."""

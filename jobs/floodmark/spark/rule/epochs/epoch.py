@@ -99,8 +99,7 @@ class EpochFolder:
 
     @property
     def head(self) -> Head:
-        assert self._ledger.head is not None
-        return self._ledger.head
+        return self._ledger.begun
 
     def fold(self, frame: DataFrame, batch_id: int) -> None:
         """One epoch, from Spark's planned batch to the commit row."""

@@ -31,8 +31,7 @@ class Intents:
 
     @property
     def head(self) -> Head:
-        assert self._ledger.head is not None
-        return self._ledger.head
+        return self._ledger.begun
 
     def of(self, entry: Entry, batch: Batch) -> Intent:
         """The intent of the epoch that is being read."""
