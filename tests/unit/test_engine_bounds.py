@@ -202,8 +202,8 @@ def test_a_batch_is_folded_only_where_it_starts_at_the_ledgers_head(tmp_path: Pa
     folder._directory = checkpoint.make(tmp_path, first, second, 2)
     folder._plan, folder._gate = SimpleNamespace(rule=SimpleNamespace(rule="r")), 4
     for epoch, entry in ((4, other), (3, first), (5, first)):
-        folder._ledger = SimpleNamespace(head=SimpleNamespace(epoch=epoch, entry=entry))
+        folder._ledger = SimpleNamespace(begun=SimpleNamespace(epoch=epoch, entry=entry))
         with pytest.raises(LedgerBroken, match=r"rule r: Spark's batch 2 starts at"):
             folder._planned(checkpoint.HEAD + 1)
-    folder._ledger = SimpleNamespace(head=SimpleNamespace(epoch=4, entry=first))
+    folder._ledger = SimpleNamespace(begun=SimpleNamespace(epoch=4, entry=first))
     assert folder._planned(checkpoint.HEAD + 1).offsets == second.offsets
