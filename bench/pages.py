@@ -22,8 +22,9 @@ import pyarrow as pa
 import yaml
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Kind, Row, Written
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.ledger import APP, Ledger, schema

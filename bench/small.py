@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from bench import contenders
 from bench.events import write_events
 from bench.table import Line, Measured
-from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent
 from floodmark.core.rules.rule import load_rule
 from floodmark.ledger.ledger import Ledger

@@ -20,6 +20,7 @@ FloodmarkError
     │   └── VerifyFailed    what a table holds of an epoch, or was to get, is not what the epoch computed
     ├── Sealed              this generation was ended by a newer one
     ├── HistoryGone         what recovery needs is no longer there
+    ├── SourceBroken        a source does not keep what its kind promises
     ├── InputFault          the SQL fails on a row of the input, or gives rows that a sink cannot take
     ├── ProcessFault        the rule's class fails on a row of the input, or does what no class may
     ├── Stale               results are older, or more rows late, than the rule wants; what was committed stays
@@ -136,6 +137,10 @@ class Sealed(Final):
 
 class HistoryGone(Final):
     """What recovery needs is no longer there."""
+
+
+class SourceBroken(Final):
+    """A source does not keep what its kind promises."""
 
 
 class InputFault(Final):

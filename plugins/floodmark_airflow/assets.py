@@ -8,6 +8,7 @@ from urllib.parse import quote, urlparse
 
 from airflow.sdk import Asset
 
+from floodmark.core.rules.kinds import tables_read
 from floodmark.core.text.addresses import identity
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def _quoted(place: str) -> str:
 
 def inlets(rule: Rule) -> list[Asset]:
     """One asset for each table that the rule reads: Airflow's graph of assets shows them, and so does OpenLineage."""
-    read = [stream.address for stream in rule.streams.values()] + [table.address for table in rule.lookups.values()]
+    read = [*tables_read(rule).values(), *(table.address for table in rule.lookups.values())]
     return [asset(address) for address in dict.fromkeys(read)]
 
 

@@ -33,7 +33,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import write_deltalake
 from test_dags import write
 
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.failure import ending
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit

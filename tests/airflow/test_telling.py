@@ -24,7 +24,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from test_dags import write
 from test_operator import arrive, context, fold_all, spark_submit, task_of
 
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Written
 from floodmark.core.rules.rule import Rule, load_rule

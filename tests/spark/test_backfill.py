@@ -25,15 +25,16 @@ from typer.testing import CliRunner
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.cli.commands import backfill as cli_backfill
+from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.planning import relations
+from floodmark.connectors.planning.relations import by_stream
 from floodmark.core.lifecycle.backfills import Asked, asked_for
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS
-from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.errors import InputFault, ReplayDiffers
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.spark.read import planned
-from floodmark.spark.read.planned import by_stream
 from floodmark.spark.rule.backfill.backfilling import Put
 from floodmark.spark.rule.run import RuleRun
 
@@ -110,7 +111,7 @@ def test_a_source_whose_first_snapshot_had_deletion_vectors_is_read_again(
 ) -> None:
     """Delta's source then reads each version apart, so that one stream has several relations in Spark's plan."""
     leaves = list[int]()
-    monkeypatch.setattr(planned, "by_stream", lambda tables, n: leaves.append(len(tables)) or by_stream(tables, n))
+    monkeypatch.setattr(relations, "by_stream", lambda tables, n: leaves.append(len(tables)) or by_stream(tables, n))
     flow = Flow(place)
     flow.arrive([*LIVE, event(25, "gone", 512.0)])
     source = f"delta.`{flow.source}`"

@@ -38,8 +38,8 @@ from support.flow import (
 )
 from support.running import crash, run
 
+from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.core.lifecycle import compaction
-from floodmark.core.protocol.entry import DeltaOffset
 
 CASES = given(
     steps=STEPS,

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from support.flow import Flow, event, rows_of
 from support.running import run
 
-from floodmark.spark.read import frames
-from floodmark.spark.read.planned import by_stream, relations
-from floodmark.spark.session import checkpoint
+from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.planning.relations import by_stream, relations
+from floodmark.spark.rule.epochs import epoch
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def test_relations_have_the_rows_of_the_batch(spark: SparkSession, place: Path, 
 
     def compare(frame: DataFrame, number: int) -> None:
         found = relations(spark, checkpoint.query(place / "checkpoint"), len(tables))
-        assert found is not None
-        parts = [one.select(one.columns[:3]) for one in found if one is not None]
+        assert list(found) == [0, 1, 2]
+        parts = [one.select(one.columns[:3]) for one in found.values() if one is not None]
         rows = Counter(tuple(map(str, row)) for part in parts for row in part.collect())
         assert rows == Counter(tuple(map(str, row)) for row in frame.collect())
-        seen.append((sum(rows.values()), [place for place, one in enumerate(found) if one is None]))
+        seen.append((sum(rows.values()), [place for place, one in found.items() if one is None]))
 
     (place / "checkpoint").mkdir()
     (place / "checkpoint" / "metadata").write_text(f'{{"id":"{uuid4()}"}}')
@@ -66,14 +66,14 @@ def test_relations_have_the_rows_of_the_batch(spark: SparkSession, place: Path, 
 
 
 @pytest.mark.prove
-def test_without_relations_the_batch_itself_is_read(
+def test_without_relations_the_sources_themselves_are_asked(
     spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = [[event(second, n=second) for second in range(first, first + 90, 5)] for first in (0, 60, 120)]
     results = []
-    for name, there in (("planned", True), ("handed_over", False)):
+    for name, there in (("planned", True), ("asked", False)):
         if not there:
-            monkeypatch.setattr(frames, "relations", lambda *_: None)
+            monkeypatch.setattr(epoch, "relations", lambda *_: {})
         flow = Flow(place, name, settings={"epoch": {"max_files": 1}}, stream={"start": {"version": 0}})
         for portion in events:
             flow.arrive(portion)

@@ -176,7 +176,7 @@ def _replace_content(other: str, flow: Flow) -> None:
     """Another file under the same table id: what a careless copy over a source looks like."""
     known = flow.ledger().head
     assert known is not None
-    from floodmark.core.protocol.entry import DeltaOffset
+    from floodmark.connectors.delta.offsets import DeltaOffset
 
     table_id = DeltaOffset.parse(known.entry.offsets[0]).table_id
     shutil.copytree(other, flow.source, dirs_exist_ok=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from floodmark.connectors.registry import sources
-from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.ports.registry import sources
+from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent
 from floodmark.ledger.ledger import Ledger
 from support.flow import Flow, event

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from floodmark.connectors.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts, Written
 from floodmark.core.protocol.recovery import ATTEMPTS
 from floodmark.ledger.delta import tables
+from floodmark.ledger.delta.tables import newest_version
 from floodmark.ledger.ledger import Ledger
 from support.byhand import commit, intent, offset
 from support.flow import Flow, event
@@ -57,7 +57,7 @@ def an_epoch(flow: Flow, ledger: Ledger) -> None:
     """One epoch that reads a version of the source and writes one row to each sink."""
     assert ledger.head is not None
     flow.arrive([event(2)])
-    number, version = ledger.head.epoch + 1, sources(flow.rule())["events"].newest() + 1
+    number, version = ledger.head.epoch + 1, newest_version(flow.source) + 1
     found = intent(flow, version, None, 0, Counts(read=1, folded=1))
     ledger.intend(found)
     written = {f"sink/{flow.sink(i)}": wrote(flow.sink(i), ledger, number) for i in range(flow.sinks)}

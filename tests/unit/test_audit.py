@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +16,7 @@ from floodmark.audit.content.content import differences
 from floodmark.audit.content.rowhash import RowDigest, Sums
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.facts import Base, File, Finding, LogEntry, Row, TableLog, worst
-from floodmark.audit.ledger.balance import Place, _moved, balanced, refilled, set_apart
+from floodmark.audit.ledger.balance import Place, _moved, balanced, refilled, returned, set_apart
 from floodmark.audit.ledger.chain import chained, hash_of, misshapen
 from floodmark.audit.ledger.named import SEAL
 from floodmark.audit.ledger.story import Story
@@ -736,3 +738,37 @@ def test_cells_of_another_type_are_told_before_anything_is_computed_of_them() ->
     (found,) = misshapen([rows[0], replace(rows[1], at=b"at")])  # type: ignore[arg-type]
     assert (found.verdict, found.row) == ("broken", 2)
     assert found.what == "1 rows of the ledger, of 2, have in `at` no str, such as row 2, which has bytes"
+
+
+def epoch_of(number: int, before: str, after: str, result: str = "committed", kind: str = "fake") -> Any:
+    """An epoch of a stream whose offsets are texts."""
+    rule = {"streams": {"s": {"kind": kind}}}
+    entries = ({"entry": f"v1\n{{}}\n{line}"} for line in (before, after))
+    return SimpleNamespace(generation=1, number=number, rule=rule, result=result,
+                           **dict(zip(("before", "intent"), entries, strict=True)))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ("0 1 2 3", []),
+        ("0 1 1 2", []),  # a tick, or a replay
+        ("0 1 0", ["stream s: its offset goes back, from 1 to 0"]),
+        ("0 1 2 1 3", ["stream s: its offset goes back, from 2 to 1"]),
+    ],
+)
+def test_an_offset_of_any_kind_that_comes_again_is_told(ends: str, told: list[str]) -> None:
+    epochs = [epoch_of(number, *pair) for number, pair in enumerate(pairwise(ends.split()), 1)]
+    assert [one.what for one in returned(cast(Any, SimpleNamespace(epochs=epochs)))] == told
+
+
+def test_an_epoch_that_was_abandoned_gives_its_offset_back() -> None:
+    epochs = [epoch_of(1, "0", "1", "abandoned"), epoch_of(2, "0", "1"), epoch_of(3, "1", "2")]
+    assert not [*returned(cast(Any, SimpleNamespace(epochs=epochs)))]
+
+
+def test_rows_without_a_move_are_told_of_any_kind() -> None:
+    assert ["5 rows were read though its offset has not moved" in said for _, said in _moved("s", "1", "1", 5)] == [
+        True
+    ]
+    assert not [*_moved("s", "1", "2", 5)]

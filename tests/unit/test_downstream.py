@@ -15,7 +15,7 @@ from support.lives import RESULT, lived
 from test_lives import call, facts
 
 from floodmark.connectors.news import look
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.rule import load_rules

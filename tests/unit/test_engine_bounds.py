@@ -14,9 +14,11 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from support.flow import HOPPING, OVER, TUMBLING, Flow
 
-from floodmark.connectors.delta.table import DeltaSource
+from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.delta.source import DeltaSource
 from floodmark.connectors.lookups import LookupTable
-from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.connectors.planning import checkpoint
+from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Counts, Pinned
 from floodmark.core.rules.rule import Lookup, Stream
 from floodmark.core.sql.windows import RowSpec, WindowSpec
@@ -28,7 +30,6 @@ from floodmark.spark.read.batch import AHEAD, DEAD, FILTERED, FOLDED, KINDS, LAT
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule.epochs.epoch import EpochFolder
-from floodmark.spark.session import checkpoint
 from floodmark.spark.write.replacing import Span
 
 EVENTS = StructType().add("at", TimestampType()).add("k", StringType()).add("v", LongType()).add("n", LongType())

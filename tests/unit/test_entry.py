@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.core.protocol.entry import Entry
 
 LINE = '{"sourceVersion":1,"reservoirId":"3f","reservoirVersion":4,"index":-1,"isStartingVersion":false}'
 

@@ -23,7 +23,7 @@ from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.cli.commands import recheck, retire
 from floodmark.connectors.delta import adopting
-from floodmark.connectors.delta.table import DeltaSink
+from floodmark.connectors.delta.sink import DeltaSink
 from floodmark.connectors.news import look
 from floodmark.connectors.preflight import check_tables
 from floodmark.core.protocol import crashpoints

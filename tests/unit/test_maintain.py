@@ -23,8 +23,9 @@ from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
+from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.core.lifecycle.upkeep import CHECKPOINT_AFTER
-from floodmark.core.protocol.entry import DeltaOffset, Entry
+from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts, Pinned, Seal
 from floodmark.core.protocol.recovery import app_id
 from floodmark.ledger.delta import datafiles, tables

@@ -19,7 +19,6 @@ from test_lives import call
 from floodmark.audit.certificate import audit
 from floodmark.connectors.news import look
 from floodmark.connectors.places import check_goes_on, head_now, text_now
-from floodmark.connectors.registry import sources
 from floodmark.core.protocol.places import moves, name_at, names_of, places_of
 from floodmark.core.protocol.places import settled as settle
 from floodmark.core.protocol.records.head import Head
@@ -27,6 +26,7 @@ from floodmark.core.protocol.records.rows import Counts, Life, Seal
 from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.core.text.addresses import same_address
 from floodmark.errors import HistoryGone, RuleChanged
+from floodmark.ledger.delta.tables import newest_version
 from floodmark.reading import read
 
 
@@ -216,7 +216,7 @@ def test_sinks_that_changed_places_with_an_epoch_open_are_refused(
     flow.settings["sinks"] = [{"delta": flow.sink(0), **({"where": where} if where else {})}, {"delta": flow.sink(1)}]
     ledger = lived(flow)
     if open_:
-        ledger.intend(intent(flow, sources(flow.rule())["events"].newest() + 1, None, 0, Counts(read=1, folded=1)))
+        ledger.intend(intent(flow, newest_version(flow.source) + 1, None, 0, Counts(read=1, folded=1)))
     _exchange(flow)
     head = flow.ledger().head
     assert head is not None

@@ -334,7 +334,7 @@ NASTY = "<script>alert('x')</script> & \"quoted\""
 
 
 def matrix(tmp_path: Path, verdict: str = "proven", text: str = "3 rows") -> Matrix:
-    stream = {"stream": text, "table": text, "version": 3, "rows": 10, "commits": 6, "note": text}
+    stream = {"stream": text, "table": text, "version": 3, "upto": text, "rows": 10, "commits": 6, "note": text}
     tried, skipped = planned(GROUND)
     played = Played(
         rule(Flow(tmp_path)), SCRATCH, GROUND, 2, [stream], {"spark": "4.2.0"}, cases=tried, skipped=skipped

@@ -13,7 +13,7 @@ import yaml
 
 from floodmark.core.rules import rule as rules
 from floodmark.core.rules.file.sinks import SINK_KINDS, WrittenSink
-from floodmark.core.rules.file.streams import SOURCE_KINDS, WrittenStream
+from floodmark.core.rules.file.streams import source_keys
 from floodmark.core.rules.rule import AssetSchedule, EventTime, Rule, StartAt, load_rule, load_rules
 from floodmark.core.text.addresses import same_address
 from floodmark.errors import RuleInvalid, SqlRefused
@@ -670,7 +670,7 @@ def test_the_schema_refuses_unknown_keys() -> None:
 
 def test_the_schema_knows_every_kind() -> None:
     assert set(SINK_KINDS) <= set(WrittenSink.model_fields)
-    assert set(SOURCE_KINDS) <= set(WrittenStream.model_fields)
+    assert set(source_keys()) <= set(rules.json_schema()["$defs"]["WrittenStream"]["properties"])
 
 
 RUNNING = """\

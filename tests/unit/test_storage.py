@@ -17,8 +17,8 @@ from deltalake.exceptions import DeltaError
 from support.damaging import damage
 from test_ledger import commit, first, intent
 
-from floodmark.connectors.delta.table import DeltaSource
-from floodmark.core.protocol.entry import DeltaOffset
+from floodmark.connectors.delta.offsets import DeltaOffset
+from floodmark.connectors.delta.source import DeltaSource
 from floodmark.core.protocol.recovery import check_tables
 from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone, LedgerBroken, RunFailed, TableBroken
@@ -304,7 +304,7 @@ def test_a_store_that_is_away_has_forgotten_nothing(table: str, monkeypatch: pyt
 
     monkeypatch.setattr(DeltaTable, "load_as_version", away)
     with pytest.raises(RunFailed, match="mend the disk or the store, then retry"):
-        DeltaSource("s", Stream(kind="delta", address=table)).paths_at(0)
+        DeltaSource("s", Stream(kind="delta", address=table)).waiting(DeltaOffset("", 0, -1, True).line())
 
 
 def test_a_ledger_row_is_synced_before_anything_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,9 @@ def test_streams_are_told_by_the_offsets_of_their_names(place: Path) -> None:
     path.write_text(yaml.safe_dump(text, sort_keys=False))
     told = standing(load_rule(path, os.environ), flow.home)
     assert told.fault is None
-    assert [(name, lag.version) for name, lag in told.lag.items() if not isinstance(lag, str)] == [("events", 2)]
+    assert [(name, lag.facts["version"]) for name, lag in told.lag.items() if not isinstance(lag, str)] == [
+        ("events", 2)
+    ]
 
 
 def test_a_home_that_cannot_be_read_is_told_of_its_rule_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

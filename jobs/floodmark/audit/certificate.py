@@ -10,7 +10,7 @@ from typing import Any
 from floodmark.audit import reading
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.facts import Finding, Row, TableLog, Tally, Verdict, worst
-from floodmark.audit.ledger.balance import balanced, refilled, set_apart
+from floodmark.audit.ledger.balance import balanced, refilled, returned, set_apart
 from floodmark.audit.ledger.chain import chained, counted_rows, misshapen
 from floodmark.audit.ledger.named import address_of, ids_of, named_in
 from floodmark.audit.ledger.story import Generation, Story
@@ -99,7 +99,7 @@ def _follow(certificate: Certificate, found: reading.LedgerRead, root: str) -> N
     story = Story(found.rows)
     certificate.findings += [*story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
     for generation in story.generations:
-        certificate.findings += [*set_apart(generation), *refilled(generation)]
+        certificate.findings += [*returned(generation), *set_apart(generation), *refilled(generation)]
     certificate.generations = story.generations
     logs, unread = _logs(story, root)
     certificate.findings += unread

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
 
-from floodmark.connectors.delta.table import delta_sinks
+from floodmark.connectors.delta.sink import delta_sinks
 from floodmark.connectors.places import text_now
 from floodmark.connectors.preflight import mend_sinks
 from floodmark.core.lifecycle.abandoning import Net, Seen, Undo, before_undo, is_first, is_of, undoing

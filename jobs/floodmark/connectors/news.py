@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from floodmark.connectors.lookups import changed_since
 from floodmark.connectors.places import check_goes_on, head_now, is_moved
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.life import retired_at
 from floodmark.core.lifecycle.zones import micros_of, zoned
-from floodmark.core.protocol.entry import DeltaOffset
 from floodmark.core.protocol.places import moves
 from floodmark.core.protocol.records.rows import Intent
 from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from floodmark.connectors.delta.table import DeltaSource
+    from floodmark.connectors.ports.source import Source
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.protocol.records.rows import Pinned
     from floodmark.core.rules.rule import Rule
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class News:
-    """Why a run is needed (None: it is not), the last committed epoch, and each source's newest version as seen now.
+    """Why a run is needed (None: it is not), the last committed epoch, and each source's end as seen now.
 
     `backlog`: bytes of input that wait; `seq`: the ledger's newest row, 0 without one. `retired`: why no run is
     ever needed, of a retired rule.
@@ -42,7 +41,7 @@ class News:
 
     why: str | None
     epoch: int
-    seen: dict[str, int]
+    seen: dict[str, str]
     backlog: int
     seq: int = 0
     retired: str | None = None
@@ -58,7 +57,7 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     retired = retired_at(head, rule.rule)
     if head is not None and retired is not None:
         return News(None, head.epoch, {}, 0, head.seq, retired)
-    seen = {name: source.newest() for name, source in sources(rule).items()}
+    seen = {name: source.end() for name, source in sources(rule).items()}
     why = _why(rule, ledger) or _tick(rule, head, close_until)
     backlog = _backlog(rule, head) if why else 0
     return News(why, head.epoch if head else 0, seen, backlog, head.seq if head else 0)
@@ -77,7 +76,7 @@ def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:
         return News(None, epoch, {}, 0, seq, retired)
     written = {identity(sink.address) for one in before for sink in one.sinks if sink.address}
     others = {name: found for name, found in sources(rule).items() if identity(found.address) not in written}
-    seen = {name: source.newest() for name, source in others.items()}
+    seen = {name: source.end() for name, source in others.items()}
     return News(f"it reads what {', '.join(one.rule for one in before)} may write", epoch, seen, 0, seq)
 
 
@@ -90,15 +89,15 @@ def _backlog(rule: Rule, head: Head | None) -> int:
     )
 
 
-def _known(source: DeltaSource, line: str | None, log_sum: str | None) -> str | None:
+def _known(source: Source, line: str | None, log_sum: str | None) -> str | None:
     """The line of an offset, where it is one in the table that lies there now."""
     return None if line is None or source.is_another(line, log_sum) else line
 
 
-def still_due(rule: Rule, root: Path, seen: dict[str, int]) -> str | None:
+def still_due(rule: Rule, root: Path, seen: dict[str, str]) -> str | None:
     """Why a run of the rule has yet to be made; None: somebody has done what LOOK saw. Raises as LOOK does.
 
-    For a run that failed. Of the sources counts what lies up to the versions `seen`, of one that is not among them all.
+    For a run that failed. Of the sources counts what lies up to the offsets `seen`, of one that is not among them all.
     """
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
@@ -107,7 +106,7 @@ def still_due(rule: Rule, root: Path, seen: dict[str, int]) -> str | None:
     return _why(rule, ledger, seen) or _tick(rule, head, None)
 
 
-def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, int] | None = None) -> str | None:
+def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, str] | None = None) -> str | None:
     head = ledger.head if ledger else None
     if ledger is None or head is None:
         return "the rule has not run yet"
@@ -150,10 +149,10 @@ _BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "freshness", "
 }
 
 
-def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, int] | None = None) -> str | None:
+def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, str] | None = None) -> str | None:
     """Why a rule that is rebuilt by each run is to be rebuilt now; None where its sinks would hold the same.
 
-    `seen`: versions of sources beyond which new data does not count.
+    `seen`: offsets beyond which new data does not count.
     """
     head = ledger.head
     if head is None or head.epoch == 0 or not head.rule.rebuild:
@@ -184,7 +183,7 @@ def _looked_up(ledger: LedgerReader) -> dict[str, Pinned]:
     return Intent.model_validate_json(intents[-1].body).lookups if intents else {}
 
 
-def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[str, bool]:
+def _behind(rule: Rule, head: Head, seen: dict[str, str] | None = None) -> dict[str, bool]:
     found = {}
     for name, source in sources(rule).items():
         line = head.lines.get(name)
@@ -194,12 +193,12 @@ def _behind(rule: Rule, head: Head, seen: dict[str, int] | None = None) -> dict[
         source.check_identity(line, head.log_sums.get(name))
         found[name] = source.news(line, (seen or {}).get(name))
         if found[name] and not rule.rebuild:
-            source.check_appended(source.fresh(DeltaOffset.parse(line), source.newest()))
+            source.check_appended(line)
     return found
 
 
-def check_reached(rule: Rule, root: Path, seen: dict[str, int]) -> int:
-    """The epoch now committed; RunFailed unless the ledger has folded everything up to the versions `seen`."""
+def check_reached(rule: Rule, root: Path, seen: dict[str, str]) -> int:
+    """The epoch now committed; RunFailed unless the ledger has folded everything up to the offsets `seen`."""
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
     if head is None or at_the_gate(head) is not Gate.PLAN:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.pacing import MEASURED, limit, rate, wanted
 
 if TYPE_CHECKING:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.changes import check_edit
-from floodmark.core.protocol.entry import NOWHERE, DeltaOffset
+from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import check_all_there, check_same_tables, named, places_of, put_back, settled
 from floodmark.core.protocol.recovery import app_id
+from floodmark.core.rules.kinds import tables_read
 from floodmark.core.text.addresses import location
 from floodmark.ledger.delta import tablelog, tables
 
@@ -58,8 +60,13 @@ def text_now(text: str, head: Head, rule: Rule) -> Rule:
     from floodmark.core.rules.rule import Rule
 
     found = put_back(Rule.from_json(text), head)
-    ids = {name: DeltaOffset.parse(line).table_id for name, line in head.lines.items() if line != NOWHERE}
-    streams = {name: _there(stream, rule.streams.get(name), ids.get(name)) for name, stream in found.streams.items()}
+    read = sources(found)
+    ids = {name: read[name].identity(line) for name, line in head.lines.items() if name in read and line != NOWHERE}
+    known = tables_read(found)
+    streams = {
+        name: _there(stream, rule.streams.get(name), ids.get(name)) if name in known else stream
+        for name, stream in found.streams.items()
+    }
     pinned = {name: one.table for name, one in (head.open.lookups if head.open else {}).items()}
     lookups = {name: _there(one, rule.lookups.get(name), pinned.get(name)) for name, one in found.lookups.items()}
     return found.model_copy(update={"streams": streams, "lookups": lookups})

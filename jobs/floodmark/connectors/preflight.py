@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names
-from floodmark.connectors.delta.table import DeltaSink, delta_sinks
+from floodmark.connectors.delta.sink import DeltaSink, delta_sinks
 from floodmark.connectors.lookups import LookupTable, check_lookups
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id
+from floodmark.core.rules.kinds import tables_read
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import location, same_address, within
 from floodmark.errors import HistoryGone, NotOwned
@@ -89,7 +90,7 @@ def check_replaced(rule: Rule) -> None:
 
 def check_one_each(rule: Rule) -> None:
     """Refuse a sink that is the table of a stream, a lookup or another sink, however the addresses are spelt."""
-    read = {name: stream.address for name, stream in rule.streams.items()}
+    read = tables_read(rule)
     read |= {name: lookup.address for name, lookup in rule.lookups.items()}
     known = {found: f"of {name}" for name, address in read.items() if (found := _id_at(address)) is not None}
     for address in delta_sinks(rule):

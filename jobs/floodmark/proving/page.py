@@ -125,8 +125,8 @@ def _circumstances(matrix: Matrix) -> Iterator[str]:
     yield _items(
         [
             *(
-                f"stream {one['stream']}: {one['rows']} rows in {one['commits']} commits, of {one['table']}, version "
-                f"{one['version']}{'; ' + one['note'] if one['note'] else ''}"
+                f"stream {one['stream']}: {one['rows']} rows in {one['commits']} commits, of {one['table']} "
+                f"({one['upto']}){'; ' + one['note'] if one['note'] else ''}"
                 for one in played.streams
             ),
             ", ".join(f"{name} {version}" for name, version in played.versions.items()),

@@ -120,7 +120,7 @@ def placed(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
 
 
 def _stream(stream: Stream, address: str) -> Stream:
-    return stream.model_copy(update={"address": address, "start": FIRST})
+    return stream.model_copy(update={"kind": "delta", "address": address, "options": {}, "start": FIRST})
 
 
 def _sink(sink: Sink, address: str) -> Sink:

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from floodmark.core.cases.casefile import CaseFile, Row, WrittenCaseEpoch
 from floodmark.core.cases.rows import typed
+from floodmark.core.rules.kinds import tables_read
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import location
 from floodmark.core.text.ddl import Column
@@ -63,14 +64,20 @@ def columns_of_inputs(rule: Rule, file: CaseFile) -> dict[str, Columns]:
     return found
 
 
-def _read(rule: Rule) -> Iterator[tuple[str, str, str]]:
-    yield from (("stream", name, stream.address) for name, stream in rule.streams.items())
+def _read(rule: Rule) -> Iterator[tuple[str, str, str | None]]:
+    """Kind and name of what it reads, and the address where that is a table."""
+    tables = tables_read(rule)
+    yield from (("stream", name, tables.get(name)) for name in rule.streams)
     yield from (("lookup", name, lookup.address) for name, lookup in rule.lookups.items())
 
 
-def _columns(kind: str, name: str, address: str, given: Columns | None) -> Columns:
-    table = tables.open_table(location(address))
+def _columns(kind: str, name: str, address: str | None, given: Columns | None) -> Columns:
     way = f"declare the columns: `schema: {{{name}: 'column TYPE, ...'}}`"
+    if address is None:
+        if given is None:
+            raise ValueError(f"{kind} {name}: expected to be told its columns, for it is no table; {way}")
+        return given
+    table = tables.open_table(location(address))
     if table is None and given is None:
         raise ValueError(f"{kind} {name}: expected a table at {address} that tells its columns, found none; {way}")
     if table is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.core.lifecycle.upkeep import Need
-from floodmark.core.protocol.entry import NOWHERE, DeltaOffset
+from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Rule

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from deltalake import DeltaTable
 
+from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.ports.source import Source
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.protocol.digests import Digest
-from floodmark.core.protocol.entry import NOWHERE, DeltaOffset, Entry
+from floodmark.core.protocol.entry import NOWHERE, Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.rules.rule import Rule
@@ -39,7 +41,9 @@ def epoch_page(rule: Rule, head: Head, ledger: DeltaTable, generation: int, upto
     last = newest if upto is None else min(upto, newest)
     rows = _rows(ledger, generation, last - COUNT + 1, last)
     entries = told(rows, zoned(rule, head), len(rows))
-    found = [{**entry, "replay": is_replay(head, entry), **_more(entry, rows)} for entry in reversed(entries)]
+    found = [
+        {**entry, "replay": is_replay(head, entry), **_more(entry, rows, sources(rule))} for entry in reversed(entries)
+    ]
     return EpochPage(
         generation, found, last - COUNT if last >= COUNT else None, last + COUNT if last < newest else None
     )
@@ -50,7 +54,7 @@ def _rows(ledger: DeltaTable, generation: int, first: int, last: int) -> list[Ro
     return [Row(**row) for row in query(ledger, f"SELECT * FROM t WHERE {condition} ORDER BY seq")]  # noqa: S608 - numbers
 
 
-def _more(entry: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
+def _more(entry: dict[str, Any], rows: list[Row], known: Mapping[str, Source]) -> dict[str, Any]:
     """`offsets` and `prints`: pairs of a name and a text each."""
     if entry["read"] is None or entry["backfill"] is not None:  # a seal, or a turn in the rule's life
         return {"offsets": [], "prints": []}
@@ -58,17 +62,14 @@ def _more(entry: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
     body = json.loads(row.body)
     names = sorted(body["maxima"])  # the streams of then, in the order of their offsets
     lines = zip(names, Entry.parse(body["entry"]).offsets, strict=False)
-    return {"offsets": [(name, _offset(line)) for name, line in lines], "prints": list(_prints(body))}
+    return {"offsets": [(name, _offset(known.get(name), line)) for name, line in lines], "prints": list(_prints(body))}
 
 
-def _offset(line: str) -> str:
-    """Up to where an epoch has read a stream, in words."""
+def _offset(source: Source | None, line: str) -> str:
+    """Up to where an epoch has read a stream, in words; the offset itself, of a stream that the rule has no more."""
     if line == NOWHERE:
         return "nothing yet"
-    at = DeltaOffset.parse(line)
-    if at.snapshot:
-        return f"snapshot of version {at.version}" + (f", {at.index + 1} files" if at.index >= 0 else "")
-    return f"before version {at.version}" if at.index < 0 else f"version {at.version}, {at.index + 1} files"
+    return line if source is None else source.say(line)
 
 
 def _prints(body: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -43,12 +43,11 @@ def done_since(rule: Rule, home: Path, seq: int | None) -> tuple[Head | None, li
 
 def commits_behind(rule: Rule, head: Head | None) -> int:
     """Commits with data, over all streams, that the ledger has not folded."""
-    from floodmark.connectors.delta.lag import lag_of
-    from floodmark.connectors.registry import sources
+    from floodmark.connectors.ports.registry import sources
 
     lines = head.lines if head else {}
     read = ((source, lines[name]) for name, source in sources(rule).items() if name in lines)
-    return sum(lag_of(source, line, rule.rebuild).commits for source, line in read)
+    return sum(source.backlog(line, rule.rebuild).amount for source, line in read)
 
 
 def watermark_age(rule: Rule, head: Head, now: datetime) -> float | None:

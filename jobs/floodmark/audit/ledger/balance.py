@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,12 +71,17 @@ def _lines(body: Mapping[str, Any]) -> list[str]:
 Told = Iterator[tuple[Literal["broken", "unknown"], str]]
 
 
-def places(body: Mapping[str, Any]) -> list[Place | None]:
-    """Where each stream stands by the entry of a row; None: nowhere yet. Raises ValueError for any other source."""
+def places(body: Mapping[str, Any], kinds: Sequence[str]) -> list[Place | str | None]:
+    """Where each stream stands by the entry of a row; None: nowhere yet. A text: of a source that is no table.
+
+    `kinds`: of the streams. Raises ValueError for what is no such entry.
+    """
     version, _, *lines = body["entry"].rstrip("\n").split("\n")
     if version != "v1":
         raise ValueError(f"an entry of version {version}")
-    return [None if line == NOWHERE else _place(line) for line in lines]
+    kinds = [*kinds, *["delta"] * (len(lines) - len(kinds))]
+    known = (_place(line) if kind == "delta" else line for line, kind in zip(lines, kinds, strict=False))
+    return [None if line == NOWHERE else place for line, place in zip(lines, known, strict=False)]
 
 
 def _place(line: str) -> Place:
@@ -91,7 +96,8 @@ def _place(line: str) -> Place:
 
 def _offsets(epoch: Epoch) -> Told:
     try:
-        before, after = places(epoch.before), places(epoch.intent)
+        kinds = _kinds(epoch)
+        before, after = (places(body, [*kinds.values()]) for body in (epoch.before, epoch.intent))
     except ValueError as fault:
         yield "unknown", f"the offsets cannot be compared: {fault}"
         return
@@ -106,17 +112,37 @@ def _offsets(epoch: Epoch) -> Told:
         yield from _moved(name, one, other, 0 if replay else streams[name]["read"])
 
 
-def _moved(name: str, one: Place | None, other: Place | None, read: int) -> Told:
+def _kinds(epoch: Epoch) -> dict[str, str]:
+    """Of which kind of source each stream is."""
+    return {name: str(stream.get("kind", "delta")) for name, stream in epoch.rule["streams"].items()}
+
+
+def _moved(name: str, one: Place | str | None, other: Place | str | None, read: int) -> Told:
     if one == other:
         if read:
             yield "broken", f"stream {name}: {read} rows were read though its offset has not moved"
     elif one is None or other is None:
         if other is None:
             yield "broken", f"stream {name}: its offset is gone"
+    elif isinstance(one, str) or isinstance(other, str):
+        pass  # a text of the source's own: `returned` says where it comes again
     elif one.table != other.table:
         yield "broken", f"stream {name}: its offset went from table {one.table} to table {other.table}"
     elif (other.version, other.index) < (one.version, one.index) or (other.snapshot and not one.snapshot):
         yield "broken", f"stream {name}: its offset goes back, from {_shown(one)} to {_shown(other)}"
+
+
+def returned(generation: Generation) -> Iterator[Finding]:
+    """Over the epochs: an offset that a stream has left does not come again. It tells of sources that are no tables."""
+    left: dict[str, set[str]] = {}
+    for epoch in (one for one in generation.epochs if one.result != "abandoned" and not one.rule.get("rebuild")):
+        lines = zip(_kinds(epoch).items(), _lines(epoch.before), _lines(epoch.intent), strict=False)
+        for (name, kind), before, after in lines:
+            gone = left.setdefault(name, set())
+            if after != before and after in gone and kind != "delta":
+                what = f"stream {name}: its offset goes back, from {before} to {after}"
+                yield Finding("broken", what, epoch.generation, epoch.number)
+            gone |= {before} - {after}
 
 
 def set_apart(generation: Generation) -> Iterator[Finding]:

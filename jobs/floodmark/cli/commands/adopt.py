@@ -33,7 +33,7 @@ def adopt(
     """
     from floodmark.cli.shared.selection import one
     from floodmark.connectors.delta.adopting import adoptable, sink_at
-    from floodmark.connectors.delta.table import DeltaSink
+    from floodmark.connectors.delta.sink import DeltaSink
     from floodmark.connectors.preflight import check_apart, check_one_each
     from floodmark.core.lifecycle.life import check_unsealed
     from floodmark.core.text.addresses import location

@@ -63,7 +63,7 @@ def reset(
 
 def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
     """Where the rule stands. Raises what a reset would refuse before it writes."""
-    from floodmark.connectors.delta.table import DeltaSink
+    from floodmark.connectors.delta.sink import DeltaSink
     from floodmark.core.lifecycle.life import check_living, check_same_reset
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
@@ -118,7 +118,7 @@ def _emptied(rule: Rule, keep_output: bool) -> list[str]:
 
 
 def _sinks(rule: Rule) -> list[str]:
-    from floodmark.connectors.delta.table import delta_sinks
+    from floodmark.connectors.delta.sink import delta_sinks
 
     return list(delta_sinks(rule))
 

@@ -128,7 +128,7 @@ def _side_by_side(results: list[Result]) -> list[Result]:
 
 def _connected(result: Result, root: Path) -> Result:
     """The same after a look at the rule's tables."""
-    from floodmark.connectors.delta.table import check_partitions
+    from floodmark.connectors.delta.sink import check_partitions
     from floodmark.connectors.places import check_goes_on
     from floodmark.connectors.preflight import check_apart, check_starts, check_tables, check_written
     from floodmark.ledger.home import Home

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from floodmark.connectors.delta.table import DeltaSink
+from floodmark.connectors.delta.sink import DeltaSink
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.text.addresses import location

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Restated
+from floodmark.core.rules.kinds import once_only
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.telling import Told, told_in
 from floodmark.core.sql.windows import Spec, WindowSpec, live_from
@@ -90,6 +91,7 @@ def _why_not(rule: Rule, head: Head) -> Iterator[str]:
     if rule.process is not None:
         yield "what its class did with a row hangs on all rows before it"
         return
+    yield from (f"{why}, and a backfill reads them again" for why in once_only(rule))
     yield from _of_query(rule)
     yield from _of_sinks(rule, head)
     yield from _of_older_texts(rule, head)

@@ -61,11 +61,13 @@ class Expectation(Model):
 class Stream(Model):
     """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time.
 
+    `options`: what a file says of it, where its kind takes more than an address.
     `rule`, `sink`: whose sink it is, where the file says so by name; `qos`: what such a sink's rows have at best.
     """
 
     kind: str
     address: str
+    options: dict[str, Any] = {}
     rule: str | None = None
     sink: str | None = None
     qos: Qos = 2

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from floodmark.core.rules import chains
 from floodmark.core.rules.checks.epochs import ROWS_PER_WINDOW
+from floodmark.core.rules.checks.nesting import nesting
 from floodmark.core.rules.checks.rule import check
 from floodmark.core.rules.environments import variables
 from floodmark.core.rules.file.epochs import WrittenCleanUp, WrittenEpoch
@@ -23,17 +24,19 @@ from floodmark.core.rules.file.schedule import WrittenAssets, WrittenFreshness
 from floodmark.core.rules.file.sinks import LATER_SINK_KEYS, SINK_KINDS, WrittenSink
 from floodmark.core.rules.file.spark import WrittenAirflow, WrittenSpark
 from floodmark.core.rules.file.streams import (
+    KIND,
     LATER_STREAM_KEYS,
-    SOURCE_KINDS,
     WrittenDistinct,
     WrittenEventTime,
     WrittenExpectation,
     WrittenLookup,
     WrittenStart,
     WrittenStream,
+    source_keys,
 )
 from floodmark.core.rules.groups import disagreeing
 from floodmark.core.rules.installation import over_installation
+from floodmark.core.rules.kinds import SOURCES, source_kind
 from floodmark.core.rules.model import (
     AirflowSettings,
     AssetSchedule,
@@ -51,7 +54,6 @@ from floodmark.core.rules.model import (
     Stream,
     canonical,
 )
-from floodmark.core.rules.nesting import nesting
 from floodmark.core.rules.words import with_words
 from floodmark.core.text.addresses import identity
 from floodmark.core.text.defaults import FILES, merged, read_defaults
@@ -279,7 +281,7 @@ def _unknown_key(key: str, parent: Field) -> str:
         return "expect: of results it is a key of the rule, beside `sql`, for all of its sinks"
     known = _known_keys(parent)
     if len(parent) == 2 and parent[0] in ("streams", "sinks") and key not in known:
-        kinds = SOURCE_KINDS if parent[0] == "streams" else SINK_KINDS
+        kinds = source_keys() if parent[0] == "streams" else SINK_KINDS
         near = difflib.get_close_matches(key, known, 1)
         hint = (
             f"did you mean {near[0]!r}?"
@@ -312,7 +314,10 @@ def _known_keys(parent: Field) -> list[str]:
     }
     for part in parent:
         model = nested.get(str(part), model)
-    return [field.alias or name for name, field in model.model_fields.items()]
+    if parent[:1] == ("streams",) and len(parent) > 2 and parent[2] in SOURCES:
+        model = source_kind(str(parent[2])).written
+    own = [field.alias or name for name, field in model.model_fields.items()]
+    return [*source_keys(), *(key for key in own if key not in (KIND, "rule"))] if model is WrittenStream else own
 
 
 def _missing(field: Field) -> str:

@@ -42,7 +42,6 @@ WORDS: dict[str, dict[str, str]] = {
         "on_exceed": "warn, or fail: the run's results stay, yet it ends with exit code 3",
     },
     "WrittenStream": {
-        "delta": "address of a Delta table that others append to",
         "rule": "in place of an address: a rule of the same folder whose sink is read",
         "sink": "which sink of that rule, where it has several",
         "event_time": "the column that says when a row happened; or {name, expr}",

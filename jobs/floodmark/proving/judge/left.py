@@ -56,7 +56,7 @@ class Left:
             (
                 epoch.number,
                 epoch.result,
-                str(places(epoch.intent)),
+                str(places(epoch.intent, ())),
                 epoch.intent["watermark"],
                 tuple(str(sorted(counts.items())) for counts in epoch.intent["counts"].values()),
                 epoch.end["output_rows"],

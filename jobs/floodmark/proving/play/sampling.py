@@ -6,6 +6,7 @@ import math
 import shutil
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -14,13 +15,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.delta.table import DeltaSource
-from floodmark.core.protocol.entry import DeltaOffset
-from floodmark.core.rules.rule import Rule, StartAt, Stream
+from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.planning.relations import relations
+from floodmark.connectors.ports.registry import source
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.rules.kinds import source_can
+from floodmark.core.rules.rule import EpochLimits, Rule, Stream
 from floodmark.errors import NotThereYet
-from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta import tables
 from floodmark.proving.cases import cut
 from floodmark.proving.scratch import Scratch
+from floodmark.spark.read.planning import streamed
 from floodmark.spark.session.faults import explained
 from floodmark.spark.session.session import rule_session
 
@@ -30,11 +35,15 @@ NEWEST = "start: latest: what is to come is not there yet, so the rows that the 
 
 @dataclass(frozen=True)
 class Sampled:
-    """`table`, `version`: where the rows are from; `rows` of them in `commits`."""
+    """`table`, `upto`: where the rows are from, and up to where they could have been; `rows` of them in `commits`.
+
+    `version`: of a table, its newest.
+    """
 
     stream: str
     table: str
-    version: int
+    version: object
+    upto: str
     rows: int
     commits: int
     note: str | None = None
@@ -62,12 +71,13 @@ class _Enough(Exception):
 
 
 class _Taking:
-    """One stream's sample: first as Spark's own source gives it, then cut into commits."""
+    """One stream's sample: first as its source gives it, then cut into commits."""
 
     def __init__(self, session: SparkSession, scratch: Scratch, name: str, stream: Stream, rows: int):
         self._session, self._scratch, self._name, self._rows = session, scratch, name, rows
         self._latest = stream.start == "latest"
-        self._source = DeltaSource(name, stream.model_copy(update={"start": "earliest"}) if self._latest else stream)
+        self._kind = stream.kind
+        self._source = source(name, stream.model_copy(update={"start": "earliest"}) if self._latest else stream)
         self._left = rows
         self._enough = False
 
@@ -81,15 +91,20 @@ class _Taking:
         commits = self._write(rows)
         shutil.rmtree(self._staging, ignore_errors=True)
         note = NEWEST if self._latest else None
-        return Sampled(self._name, self._source.address, self._source.newest(), rows, commits, note)
+        end = self._source.end()
+        version = self._source.backlog(end, rebuilt=True).facts.get("newest")
+        return Sampled(self._name, self._source.address, version, self._source.say(end), rows, commits, note)
 
     def _stage(self) -> None:
-        """The stream's first rows, as its source gives them."""
+        """The stream's first rows, as its source gives them: portion by portion, as Spark plans epochs."""
+        start = self._source.start()
+        partitions = int(str(self._session.conf.get("spark.sql.shuffle.partitions")))
+        directory = checkpoint.make(self._staging / "checkpoints", Entry(0, (start,)), None, partitions)
         query = (
-            self._reader()
+            streamed(self._session, self._source, self._kind, start, self._at_a_time())
             .writeStream.trigger(availableNow=True)
-            .option("checkpointLocation", str(self._staging / "checkpoint"))
-            .foreachBatch(self._batch)
+            .option("checkpointLocation", directory.as_uri())
+            .foreachBatch(partial(self._batch, directory))
             .start()
         )
         try:
@@ -100,34 +115,38 @@ class _Taking:
         finally:
             query.stop()
 
-    def _reader(self) -> DataFrame:
-        at = DeltaOffset.parse(self._source.start())
-        reader = self._session.readStream.format("delta").option("maxFilesPerTrigger", str(self._files_at_a_time()))
-        if not at.snapshot or isinstance(self._source.stream.start, StartAt):
-            reader = reader.option("startingVersion", str(at.version))
-        return reader.load(self._source.address)
+    def _at_a_time(self) -> EpochLimits:
+        """About one commit of the sample: within what is read at a time the order may be another."""
+        rows = max(1, self._rows // cut(self._rows)[0])
+        limits = source_can(self._kind).limits
+        if "max_rows" in limits:
+            return EpochLimits(max_rows=rows)
+        width = self._source.bytes_a_row() if "max_bytes" in limits else None
+        if width:
+            return EpochLimits(max_bytes=max(1, math.floor(rows * width)))
+        return EpochLimits(max_files=1) if "max_files" in limits else EpochLimits()
 
-    def _files_at_a_time(self) -> int:
-        """So many files that they hold about one commit of the sample: within them the order may be another."""
-        actions = self._source.table().get_add_actions(flatten=True)
-        there = "num_records" in actions.column_names
-        known = [rows for rows in datafiles.values_of(actions["num_records"]) if rows] if there else []
-        mean = sum(known) / len(known) if known else math.inf
-        return max(1, math.floor(self._rows / cut(self._rows)[0] / mean))
-
-    def _batch(self, frame: DataFrame, number: int) -> None:
+    def _batch(self, directory: Path, _: DataFrame, number: int) -> None:
         if self._left:
-            taken = frame.limit(self._left).coalesce(1).withColumn(PLACE, F.monotonically_increasing_id())
+            taken = self._portion(directory, number).limit(self._left).coalesce(1)
             place = str(self._staging / "rows" / str(number))
-            taken.withColumn(BATCH, F.lit(number)).write.parquet(place)
+            numbered = taken.withColumn(PLACE, F.monotonically_increasing_id()).withColumn(BATCH, F.lit(number))
+            numbered.write.parquet(place)
             self._left -= self._session.read.parquet(place).count()
         if not self._left:
             self._enough = True
             raise _Enough
 
+    def _portion(self, directory: Path, number: int) -> DataFrame:
+        told = relations(self._session, checkpoint.query(directory), 1)
+        if 0 in told:
+            return self._source.whole(self._session).limit(0) if told[0] is None else told[0]
+        begin, end = (checkpoint.planned(directory, batch).offsets[0] for batch in (number - 1, number))
+        return self._source.frame(self._session, begin, end)
+
     def _write(self, rows: int) -> int:
         """An empty table as version 0, then one file for each commit; of a stream without rows one empty commit."""
-        schema = self._source.read_batch(self._session).schema
+        schema = self._source.whole(self._session).schema
         address = self._scratch.input(self._name)
         tables.create(address, schema.json(), {})
         commits = cut(rows)[0]

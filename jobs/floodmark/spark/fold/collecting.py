@@ -19,10 +19,9 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import WrongColumn
 from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader, touched
 from floodmark.spark.read.batch import Batch
-from floodmark.spark.read.planned import materialised
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import aside
-from floodmark.spark.session.jvm import without_rows
+from floodmark.spark.session.jvm import materialised, without_rows
 
 HELD = "_held"  # whether a row is of an open window
 _PLACE, _ROWS, _CLOSED, _PART, _BEGUN, _ENDS = (

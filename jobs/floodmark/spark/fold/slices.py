@@ -17,9 +17,9 @@ from floodmark.core.sql.state.partials import TOTALS
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader, decimals, typed
 from floodmark.spark.read.batch import Batch
-from floodmark.spark.read.planned import materialised
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import aside
+from floodmark.spark.session.jvm import materialised
 
 TABLE = "slices"
 

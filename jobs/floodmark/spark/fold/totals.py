@@ -20,9 +20,9 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import Refused
 from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, decimals, touched, typed
 from floodmark.spark.read.batch import Batch
-from floodmark.spark.read.planned import materialised
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import aside
+from floodmark.spark.session.jvm import materialised
 
 TABLE = "totals"
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.places import check_goes_on
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import check_rereads, sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.expectations import Told, fared
 from floodmark.core.protocol.records.head import Head
@@ -57,6 +57,7 @@ def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> Ahead:
 
     Raises Refused where a run would first have to finish something.
     """
+    check_rereads(rule)
     place = Home(home, rule.rule)
     ledger = LedgerReader.load(place.ledger)
     head = ledger.head if ledger else None

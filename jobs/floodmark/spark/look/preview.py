@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors.lookups import pinned_now
+from floodmark.connectors.ports.registry import check_rereads
 from floodmark.core.protocol.expectations import Told, fared
 from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.protocol.watermark import advance
@@ -52,6 +53,7 @@ class Preview:
 
 def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
     """Take at most `sample` rows of each stream, and at most `rows` of what the SQL gives for them."""
+    check_rereads(rule)
     with explained(rule.rule):
         session, plan = analyse(root, rule, None)
         shape = plan.fold.shape

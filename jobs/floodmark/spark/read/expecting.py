@@ -21,8 +21,8 @@ from floodmark.core.protocol.records.rows import Failed
 from floodmark.core.rules.rule import Expectation
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault, SqlRefused
-from floodmark.spark.read.planned import materialised
 from floodmark.spark.read.rowchecks import risky_of, tried
+from floodmark.spark.session.jvm import materialised
 
 FAILED = "_floodmark_failed"  # the number, beside the columns of a row
 SAMPLE = 3  # rows in a message

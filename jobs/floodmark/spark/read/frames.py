@@ -1,4 +1,4 @@
-"""The rule's streams as one frame: by Spark's planned relations, as a stream, or a sample."""
+"""The rule's streams as one frame: the rows of a range, or a sample."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.registry import sources
+from floodmark.connectors.planning.relations import Told
+from floodmark.connectors.ports.registry import sources
+from floodmark.core.protocol.entry import Entry
 from floodmark.core.rules.rule import EventTime, Rule, Stream
 from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.read import expecting, rowchecks
 from floodmark.spark.read.narrowing import narrowed
-from floodmark.spark.read.planned import relations
 from floodmark.spark.read.rowchecks import NONE, Checks, tried
 from floodmark.spark.read.shape import Shape, micros, time_type
 
@@ -24,28 +25,27 @@ TIME, KEEP = "_floodmark_time", "_floodmark_keep"  # structs with what was tried
 ERROR = "_floodmark_error"  # the number of what raised
 
 
-def union(spark: SparkSession, rule: Rule, shape: Shape) -> DataFrame:
-    """The rule's streams as one streaming frame."""
-    return _united([source.read_stream(spark, rule.epoch) for source in sources(rule).values()], rule, shape)
+def read_range(
+    spark: SparkSession, rule: Rule, shape: Shape, begin: Entry, end: Entry, clock: int, told: Told | None = None
+) -> DataFrame:
+    """The rule's streams as one frame, in batch, over what is between two entries.
 
-
-def planned_union(spark: SparkSession, rule: Rule, shape: Shape, query: str, clock: int) -> DataFrame | None:
-    """The same frame over what Spark planned for the running query's batch; None where that cannot be had.
-
-    `clock`: the epoch's, in microseconds. In the streaming frame Spark itself puts it in place of the clock's calls.
+    `clock`: the epoch's, in microseconds. `told`: what Spark's plan of the range tells, by the place of a stream.
     """
-    found = relations(spark, query, len(rule.streams))
-    if found is None:
-        return None
+    known = told or {}
+    found = [
+        None if one == other else known[i] if i in known else source.frame(spark, one, other)
+        for i, (source, one, other) in enumerate(zip(sources(rule).values(), begin.offsets, end.offsets, strict=True))
+    ]
     if any(frame is not None for frame in found):
         return _united(found, rule, shape, clock)
-    empty = [spark.createDataFrame([], source.read_batch(spark).schema) for source in sources(rule).values()]
+    empty = [spark.createDataFrame([], source.whole(spark).schema) for source in sources(rule).values()]
     return _united(empty, rule, shape)
 
 
 def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFrame:
-    """The same frame in batch, over at most so many rows of each stream."""
-    return _united([source.read_batch(spark).limit(rows) for source in sources(rule).values()], rule, shape)
+    """The same frame over at most so many rows of each stream."""
+    return _united([source.whole(spark).limit(rows) for source in sources(rule).values()], rule, shape)
 
 
 def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock: int | None = None) -> DataFrame:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, TimestampType
 
 from floodmark.connectors.columns import asked, check_columns, needed
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.records.rows import Columns
 from floodmark.core.rules.rule import Rule, Stream
 from floodmark.core.rules.sinks.takings import APART
@@ -58,7 +58,7 @@ def shape_of(
         wanted = frozen.get(name) or needed(rule, name, columns)
         _refuse_unknown(name, wanted, columns)
         _refuse_apart(name, wanted)
-        whole = source.read_batch(spark)
+        whole = source.whole(spark)
         older[name] = older_types((recorded or {}).get(name, ()), whole.schema)
         whole = narrowed(whole, older[name])
         table = whole.select(*map(quoted, wanted))

@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.lookups import pinned_now
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Columns, Intent
 from floodmark.core.rules.checks.columns import check_expressions

@@ -20,8 +20,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
-from floodmark.connectors.delta.table import DeltaSink, check_partitions, delta_sinks
-from floodmark.connectors.registry import sources
+from floodmark.connectors.delta.sink import DeltaSink, check_partitions, delta_sinks
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.life import check_same_reset
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry

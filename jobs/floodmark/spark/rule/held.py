@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.delta.table import DeltaSink, check_partitions
+from floodmark.connectors.delta.sink import DeltaSink, check_partitions
 from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.places import check_goes_on, is_moved, text_now
 from floodmark.connectors.preflight import check_replaced, check_there

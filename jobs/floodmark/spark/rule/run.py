@@ -11,8 +11,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.abandoning import Readers, check_before
-from floodmark.connectors.delta.table import DeltaSink, check_partitions, delta_sinks
+from floodmark.connectors.delta.sink import DeltaSink, check_partitions, delta_sinks
 from floodmark.connectors.places import check_goes_on, head_now
+from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.lifecycle.abandoning import abandonable
 from floodmark.core.lifecycle.backfills import Asked, stands
@@ -35,7 +36,7 @@ from floodmark.spark.rule.backfill.backfilling import Put, Recomputed
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import Report, RunReport
 from floodmark.spark.rule.held import HeldRule, check_columns
-from floodmark.spark.session import checkpoint, lock
+from floodmark.spark.session import lock
 from floodmark.spark.session.faults import explained
 
 

@@ -23,3 +23,14 @@ def without_rows(session: SparkSession, schema: StructType) -> DataFrame:
     java: Any = session._jsparkSession
     columns = java.parseDataType(schema.json())
     return DataFrame(java.createDataFrame(jvm_class(session, "java.util.ArrayList")(), columns), session)
+
+
+def materialised(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """The same rows in `session`, computed as far as the last shuffle: every action on them goes on from there.
+
+    foreachBatch makes its frame in this way. Unlike a cache it copies no rows, so it costs no memory.
+    """
+    java: Any = session._jsparkSession
+    execution = frame._jdf.queryExecution()
+    rows = java.internalCreateDataFrame(execution.toRdd(), execution.analyzed().schema(), False)
+    return DataFrame(rows, session)

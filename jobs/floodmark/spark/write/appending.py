@@ -25,9 +25,8 @@ from floodmark.errors import InputFault
 from floodmark.ledger.delta import datafiles, tablelog
 from floodmark.ledger.delta.syncing import asked, sync_files
 from floodmark.spark.read.digesting import Digesting
-from floodmark.spark.read.planned import materialised
 from floodmark.spark.read.typechanges import wrong_types
-from floodmark.spark.session.jvm import jvm_class
+from floodmark.spark.session.jvm import jvm_class, materialised
 from floodmark.spark.session.session import in_utc
 
 # Somebody committed since the transaction began: as the same app, or to files that the transaction has read.

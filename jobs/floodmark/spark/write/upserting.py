@@ -25,7 +25,7 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault, LedgerBroken
 from floodmark.ledger.delta.keybounds import MEASURES, Bound
 from floodmark.spark.read.digesting import Digesting
-from floodmark.spark.read.planned import materialised
+from floodmark.spark.session.jvm import materialised
 from floodmark.spark.write import keyed
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.keyed import DELETE, INSERT, UPDATE

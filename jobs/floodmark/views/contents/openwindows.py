@@ -8,7 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.protocol.watermark import holding
 from floodmark.core.sql.windows import Starts, WindowSpec, joined, needed_from

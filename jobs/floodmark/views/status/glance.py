@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from floodmark.connectors.delta.lag import Lag
 from floodmark.connectors.places import check_goes_on
+from floodmark.connectors.ports.source import Backlog
 from floodmark.core.lifecycle.freshness import Late
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.protocol.records.head import Head
@@ -35,7 +35,7 @@ class Glance:
     head: Head | None = None
     newest: Row | None = None
     epochs: list[dict[str, Any]] = field(default_factory=list)
-    lag: dict[str, Lag | str] = field(default_factory=dict)
+    lag: dict[str, Backlog | str] = field(default_factory=dict)
     state: dict[str, StateSize] = field(default_factory=dict)
     excused: dict[str, int] = field(default_factory=dict)
     delivery: list[SinkDelivery] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Glance:
     @property
     def behind(self) -> int | None:
         """Commits with new data in all streams together; None where a stream cannot tell."""
-        found = [one.commits for one in self.lag.values() if isinstance(one, Lag)]
+        found = [one.amount for one in self.lag.values() if isinstance(one, Backlog)]
         return sum(found) if len(found) == len(self.lag) else None
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from floodmark.connectors.delta.lag import Lag, lag_of
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.ports.source import Backlog
 from floodmark.connectors.retention import limits
 from floodmark.core.lifecycle.freshness import Fresh, fresh, late_of
 from floodmark.core.lifecycle.life import UNFINISHED
@@ -57,7 +57,7 @@ class Standing:
     head: Head | None = None
     newest: Row | None = None
     holder: str | None = None
-    lag: dict[str, Lag | str] = field(default_factory=dict)
+    lag: dict[str, Backlog | str] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     expected: list[Told] = field(default_factory=list)
@@ -92,7 +92,9 @@ class Standing:
             "renamed_to": self._renamed(),
             "dropping": sorted(head.dropping.tables) if head and head.dropping else [],
             "holder": self.holder,
-            "lag": {name: {"error": lag} if isinstance(lag, str) else asdict(lag) for name, lag in self.lag.items()},
+            "lag": {
+                name: {"error": lag} if isinstance(lag, str) else dict(lag.facts) for name, lag in self.lag.items()
+            },
             "unread": {name: _unread(limit) for name, limit in self.limits.items()},
             "failed_check": head.failed if head else None,
             "lost_epochs": lost_of(head) if head else [],
@@ -255,9 +257,9 @@ def newest_end(rows: list[Row]) -> Row | None:
     return next((row for row in reversed(rows) if row.kind in ENDS), None)
 
 
-def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
+def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Backlog | str]:
     """How far each stream is behind its source, or why that cannot be told."""
-    found: dict[str, Lag | str] = {}
+    found: dict[str, Backlog | str] = {}
     lines, log_sums = (head.lines, head.log_sums) if head else ({}, {})
     for name, source in ((name, source) for name, source in sources(rule).items() if name in lines):
         line = lines[name]
@@ -266,7 +268,7 @@ def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Lag | str]:
                 found[name] = "another table lies there now; the next run reads it from the start"
                 continue
             source.check_identity(line, log_sums.get(name))
-            found[name] = lag_of(source, line, rule.rebuild)
+            found[name] = source.backlog(line, rule.rebuild)
         except FloodmarkError as fault:
             found[name] = str(fault)
     return found
@@ -311,15 +313,11 @@ def _size(table: DeltaTable) -> StateSize:
     return StateSize(sum(count or 0 for count in rows), sum(sizes), len(sizes))
 
 
-def behind(name: str, lag: Lag | str) -> str:
+def behind(name: str, lag: Backlog | str) -> str:
     """For people: how far a stream is behind."""
     if isinstance(lag, str):
         return lag
-    if not lag.commits:
-        return f"{name}: nothing new (table version {lag.newest})"
-    first = ", still in its first snapshot" if lag.in_snapshot else ""
-    commits = "1 commit" if lag.commits == 1 else f"{lag.commits} commits"
-    return f"{name}: {commits} with new data up to table version {lag.newest}{first}"
+    return f"{name}: {lag.text}"
 
 
 def _delivered(sink: SinkDelivery, kept_output: bool) -> str:

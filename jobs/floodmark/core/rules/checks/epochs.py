@@ -7,6 +7,7 @@ from datetime import datetime
 
 from floodmark.core.rules.checks.columns import Problem
 from floodmark.core.rules.file.schedule import UPSTREAM
+from floodmark.core.rules.kinds import source_can
 from floodmark.core.rules.model import Rule
 from floodmark.core.sql.windows import WindowSpec
 from floodmark.core.text.yamltree import Path as Field
@@ -26,9 +27,17 @@ def is_stateful(rule: Rule) -> bool:
         return False
 
 
+_WHY_NOT: dict[str, str] = {"max_rows": "cannot count rows before they read them"}
+
+
 def check_epoch(rule: Rule) -> Iterator[Problem]:
-    if rule.epoch.max_rows is not None and any(stream.kind == "delta" for stream in rule.streams.values()):
-        yield ("epoch", "max_rows"), "Delta streams cannot count rows before they read them: use max_files or max_bytes"
+    asked = [key for key, most in rule.epoch.model_dump().items() if most is not None]
+    for kind in dict.fromkeys(stream.kind for stream in rule.streams.values()):
+        limits = source_can(kind).limits
+        for key in (key for key in asked if key not in limits):
+            why = _WHY_NOT.get(key, f"cannot be bounded by {key}")
+            others = f"use {' or '.join(sorted(limits))}" if limits else "leave it out"
+            yield ("epoch", key), f"{kind.title()} streams {why}: {others}"
 
 
 _REPLACED = "expected no `key` beside `rebuild: true`: each run replaces the whole table"

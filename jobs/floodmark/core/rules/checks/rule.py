@@ -21,7 +21,7 @@ from floodmark.core.rules.checks.sinks import (
     check_takings,
     check_upserts,
 )
-from floodmark.core.rules.checks.streams import check_idle, check_late, check_lookups, check_streams
+from floodmark.core.rules.checks.streams import check_idle, check_kinds, check_late, check_lookups, check_streams
 from floodmark.core.rules.expectations import expected
 from floodmark.core.rules.model import Rule
 from floodmark.core.text.yamltree import Path as Field
@@ -32,6 +32,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     """Every problem of a rule whose fields are valid one by one: the field it concerns, and what is wrong."""
     yield from check_names(rule)
     yield from check_streams(rule)
+    yield from check_kinds(rule)
     yield from check_lookups(rule)
     yield from check_late(rule)
     yield from check_idle(rule)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from floodmark.core.rules.checks.columns import Problem, check_expression
-from floodmark.core.rules.model import Rule
+from floodmark.core.rules.kinds import Start, source_can
+from floodmark.core.rules.model import Rule, StartAt, Stream
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
 
@@ -26,6 +27,38 @@ def check_streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         for path, expression in expressions.items():
             if expression:
                 yield from check_expression(("streams", name, *path), expression)
+
+
+def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
+    """What is asked of a stream, its kind of source can do."""
+    for name, stream in rule.streams.items():
+        can = source_can(stream.kind)
+        start = start_of(stream)
+        if start not in can.starts:
+            yield (
+                ("streams", name, "start"),
+                f"expected {' or '.join(sorted(can.starts))}, for a {stream.kind} source begins nowhere else; found "
+                f"{start}",
+            )
+        if rule.qos > can.qos:
+            yield (
+                ("streams", name, stream.kind),
+                f"expected a source whose rows can be read again, for the rule has `qos: {rule.qos}`; found a "
+                f"{stream.kind} source, which gives them once: a crash would lose rows. Give the rule `qos: {can.qos}`",
+            )
+        if rule.rebuild and not can.rereads:
+            yield (
+                ("rebuild",),
+                f"expected sources whose rows can be read again in each run, found stream {name}: a {stream.kind} "
+                "source gives them once",
+            )
+
+
+def start_of(stream: Stream) -> Start:
+    """Which way of beginning it asks for."""
+    if not isinstance(stream.start, StartAt):
+        return stream.start
+    return "timestamp" if stream.start.version is None else "version"
 
 
 def check_lookups(rule: Rule) -> Iterator[Problem]:

@@ -6,6 +6,8 @@ from datetime import UTC
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from pydantic import BaseModel
+
 from floodmark.core.rules.file.schedule import WrittenFreshness
 from floodmark.core.rules.file.sinks import WrittenSink
 from floodmark.core.rules.file.streams import (
@@ -17,6 +19,7 @@ from floodmark.core.rules.file.streams import (
     WrittenStream,
     instant_of,
 )
+from floodmark.core.rules.kinds import source_kind
 from floodmark.core.rules.model import (
     Distinct,
     EventTime,
@@ -43,14 +46,15 @@ def level_of(qos: int) -> Qos:
 
 
 def stream_of(written: WrittenStream, zone: str, chained: tuple[str, int] | None) -> Stream:
-    address, qos = chained or (written.delta or "", 2)
+    kind, address, options, qos = _source_of(written, chained)
     time = written.event_time
     ahead = written.max_ahead
     if time is not None and ahead is None:
         ahead = parse_duration(DEFAULT_MAX_AHEAD)
     return Stream(
-        kind="delta",
+        kind=kind,
         address=address,
+        options=options,
         rule=written.rule,
         sink=written.sink,
         qos=level_of(qos),
@@ -63,6 +67,16 @@ def stream_of(written: WrittenStream, zone: str, chained: tuple[str, int] | None
         distinct=_distinct(written.distinct),
         expect=expectations_of(written.expect),
     )
+
+
+def _source_of(written: WrittenStream, chained: tuple[str, int] | None) -> tuple[str, str, dict[str, Any], int]:
+    """Kind, address, what else the kind has to say, and what its rows have at best. Another rule's sink is a table."""
+    if chained is not None:
+        return "delta", chained[0], {}, chained[1]
+    for name, said in written.kind.items():
+        kind = source_kind(name)
+        return name, kind.address(said), said.model_dump(mode="json") if isinstance(said, BaseModel) else {}, 2
+    return "delta", "", {}, 2
 
 
 def expectations_of(written: dict[str, WrittenExpectation]) -> dict[str, Expectation]:

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal, TypeAlias
+from functools import lru_cache
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    create_model,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
 
 from floodmark.core.rules.file.fields import (
     Address,
@@ -21,12 +32,12 @@ from floodmark.core.rules.file.fields import (
     column_name,
     column_names,
 )
+from floodmark.core.rules.kinds import SOURCES, source_kind
 from floodmark.core.rules.model import (
     ACTIONS,
     Action,
 )
 
-SOURCE_KINDS = ("delta", "rule")
 DEFAULT_MAX_AHEAD = "1 day"
 LATER_STREAM_KEYS = ("close_idle_after",)
 MOST_EXPECTATIONS = 60  # of one stream, or of the results: a row has a bit for each
@@ -113,13 +124,43 @@ class WrittenDistinct(Written):
     within: Annotated[Duration, AfterValidator(as_positive)]
 
 
+@lru_cache
+def _of_kinds(kinds: tuple[str, ...]) -> type[BaseModel]:
+    """A model with a field for each of these kinds, so that a problem is told of the kind's key."""
+    fields: dict[str, Any] = {kind: (source_kind(kind).written, ...) for kind in kinds}
+    return create_model("Kinds", **fields)
+
+
+def _kind(value: object) -> object:
+    """What was written under the kinds' keys, by kind."""
+    assert isinstance(value, dict)
+    found = _of_kinds(tuple(value)).model_validate(value)
+    return {kind: getattr(found, kind) for kind in value}
+
+
+def _with_kinds(schema: dict[str, Any]) -> None:
+    """Add to a stream's JSON Schema a key for each kind."""
+    kinds = {}
+    for name in SOURCES:
+        kind = source_kind(name)
+        written = TypeAdapter(kind.written).json_schema()
+        kinds[name] = {"anyOf": [written, {"type": "null"}], "default": None, "title": name.title()}
+        kinds[name]["description"] = kind.says
+    schema["properties"] = kinds | schema["properties"]
+
+
+KIND = "\0kind"  # no key that a file can have
+
+
 class WrittenStream(Written):
     """One source kind with its address, and how the stream is read.
 
     `rule`: a rule of the same folder, whose sink is read; `sink`: which one of several.
     """
 
-    delta: Address | None = None
+    model_config = ConfigDict(json_schema_extra=_with_kinds)
+
+    kind: SkipJsonSchema[Annotated[dict[str, Any], BeforeValidator(_kind), Field(alias=KIND)]] = {}
     rule: RuleName | None = None
     sink: Filled | None = None
     event_time: Annotated[str | WrittenEventTime, BeforeValidator(_event_time)] | None = None
@@ -131,16 +172,32 @@ class WrittenStream(Written):
     distinct: WrittenDistinct | None = None
     expect: Annotated[Expectations, Field(description="of the rows that are to be folded")] = {}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _apart(cls, value: object) -> object:
+        """The kinds' keys under one, for which kinds there are is known only when a file is read."""
+        if not isinstance(value, dict):
+            return value
+        kinds = {key: one for key, one in value.items() if key in SOURCES and one is not None}
+        others = {key: one for key, one in value.items() if key not in SOURCES}
+        return {**others, KIND: kinds} if kinds else others
+
     @model_validator(mode="after")
     def _one(self) -> WrittenStream:
-        if (self.delta is None) == (self.rule is None):
+        given = [*self.kind, *(["rule"] if self.rule is not None else [])]
+        if len(given) != 1:
             raise ValueError(
-                f"expected exactly one kind of stream out of {', '.join(SOURCE_KINDS)}, such as `delta: ADDRESS` or "
-                f"`rule: NAME`, found {'neither' if self.delta is None else 'both'}"
+                f"expected exactly one kind of stream out of {', '.join(source_keys())}, such as `delta: ADDRESS` or "
+                f"`rule: NAME`, found {'both' if len(given) == 2 else ', '.join(given) or 'neither'}"
             )
         if self.sink is not None and self.rule is None:
-            raise ValueError("expected `sink` only beside `rule`, found it beside `delta`")
+            raise ValueError(f"expected `sink` only beside `rule`, found it beside `{given[0]}`")
         return self
+
+
+def source_keys() -> list[str]:
+    """The keys of a stream that say what it reads."""
+    return [*SOURCES, "rule"]
 
 
 class WrittenLookup(Written):

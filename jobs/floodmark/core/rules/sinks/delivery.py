@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from floodmark.core.rules.kinds import source_can
 from floodmark.core.rules.model import Rule, Sink
 
 AT_MOST_ONCE = "at most once"
@@ -12,8 +13,7 @@ AT_LEAST_ONCE = "at least once"
 EXACTLY_ONCE = "exactly once"
 WORDS = (AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE)  # by qos
 
-# What a kind can do at best. A Delta table can be read again from any of its versions: as a source it limits nothing.
-SOURCE_CAN = {"delta": 2}
+# What a kind can do at best.
 SINK_CAN = {"delta": 2, "console": 1}
 
 
@@ -47,7 +47,7 @@ def delivery(rule: Rule, kept_output: bool = False, repeats: Collection[str] = (
     `kept_output`: the generation began with `reset --keep-output`, so what a sink held before may come again.
     `repeats`: the streams that are sinks of rules of which that is so.
     """
-    can = {name: min(SOURCE_CAN[stream.kind], stream.qos) for name, stream in rule.streams.items()}
+    can = {name: min(source_can(stream.kind).qos, stream.qos) for name, stream in rule.streams.items()}
     source = min((min(qos, 1) if name in repeats else qos for name, qos in can.items()), default=2)
     return [_of(sink, source, kept_output) for sink in rule.sinks]
 

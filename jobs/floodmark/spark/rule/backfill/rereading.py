@@ -1,14 +1,8 @@
-"""The rows that a generation's epochs have read, once more: for a backfill.
-
-Spark plans the range from where the generation began to where an epoch ended as it plans that of an open intent. What
-it planned is then read in batch, so no file is chosen here.
-"""
+"""The rows that a generation's epochs have read, once more: for a backfill."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
@@ -16,17 +10,15 @@ from pyspark.sql.types import StructType
 
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.rules.rule import EpochLimits, Stream
+from floodmark.core.rules.rule import Stream
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.errors import Refused
 from floodmark.ledger.home import Home
 from floodmark.spark.read.batch import united
 from floodmark.spark.read.digesting import HASH, Digesting
-from floodmark.spark.read.frames import planned_union, tagged, union
+from floodmark.spark.read.frames import read_range, tagged
 from floodmark.spark.read.replaying import replayed
 from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.session import checkpoint
 
 TIMES, PLACE = "_floodmark_times", "_floodmark_place"
 TAGS = ("_k", "_t", "_e", "_x")  # what is said of a row, beside its stream and columns
@@ -34,46 +26,7 @@ TAGS = ("_k", "_t", "_e", "_x")  # what is said of a row, beside its stream and 
 
 def read_again(session: SparkSession, plan: Plan, begun: Entry, end: Entry) -> DataFrame:
     """The rule's frame over what the sources hold between two entries."""
-    rule = plan.rule.model_copy(update={"epoch": EpochLimits()})
-    with TemporaryDirectory(prefix="floodmark-") as parent:
-        directory = checkpoint.make(Path(parent), begun, end, rule.spark.shuffle_partitions)
-        planning = _Planning(session, plan, directory, end)
-        planning.run(union(session, rule, plan.fold.shape))
-    if planning.failure is not None:
-        raise planning.failure
-    if planning.found is None:
-        raise Refused(
-            f"rule {rule.rule}: expected to read its sources again as files, each stream apart, found a plan of "
-            "Spark's that does not tell them apart. Likely: two streams read one table with deletion vectors. Runs "
-            f"do not need this; what a backfill was to mend, `floodmark reset {rule.rule}` computes anew"
-        )
-    return planning.found
-
-
-class _Planning:
-    """A streaming query that ends once its first batch is planned. None of its batches has an effect."""
-
-    def __init__(self, session: SparkSession, plan: Plan, directory: Path, end: Entry):
-        self._session, self._plan, self._directory, self._end = session, plan, directory, end
-        self.found: DataFrame | None = None
-        self.failure: Exception | None = None
-
-    def run(self, frame: DataFrame) -> None:
-        writer = frame.writeStream.trigger(availableNow=True).foreachBatch(self._batch)
-        query = writer.option("checkpointLocation", self._directory.as_uri()).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
-
-    def _batch(self, _: DataFrame, batch_id: int) -> None:
-        if batch_id > checkpoint.HEAD + 1:  # what has come since; nobody asks for it
-            return
-        try:
-            shape, query = self._plan.fold.shape, checkpoint.query(self._directory)
-            self.found = planned_union(self._session, self._plan.rule, shape, query, self._end.clock_ms * 1000)
-        except Exception as fault:  # told by the thread that waits: Spark would wrap it
-            self.failure = fault
+    return read_range(session, plan.rule, plan.fold.shape, begun, end, end.clock_ms * 1000)
 
 
 def replays_again(session: SparkSession, plan: Plan, home: Home, head: Head, upto: int) -> list[DataFrame]:

@@ -12,9 +12,8 @@ from floodmark.core.rules.sinks.partitionvalues import Unfit, unfit, which
 from floodmark.core.rules.sinks.takings import Taking
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault
-from floodmark.spark.read.planned import materialised
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.session.jvm import jvm_class
+from floodmark.spark.session.jvm import jvm_class, materialised
 
 SHOWN = 100  # characters of a value in a message
 UNICODE = ("UTF-8", "UTF8")

@@ -11,8 +11,9 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.pacing import paced
+from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.ports.registry import sources
 from floodmark.connectors.preflight import check_sources
-from floodmark.connectors.registry import sources
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
@@ -24,14 +25,13 @@ from floodmark.core.rules.rule import EpochLimits
 from floodmark.errors import VerifyFailed
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
-from floodmark.spark.read.frames import union
+from floodmark.spark.read.planning import planning
 from floodmark.spark.rule import generation
 from floodmark.spark.rule.checks import gate
 from floodmark.spark.rule.epochs.epoch import EpochFolder
 from floodmark.spark.rule.epochs.query import EpochQuery
 from floodmark.spark.rule.epochs.reports import EpochReport, Report, RunReport
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.session import checkpoint
 
 
 class Drainer:
@@ -60,7 +60,7 @@ class Drainer:
         if plan.rule.epoch.max_seconds is None:
             self.drain(session, plan, only_open=False)
             return
-        ends = [source.newest() for source in sources(plan.rule).values()]
+        ends = [source.end() for source in sources(plan.rule).values()]
         before = -1
         while self.is_behind(plan, ends) and self.head.epoch > before:
             before = self.head.epoch
@@ -97,11 +97,11 @@ class Drainer:
             return None
         return micros_of(self._close_until, plan.rule, zoned(plan.rule, self.head))
 
-    def is_behind(self, plan: Plan, upto: Sequence[int | None] = ()) -> bool:
-        """Whether there is input that is not read; `upto`: by stream, the last version that counts."""
+    def is_behind(self, plan: Plan, upto: Sequence[str | None] = ()) -> bool:
+        """Whether there is input that is not read; `upto`: by stream, the offset beyond which none counts."""
         found = list(sources(plan.rule).values())
         lines = zip(found, self.head.entry.offsets, upto or [None] * len(found), strict=True)
-        return any(source.news(line, version) for source, line, version in lines)
+        return any(source.news(line, end) for source, line, end in lines)
 
     def drain(
         self,
@@ -129,7 +129,7 @@ class Drainer:
         folder = EpochFolder(session, plan, found, self._ledger, directory, self._told, ticks, replay)
         rule = plan.rule if limits is None else plan.rule.model_copy(update={"epoch": limits})
         with self.remembered(plan.rule.rule):
-            EpochQuery(folder, only_open).run(union(session, rule, plan.fold.shape), directory)
+            EpochQuery(folder, only_open).run(planning(session, rule, open_entry or head.entry), directory)
         if self._report.epochs:
             reach(plan.rule.rule, "sparkcommit.after", self._report.epochs[-1].epoch)
         shutil.rmtree(directory, ignore_errors=True)

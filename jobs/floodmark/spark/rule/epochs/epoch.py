@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from floodmark.connectors import console
+from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.planning.relations import relations
 from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
@@ -39,8 +40,7 @@ from floodmark.spark.fold.state import state_rows
 from floodmark.spark.read import lookups
 from floodmark.spark.read.batch import Batch, Limits, latest_times
 from floodmark.spark.read.expecting import met
-from floodmark.spark.read.frames import planned_union
-from floodmark.spark.read.planned import materialised
+from floodmark.spark.read.frames import read_range
 from floodmark.spark.read.replaying import replayed
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.epochs.compaction import compact
@@ -48,7 +48,6 @@ from floodmark.spark.rule.epochs.intents import Intents
 from floodmark.spark.rule.epochs.outputs import Outputs
 from floodmark.spark.rule.epochs.reports import EpochReport
 from floodmark.spark.rule.generation import Plan, Sites
-from floodmark.spark.session import checkpoint
 from floodmark.spark.session.faults import of_new_epoch, of_open_epoch
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import sites
@@ -101,7 +100,7 @@ class EpochFolder:
     def head(self) -> Head:
         return self._ledger.begun
 
-    def fold(self, frame: DataFrame, batch_id: int) -> None:
+    def fold(self, batch_id: int) -> None:
         """One epoch, from Spark's planned batch to the commit row."""
         begun = time.monotonic()
         self._seconds = {}
@@ -109,8 +108,7 @@ class EpochFolder:
             self._reach("sparkcommit.after", self.head.epoch)
         self._reach("offsets.after")
         entry = self._planned(batch_id)
-        with self._rows(frame, entry) as rows:
-            commit = self._effects(rows, entry)
+        commit = self._effects(self._rows(entry), entry)
         self._reach("commit.before")
         with self._timed("commit"):
             attempt = self.head.attempt
@@ -131,25 +129,14 @@ class EpochFolder:
             )
         return checkpoint.planned(self._directory, batch_id)
 
-    @contextmanager
-    def _rows(self, frame: DataFrame, entry: Entry) -> Iterator[DataFrame]:
-        """The batch's rows: over the relations that Spark planned for it; else `frame`, held for several actions."""
-        query = checkpoint.query(self._directory)
-        clock = entry.clock_ms * 1000
+    def _rows(self, entry: Entry) -> DataFrame:
+        """The batch's rows: what Spark planned for it, or what the sources give for the range."""
+        rule, shape, clock = self._plan.rule, self._plan.fold.shape, entry.clock_ms * 1000
         replay = self._intents.replay_of(entry)
         if replay is not None:
-            rule, shape = self._plan.rule, self._plan.fold.shape
-            yield replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
-            return
-        planned = planned_union(self._session, self._plan.rule, self._plan.fold.shape, query, clock)
-        if planned is not None:
-            yield planned
-            return
-        held = materialised(frame, self._session).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            yield held
-        finally:
-            held.unpersist()
+            return replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
+        told = relations(self._session, checkpoint.query(self._directory), len(rule.streams))
+        return read_range(self._session, rule, shape, self.head.entry, entry, clock, told)
 
     def _effects(self, frame: DataFrame, entry: Entry) -> Commit:
         reopened = self.head.open

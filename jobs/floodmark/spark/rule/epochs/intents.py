@@ -7,7 +7,7 @@ from functools import cached_property
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.lookups import pinned_now
-from floodmark.connectors.registry import sources
+from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Columns, Intent, Pinned, Replay

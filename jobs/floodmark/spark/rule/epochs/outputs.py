@@ -15,8 +15,8 @@ from floodmark.core.protocol.records.rows import total
 from floodmark.core.rules.rule import Sink
 from floodmark.spark.fold.fold import Folded
 from floodmark.spark.read.batch import DEAD, LATE, Batch, stamped, united
-from floodmark.spark.read.planned import materialised
 from floodmark.spark.rule.generation import Plan, Sites
+from floodmark.spark.session.jvm import materialised
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.sites import Work
 from floodmark.spark.write.taking import taken

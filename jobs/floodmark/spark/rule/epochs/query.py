@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from floodmark.connectors.planning import checkpoint
 from floodmark.spark.rule.epochs.epoch import EpochFolder
-from floodmark.spark.session import checkpoint
 
 
 class _OnlyTheOpenEpoch(Exception):
@@ -45,13 +45,13 @@ class EpochQuery:
 
     _ended_on_purpose = False
 
-    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+    def _batch(self, _: DataFrame, batch_id: int) -> None:
         with self._busy:
             if self._only_open and batch_id > checkpoint.HEAD + 1:
                 self._ended_on_purpose = True
                 raise _OnlyTheOpenEpoch
             try:
-                self._folder.fold(frame, batch_id)
+                self._folder.fold(batch_id)
             except Exception as fault:
                 self._failure = fault
                 raise

@@ -16,21 +16,22 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 FILES = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
+Told = dict[int, DataFrame | None]
 
 
-def relations(session: SparkSession, query: str, streams: int) -> list[DataFrame | None] | None:
-    """One frame for each stream of the running query, in order; None for a stream without new rows.
+def relations(session: SparkSession, query: str, streams: int) -> Told:
+    """By place of a stream, its frame in the batch of the running query; None for one without new rows.
 
-    None altogether where a source is not planned as files: then only the batch itself has its rows.
+    A stream is left out where Spark's plan does not tell: it is not planned as files, or not told from another one.
     """
     leaves = _leaves(session, query)
     kinds = [leaf.getClass().getSimpleName() for leaf in leaves]
     tables = [_table(leaf) if kind == "LogicalRelation" else None for leaf, kind in zip(leaves, kinds, strict=True)]
     empty = [kind == "LocalRelation" and leaf.data().isEmpty() for leaf, kind in zip(leaves, kinds, strict=True)]
-    if not all(none or table for none, table in zip(empty, tables, strict=True)):
-        return None
     places = by_stream(tables, streams)
-    return None if places is None else [_frame(session, [leaves[i] for i in one if tables[i]]) for one in places]
+    told = {} if places is None else dict(enumerate(places))
+    known = {i: own for i, own in told.items() if all(empty[leaf] or tables[leaf] for leaf in own)}
+    return {i: _frame(session, [leaves[leaf] for leaf in own if tables[leaf]]) for i, own in known.items()}
 
 
 def by_stream(tables: Sequence[str | None], streams: int) -> list[list[int]] | None:
@@ -61,16 +62,6 @@ def _leaves(session: SparkSession, query: str) -> list[Any]:
     running = _jvm(session).streams().get(query)
     leaves = running.streamingQuery().lastExecution().logical().collectLeaves()
     return [leaves.apply(i) for i in range(leaves.size())]
-
-
-def materialised(frame: DataFrame, session: SparkSession) -> DataFrame:
-    """The same rows in `session`, computed as far as the last shuffle: every action on them goes on from there.
-
-    foreachBatch makes its frame in this way. Unlike a cache it copies no rows, so it costs no memory.
-    """
-    execution = frame._jdf.queryExecution()
-    rows = _jvm(session).internalCreateDataFrame(execution.toRdd(), execution.analyzed().schema(), False)
-    return DataFrame(rows, session)
 
 
 def _jvm(session: SparkSession) -> Any:

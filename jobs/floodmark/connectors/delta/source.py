@@ -1,8 +1,8 @@
-"""Delta tables as source and sink. The questions about them need no JVM; only the functions that take a session do."""
+"""A Delta table as a source. The questions about it need no JVM; only the functions that take a session do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from math import floor
 from typing import TYPE_CHECKING, Any
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from floodmark.connectors.delta.offsets import DeltaOffset
 from floodmark.connectors.delta.reading import read_table
+from floodmark.connectors.ports.source import Backlog, Planned
 from floodmark.core.committimes import first_from
-from floodmark.core.protocol.entry import DeltaOffset
-from floodmark.core.rules.sinks.tableproperties import REFUSED, forgetful
-from floodmark.core.rules.sinks.takings import appends_only
+from floodmark.core.lifecycle.retention import DEFAULTS, FILES, LOG, Limit, kept_us
 from floodmark.core.text.addresses import location
-from floodmark.errors import HistoryGone, NotOwned, NotThereYet, Refused
+from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.delta.committimes import commit_times
 from floodmark.ledger.delta.storefaults import passing
@@ -24,19 +24,19 @@ from floodmark.ledger.delta.storefaults import passing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from floodmark.core.rules.rule import EpochLimits, Rule, Sink, Stream
+    from floodmark.core.rules.rule import EpochLimits, Stream
 
 
-class DeltaSource:
+class DeltaSource(Planned):
     """A Delta table that a rule reads: rewindable, its place is (version, file)."""
 
     def __init__(self, name: str, stream: Stream):
         self.name = name
-        self.stream = stream
+        self.declared = stream
         self.address = location(stream.address)
 
     def table(self) -> DeltaTable:
-        return read_table(f"stream {self.name}", self.address, self.stream.rule)
+        return read_table(f"stream {self.name}", self.address, self.declared.rule)
 
     def columns(self) -> dict[str, str]:
         """Column name → Delta type name."""
@@ -44,7 +44,7 @@ class DeltaSource:
 
     def start(self) -> str:
         """The offset at which a generation begins, as a line of an offset-log entry."""
-        table, start = self.table(), self.stream.start
+        table, start = self.table(), self.declared.start
         if start == "earliest":
             return self._at(table, table.version(), snapshot=True)
         if start == "latest":
@@ -73,22 +73,41 @@ class DeltaSource:
     def in_snapshot(self, line: str) -> bool:
         return DeltaOffset.parse(line).snapshot
 
-    def news(self, line: str, upto: int | None = None) -> bool:
-        """Whether data beyond the offset `line` has been committed (not after version `upto`, where given)."""
+    def identity(self, line: str) -> str:
+        return DeltaOffset.parse(line).table_id
+
+    def say(self, line: str) -> str:
+        return said_of(DeltaOffset.parse(line))
+
+    def news(self, line: str, upto: str | None = None) -> bool:
+        """Whether data beyond the offset `line` has been committed (not beyond `upto`, where given)."""
         at = DeltaOffset.parse(line)
-        newest = self.table().version() if upto is None else upto
+        newest = self.table().version() if upto is None else DeltaOffset.parse(upto).newest_read
         if at.snapshot and self._has_files(at.version):
             return True
-        return any(True for _ in self.fresh(at, newest))
+        return any(True for _ in self._fresh(at, newest))
 
-    def fresh(self, at: DeltaOffset, newest: int) -> Iterator[tablelog.DataCommit]:
+    def backlog(self, line: str, rebuilt: bool = False) -> Backlog:
+        """Commits with data that are not folded yet, a first snapshot counted as one."""
+        at, newest = DeltaOffset.parse(line), self.table().version()
+        fresh = list(self._fresh(at, newest))
+        if not rebuilt:
+            self._refuse_removed(fresh)
+        commits = len(fresh) + int(at.snapshot and self._has_files(at.version))
+        facts = {"version": at.version, "newest": newest, "commits": commits, "in_snapshot": at.snapshot}
+        return Backlog(commits, "commits", _behind(commits, newest, at.snapshot), facts)
+
+    def _fresh(self, at: DeltaOffset, newest: int) -> Iterator[tablelog.DataCommit]:
         """The commits up to version `newest` that have data beyond the offset; a first snapshot is none of them."""
         taken = {at.version: at.index + 1}  # files of a version that is half read
         commits = tablelog.data_commits(self.address, at.version + at.snapshot, newest)
         return (commit for commit in commits if commit.adds > taken.get(commit.version, 0) or commit.removes)
 
-    def check_appended(self, commits: Iterable[tablelog.DataCommit]) -> None:
+    def check_appended(self, line: str) -> None:
         """Refuse a commit that takes rows away which are folded, or about to be. Raises HistoryGone."""
+        self._refuse_removed(self._fresh(DeltaOffset.parse(line), self.table().version()))
+
+    def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
         found = next((commit for commit in commits if commit.removes and commit.said is not None), None)
         if found is not None:
             raise HistoryGone(
@@ -99,7 +118,7 @@ class DeltaSource:
 
     def _who(self, said: dict[str, Any]) -> str:
         """What a commit that takes rows away was, by what it says of itself."""
-        rule = f"rule {self.stream.rule}" if self.stream.rule else "the rule that writes it"
+        rule = f"rule {self.declared.rule}" if self.declared.rule else "the rule that writes it"
         if not str(said.get("app", "")).startswith("floodmark/"):
             return "something other than a rule did, and Floodmark folds what is added"
         if said.get("intent") == "empty":
@@ -117,7 +136,7 @@ class DeltaSource:
         at = None if line is None else DeltaOffset.parse(line)
         if at is None:
             return datafiles.size_of(table)
-        size = sum(commit.size for commit in self.fresh(at, table.version()))
+        size = sum(commit.size for commit in self._fresh(at, table.version()))
         return size + (datafiles.size_of(self._as_of(at.version)) if at.snapshot else 0)
 
     def bytes_a_row(self) -> float | None:
@@ -128,9 +147,9 @@ class DeltaSource:
         return datafiles.size_of(table) / rows if rows and None not in counts else None
 
     def _has_files(self, version: int) -> bool:
-        return bool(self.paths_at(version))
+        return bool(self._paths_at(version))
 
-    def paths_at(self, version: int) -> set[str]:
+    def _paths_at(self, version: int) -> set[str]:
         """The files of the table as it was at a version."""
         return set(datafiles.values_of(self._as_of(version).get_add_actions()["path"]))
 
@@ -153,8 +172,28 @@ class DeltaSource:
             "begin anew with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
         )
 
-    def newest(self) -> int:
-        return self.table().version()
+    def forgets(self, line: str, now_us: int) -> list[Limit]:
+        """By the table's log, of what lies beyond the offset `line`: log entries, and files that were replaced."""
+        at = DeltaOffset.parse(line)
+        table = self.table()
+        newest, first = table.version(), at.version + at.snapshot
+        fresh = [commit.version for commit in self._fresh(at, newest)]
+        whole = self._paths_at(at.version) if at.snapshot else set[str]()
+        if tables.table_id(table) != at.table_id or not (fresh or whole):
+            return []
+        said = table.metadata().configuration
+        kept = {name: kept_us(self.address, name, said.get(name) or DEFAULTS[name]) for name in (LOG, FILES)}
+        moves = {version: tablelog.moved(self.address, version) for version in range(min([first, *fresh]), newest + 1)}
+        needed, removed = set(whole), list[int]()
+        for version, move in moves.items():
+            if move is None:
+                return [Limit(self.name, LOG, kept[LOG], kept[LOG], gone=version in fresh)]
+            removed += [at_us for path, at_us in move.removed.items() if path in needed]
+            needed |= move.added if version in fresh else set()
+        oldest = moves[min(fresh)] if fresh else None
+        written = [oldest.written_us] if oldest else [tablelog.written_us(self.address, at.version)]
+        found = [Limit(self.name, LOG, now_us - one, kept[LOG]) for one in written if one is not None]
+        return found + [Limit(self.name, FILES, now_us - one, kept[FILES]) for one in removed]
 
     def log_sum(self, line: str) -> str | None:
         """Of the newest log entry that is read at the offset `line`; None where nothing is, or the entry is gone."""
@@ -197,14 +236,20 @@ class DeltaSource:
                 "would be passed over. Put the table's log back, or begin anew with `floodmark reset`"
             )
 
-    def read_stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:
+    def stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:
         # Delta's own default of 1000 files an epoch would be a limit that nobody asked for.
         reader = spark.readStream.format("delta").option("maxFilesPerTrigger", str(limits.max_files or 2**31 - 1))
         if limits.max_bytes:
             reader = reader.option("maxBytesPerTrigger", str(limits.max_bytes))
         return reader.load(self.address)
 
-    def read_batch(self, spark: SparkSession) -> DataFrame:
+    def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
+        from floodmark.connectors.planning.range import planned_range
+
+        found = planned_range(spark, self, begin, end)
+        return self.whole(spark).limit(0) if found is None else found
+
+    def whole(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.address)
 
 
@@ -221,105 +266,17 @@ def first_not_before(table: DeltaTable, address: str, moment: datetime) -> int:
     return table.version() + 1 if found is None else found
 
 
-class DeltaSink:
-    """A Delta table that a rule writes. It keeps each app id's last version, so a repeated write has no effect."""
-
-    def __init__(self, address: str):
-        self.address = location(address)
-
-    def check(self, owner: str | None) -> None:
-        """Refuse a table that is not `owner`'s (a ledger's id; None: no ledger yet). Writes nothing."""
-        table = tables.open_table(self.address)
-        if table is None:
-            return
-        found = tables.owner_of(table)
-        if found is not None and found != owner:
-            raise NotOwned(
-                f"sink {self.address}: it belongs to another rule's ledger (id {found}; this rule's ledger: "
-                f"{owner or 'none yet'}). A rule that was renamed, lost its home or runs from a second home looks like "
-                "this. Give the home the new name, too (`floodmark rename OLD NEW`), put the old home or name back, or "
-                "name another sink"
-            )
-        if found is None and not tables.is_empty(table):
-            raise NotOwned(
-                f"sink {self.address}: it holds rows that no ledger accounts for. Name an empty or a new table, or "
-                f"take it over with the rows that it has: `floodmark adopt RULE {self.address}`"
-            )
-        self.check_remembers(table)
-
-    def check_remembers(self, table: DeltaTable) -> None:
-        """Refuse a table that would forget which versions of an app it has seen, or whose log is not where it lies."""
-        if name := forgetful(table.metadata().configuration):
-            raise Refused(
-                f"sink {self.address}: {name} is set in the table, so no rule can write to it: {REFUSED[name]}. Unset "
-                f"it (`ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')`)"
-            )
-
-    def check_nothing_left(self, app: str, rule: str) -> None:
-        """Refuse rows of an earlier generation, in a sink that joins the one whose `app` this is."""
-        table = tables.open_table(self.address)
-        if table is None or tables.is_empty(table) or tables.adopted_at(table) is not None:
-            return
-        if tablelog.recorded_in(table, app) is None:
-            raise Refused(
-                f"sink {self.address}: expected an empty table, found rows from before the last reset, which did not "
-                f"empty it, for rule {rule} had no such sink then. Begin anew with `floodmark reset {rule}`, or name "
-                "another sink"
-            )
-
-    def check_partitions(self, wanted: Sequence[str]) -> None:
-        """Refuse a table that is partitioned otherwise than its sink says; its files would have to be written anew."""
-        table = tables.open_table(self.address)
-        found = None if table is None else tables.partitions_of(table)
-        if found is not None and [name.lower() for name in found] != [name.lower() for name in wanted]:
-            said = f"write `partition_by: [{', '.join(found)}]`" if found else "take `partition_by` out"
-            raise Refused(
-                f"sink {self.address}: expected a table partitioned by {', '.join(wanted) or 'nothing'} "
-                f"(`partition_by`), found one partitioned by {', '.join(found) or 'nothing'}: {said}, or name another "
-                "sink; where the table is the rule's own, `floodmark reset` lays it out anew"
-            )
-
-    def check_replaceable(self) -> None:
-        """Refuse a table whose rows may not be taken away."""
-        self.check_changeable()
-        table = tables.open_table(self.address)
-        if table is not None and tables.adopted_at(table) is not None:
-            raise NotOwned(
-                f"sink {self.address}: it was adopted with rows that are not the rule's, and those could be among the "
-                "replaced ones; name another sink"
-            )
-
-    def check_changeable(self) -> None:
-        """Refuse a table that only grows."""
-        table = tables.open_table(self.address)
-        if table is not None and (name := appends_only(table.metadata().configuration)):
-            raise Refused(
-                f"sink {self.address}: {name} is set, so no row of it can be replaced or taken away; set it to false "
-                "in the table (ALTER TABLE ... SET TBLPROPERTIES)"
-            )
-
-    def check_can_be_emptied(self) -> None:
-        """Refuse a table that only grows, or with rows that were there before the rule."""
-        self.check_changeable()
-        table = tables.open_table(self.address)
-        if table is not None and tables.adopted_at(table) is not None:
-            raise NotOwned(
-                f"sink {self.address}: it was adopted with rows that are not the rule's, and a reset would take them "
-                "away. Name another sink; or, with --keep-output, leave all rows of the sinks"
-            )
+def said_of(at: DeltaOffset) -> str:
+    """Up to where a table is read, in words."""
+    if at.snapshot:
+        return f"snapshot of version {at.version}" + (f", {at.index + 1} files" if at.index >= 0 else "")
+    return f"before version {at.version}" if at.index < 0 else f"version {at.version}, {at.index + 1} files"
 
 
-def check_partitions(rule: Rule, made_by: str | None = None) -> None:
-    """Refuse sinks whose tables are there, stay as they are, and are partitioned otherwise than the rule says.
-
-    `made_by`: a ledger whose own tables do not stay as they are, as long as they hold nothing.
-    """
-    for address, sink in delta_sinks(rule).items():
-        table = tables.open_table(address) if made_by else None
-        if table is None or tables.owner_of(table) != made_by:
-            DeltaSink(address).check_partitions(sink.partition_by)
-
-
-def delta_sinks(rule: Rule) -> dict[str, Sink]:
-    """The rule's Delta sinks by location, in the rule's order."""
-    return {location(str(sink.address)): sink for sink in rule.sinks if sink.kind == "delta"}
+def _behind(commits: int, newest: int, in_snapshot: bool) -> str:
+    if not commits:
+        return f"nothing new (table version {newest})"
+    shown = "1 commit" if commits == 1 else f"{commits} commits"
+    return f"{shown} with new data up to table version {newest}" + (
+        ", still in its first snapshot" if in_snapshot else ""
+    )

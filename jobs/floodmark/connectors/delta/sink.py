@@ -1,0 +1,121 @@
+"""A Delta table as a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from floodmark.core.rules.sinks.tableproperties import REFUSED, forgetful
+from floodmark.core.rules.sinks.takings import appends_only
+from floodmark.core.text.addresses import location
+from floodmark.errors import NotOwned, Refused
+from floodmark.ledger.delta import tablelog, tables
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.rule import Rule, Sink
+
+
+class DeltaSink:
+    """A Delta table that a rule writes. It keeps each app id's last version, so a repeated write has no effect."""
+
+    def __init__(self, address: str):
+        self.address = location(address)
+
+    def check(self, owner: str | None) -> None:
+        """Refuse a table that is not `owner`'s (a ledger's id; None: no ledger yet). Writes nothing."""
+        table = tables.open_table(self.address)
+        if table is None:
+            return
+        found = tables.owner_of(table)
+        if found is not None and found != owner:
+            raise NotOwned(
+                f"sink {self.address}: it belongs to another rule's ledger (id {found}; this rule's ledger: "
+                f"{owner or 'none yet'}). A rule that was renamed, lost its home or runs from a second home looks like "
+                "this. Give the home the new name, too (`floodmark rename OLD NEW`), put the old home or name back, or "
+                "name another sink"
+            )
+        if found is None and not tables.is_empty(table):
+            raise NotOwned(
+                f"sink {self.address}: it holds rows that no ledger accounts for. Name an empty or a new table, or "
+                f"take it over with the rows that it has: `floodmark adopt RULE {self.address}`"
+            )
+        self.check_remembers(table)
+
+    def check_remembers(self, table: DeltaTable) -> None:
+        """Refuse a table that would forget which versions of an app it has seen, or whose log is not where it lies."""
+        if name := forgetful(table.metadata().configuration):
+            raise Refused(
+                f"sink {self.address}: {name} is set in the table, so no rule can write to it: {REFUSED[name]}. Unset "
+                f"it (`ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')`)"
+            )
+
+    def check_nothing_left(self, app: str, rule: str) -> None:
+        """Refuse rows of an earlier generation, in a sink that joins the one whose `app` this is."""
+        table = tables.open_table(self.address)
+        if table is None or tables.is_empty(table) or tables.adopted_at(table) is not None:
+            return
+        if tablelog.recorded_in(table, app) is None:
+            raise Refused(
+                f"sink {self.address}: expected an empty table, found rows from before the last reset, which did not "
+                f"empty it, for rule {rule} had no such sink then. Begin anew with `floodmark reset {rule}`, or name "
+                "another sink"
+            )
+
+    def check_partitions(self, wanted: Sequence[str]) -> None:
+        """Refuse a table that is partitioned otherwise than its sink says; its files would have to be written anew."""
+        table = tables.open_table(self.address)
+        found = None if table is None else tables.partitions_of(table)
+        if found is not None and [name.lower() for name in found] != [name.lower() for name in wanted]:
+            said = f"write `partition_by: [{', '.join(found)}]`" if found else "take `partition_by` out"
+            raise Refused(
+                f"sink {self.address}: expected a table partitioned by {', '.join(wanted) or 'nothing'} "
+                f"(`partition_by`), found one partitioned by {', '.join(found) or 'nothing'}: {said}, or name another "
+                "sink; where the table is the rule's own, `floodmark reset` lays it out anew"
+            )
+
+    def check_replaceable(self) -> None:
+        """Refuse a table whose rows may not be taken away."""
+        self.check_changeable()
+        table = tables.open_table(self.address)
+        if table is not None and tables.adopted_at(table) is not None:
+            raise NotOwned(
+                f"sink {self.address}: it was adopted with rows that are not the rule's, and those could be among the "
+                "replaced ones; name another sink"
+            )
+
+    def check_changeable(self) -> None:
+        """Refuse a table that only grows."""
+        table = tables.open_table(self.address)
+        if table is not None and (name := appends_only(table.metadata().configuration)):
+            raise Refused(
+                f"sink {self.address}: {name} is set, so no row of it can be replaced or taken away; set it to false "
+                "in the table (ALTER TABLE ... SET TBLPROPERTIES)"
+            )
+
+    def check_can_be_emptied(self) -> None:
+        """Refuse a table that only grows, or with rows that were there before the rule."""
+        self.check_changeable()
+        table = tables.open_table(self.address)
+        if table is not None and tables.adopted_at(table) is not None:
+            raise NotOwned(
+                f"sink {self.address}: it was adopted with rows that are not the rule's, and a reset would take them "
+                "away. Name another sink; or, with --keep-output, leave all rows of the sinks"
+            )
+
+
+def check_partitions(rule: Rule, made_by: str | None = None) -> None:
+    """Refuse sinks whose tables are there, stay as they are, and are partitioned otherwise than the rule says.
+
+    `made_by`: a ledger whose own tables do not stay as they are, as long as they hold nothing.
+    """
+    for address, sink in delta_sinks(rule).items():
+        table = tables.open_table(address) if made_by else None
+        if table is None or tables.owner_of(table) != made_by:
+            DeltaSink(address).check_partitions(sink.partition_by)
+
+
+def delta_sinks(rule: Rule) -> dict[str, Sink]:
+    """The rule's Delta sinks by location, in the rule's order."""
+    return {location(str(sink.address)): sink for sink in rule.sinks if sink.kind == "delta"}

@@ -1,0 +1,1 @@
+"""How Spark plans what an epoch reads of its sources."""

@@ -1,0 +1,61 @@
+"""The rows of a range of offsets, as Spark plans it.
+
+Spark plans the range as it plans that of an open intent. What it planned is then read in batch, so no file is chosen
+here. A streaming query is started for it and ended, which takes a second.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.planning.relations import relations
+from floodmark.connectors.ports.source import Planned
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.rules.rule import EpochLimits
+from floodmark.errors import Refused
+
+
+def planned_range(spark: SparkSession, source: Planned, begin: str, end: str) -> DataFrame | None:
+    """None where there are no rows in it. Raises Refused where Spark does not plan the source as files."""
+    with TemporaryDirectory(prefix="floodmark-") as parent:
+        planning = _Planning(spark, Path(parent), Entry(0, (begin,)), Entry(1, (end,)))
+        planning.run(source.stream(spark, EpochLimits()))
+    if planning.failure is not None:
+        raise planning.failure
+    if 0 not in planning.found:
+        raise Refused(
+            f"stream {source.name}: expected {source.address} to be planned by Spark as files, found a plan of "
+            "another kind. Runs do not need this; what was to be read again, `floodmark reset` computes anew"
+        )
+    return planning.found[0]
+
+
+class _Planning:
+    """A streaming query that ends once its first batch is planned. None of its batches has an effect."""
+
+    def __init__(self, session: SparkSession, parent: Path, begin: Entry, end: Entry):
+        self._session = session
+        partitions = int(str(session.conf.get("spark.sql.shuffle.partitions")))
+        self._directory = checkpoint.make(parent, begin, end, partitions)
+        self.found: dict[int, DataFrame | None] = {}
+        self.failure: Exception | None = None
+
+    def run(self, frame: DataFrame) -> None:
+        writer = frame.writeStream.trigger(availableNow=True).foreachBatch(self._batch)
+        query = writer.option("checkpointLocation", self._directory.as_uri()).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def _batch(self, _: DataFrame, batch_id: int) -> None:
+        if batch_id > checkpoint.HEAD + 1:  # what has come since; nobody asks for it
+            return
+        try:
+            self.found = relations(self._session, checkpoint.query(self._directory), 1)
+        except Exception as fault:  # told by the thread that waits: Spark would wrap it
+            self.failure = fault

@@ -1,0 +1,31 @@
+"""Where the epochs of a run end, of a source that Spark does not plan by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from floodmark.core.rules.rule import EpochLimits
+from floodmark.errors import SourceBroken
+
+if TYPE_CHECKING:
+    from floodmark.connectors.ports.source import Source, Stepped
+
+
+def steps(source: Source, since: str, limits: EpochLimits) -> list[str]:
+    """`since`, and the ends of the epochs that read from there on all that is there now. Raises SourceBroken."""
+    found, end = [since], source.end()
+    while source.news(found[-1], end):
+        found.append(_after(source, found[-1], end, limits))
+    return found
+
+
+def _after(source: Source, since: str, upto: str, limits: EpochLimits) -> str:
+    if limits == EpochLimits():
+        return upto
+    found = cast("Stepped", source).after(since, upto, limits)
+    if found == since:
+        raise SourceBroken(
+            f"stream {source.name}: expected an offset beyond {since}, where an epoch that reads more ends; found that "
+            f"one again. {type(source).__name__}.after is to go on, whatever its limits"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""What the engine knows of sources and sinks, whatever their kind."""

@@ -1,0 +1,78 @@
+"""Kinds of source: how a rule file names one, and what it can do. One line here and one file for each.
+
+A line names where its `SourceKind` is, and it is imported when a rule file is read: that module must import nothing
+that is slow. What opens a table, a broker or Spark, it imports in `open`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from floodmark.core.rules.model import Qos, Rule, Stream
+
+Start: TypeAlias = Literal["earliest", "latest", "version", "timestamp"]
+Bound: TypeAlias = Literal["max_files", "max_bytes", "max_rows", "max_seconds"]
+
+SOURCES: dict[str, str] = {"delta": "floodmark.connectors.delta.kind:SOURCE"}
+
+
+@dataclass(frozen=True)
+class SourceCan:
+    """What sources of a kind can do. What is not said here is refused, never guessed.
+
+    `rereads`: it gives the rows of a range again, the same. `starts`: where a stream may begin. `limits`: the keys of
+    `epoch` that bound what it reads. `planned`: Spark has a streaming source of its own for it. `table`: it is a Delta
+    table at its address, such as another rule's sink.
+    """
+
+    rereads: bool = False
+    starts: frozenset[Start] = frozenset({"earliest"})
+    limits: frozenset[Bound] = frozenset()
+    planned: bool = False
+    table: bool = False
+
+    @property
+    def qos(self) -> Qos:
+        """What its rows have at best. Those of a crashed epoch that nobody gives again are lost."""
+        return 2 if self.rereads else 0
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """`written`: what stands under its key in a rule file, a text or a model, as a type for pydantic; `says`: of that
+    key, in one line. `address`: one text for one place, of what was written. `open`: its `Source`, by stream name.
+    """
+
+    written: Any
+    says: str
+    can: SourceCan
+    address: Callable[[Any], str]
+    open: Callable[[str, Stream], Any]
+
+
+def source_kind(kind: str) -> SourceKind:
+    """Raises KeyError for a kind that nobody has registered."""
+    module, _, name = SOURCES[kind].partition(":")
+    found = getattr(import_module(module), name)
+    assert isinstance(found, SourceKind), f"{SOURCES[kind]} is to be a SourceKind"
+    return found
+
+
+def tables_read(rule: Rule) -> dict[str, str]:
+    """The addresses of the streams that are Delta tables, by stream name."""
+    return {name: stream.address for name, stream in rule.streams.items() if source_can(stream.kind).table}
+
+
+def once_only(rule: Rule) -> Iterator[str]:
+    """Why what a rule reads cannot be read again, by stream."""
+    for name, stream in rule.streams.items():
+        if not source_can(stream.kind).rereads:
+            yield f"stream {name} is of a {stream.kind} source, which gives its rows once"
+
+
+def source_can(kind: str) -> SourceCan:
+    return source_kind(kind).can

@@ -1,0 +1,78 @@
+"""What Spark plans epochs by: for each stream a source of Spark's own, or ours, which knows where epochs end.
+
+No row comes from here. An epoch reads what Spark planned for it as relations, or asks the source for its range.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any, cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from floodmark.connectors.planning.steps import steps
+from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.ports.source import Planned, Source
+from floodmark.core.protocol.entry import Entry
+from floodmark.core.rules.kinds import source_can
+from floodmark.core.rules.rule import EpochLimits, Rule
+
+FORMAT, ENDS, COLUMN = "floodmark", "ends", "planned"
+
+
+def planning(spark: SparkSession, rule: Rule, entry: Entry) -> DataFrame:
+    """The rule's streams as one streaming frame, to be read on from `entry`; of no use but to be planned."""
+    frames = [
+        streamed(spark, source, rule.streams[name].kind, line, rule.epoch)
+        for (name, source), line in zip(sources(rule).items(), entry.offsets, strict=True)
+    ]
+    return reduce(DataFrame.unionAll, (frame.selectExpr(f"1 AS {COLUMN}") for frame in frames))
+
+
+def streamed(spark: SparkSession, source: Source, kind: str, since: str, limits: EpochLimits) -> DataFrame:
+    """One source as a streaming frame, to be read on from `since`."""
+    if source_can(kind).planned:
+        return cast(Planned, source).stream(spark, limits)
+    spark.dataSource.register(Steps)
+    return spark.readStream.format(FORMAT).option(ENDS, json.dumps(steps(source, since, limits))).load()
+
+
+class Steps(DataSource):
+    """A stream of which the ends of all epochs are known, as a list of offsets, and no rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return f"{COLUMN} INT"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return _Reader([json.loads(line) for line in json.loads(self.options[ENDS])])
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, ends: list[Any]):
+        self._ends = ends
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """The ends are all that there is now."""
+
+    def initialOffset(self) -> Any:  # noqa: N802 - Spark's name
+        return self._ends[0]
+
+    def latestOffset(self, start: Any, limit: ReadLimit) -> Any:  # noqa: N802 - Spark's name
+        """The end of the epoch that begins at `start`: the next one."""
+        place = self._ends.index(start)
+        return self._ends[min(place + 1, len(self._ends) - 1)]
+
+    def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        return iter(())

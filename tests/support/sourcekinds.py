@@ -1,0 +1,132 @@
+"""Kinds of source under test, and what every one of them promises: one body of tests for all.
+
+A new kind is one more entry of `KINDS`. The promises about rows need a session, and are in `rows_promised`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+
+from floodmark.connectors.ports import fakes
+from floodmark.connectors.ports.source import Source, Stepped
+from floodmark.core.rules.kinds import SourceKind, source_kind
+from floodmark.core.rules.rule import EpochLimits, Stream
+from support.flow import SCHEMA, event
+
+COLUMNS = {"at": "timestamp", "k": "string", "v": "double", "n": "long"}
+
+
+@dataclass(frozen=True)
+class KindUnderTest:
+    """`stream`: how a rule declares it, by where its rows are to lie; `add`: some more rows, as one step."""
+
+    stream: Callable[[Path], Stream]
+    add: Callable[[Path, Iterable[Mapping[str, Any]]], None]
+    registered: str | None = None  # where it is, if the engine does not know it by itself
+
+
+def _fake(place: Path) -> Stream:
+    said = {"name": str(place), "columns": "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"}
+    return Stream(kind="fake", address=f"fake://{place}", options=said)
+
+
+def _add_to_table(place: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    write_deltalake(place, pa.Table.from_pylist(list(rows), schema=SCHEMA), mode="append")
+
+
+KINDS = {
+    "delta": KindUnderTest(lambda place: Stream(kind="delta", address=str(place)), _add_to_table),
+    "fake": KindUnderTest(
+        _fake, lambda place, rows: fakes.append(str(place), rows), "floodmark.connectors.ports.fakes:SOURCE"
+    ),
+}
+
+
+class Growing:
+    """A source of a kind, with a few steps of rows. `offsets`: where it was before them, and after each."""
+
+    def __init__(self, kind: KindUnderTest, place: Path, steps: int = 3):
+        self.kind, self.place = kind, place
+        self.rows = [[event(10 * step + i, "ab"[i % 2], float(i), i) for i in range(step + 1)] for step in range(steps)]
+        self._add(0)
+        self.stream = kind.stream(place)
+        self.offsets = [self.source.start(), self.source.end()]
+        for step in range(1, steps):
+            self._add(step)
+            self.offsets.append(self.source.end())
+
+    def _add(self, step: int) -> None:
+        self.kind.add(self.place, self.rows[step])
+
+    @property
+    def known(self) -> SourceKind:
+        return source_kind(self.stream.kind)
+
+    @property
+    def source(self) -> Source:
+        """Opened anew each time, as every process does."""
+        return cast(Source, self.known.open("s", self.stream))
+
+
+def promised(growing: Growing) -> None:
+    """What holds of every source without a session."""
+    source, offsets = growing.source, growing.offsets
+    assert source.columns() == COLUMNS
+    assert source.end() == offsets[-1], "nothing has come"
+    for offset in offsets:
+        assert "\n" not in offset
+        assert growing.known.can.planned or json.dumps(json.loads(offset)) == offset, "as Spark writes it again"
+        assert source.identity(offset) == source.identity(offsets[0])
+        assert not source.is_another(offset, source.log_sum(offset))
+        source.check_identity(offset, source.log_sum(offset))
+        source.check_appended(offset)
+        assert source.say(offset)
+    _news_promised(source, offsets)
+    if not growing.known.can.planned:
+        _steps_promised(cast(Stepped, source), offsets)
+
+
+def _news_promised(source: Source, offsets: list[str]) -> None:
+    last = len(offsets) - 1
+    for i, since in enumerate(offsets):
+        assert source.news(since) == (i < last)
+        assert bool(source.backlog(since).amount) == (i < last)
+        assert source.backlog(since).text
+        for j, upto in enumerate(offsets[1:], 1):
+            assert source.news(since, upto) == (i < j), (i, j)
+
+
+def _steps_promised(source: Stepped, offsets: list[str]) -> None:
+    """Within limits it goes on, and never beyond where it is to stop."""
+    since, upto, seen = offsets[0], offsets[-2], [offsets[0]]
+    while since != upto:
+        since = source.after(since, upto, EpochLimits(max_rows=1))
+        assert since not in seen
+        seen.append(since)
+    assert source.after(offsets[0], upto, EpochLimits()) == upto
+
+
+def rows_promised(growing: Growing, spark: SparkSession) -> None:
+    """A range has exactly its rows, the same again, and ranges join on."""
+    source, offsets = growing.source, growing.offsets
+    for i, begin in enumerate(offsets):
+        for j, end in enumerate(offsets[i:], i):
+            expected = Counter(one["n"] for step in growing.rows[i:j] for one in step)
+            for _ in range(2):
+                assert _numbers(growing.source.frame(spark, begin, end)) == expected, (i, j)
+    assert _numbers(source.whole(spark)) == Counter(one["n"] for step in growing.rows for one in step)
+    assert source.whole(spark).columns == list(COLUMNS)
+    assert source.frame(spark, offsets[-1], offsets[-1]).schema == source.whole(spark).schema
+
+
+def _numbers(frame: DataFrame) -> Counter[int]:
+    return Counter(row["n"] for row in frame.collect())
