@@ -8,7 +8,7 @@ from urllib.parse import quote, urlparse
 
 from airflow.sdk import Asset
 
-from floodmark.core.rules.kinds import tables_read
+from floodmark.core.rules.kinds import tables_read, tables_written
 from floodmark.core.text.addresses import identity
 
 if TYPE_CHECKING:
@@ -37,4 +37,4 @@ def inlets(rule: Rule) -> list[Asset]:
 
 def outlets(rule: Rule) -> list[Asset]:
     """One asset for each table that the rule writes."""
-    return [asset(sink.address) for sink in rule.sinks if sink.kind == "delta" and sink.address]
+    return [asset(sink.address) for sink in tables_written(rule) if sink.address]

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from floodmark.core.rules import rule as rules
-from floodmark.core.rules.file.sinks import SINK_KINDS, WrittenSink
 from floodmark.core.rules.file.streams import source_keys
+from floodmark.core.rules.kinds import SINKS
 from floodmark.core.rules.rule import AssetSchedule, EventTime, Rule, StartAt, load_rule, load_rules
 from floodmark.core.text.addresses import same_address
 from floodmark.errors import RuleInvalid, SqlRefused
@@ -329,7 +329,7 @@ def with_line(text: str, old: str, new: str) -> str:
         ("AS flights", "AS hour", "two columns of the result are named hour"),
         ("AS flights", "AS `all flights`", "a column named 'all flights'"),
         ("sql: |\n", "sql: 5\nx: |\n", "7: sql: expected text, found 5"),
-        ("  - delta: ${LAKE}/delays", "  - delta:", "12: sinks[0]: expected an address"),
+        ("  - delta: ${LAKE}/delays", "  - delta:", "12: sinks[0].delta: expected an address"),
         # numbers
         (
             "sinks:",
@@ -669,7 +669,7 @@ def test_the_schema_refuses_unknown_keys() -> None:
 
 
 def test_the_schema_knows_every_kind() -> None:
-    assert set(SINK_KINDS) <= set(WrittenSink.model_fields)
+    assert set(SINKS) <= set(rules.json_schema()["$defs"]["WrittenSink"]["properties"])
     assert set(source_keys()) <= set(rules.json_schema()["$defs"]["WrittenStream"]["properties"])
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
+from pydantic import BeforeValidator
+
+from floodmark.core.rules.kinds import SinkCan, SinkKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,6 +31,9 @@ def first_of(frame: DataFrame, rows: int) -> Shown:
 
 def show(shown: Shown, epoch: int) -> None:
     """Print the epoch's first rows to standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table()
     for name in shown.columns:
         table.add_column(name)
@@ -39,3 +43,17 @@ def show(shown: Shown, epoch: int) -> None:
     # No title of the table: that would be as narrow as the table.
     screen.print(f"epoch {epoch}: {shown.rows} rows (console: at least once)")
     screen.print(table)
+
+
+def _true(value: object) -> object:
+    if value not in (True, None, {}):
+        raise ValueError("expected true")
+    return True
+
+
+SINK = SinkKind(
+    written=Annotated[bool, BeforeValidator(_true)],
+    says="true: print the rows of each epoch; needs a `qos` below 2",
+    can=SinkCan(qos=1, keeps=False),
+    address=lambda _: None,
+)

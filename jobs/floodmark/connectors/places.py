@@ -9,7 +9,7 @@ from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import check_all_there, check_same_tables, named, places_of, put_back, settled
 from floodmark.core.protocol.recovery import app_id
-from floodmark.core.rules.kinds import tables_read
+from floodmark.core.rules.kinds import tables_read, tables_written
 from floodmark.core.text.addresses import location
 from floodmark.ledger.delta import tablelog, tables
 
@@ -81,7 +81,7 @@ def _there(then: Read, now: Read | None, id_: str | None) -> Read:
 
 def where(rule: Rule) -> dict[str, str]:
     """Location of each Delta sink, by the address in the rule's file."""
-    return {str(sink.address): location(str(sink.address)) for sink in rule.sinks if sink.kind == "delta"}
+    return {str(sink.address): location(str(sink.address)) for sink in tables_written(rule)}
 
 
 def _id(address: str) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.cli.commands.run import made_up_id
 from floodmark.cli.shared import asking, options, output
 from floodmark.cli.shared.withspark import with_spark
+from floodmark.core.rules.kinds import sink_can
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ def _announce(rule: Rule, head: Head, seen: list[Seen]) -> None:
     for one in seen:
         output.say(f"  {one.address}: {one.text}")
     output.say("  state, late, dead: rows of the epoch are left out from there on")
-    if any(sink.kind == "console" for sink in rule.sinks):
+    if not all(sink_can(sink.kind).keeps for sink in rule.sinks):
         output.say("  console: what was shown stays shown")
 
 

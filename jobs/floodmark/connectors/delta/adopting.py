@@ -7,6 +7,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.connectors.delta.sink import DeltaSink
 from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.rules.kinds import tables_written
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.text.addresses import location
 from floodmark.errors import Fenced, NotOwned, NotThereYet, Refused
@@ -17,7 +18,7 @@ def sink_at(rule: Rule, address: str) -> Sink:
     """The rule's sink at this address. Raises Refused where it has none there, or one whose rows are merged by key, and
     NotOwned where each run would take the rows away."""
     place = location(address)
-    sinks = {location(str(sink.address)): sink for sink in rule.sinks if sink.kind == "delta"}
+    sinks = {location(str(sink.address)): sink for sink in tables_written(rule)}
     if place not in sinks:
         there = ", ".join(sinks) or "none"
         raise Refused(f"rule {rule.rule} has no Delta sink at {place}; its sinks: {there}. Add it to the rule first")

@@ -1,11 +1,13 @@
-"""What a Delta table is as a source."""
+"""What a Delta table is, as a source and as a sink."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BeforeValidator
 
 from floodmark.core.rules.file.fields import Address
-from floodmark.core.rules.kinds import SourceCan, SourceKind
+from floodmark.core.rules.kinds import SinkCan, SinkKind, SourceCan, SourceKind
 
 if TYPE_CHECKING:
     from floodmark.connectors.ports.source import Source
@@ -30,4 +32,18 @@ SOURCE = SourceKind(
     ),
     address=str,
     open=_open,
+)
+
+
+def _given(value: object) -> object:
+    if value is None:
+        raise ValueError("expected an address, such as `delta: /lake/out`")
+    return value
+
+
+SINK = SinkKind(
+    written=Annotated[Address, BeforeValidator(_given)],
+    says="address of the table; made by the first run",
+    can=SinkCan(qos=2, merges=True, replaces=True, table=True),
+    address=str,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from floodmark.core.rules.kinds import tables_written
 from floodmark.core.rules.sinks.tableproperties import REFUSED, forgetful
 from floodmark.core.rules.sinks.takings import appends_only
 from floodmark.core.text.addresses import location
@@ -118,4 +119,4 @@ def check_partitions(rule: Rule, made_by: str | None = None) -> None:
 
 def delta_sinks(rule: Rule) -> dict[str, Sink]:
     """The rule's Delta sinks by location, in the rule's order."""
-    return {location(str(sink.address)): sink for sink in rule.sinks if sink.kind == "delta"}
+    return {location(str(sink.address)): sink for sink in tables_written(rule)}

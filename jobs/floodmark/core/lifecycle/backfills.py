@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Restated
-from floodmark.core.rules.kinds import once_only
+from floodmark.core.rules.kinds import once_only, sink_can
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.telling import Told, told_in
 from floodmark.core.sql.windows import Spec, WindowSpec, live_from
@@ -129,11 +129,13 @@ def _texts(rule: Rule) -> list[str]:
 
 
 def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
-    tables, told = [sink for sink in rule.sinks if sink.kind == "delta"], told_in(rule.sql, rule.event_times)
+    tables, told = [sink for sink in rule.sinks if sink_can(sink.kind).keeps], told_in(rule.sql, rule.event_times)
     if not tables:
         yield "it has no sink that is a table"
     for sink in tables:
-        if sink.key:
+        if not sink_can(sink.kind).replaces:
+            yield f"sink {sink.address} is of kind {sink.kind}, in which no rows can be replaced"
+        elif sink.key:
             yield f"sink {sink.address} has a key: a later result may stand in an earlier one's place"
         elif told is not None and not _takes(sink.columns, told):
             yield f"sink {sink.address} leaves out {told.column} (`columns`), by which its results are told"

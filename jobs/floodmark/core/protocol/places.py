@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlparse
 
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import fault_of
+from floodmark.core.rules.kinds import tables_written
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import HistoryGone
 
@@ -158,7 +159,7 @@ def names_of(text: Rule, head: Head) -> dict[str, str | None]:
     A text has addresses as they were written then. What a link in them, or a working directory, means now is of no
     matter: an address is that place or name which is spelled alike, else which ends alike, else the one that is left.
     """
-    addresses = [sink.address for sink in text.sinks if sink.kind == "delta" and sink.address]
+    addresses = [sink.address for sink in tables_written(text) if sink.address]
     places = places_of(head)
     found: dict[str, str] = {}
     for candidates in (places, {name: name.removeprefix(PREFIX) for name in places}):

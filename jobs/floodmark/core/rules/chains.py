@@ -63,25 +63,25 @@ def find(
     above = _above(folder, env, reader, rule, other)
     chosen = _chosen(rule, other.sinks, sink)
     if other.rebuild and not rebuilt:
-        raise ValueError(f"{_REPLACED}, found {rule} (`rebuild: true`): {_LOOK_UP.format(table=chosen.delta)}")
+        raise ValueError(f"{_REPLACED}, found {rule} (`rebuild: true`): {_LOOK_UP.format(table=chosen.table)}")
     if chosen.key and not rebuilt:
         raise ValueError(
             "expected a sink whose rows are added, for a row that changes later cannot be folded; found "
             f"{name_of(chosen)} of rule {rule}, merged by its key ({', '.join(chosen.key)}): look rows up in it "
-            f"instead, `lookups: {{NAME: {{delta: {chosen.delta}}}}}`, or let rule {rule} have a sink without `key`"
+            f"instead, `lookups: {{NAME: {{delta: {chosen.table}}}}}`, or let rule {rule} have a sink without `key`"
         )
     own = other.qos if chosen.qos is None else chosen.qos
-    return Found(str(chosen.delta), min([own, *(one.qos for one in above)]))
+    return Found(str(chosen.table), min([own, *(one.qos for one in above)]))
 
 
 def name_of(sink: WrittenSink) -> str:
     """A sink's own name, else the last part of its address."""
-    return sink.name or (str(sink.delta).rstrip("/").rpartition("/")[2] if sink.delta else "console")
+    return sink.name or (str(sink.table).rstrip("/").rpartition("/")[2] if sink.table else "console")
 
 
 def _chosen(rule: str, sinks: Sequence[WrittenSink], name: str | None) -> WrittenSink:
-    tables = {name_of(sink): sink for sink in sinks if sink.delta}
-    many = sum(sink.delta is not None for sink in sinks)
+    tables = {name_of(sink): sink for sink in sinks if sink.table}
+    many = sum(sink.table is not None for sink in sinks)
     if not many:
         raise ValueError(f"expected a rule with a sink that is a table, found none in rule {rule}")
     if name is None and many > 1:

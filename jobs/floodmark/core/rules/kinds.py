@@ -1,7 +1,7 @@
-"""Kinds of source: how a rule file names one, and what it can do. One line here and one file for each.
+"""Kinds of source and sink: how a rule file names one, and what it can do. One line here and one file for each.
 
-A line names where its `SourceKind` is, and it is imported when a rule file is read: that module must import nothing
-that is slow. What opens a table, a broker or Spark, it imports in `open`.
+A line names where its `SourceKind` or `SinkKind` is, and it is imported when a rule file is read: that module must
+import nothing that is slow. What opens a table, a broker or Spark, it imports in `open`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from floodmark.errors import Refused
+
 if TYPE_CHECKING:
-    from floodmark.core.rules.model import Qos, Rule, Stream
+    from floodmark.core.rules.model import Qos, Rule, Sink, Stream
 
 Start: TypeAlias = Literal["earliest", "latest", "version", "timestamp"]
 Bound: TypeAlias = Literal["max_files", "max_bytes", "max_rows", "max_seconds"]
 
 SOURCES: dict[str, str] = {"delta": "floodmark.connectors.delta.kind:SOURCE"}
+SINKS: dict[str, str] = {
+    "delta": "floodmark.connectors.delta.kind:SINK",
+    "console": "floodmark.connectors.console:SINK",
+}
 
 
 @dataclass(frozen=True)
@@ -54,17 +60,65 @@ class SourceKind:
     open: Callable[[str, Stream], Any]
 
 
+@dataclass(frozen=True)
+class SinkCan:
+    """What sinks of a kind can do. What is not said here is refused, never guessed.
+
+    `qos`: what it gives at best. `keeps`: what it got stays, so that it can be taken back, replaced and audited.
+    `merges`: by a key. `replaces`: rows of an interval, or all of them, by others. `table`: it is a Delta table.
+    """
+
+    qos: Qos
+    keeps: bool = True
+    merges: bool = False
+    replaces: bool = False
+    table: bool = False
+
+
+@dataclass(frozen=True)
+class SinkKind:
+    """`written`, `says`, `address`: as of a `SourceKind`; None: of a sink that is nowhere."""
+
+    written: Any
+    says: str
+    can: SinkCan
+    address: Callable[[Any], str | None]
+
+
 def source_kind(kind: str) -> SourceKind:
     """Raises KeyError for a kind that nobody has registered."""
-    module, _, name = SOURCES[kind].partition(":")
-    found = getattr(import_module(module), name)
+    found = _named(SOURCES[kind])
     assert isinstance(found, SourceKind), f"{SOURCES[kind]} is to be a SourceKind"
     return found
+
+
+def sink_kind(kind: str) -> SinkKind:
+    """Raises KeyError for a kind that nobody has registered."""
+    found = _named(SINKS[kind])
+    assert isinstance(found, SinkKind), f"{SINKS[kind]} is to be a SinkKind"
+    return found
+
+
+def _named(place: str) -> object:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def tables_read(rule: Rule) -> dict[str, str]:
     """The addresses of the streams that are Delta tables, by stream name."""
     return {name: stream.address for name, stream in rule.streams.items() if source_can(stream.kind).table}
+
+
+def tables_written(rule: Rule) -> list[Sink]:
+    """The sinks that are Delta tables. Raises Refused for one that is to keep its rows, and that nothing writes."""
+    for sink in rule.sinks:
+        can = sink_can(sink.kind)
+        if can.keeps and not can.table:
+            raise Refused(
+                f"rule {rule.rule}, sink {sink.address}: expected a kind of sink that this engine writes "
+                f"({', '.join(SINKS)}), found {sink.kind}: it would get nothing"
+            )
+    return [sink for sink in rule.sinks if sink_can(sink.kind).table]
 
 
 def once_only(rule: Rule) -> Iterator[str]:
@@ -76,3 +130,7 @@ def once_only(rule: Rule) -> Iterator[str]:
 
 def source_can(kind: str) -> SourceCan:
     return source_kind(kind).can
+
+
+def sink_can(kind: str) -> SinkCan:
+    return sink_kind(kind).can

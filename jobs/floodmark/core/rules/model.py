@@ -141,6 +141,8 @@ class CleanUp(Model):
 class Sink(Model):
     """`address` is None for the console. `qos` is the sink's own where declared, else the rule's.
 
+    `options`: what a file says of it, where its kind takes more than an address.
+
     With a `key` the results are merged into the table (`upserts` says how), else appended. `properties`: the table's.
     What of the results it takes, and how the table is laid out, says `takings`; no `columns`: all. `adds_columns`:
     columns that the results gain are added to the table.
@@ -148,6 +150,7 @@ class Sink(Model):
 
     kind: str
     address: str | None = None
+    options: dict[str, Any] = {}
     name: str | None = None
     qos: Qos = 2
     key: tuple[str, ...] = ()

@@ -19,12 +19,12 @@ from floodmark.core.rules.checks.nesting import nesting
 from floodmark.core.rules.checks.rule import check
 from floodmark.core.rules.environments import variables
 from floodmark.core.rules.file.epochs import WrittenCleanUp, WrittenEpoch
+from floodmark.core.rules.file.kinds import KIND
 from floodmark.core.rules.file.rule import WrittenAmend, WrittenRule
 from floodmark.core.rules.file.schedule import WrittenAssets, WrittenFreshness
-from floodmark.core.rules.file.sinks import LATER_SINK_KEYS, SINK_KINDS, WrittenSink
+from floodmark.core.rules.file.sinks import LATER_SINK_KEYS, WrittenSink
 from floodmark.core.rules.file.spark import WrittenAirflow, WrittenSpark
 from floodmark.core.rules.file.streams import (
-    KIND,
     LATER_STREAM_KEYS,
     WrittenDistinct,
     WrittenEventTime,
@@ -36,7 +36,7 @@ from floodmark.core.rules.file.streams import (
 )
 from floodmark.core.rules.groups import disagreeing
 from floodmark.core.rules.installation import over_installation
-from floodmark.core.rules.kinds import SOURCES, source_kind
+from floodmark.core.rules.kinds import SINKS, SOURCES, sink_kind, source_kind
 from floodmark.core.rules.model import (
     AirflowSettings,
     AssetSchedule,
@@ -281,7 +281,7 @@ def _unknown_key(key: str, parent: Field) -> str:
         return "expect: of results it is a key of the rule, beside `sql`, for all of its sinks"
     known = _known_keys(parent)
     if len(parent) == 2 and parent[0] in ("streams", "sinks") and key not in known:
-        kinds = source_keys() if parent[0] == "streams" else SINK_KINDS
+        kinds = source_keys() if parent[0] == "streams" else [*SINKS]
         near = difflib.get_close_matches(key, known, 1)
         hint = (
             f"did you mean {near[0]!r}?"
@@ -314,10 +314,13 @@ def _known_keys(parent: Field) -> list[str]:
     }
     for part in parent:
         model = nested.get(str(part), model)
-    if parent[:1] == ("streams",) and len(parent) > 2 and parent[2] in SOURCES:
+    if len(parent) > 2 and parent[0] == "streams" and parent[2] in SOURCES:
         model = source_kind(str(parent[2])).written
+    if len(parent) > 2 and parent[0] == "sinks" and parent[2] in SINKS:
+        model = sink_kind(str(parent[2])).written
     own = [field.alias or name for name, field in model.model_fields.items()]
-    return [*source_keys(), *(key for key in own if key not in (KIND, "rule"))] if model is WrittenStream else own
+    kinds = source_keys() if model is WrittenStream else SINKS if model is WrittenSink else ()
+    return [*kinds, *(key for key in own if key != KIND and key not in kinds)]
 
 
 def _missing(field: Field) -> str:

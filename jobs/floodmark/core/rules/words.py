@@ -77,8 +77,6 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "WrittenSink": {
         "name": "what rules that read the sink call it; without it the last part of its address",
-        "delta": "address of the table; made by the first run",
-        "console": "true: print the rows of each epoch; needs a `qos` below 2",
         "qos": "the sink's own, at most the rule's",
         "key": "result columns by which rows are merged into the table; without it they are added",
         "newest": "of two rows of one key that with the larger value stays",

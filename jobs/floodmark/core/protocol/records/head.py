@@ -32,6 +32,7 @@ from floodmark.core.protocol.records.rows import (
     sha,
     text_of,
 )
+from floodmark.core.rules.kinds import tables_written
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import LedgerBroken
 
@@ -304,7 +305,7 @@ def _announced(head: Head) -> tuple[str, ...]:
     """`announced` once the open epoch, if any, is over without a commit."""
     if head.open is None:
         return head.announced
-    found = (str(sink.address) for sink in Rule.from_json(head.open.rule).sinks if sink.kind == "delta")
+    found = (str(sink.address) for sink in tables_written(Rule.from_json(head.open.rule)))
     return tuple(dict.fromkeys((*head.announced, *found)))
 
 

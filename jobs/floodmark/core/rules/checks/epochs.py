@@ -7,7 +7,7 @@ from datetime import datetime
 
 from floodmark.core.rules.checks.columns import Problem
 from floodmark.core.rules.file.schedule import UPSTREAM
-from floodmark.core.rules.kinds import source_can
+from floodmark.core.rules.kinds import sink_can, source_can
 from floodmark.core.rules.model import Rule
 from floodmark.core.sql.windows import WindowSpec
 from floodmark.core.text.yamltree import Path as Field
@@ -52,6 +52,13 @@ def check_rebuild(rule: Rule) -> Iterator[Problem]:
     for i, sink in enumerate(rule.sinks):
         if sink.key:
             yield ("sinks", i, "key"), f"{_REPLACED}, found {', '.join(sink.key)}"
+        can = sink_can(sink.kind)
+        if can.keeps and not can.replaces:
+            yield (
+                ("sinks", i, sink.kind),
+                "expected a sink whose rows can be replaced beside `rebuild: true`, for each run replaces all of them; "
+                f"found {sink.kind}",
+            )
     for name, stream in rule.streams.items():
         if stream.start == "latest":
             yield ("streams", name, "start"), "expected earliest, a version or a time: each run would read nothing"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from floodmark.core.rules.checks.columns import Problem
+from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.model import Rule
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
@@ -148,7 +149,7 @@ def _known_by(rule: Rule, needed: list[tuple[str, str | None]], what: str) -> It
         return
     shown = {str(name).lower() for _, name in needed}
     for i, sink in enumerate(rule.sinks):
-        if sink.kind != "console" and {name.lower() for name in sink.key} != shown:
+        if sink_can(sink.kind).keeps and {name.lower() for name in sink.key} != shown:
             found = f"key: [{', '.join(sink.key)}]" if sink.key else "none"
             yield ("sinks", i), f"expected `key: [{', '.join(sorted(shown))}]`, {what}, found {found}"
         if sink.newest is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from floodmark.core.rules.checks.columns import Problem, check_expression, given_by
 from floodmark.core.rules.checks.epochs import input_files, is_stateful
+from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.core.rules.sinks.tableproperties import unfit_property
@@ -21,7 +22,7 @@ def check_upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         for key, value in (("newest", sink.newest), ("delete", sink.delete)):
             if value is not None and not sink.key:
                 yield ("sinks", i, key), f"expected `key` beside it: {key} is about the rows of one key"
-        if sink.key and sink.kind != "delta":
+        if sink.key and not sink_can(sink.kind).merges:
             yield ("sinks", i, "key"), f"expected a delta sink, for only a table can be merged into; found {sink.kind}"
         if sink.newest is not None and sink.delete is not None:
             yield (
@@ -49,7 +50,7 @@ def check_takings(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
             "schema": sink.adds_columns,
             "epoch_columns": sink.epoch_columns,
         }
-        for key in (key for key, given in of_a_table.items() if given and sink.kind != "delta"):
+        for key in (key for key, given in of_a_table.items() if given and not sink_can(sink.kind).table):
             yield ("sinks", i, key), f"expected a delta sink, for only a table has any; found {sink.kind}"
         yield from _properties(i, sink)
         yield from _feed(rule, i, sink)
@@ -143,7 +144,7 @@ def check_growing(rule: Rule) -> Iterator[Problem]:
             "Begin anew with `floodmark reset` to take them in",
         )
     for i, sink in enumerate(rule.sinks):
-        if sink.kind == "delta" and not sink.adds_columns and not sink.columns:
+        if sink_can(sink.kind).table and not sink.adds_columns and not sink.columns:
             yield (
                 ("sinks", i),
                 f"expected `schema: add_columns` as sink {growing[0] + 1} has it, or `columns`, found neither: a "

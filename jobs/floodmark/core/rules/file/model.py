@@ -6,8 +6,7 @@ from datetime import UTC
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel
-
+from floodmark.core.rules.file.kinds import options_of
 from floodmark.core.rules.file.schedule import WrittenFreshness
 from floodmark.core.rules.file.sinks import WrittenSink
 from floodmark.core.rules.file.streams import (
@@ -19,7 +18,7 @@ from floodmark.core.rules.file.streams import (
     WrittenStream,
     instant_of,
 )
-from floodmark.core.rules.kinds import source_kind
+from floodmark.core.rules.kinds import sink_kind, source_kind
 from floodmark.core.rules.model import (
     Distinct,
     EventTime,
@@ -75,7 +74,7 @@ def _source_of(written: WrittenStream, chained: tuple[str, int] | None) -> tuple
         return "delta", chained[0], {}, chained[1]
     for name, said in written.kind.items():
         kind = source_kind(name)
-        return name, kind.address(said), said.model_dump(mode="json") if isinstance(said, BaseModel) else {}, 2
+        return name, kind.address(said), options_of(said), 2
     return "delta", "", {}, 2
 
 
@@ -102,10 +101,11 @@ def _start_at(start: Literal["earliest", "latest"] | WrittenStart, zone: str) ->
 
 
 def sink_of(written: WrittenSink, qos: int) -> Sink:
-    kind = "delta" if written.delta else "console"
+    kind, said = next(iter(written.kind.items()))
     return Sink(
         kind=kind,
-        address=written.delta,
+        address=sink_kind(kind).address(said),
+        options=options_of(said),
         name=written.name,
         qos=level_of(qos if written.qos is None else written.qos),
         key=tuple(written.key or ()),

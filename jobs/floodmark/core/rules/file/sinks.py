@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from floodmark.core.rules.file.fields import Address, Filled, QosLevel, Written, as_text
+from floodmark.core.rules.file.fields import Filled, QosLevel, Written, as_text
+from floodmark.core.rules.file.kinds import KIND, add_to_schema, read, set_apart
+from floodmark.core.rules.kinds import SINKS, sink_can, sink_kind
 from floodmark.core.text.secrets import WAY_OUT, secret_setting
 
-SINK_KINDS = ("delta", "console")
 LATER_SINK_KEYS = ("mode",)
 MOST_CLUSTERED = 4  # columns by which Delta clusters a table
 _SINK_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
 
 
-def _console(value: object) -> object:
-    if value not in (True, None, {}):
-        raise ValueError("expected true")
-    return True
+def _kind(value: object) -> object:
+    return read(value, sink_kind)
+
+
+def _with_kinds(schema: dict[str, Any]) -> None:
+    add_to_schema(schema, SINKS, sink_kind)
 
 
 def _key(value: object) -> object:
@@ -86,8 +90,9 @@ class WrittenSink(Written):
     columns that the results gain.
     """
 
-    delta: Address | None = None
-    console: Annotated[bool, BeforeValidator(_console)] | None = None
+    model_config = ConfigDict(json_schema_extra=_with_kinds)
+
+    kind: SkipJsonSchema[Annotated[dict[str, Any], BeforeValidator(_kind), Field(alias=KIND)]] = {}
     name: Annotated[str, AfterValidator(_sink_name), BeforeValidator(as_text), Field(pattern=_SINK_NAME)] | None = None
     qos: QosLevel | None = None
     key: ResultColumns | None = None
@@ -110,12 +115,20 @@ class WrittenSink(Written):
     evolves: Annotated[Literal["fail", "add_columns"], BeforeValidator(_evolves), Field(alias="schema")] = "fail"
     epoch_columns: Annotated[bool, Field(description="_generation and _epoch as columns of the table")] = False
 
+    @property
+    def table(self) -> str | None:
+        """The address, where it is a Delta table."""
+        return next((sink_kind(kind).address(said) for kind, said in self.kind.items() if sink_can(kind).table), None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apart(cls, value: object) -> object:
+        return set_apart(value, SINKS)
+
     @model_validator(mode="after")
     def _one(self) -> WrittenSink:
-        if len({"delta", "console"} & self.model_fields_set) != 1:
-            raise ValueError(f"expected exactly one kind of sink out of {', '.join(SINK_KINDS)}")
-        if "delta" in self.model_fields_set and self.delta is None:
-            raise ValueError("expected an address, such as `delta: /lake/out`")
+        if len(self.kind) != 1:
+            raise ValueError(f"expected exactly one kind of sink out of {', '.join(SINKS)}")
         for name in ("key", "newest", "delete", "columns", "where", "partition_by", "cluster_by"):
             if name in self.model_fields_set and getattr(self, name) is None:
                 raise ValueError(f"expected something after `{name}:`, or no such line")

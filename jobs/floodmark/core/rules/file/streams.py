@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    create_model,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from floodmark.core.rules.file.fields import (
@@ -32,6 +22,7 @@ from floodmark.core.rules.file.fields import (
     column_name,
     column_names,
 )
+from floodmark.core.rules.file.kinds import KIND, add_to_schema, read, set_apart
 from floodmark.core.rules.kinds import SOURCES, source_kind
 from floodmark.core.rules.model import (
     ACTIONS,
@@ -124,32 +115,12 @@ class WrittenDistinct(Written):
     within: Annotated[Duration, AfterValidator(as_positive)]
 
 
-@lru_cache
-def _of_kinds(kinds: tuple[str, ...]) -> type[BaseModel]:
-    """A model with a field for each of these kinds, so that a problem is told of the kind's key."""
-    fields: dict[str, Any] = {kind: (source_kind(kind).written, ...) for kind in kinds}
-    return create_model("Kinds", **fields)
-
-
 def _kind(value: object) -> object:
-    """What was written under the kinds' keys, by kind."""
-    assert isinstance(value, dict)
-    found = _of_kinds(tuple(value)).model_validate(value)
-    return {kind: getattr(found, kind) for kind in value}
+    return read(value, source_kind)
 
 
 def _with_kinds(schema: dict[str, Any]) -> None:
-    """Add to a stream's JSON Schema a key for each kind."""
-    kinds = {}
-    for name in SOURCES:
-        kind = source_kind(name)
-        written = TypeAdapter(kind.written).json_schema()
-        kinds[name] = {"anyOf": [written, {"type": "null"}], "default": None, "title": name.title()}
-        kinds[name]["description"] = kind.says
-    schema["properties"] = kinds | schema["properties"]
-
-
-KIND = "\0kind"  # no key that a file can have
+    add_to_schema(schema, SOURCES, source_kind)
 
 
 class WrittenStream(Written):
@@ -175,12 +146,7 @@ class WrittenStream(Written):
     @model_validator(mode="before")
     @classmethod
     def _apart(cls, value: object) -> object:
-        """The kinds' keys under one, for which kinds there are is known only when a file is read."""
-        if not isinstance(value, dict):
-            return value
-        kinds = {key: one for key, one in value.items() if key in SOURCES and one is not None}
-        others = {key: one for key, one in value.items() if key not in SOURCES}
-        return {**others, KIND: kinds} if kinds else others
+        return set_apart(value, SOURCES, unless_empty=True)
 
     @model_validator(mode="after")
     def _one(self) -> WrittenStream:

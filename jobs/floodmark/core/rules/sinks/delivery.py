@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from floodmark.core.rules.kinds import source_can
+from floodmark.core.rules.kinds import sink_can, source_can
 from floodmark.core.rules.model import Rule, Sink
 
 AT_MOST_ONCE = "at most once"
 AT_LEAST_ONCE = "at least once"
 EXACTLY_ONCE = "exactly once"
 WORDS = (AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE)  # by qos
-
-# What a kind can do at best.
-SINK_CAN = {"delta": 2, "console": 1}
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,9 @@ def delivery(rule: Rule, kept_output: bool = False, repeats: Collection[str] = (
 
 
 def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
-    kept = kept_output and sink.kind != "console"
-    can = min(SINK_CAN[sink.kind], 1) if kept else SINK_CAN[sink.kind]
+    best = sink_can(sink.kind)
+    kept = kept_output and best.keeps
+    can = min(best.qos, 1) if kept else best.qos
     # At most once is what the rule gives, never what a sink adds: a sink that can do less than asked only repeats.
     given = min(source, sink.qos, can)
     return SinkDelivery(
@@ -65,7 +63,7 @@ def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
         delivery=WORDS[given],
         weakest=_weakest(source, sink.qos, can),
         fix=_fix(sink, source, can, kept),
-        refused=SINK_CAN[sink.kind] < sink.qos,
+        refused=best.qos < sink.qos,
     )
 
 

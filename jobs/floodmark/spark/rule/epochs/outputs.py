@@ -12,6 +12,7 @@ from floodmark.connectors import console
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import total
+from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.rule import Sink
 from floodmark.spark.fold.fold import Folded
 from floodmark.spark.read.batch import DEAD, LATE, Batch, stamped, united
@@ -112,7 +113,7 @@ class Outputs:
     def shown(self, output: DataFrame | None, rows: int) -> Iterator[console.Shown]:
         """What each console is to show."""
         for sink in self._plan.rule.sinks:
-            if output is not None and sink.kind == "console" and (self._is_first or sink.qos > 0):
+            if output is not None and not sink_can(sink.kind).keeps and (self._is_first or sink.qos > 0):
                 taken_here = self._taken(sink, output)
                 yield console.first_of(taken_here, taken_here.count() if sink.where else rows)
 
