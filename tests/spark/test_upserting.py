@@ -33,7 +33,7 @@ from floodmark.errors import (
     WrongColumn,
 )
 from floodmark.ledger.delta import datafiles, tablelog, tables
-from floodmark.spark.write import sites
+from floodmark.spark.write import making, sites
 from floodmark.spark.write.sites import Attempt, Site, Work
 
 APP = "floodmark/test"
@@ -235,7 +235,7 @@ def test_whoever_else_writes_meanwhile_makes_it_begin_again(spark: SparkSession,
 def test_a_seal_stops_an_upsert_that_had_begun_and_every_later_one(spark: SparkSession, site: Site) -> None:
     begun = sites._begin(spark, site, Attempt(1, 1, "i"))
     begun.write(frame(spark, [("a", 1)]))
-    sites.seal(spark, site)
+    making.seal(spark, site)
 
     with pytest.raises(Fenced):
         sites._committed(begun, site, Attempt(1, 1, "i"), 1)

@@ -15,8 +15,8 @@ from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.presence import Presence
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.errors import ReplayDiffers, VerifyFailed
-from floodmark.ledger.delta import tablelog
-from floodmark.ledger.delta.comparing import (
+from floodmark.ledger.comparing import (
+    Committed,
     check_before_commit,
     same_content,
     same_effect,
@@ -24,14 +24,15 @@ from floodmark.ledger.delta.comparing import (
     same_rows,
     still_there,
 )
-from floodmark.ledger.delta.tablelog import OurCommit
+from floodmark.ledger.delta import tablelog
+from floodmark.ledger.delta.tablelog import committed_of
 
 HELD, OTHER = Digest(rows=2, high="10", low="20"), Digest(rows=2, high="10", low="21")
 
 
-def commit(added: int = 0, removed: int = 0, **said: Any) -> OurCommit:
+def commit(added: int = 0, removed: int = 0, **said: Any) -> Committed:
     metadata = {"app": "a", "version": 1, "epoch": 7, "intent": "mine", "rows": 2, **said}
-    return OurCommit({"version": 3, "userMetadata": json.dumps(metadata)}, added, removed)
+    return committed_of({"version": 3, "userMetadata": json.dumps(metadata)}, added, removed)
 
 
 def test_a_commit_is_of_this_intent_and_has_just_as_many_rows() -> None:

@@ -33,6 +33,7 @@ from floodmark.cli.commands import (
 )
 from floodmark.cli.shared.boundary import Commands, DeadCommands
 from floodmark.cli.shared.environment import in_environment
+from floodmark.cli.shared.options import spread
 
 app = typer.Typer(
     name="floodmark",
@@ -79,6 +80,7 @@ app.add_typer(dead, name="dead", rich_help_panel=LOOKING)
 
 for commands in (app, dead):
     for one in commands.registered_commands:
+        one.callback = one.callback and spread(one.callback)
         if one.callback is not None and "rules" in signature(one.callback).parameters:
             one.callback = in_environment(one.callback)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.commands.run import made_up_id
 from floodmark.cli.shared import asking, options, output
 from floodmark.cli.shared.withspark import with_spark
 from floodmark.core.rules.kinds import sink_can
@@ -22,13 +21,9 @@ if TYPE_CHECKING:
 
 def abandon(
     name: options.RuleName,
-    yes: asking.Yes = False,
-    dry_run: asking.DryRun = False,
-    run_id: options.RunId = None,
-    rules: options.RulesDir = options.RULES,
-    home: options.HomeDir = options.HOME,
+    *,
+    change: asking.Change,
     master: options.Master = options.MASTER,
-    as_json: options.AsJson = False,
 ) -> None:
     """Take the open epoch of a rule back, where a run cannot finish it: bad input, mended SQL, a source that is gone.
 
@@ -42,16 +37,16 @@ def abandon(
     """
     from floodmark.cli.shared.selection import one
 
-    rule, root = one(rules, name), home.absolute()
-    readers = _readers(rules, name)
+    rule, root = one(change.rules, name), change.root
+    readers = _readers(change.rules, name)
     head, seen = _look(rule, root, readers)
-    if not as_json:
+    if not change.as_json:
         _announce(rule, head, seen)
-    if dry_run:
-        return output.document(_facts(rule, head, seen) | {"done": False}) if as_json else None
-    asking.ask(yes, "abandon asks before it takes an epoch back")
-    after = _abandon(rule, root, master, run_id or made_up_id(), readers)
-    if as_json:
+    if change.dry_run:
+        return output.document(_facts(rule, head, seen) | {"done": False}) if change.as_json else None
+    asking.ask(change.yes, "abandon asks before it takes an epoch back")
+    after = _abandon(rule, root, master, change.run, readers)
+    if change.as_json:
         return output.document(_facts(rule, head, seen) | {"done": True})
     output.say(
         f"{name}: epoch {after.epoch} is abandoned. `floodmark run {name}` reads its input again, as epoch "

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.commands.run import made_up_id
 from floodmark.cli.shared import asking, options, output
 
 if TYPE_CHECKING:
@@ -17,12 +16,8 @@ if TYPE_CHECKING:
 def adopt(
     name: options.RuleName,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="Address of one of its sinks.", show_default=False)],
-    yes: asking.Yes = False,
-    dry_run: asking.DryRun = False,
-    run_id: options.RunId = None,
-    rules: options.RulesDir = options.RULES,
-    home: options.HomeDir = options.HOME,
-    as_json: options.AsJson = False,
+    *,
+    change: asking.Change,
 ) -> None:
     """Let a rule write to a table that holds rows already. Without this such a sink is refused.
 
@@ -40,25 +35,25 @@ def adopt(
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
-    rule, root, place = one(rules, name), home.absolute(), location(table)
+    rule, root, place = one(change.rules, name), change.root, location(table)
     DeltaSink(place).check_partitions(sink_at(rule, place).partition_by)
     check_apart(rule, root)
     check_one_each(rule)
     ledger = LedgerReader.load(Home(root, name).ledger)
     check_unsealed(ledger.head if ledger else None, name)
     found = adoptable(place, ledger.id if ledger else None)
-    facts = {"rule": name, "done": not dry_run, "table": place, "changed": found is not None, "version": None}
+    facts = {"rule": name, "done": not change.dry_run, "table": place, "changed": found is not None, "version": None}
     if found is None:
-        return _tell(facts, f"{name}: nothing to do, {place} is empty or the rule's already", as_json)
+        return _tell(facts, f"{name}: nothing to do, {place} is empty or the rule's already", change.as_json)
     facts["version"] = found.version()
-    if not as_json:
+    if not change.as_json:
         output.say(f"{name}: adopts {place}; its rows up to version {found.version()} stay, and are not the rule's")
-    if dry_run:
-        return output.document(facts) if as_json else None
-    asking.ask(yes, "adopt asks before it takes a table over")
-    facts["version"] = upto = _adopt(rule, root, place, run_id or made_up_id())
+    if change.dry_run:
+        return output.document(facts) if change.as_json else None
+    asking.ask(change.yes, "adopt asks before it takes a table over")
+    facts["version"] = upto = _adopt(rule, root, place, change.run)
     since = "" if upto is None else f" from version {upto + 1} on"
-    return _tell(facts, f"{name}: {place} is its own{since}", as_json)
+    return _tell(facts, f"{name}: {place} is its own{since}", change.as_json)
 
 
 def _adopt(rule: Rule, root: Path, place: str, run: str) -> int | None:

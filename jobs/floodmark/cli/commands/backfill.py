@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.commands.run import made_up_id, moment
+from floodmark.cli.commands.run import moment
 from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared.asking import made_up_id
 from floodmark.cli.shared.withspark import with_spark
 from floodmark.views.formats import iso
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.commands.run import made_up_id
 from floodmark.cli.shared import asking, options, output
 from floodmark.errors import Refused
 
@@ -29,12 +28,8 @@ def drop(
     leave_others: Annotated[
         bool, typer.Option("--leave-others", help="Leave sinks that are not the rule's own, instead of refusing.")
     ] = False,
-    yes: asking.Yes = False,
-    dry_run: asking.DryRun = False,
-    run_id: options.RunId = None,
-    rules: options.RulesDir = options.RULES,
-    home: options.HomeDir = options.HOME,
-    as_json: options.AsJson = False,
+    *,
+    change: asking.Change,
 ) -> None:
     """Remove tables of a retired rule, for good. Never one that it does not own: such are refused, with the reason.
 
@@ -47,37 +42,39 @@ def drop(
     from floodmark.ledger import dropping
     from floodmark.ledger.home import Home
 
-    root, parts = home.absolute(), _parts(state, sinks, everything)
+    root, parts = change.root, _parts(state, sinks, everything)
     place = Home(root, name)
     if everything and not place.path.exists() and dropping.left_aside(place):
-        return _clear(place, yes, dry_run, as_json)
+        return _clear(place, change.yes, change.dry_run, change.as_json)
     _, reader, head = asking.begun_home(root, name)
     check_droppable(head, name)
-    others = _others(rules, name)
+    others = _others(change.rules, name)
     found = _doomed(reader, place, parts, others, leave_others)
-    readers = asking.downstream([one.address for one in found.tables], rules, name)
+    readers = asking.downstream([one.address for one in found.tables], change.rules, name)
     facts = {
         "rule": name,
-        "done": not dry_run,
+        "done": not change.dry_run,
         "tables": [{"table": one.name, "address": one.address} for one in found.tables],
         "left": dict(found.spared),
         "home": str(place.path) if everything else None,
         "downstream": readers.facts(),
     }
-    if not as_json:
+    if not change.as_json:
         if head.dropping is not None:
             output.say(f"{name}: a drop of {', '.join(head.dropping.tables)} has begun, and is finished first")
         _announce(place, found, everything)
         readers.say(NO_TABLE, NO_TABLE, "it gets no new rows")
-    if dry_run:
-        return output.document(facts) if as_json else None
-    asking.ask(yes, "drop asks before it removes tables")
-    with asking.held_ledger(place, run_id or made_up_id()) as ledger:
+    if change.dry_run:
+        return output.document(facts) if change.as_json else None
+    asking.ask(change.yes, "drop asks before it removes tables")
+    with asking.held_ledger(place, change.run) as ledger:
         dropping.finish(ledger, place, others)
         dropping.drop(ledger, place, _doomed(ledger, place, parts, others, leave_others), others, everything)
-    if as_json:
+    if change.as_json:
         return output.document(facts)
-    return output.say(_done(name, everything, rules) if found.tables or everything else f"{name}: nothing was dropped")
+    return output.say(
+        _done(name, everything, change.rules) if found.tables or everything else f"{name}: nothing was dropped"
+    )
 
 
 def _parts(state: bool, sinks: bool, everything: bool) -> list[str]:

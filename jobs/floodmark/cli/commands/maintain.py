@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.commands.run import made_up_id
 from floodmark.cli.shared import asking, options, output
 from floodmark.views.formats import size
 
@@ -20,12 +19,8 @@ def maintain(
     due: Annotated[
         bool, typer.Option("--due", help="Only if `cleanup: {every: ...}` has passed since the last time.")
     ] = False,
-    yes: asking.Yes = False,
-    dry_run: asking.DryRun = False,
-    run_id: options.RunId = None,
-    rules: options.RulesDir = options.RULES,
-    home: options.HomeDir = options.HOME,
-    as_json: options.AsJson = False,
+    *,
+    change: asking.Change,
 ) -> None:
     """Join small files of a rule's tables, remove files that no version needs, and cut their logs and the ledger's.
 
@@ -37,20 +32,20 @@ def maintain(
     from floodmark.core.lifecycle.upkeep import is_due
     from floodmark.views.needs import upkeep_of
 
-    place, reader, head = asking.begun_home(home.absolute(), name)
-    upkeep = upkeep_of(name, head, asking.good_rules(rules), home.absolute())
+    place, reader, head = asking.begun_home(change.root, name)
+    upkeep = upkeep_of(name, head, asking.good_rules(change.rules), change.root)
     if due and not is_due(head.maintained, upkeep.how, datetime.now(UTC)):
-        return _tell(_facts(name, [], {}, done=False), f"{name}: not due, maintained {head.maintained}", as_json)
+        return _tell(_facts(name, [], {}, done=False), f"{name}: not due, maintained {head.maintained}", change.as_json)
     found, left = upkeep.look(reader, place)
-    if not as_json:
+    if not change.as_json:
         _announce(name, found, left, upkeep)
-    if dry_run:
-        return output.document(_facts(name, found, left, done=False)) if as_json else None
-    asking.ask(yes, "maintain asks before it removes files")
-    with asking.held_ledger(place, run_id or made_up_id()) as ledger:
-        done = upkeep.maintain(ledger, place, lambda text: output.say(f"  {text}", err=as_json))
+    if change.dry_run:
+        return output.document(_facts(name, found, left, done=False)) if change.as_json else None
+    asking.ask(change.yes, "maintain asks before it removes files")
+    with asking.held_ledger(place, change.run) as ledger:
+        done = upkeep.maintain(ledger, place, lambda text: output.say(f"  {text}", err=change.as_json))
     facts = _facts(name, found, left, done=True)
-    return _tell(facts | {"tables": _done(found, done)}, f"{name}: maintained{_in_all(done)}", as_json)
+    return _tell(facts | {"tables": _done(found, done)}, f"{name}: maintained{_in_all(done)}", change.as_json)
 
 
 def _announce(name: str, found: list[Due], left: dict[str, str], upkeep: Upkeep) -> None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.commands.run import made_up_id
-from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared import asking, output
 from floodmark.cli.shared.completing import rule_names
 from floodmark.errors import Refused
 
@@ -27,12 +26,8 @@ def rename(
         ),
     ],
     new: NewName,
-    yes: asking.Yes = False,
-    dry_run: asking.DryRun = False,
-    run_id: options.RunId = None,
-    rules: options.RulesDir = options.RULES,
-    home: options.HomeDir = options.HOME,
-    as_json: options.AsJson = False,
+    *,
+    change: asking.Change,
 ) -> None:
     """Give a rule another name: its home moves, its sinks, state and progress stay what they are.
 
@@ -44,22 +39,22 @@ def rename(
     from floodmark.ledger import renaming
     from floodmark.ledger.home import Home
 
-    root = home.absolute()
+    root = change.root
     place, target = Home(root, old), Home(root, new)
-    facts: dict[str, Any] = {"rule": new, "was": old, "done": not dry_run, "home": str(target.path), "next": []}
+    facts: dict[str, Any] = {"rule": new, "was": old, "done": not change.dry_run, "home": str(target.path), "next": []}
     if old != new and renaming.is_done(root, old, new):
-        return _tell(facts, f"{old} is {new} already", _left_to_do(rules, old, new), as_json)
+        return _tell(facts, f"{old} is {new} already", _left_to_do(change.rules, old, new), change.as_json)
     _, _, head = asking.begun_home(root, old)
-    _check(head, place, target, rules)
-    if not as_json and old != new:
+    _check(head, place, target, change.rules)
+    if not change.as_json and old != new:
         output.say(f"{old}: its home {place.path} moves to {target.path}; it stands at epoch {head.epoch}, and goes on")
-    if dry_run:
-        return _tell(facts, "", _left_to_do(rules, old, new), as_json)
-    asking.ask(yes, "rename asks before it moves a rule's home")
-    with asking.held_ledger(place, run_id or made_up_id()) as ledger:
+    if change.dry_run:
+        return _tell(facts, "", _left_to_do(change.rules, old, new), change.as_json)
+    asking.ask(change.yes, "rename asks before it moves a rule's home")
+    with asking.held_ledger(place, change.run) as ledger:
         renaming.rename(ledger, place, target)
     done = f"{old} is {new} now" if old != new else f"{old} keeps its name"
-    return _tell(facts, done, _left_to_do(rules, old, new), as_json)
+    return _tell(facts, done, _left_to_do(change.rules, old, new), change.as_json)
 
 
 def _check(head: Head, place: Home, target: Home, rules: Path) -> None:

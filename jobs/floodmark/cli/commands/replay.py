@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from floodmark.cli.commands.run import made_up_id
 from floodmark.cli.shared import options, output
+from floodmark.cli.shared.asking import made_up_id
 from floodmark.cli.shared.withspark import with_spark
 from floodmark.errors import Refused
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.commands.run import made_up_id
 from floodmark.cli.shared import asking, options, output
 from floodmark.cli.shared.withspark import with_spark
 from floodmark.errors import Refused
@@ -26,13 +25,9 @@ def reset(
         bool,
         typer.Option("--keep-output", help="Leave the sinks' rows; their delivery is at least once from there on."),
     ] = False,
-    yes: asking.Yes = False,
-    dry_run: asking.DryRun = False,
-    run_id: options.RunId = None,
-    rules: options.RulesDir = options.RULES,
-    home: options.HomeDir = options.HOME,
+    *,
+    change: asking.Change,
     master: options.Master = options.MASTER,
-    as_json: options.AsJson = False,
 ) -> None:
     """Begin a new generation of a rule from the start of its input. Its state, and its sinks, are emptied.
 
@@ -42,18 +37,18 @@ def reset(
     """
     from floodmark.cli.shared.selection import one
 
-    rule, root = one(rules, name), home.absolute()
+    rule, root = one(change.rules, name), change.root
     head = _head(rule, root, keep_output)
-    readers = asking.downstream(_sinks(rule), rules, name)
-    if not as_json:
+    readers = asking.downstream(_sinks(rule), change.rules, name)
+    if not change.as_json:
         _announce(rule, head, keep_output)
         readers.say(*_becomes(keep_output))
-    if dry_run:
-        return output.document(_facts(rule, head, keep_output, readers) | {"done": False}) if as_json else None
-    asking.ask(yes, "reset asks before it empties tables")
-    after = _reset(rule, root, master, run_id or made_up_id(), keep_output)
+    if change.dry_run:
+        return output.document(_facts(rule, head, keep_output, readers) | {"done": False}) if change.as_json else None
+    asking.ask(change.yes, "reset asks before it empties tables")
+    after = _reset(rule, root, master, change.run, keep_output)
     facts = _facts(rule, head, keep_output, readers) | {"done": True, "generation": after.generation}
-    if as_json:
+    if change.as_json:
         return output.document(facts)
     output.say(
         f"{rule.rule}: generation {after.generation} begins at the start of the input; generation {head.generation} is "

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.commands.run import made_up_id
 from floodmark.cli.shared import asking, options, output
 from floodmark.core.protocol.crashpoints import reach
 
@@ -21,12 +20,8 @@ def retire(
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Also where an epoch is open: the sinks may have some of its results.")
     ] = False,
-    yes: asking.Yes = False,
-    dry_run: asking.DryRun = False,
-    run_id: options.RunId = None,
-    rules: options.RulesDir = options.RULES,
-    home: options.HomeDir = options.HOME,
-    as_json: options.AsJson = False,
+    *,
+    change: asking.Change,
 ) -> None:
     """End the running of a rule: nothing runs it any more, whoever starts it. Ledger, state and sinks stay as they are.
 
@@ -35,12 +30,12 @@ def retire(
 
     Example: `floodmark retire departure_delays`; to bring it back: `floodmark retire departure_delays --undo`
     """
-    place, _, head = asking.begun_home(home.absolute(), name)
+    place, _, head = asking.begun_home(change.root, name)
     due = _due(head, name, undo, as_is)
-    readers = asking.downstream(asking.sinks_of(head), rules, name)
+    readers = asking.downstream(asking.sinks_of(head), change.rules, name)
     facts = {
         "rule": name,
-        "done": not dry_run,
+        "done": not change.dry_run,
         "changed": due is not None,
         "retired": not undo,
         "generation": head.generation,
@@ -48,14 +43,16 @@ def retire(
         "downstream": readers.facts(),
     }
     if due is None:
-        return _tell(facts, f"{name} is {'not retired' if undo else f'retired already, {head.retired}'}", as_json)
-    if not as_json:
+        return _tell(
+            facts, f"{name} is {'not retired' if undo else f'retired already, {head.retired}'}", change.as_json
+        )
+    if not change.as_json:
         output.say(_announced(name, head, undo))
         readers.say(*["it gets new rows again" if undo else "it gets no new rows"] * 3)
-    if dry_run:
-        return output.document(facts) if as_json else None
-    asking.ask(yes, f"retire asks before it {'brings a rule back' if undo else 'ends the running of a rule'}")
-    with asking.held_ledger(place, run_id or made_up_id()) as ledger:
+    if change.dry_run:
+        return output.document(facts) if change.as_json else None
+    asking.ask(change.yes, f"retire asks before it {'brings a rule back' if undo else 'ends the running of a rule'}")
+    with asking.held_ledger(place, change.run) as ledger:
         assert ledger.head is not None
         due = _due(ledger.head, name, undo, as_is)
         if due is not None:
@@ -63,7 +60,7 @@ def retire(
             ledger.live(due)
             reach(name, "retire.after")
     done = "is back: its next run goes on" if undo else f"is retired; `floodmark retire {name} --undo` brings it back"
-    return _tell(facts, f"{name} {done}", as_json)
+    return _tell(facts, f"{name} {done}", change.as_json)
 
 
 def _due(head: Head, name: str, undo: bool, as_is: bool) -> Life | None:

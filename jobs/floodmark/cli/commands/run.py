@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from floodmark.cli.shared import options, output
+from floodmark.cli.shared.asking import made_up_id
 from floodmark.cli.shared.completing import rule_names
 from floodmark.errors import Refused
 
@@ -93,10 +93,6 @@ def _printed(selection: Selection, home: Path, master: str, close_until: datetim
     if close_until is not None or as_json:
         raise Refused("--console prints rows: it goes neither with --close-until nor with --json")
     return print_ahead(selection, home.absolute(), master)
-
-
-def made_up_id() -> str:
-    return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
 def _selection(

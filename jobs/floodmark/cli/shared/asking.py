@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from floodmark.cli.shared import output
+from floodmark.cli.shared import options, output
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -24,6 +26,32 @@ if TYPE_CHECKING:
 
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and end.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """The options of every command that changes what there is of a rule (`options.spread` gives them to Typer)."""
+
+    yes: Yes = False
+    dry_run: DryRun = False
+    run_id: options.RunId = None
+    rules: options.RulesDir = options.RULES
+    home: options.HomeDir = options.HOME
+    as_json: options.AsJson = False
+
+    @property
+    def root(self) -> Path:
+        return self.home.absolute()
+
+    @property
+    def run(self) -> str:
+        """What the run is called in the ledger."""
+        return self.run_id or made_up_id()
+
+
+def made_up_id() -> str:
+    """The name in the ledger of a run that was given none."""
+    return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
 def ask(yes: bool, what: str) -> None:

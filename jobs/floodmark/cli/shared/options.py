@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
@@ -36,3 +41,32 @@ RuleNames: TypeAlias = Annotated[
         metavar="[RULE...]", help="Names of rules; none: all.", show_default=False, autocompletion=rule_names
     ),
 ]
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command, with the fields of a parameter that is a dataclass as options of their own."""
+    own = inspect.signature(command, eval_str=True)
+    kinds: dict[str, Any] = {name: one.annotation for name, one in own.parameters.items()}
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}
+    if not groups:
+        return command
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{one.name: given.pop(one.name) for one in dataclasses.fields(kind)})
+        command(**given)
+
+    found = [more for one in own.parameters.values() for more in _fields_of(one, groups.get(one.name))]
+    called.__signature__ = own.replace(parameters=found)  # type: ignore[attr-defined]
+    return called
+
+
+def _fields_of(parameter: Parameter, group: Any) -> list[Parameter]:
+    if group is None:
+        return [parameter]
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in dataclasses.fields(group)
+    ]

@@ -1,27 +1,35 @@
-"""A source in this process's memory. It is used by tests alone: what every kind of source promises is tried on it.
+"""A source and a sink in this process's memory. Tests alone use them: what every kind promises is tried on these.
 
-To have it in rules, name it: `SOURCES["fake"] = "floodmark.connectors.ports.fakes:SOURCE"`.
+To have the source in rules, name it: `SOURCES["fake"] = "floodmark.connectors.ports.fakes:SOURCE"`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict
 
+from floodmark.connectors.ports.sink import Sink, Transaction
 from floodmark.connectors.ports.source import Backlog, Stepped
+from floodmark.core.protocol.digests import LOW, MIDDLE, Digest, digest_of
+from floodmark.core.protocol.presence import Presence
 from floodmark.core.rules.kinds import SourceCan, SourceKind
+from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import NotThereYet
+from floodmark.errors import HistoryGone, NotThereYet
+from floodmark.ledger.comparing import Committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from floodmark.core.rules.rule import EpochLimits, Stream
+
+Row: TypeAlias = tuple[Any, ...]
 
 _AS_DELTA = {"bigint": "long", "int": "integer", "smallint": "short", "tinyint": "byte"}
 
@@ -114,3 +122,154 @@ SOURCE = SourceKind(
     address=lambda said: f"fake://{said.name}",
     open=FakeSource,
 )
+
+
+# --- A sink
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One write: by whom, as which version, which rows came and went, and what it said of itself."""
+
+    app: str
+    version: int
+    came: tuple[Row, ...]
+    went: tuple[Row, ...]
+    said: Mapping[str, Any]
+
+
+@dataclass
+class Shelf:
+    """What a sink holds: its writes, in order. `settled`: those that would survive the loss of power."""
+
+    writes: list[Kept] = field(default_factory=list)
+    settled: set[int] = field(default_factory=set)
+
+    def rows(self) -> list[Row]:
+        found = list[Row]()
+        for one in self.writes:
+            for row in one.went:
+                found.remove(row)
+            found += one.came
+        return found
+
+
+class Way(Protocol):
+    """Who writes to a sink and how, as `spark.write.sites.Site` has it. Rows are merged by their first column; those of
+    a span have it within `low` and `high`."""
+
+    app: str
+    upsert: Any
+    span: Any
+    whole: bool
+
+
+class FakeSink(Sink):
+    """A shelf, as one writer sees it."""
+
+    def __init__(self, shelf: Shelf, way: Way):
+        self._shelf, self._way = shelf, way
+
+    def recorded(self) -> int | None:
+        return max((one.version for one in self._shelf.writes if one.app == self._way.app), default=None)
+
+    def begin(self, frame: Any, where: str) -> FakeTransaction:
+        return FakeTransaction(self._shelf, self._way)
+
+    def committed(self, version: int) -> Committed:
+        for commit in range(len(self._shelf.writes)):
+            found = self.committed_at(commit, version)
+            if found is not None:
+                return found
+        raise HistoryGone(f"expected version {version} of {self._way.app}, found none")
+
+    def committed_at(self, commit: int, version: int) -> Committed | None:
+        one = self._shelf.writes[commit]
+        if (one.app, one.version) != (self._way.app, version):
+            return None
+        rows = int(one.said.get("rows", len(one.came)))
+        return Committed(commit, rows, len(one.came), len(one.went), one.said)
+
+    def presence(self, commit: int) -> Presence:
+        came = self._shelf.writes[commit].came
+        for later, one in enumerate(self._shelf.writes[commit + 1 :], commit + 1):
+            if not one.app and {*one.went} & {*came}:
+                return Presence(None, taken=(later, "DELETE"))
+        return Presence(frozenset())
+
+    def lacks_files(self, commit: int) -> bool:
+        return False
+
+    def settle(self, commit: int) -> None:
+        self._shelf.settled.add(commit)
+
+
+class FakeTransaction(Transaction):
+    """One write to a shelf. It sees the shelf as it was when it began."""
+
+    def __init__(self, shelf: Shelf, way: Way):
+        self._shelf, self._way = shelf, way
+        self._seen = len(shelf.writes)
+        self._there = shelf.rows()
+        self._came: tuple[Row, ...] = ()
+        self._went: tuple[Row, ...] = ()
+        self.effect: Effect | None = None
+        self.digest = Digest()
+        self.results: Digest | None = None
+
+    @property
+    def _rewrites(self) -> bool:
+        return bool(self._way.whole or self._way.span or self._way.upsert)
+
+    def check_types(self, name: str, frame: Any) -> None:
+        """A shelf takes rows of any types."""
+
+    def write(self, frame: Sequence[Row]) -> int:
+        self._came, self._went = tuple(frame), tuple(row for row in self._there if self._goes(row, frame))
+        if self._way.upsert:
+            updated = len(self._went)
+            self.effect = Effect(len(frame), inserted=len(frame) - updated, updated=updated)
+        elif self._rewrites:
+            self.effect = Effect(len(frame), inserted=len(frame), deleted=len(self._went))
+        self.digest = digest_of_rows(frame)
+        return self.compute(frame)
+
+    def _goes(self, row: Row, frame: Sequence[Row]) -> bool:
+        if self._way.upsert:
+            return row[0] in {one[0] for one in frame}
+        return self._way.whole or (self._way.span is not None and self._way.span.low <= row[0] < self._way.span.high)
+
+    def compute(self, frame: Sequence[Row]) -> int:
+        if self._way.whole or not self._rewrites:
+            self.digest = digest_of_rows(frame)
+        else:
+            self.results = digest_of_rows(frame)
+        return len(frame)
+
+    def moves(self) -> tuple[int, int]:
+        return len(self._came), len(self._went)
+
+    def promised(self) -> Effect:
+        return self.effect or Effect(self.digest.rows, inserted=self.digest.rows)
+
+    def facts(self) -> dict[str, Any]:
+        results = {} if self.results is None else {"results": self.results.model_dump()}
+        return {"digest": self.digest.model_dump(), **results, **(asdict(self.effect) if self.effect else {})}
+
+    def commit(self, version: int, metadata: str) -> int | None:
+        since = self._shelf.writes[self._seen :]
+        if any(one.app == self._way.app or self._rewrites for one in since):
+            return None
+        said = json.loads(metadata)
+        self._shelf.writes.append(Kept(self._way.app, version, self._came, self._went, said))
+        return len(self._shelf.writes) - 1
+
+    def held(self, commit: int) -> Digest:
+        return digest_of_rows(self._shelf.writes[commit].came)
+
+
+def digest_of_rows(rows: Sequence[Row]) -> Digest:
+    """A digest of the same shape as Spark's; its hash is another one."""
+    hashes = [int.from_bytes(sha256(repr(row).encode()).digest()[:8], "big") for row in rows]
+    high, low = (sum((one >> shift & LOW) - MIDDLE for one in hashes) for shift in (32, 0))
+    return digest_of(len(hashes), high, low, {})

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.protocol.presence import Moves, Presence, moves_of, presence
 from floodmark.errors import HistoryGone
+from floodmark.ledger.comparing import Committed
 from floodmark.ledger.delta.datafiles import file_rows, root_of, said_of
 from floodmark.ledger.delta.tables import (
     NEWEST,
@@ -41,27 +42,22 @@ def recorded_in(table: DeltaTable, app: str) -> int | None:
         return table.transaction_version(app)
 
 
-class OurCommit:
-    """One commit that a write of ours made: Delta version, results, and the metadata it carries.
-
-    `added`, `removed`: rows of the files that came and went, by the log's statistics.
-    """
-
-    def __init__(self, entry: dict[str, Any], added: int, removed: int):
-        self.commit, self.added, self.removed = int(entry["version"]), added, removed
-        self.metadata: dict[str, Any] = json.loads(entry["userMetadata"])
-        written = entry.get("operationMetrics", {}).get("numOutputRows", 0)
-        self.rows = int(self.metadata.get("rows", written))  # an upsert writes other rows than its results
+def committed_of(entry: Mapping[str, Any], added: int, removed: int) -> Committed:
+    """A commit that a write of ours made, by its `commitInfo` and version; `added`, `removed`: as the log counts."""
+    metadata = json.loads(entry["userMetadata"])
+    written = entry.get("operationMetrics", {}).get("numOutputRows", 0)
+    rows = int(metadata.get("rows", written))  # an upsert writes other rows than its results
+    return Committed(int(entry["version"]), rows, added, removed, metadata)
 
 
-def commit_at(address: str, commit: int, app: str, version: int) -> OurCommit | None:
+def commit_at(address: str, commit: int, app: str, version: int) -> Committed | None:
     """What the table's log holds as its version `commit`; None where that does not record (app, version)."""
     actions = entry_actions(address, commit)
     recorded = [action["txn"] for action in actions if "txn" in action]
     if not any((said["appId"], said["version"]) == (app, version) for said in recorded):
         return None
     entry = next(action["commitInfo"] for action in actions if "commitInfo" in action)
-    return OurCommit({**entry, "version": commit}, *rows_moved(actions))
+    return committed_of({**entry, "version": commit}, *rows_moved(actions))
 
 
 def rows_moved(actions: Sequence[dict[str, Any]]) -> tuple[int, int]:
@@ -70,7 +66,7 @@ def rows_moved(actions: Sequence[dict[str, Any]]) -> tuple[int, int]:
     return added, removed
 
 
-def our_commit(address: str, app: str, version: int) -> OurCommit:
+def our_commit(address: str, app: str, version: int) -> Committed:
     """The commit that recorded (app, version). Raises HistoryGone where the table's log no longer holds it.
 
     From the newest on, and no entry further: it is nearly always among the first, and of older ones, which a checkpoint

@@ -42,7 +42,7 @@ from floodmark.spark.fold.fold import Fold
 from floodmark.spark.read.expecting import Asked
 from floodmark.spark.read.shape import set_apart_schema
 from floodmark.spark.session.parallel import side_by_side
-from floodmark.spark.write import layouts, sites
+from floodmark.spark.write import layouts, making
 from floodmark.spark.write.sites import Site
 from floodmark.spark.write.taking import schema_of
 
@@ -166,15 +166,15 @@ def make_tables(
     for site in found.state.values():
         shutil.rmtree(Path(site.address), ignore_errors=True)
     apart = set_apart_schema(plan.fold.shape)
-    making = [partial(make_state, session, plan, name, site, ledger) for name, site in found.state.items()]
-    making += [partial(sites.create, session, site.address, apart, ledger) for site in (found.late, found.dead)]
-    side_by_side([*making, *(partial(make_sink, session, plan, site, ledger) for site in found.sinks.values())])
+    steps = [partial(make_state, session, plan, name, site, ledger) for name, site in found.state.items()]
+    steps += [partial(making.create, session, site.address, apart, ledger) for site in (found.late, found.dead)]
+    side_by_side([*steps, *(partial(make_sink, session, plan, site, ledger) for site in found.sinks.values())])
     return found
 
 
 def make_state(session: SparkSession, plan: Plan, name: str, site: Site, ledger: str) -> None:
     """Make a state table, unless it is there."""
-    sites.create(session, site.address, plan.fold.tables[name], ledger, _state_properties(plan, name))
+    making.create(session, site.address, plan.fold.tables[name], ledger, _state_properties(plan, name))
 
 
 def _state_properties(plan: Plan, name: str) -> dict[str, str]:
@@ -192,7 +192,7 @@ def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> Non
     sink = DeltaSink(site.address)
     sink.check(ledger)
     partitions = plan.taking(plan.delta_sinks[site.address]).partitions
-    sites.create(session, site.address, plan.table(site.address), ledger, partitions=partitions)
+    making.create(session, site.address, plan.table(site.address), ledger, partitions=partitions)
     sink.check(ledger)
 
 
@@ -277,7 +277,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
         check_partitions(plan.rule)
     reach(name, "reset.tables.before")
     old = [site for site in _sites_to_seal(head, home, ledger.id) if _can_be_sealed(site)]
-    side_by_side(partial(sites.seal, session, site) for site in old)
+    side_by_side(partial(making.seal, session, site) for site in old)
     found = make_tables(session, plan, home, ledger.id, seal.successor, seal.token, head)
     reach(name, "reset.tables.after")
     written = empty_tables(session, plan, found, seal)
@@ -320,7 +320,7 @@ def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
 def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) -> dict[str, Written]:
     """Empty late, dead and, unless the output is kept, the sinks."""
     rule, apart = plan.rule.rule, set_apart_schema(plan.fold.shape)
-    written = {site.name: sites.empty(session, site, apart) for site in (found.late, found.dead)}
+    written = {site.name: making.empty(session, site, apart) for site in (found.late, found.dead)}
     if seal.keep_output:
         side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
     if seal.keep_output or (seal.why == REBUILD and plan.rule.rebuild):  # its first epoch replaces all of them
@@ -330,7 +330,7 @@ def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) ->
         DeltaSink(site.address).check_can_be_emptied()
         layouts.loosen(session, site.address)
         partitions = plan.taking(plan.delta_sinks[site.address]).partitions
-        written[site.name] = sites.empty(session, site, plan.table(site.address), partitions)
+        written[site.name] = making.empty(session, site, plan.table(site.address), partitions)
         lay_out(session, plan, site)
         reach(rule, "reset.empty.after")
     return written

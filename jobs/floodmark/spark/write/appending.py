@@ -63,11 +63,13 @@ class Appending:
         the table's state in the session of the thread, and a thread of Python's has none."""
         self._class("org.apache.spark.sql.classic.SparkSession").setActiveSession(self._session._jsparkSession)
 
-    def check_types(self, name: str, schema: StructType) -> None:
+    def check_types(self, name: str, frame: DataFrame) -> None:
         """Refuse rows of other types than the table's: what writes the files for Delta asks for names alone, and
         delta-rs fails at a file of another type."""
         table = StructType.fromJson(json.loads(self._txn.metadata().schemaString()))
-        wrong = "; ".join(f"{path}: table {there}, rows {kind}" for path, there, kind in wrong_types(table, schema))
+        wrong = "; ".join(
+            f"{path}: table {there}, rows {kind}" for path, there, kind in wrong_types(table, frame.schema)
+        )
         if wrong:
             raise InputFault(
                 f"{name}: expected rows of the types that the table's columns have, found others ({wrong}). A column "

@@ -7,16 +7,30 @@ they are still in the table.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.presence import Presence
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.errors import VerifyFailed
-from floodmark.ledger.delta.tablelog import OurCommit
 
 _AGAIN = "computed again, its rows are others"
 _CAUSES = "the source was rewritten, the SQL depends on more than its input, or the sink's files were edited"
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a sink holds of one write of ours: where (`commit`, of a Delta table its version), how many results, and
+    what the write said of itself. `added`, `removed`: rows that came and went, by the sink's own account.
+    """
+
+    commit: int
+    rows: int
+    added: int
+    removed: int
+    metadata: Mapping[str, Any]
 
 
 def check_before_commit(address: str, moves: tuple[int, int], promised: Effect) -> None:
@@ -28,7 +42,7 @@ def check_before_commit(address: str, moves: tuple[int, int], promised: Effect) 
         )
 
 
-def same_effect(address: str, found: OurCommit, intent: str, rows: int) -> None:
+def same_effect(address: str, found: Committed, intent: str, rows: int) -> None:
     """Raise VerifyFailed unless the commit carries this intent and as many rows as this attempt computed."""
     if found.metadata["intent"] != intent:
         raise VerifyFailed(
@@ -42,7 +56,7 @@ def same_effect(address: str, found: OurCommit, intent: str, rows: int) -> None:
         )
 
 
-def same_files(address: str, found: OurCommit, effect: Effect | None) -> None:
+def same_files(address: str, found: Committed, effect: Effect | None) -> None:
     """Raise VerifyFailed unless the files that the commit moved have this effect (None: that of an append)."""
     effect = effect or Effect(found.rows, inserted=found.rows)
     if not effect.agrees(found.added, found.removed):
@@ -52,7 +66,7 @@ def same_files(address: str, found: OurCommit, effect: Effect | None) -> None:
         )
 
 
-def same_rows(address: str, found: OurCommit, digest: Digest, results: Digest | None) -> None:
+def same_rows(address: str, found: Committed, digest: Digest, results: Digest | None) -> None:
     """Raise VerifyFailed unless the commit's metadata names the rows that were computed again.
 
     `digest`, `results`: as this attempt computed them. Of an upsert (`results` is not None) the results are compared:
@@ -64,7 +78,7 @@ def same_rows(address: str, found: OurCommit, digest: Digest, results: Digest | 
         _same(address, found, written, again, _AGAIN, _CAUSES)
 
 
-def same_content(address: str, found: OurCommit, held: Digest, digest: Digest, results: Digest | None) -> None:
+def same_content(address: str, found: Committed, held: Digest, digest: Digest, results: Digest | None) -> None:
     """Raise VerifyFailed unless the commit's files hold (`held`) what it wrote.
 
     Commits of older versions do not say what they wrote; an append's rows are those that were computed again.
@@ -76,7 +90,7 @@ def same_content(address: str, found: OurCommit, held: Digest, digest: Digest, r
         _same(address, found, held, digest, _AGAIN, _CAUSES)
 
 
-def still_there(address: str, found: OurCommit, now: Presence) -> None:
+def still_there(address: str, found: Committed, now: Presence) -> None:
     """Raise VerifyFailed where another commit has since taken away, or changed, rows that the commit wrote."""
     if now.taken is None:
         return
@@ -88,12 +102,12 @@ def still_there(address: str, found: OurCommit, now: Presence) -> None:
     )
 
 
-def said_digest(found: OurCommit) -> Digest:
+def said_digest(found: Committed) -> Digest:
     """The digest of the rows that the commit wrote, by its metadata."""
     return Digest.model_validate(found.metadata["digest"])
 
 
-def _named(found: OurCommit) -> str:
+def _named(found: Committed) -> str:
     """Whose commit it is."""
     backfill = found.metadata.get("backfill")
     return f"epoch {found.metadata['epoch']}" if backfill is None else f"backfill {backfill}"
@@ -103,7 +117,7 @@ def _digest(said: dict[str, Any] | None) -> Digest | None:
     return None if said is None else Digest.model_validate(said)
 
 
-def _same(address: str, found: OurCommit, before: Digest, now: Digest, what: str, causes: str) -> None:
+def _same(address: str, found: Committed, before: Digest, now: Digest, what: str, causes: str) -> None:
     differing = "; ".join(before.differences(now))
     if differing:
         raise VerifyFailed(f"{address}: {_named(found)}, commit {found.commit}: {what} ({differing}). Likely: {causes}")
