@@ -34,7 +34,7 @@ from floodmark.errors import (
 )
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.spark.write import making, sites
-from floodmark.spark.write.sites import Attempt, Site, Work
+from floodmark.spark.write.sites import Attempt, Site, TableSink, Work
 
 APP = "floodmark/test"
 COLUMNS = "k string, n bigint, t timestamp_ntz, v double"
@@ -211,8 +211,9 @@ def test_a_twin_that_commits_between_the_look_and_the_commit(
     spark: SparkSession, site: Site, epoch: int, rows: int, wanted: type[Exception] | None
 ) -> None:
     mine = Attempt(1, 1, "intent 1")
-    begun = sites._begin(spark, site, mine)
-    begun.write(frame(spark, [("k", 0)]))
+    written = frame(spark, [("k", 0)])
+    begun = TableSink(site).begin(written, "w")
+    begun.write(written)
     twin = sites.write(Work(site, frame(spark, [("k", n) for n in range(rows)])), Attempt(epoch, 2, "intent 1"))
 
     if wanted is None:
@@ -224,8 +225,9 @@ def test_a_twin_that_commits_between_the_look_and_the_commit(
 
 
 def test_whoever_else_writes_meanwhile_makes_it_begin_again(spark: SparkSession, site: Site) -> None:
-    begun = sites._begin(spark, site, Attempt(1, 1, "i"))
-    begun.write(frame(spark, [("a", 1)]))
+    written = frame(spark, [("a", 1)])
+    begun = TableSink(site).begin(written, "w")
+    begun.write(written)
     frame(spark, [("a", 1)]).write.format("delta").mode("append").save(site.address)
     with pytest.raises(Fenced):
         sites._committed(begun, site, Attempt(1, 1, "i"), 1)
@@ -233,8 +235,9 @@ def test_whoever_else_writes_meanwhile_makes_it_begin_again(spark: SparkSession,
 
 
 def test_a_seal_stops_an_upsert_that_had_begun_and_every_later_one(spark: SparkSession, site: Site) -> None:
-    begun = sites._begin(spark, site, Attempt(1, 1, "i"))
-    begun.write(frame(spark, [("a", 1)]))
+    written = frame(spark, [("a", 1)])
+    begun = TableSink(site).begin(written, "w")
+    begun.write(written)
     making.seal(spark, site)
 
     with pytest.raises(Fenced):
@@ -252,8 +255,9 @@ def test_a_table_with_several_rows_of_a_key_is_not_guessed_about(spark: SparkSes
 
 def test_a_commit_whose_files_tell_another_story_is_found(spark: SparkSession, site: Site) -> None:
     attempt = Attempt(1, 1, "i")
-    begun = sites._begin(spark, site, attempt)
-    begun.write(frame(spark, [("a", 1), ("b", 1)]))
+    written = frame(spark, [("a", 1), ("b", 1)])
+    begun = TableSink(site).begin(written, "w")
+    begun.write(written)
     begun._files = begun._seq()
     with pytest.raises(ReplayDiffers, match="added 0 rows"):
         sites._committed(begun, site, attempt, 2)
