@@ -28,7 +28,6 @@ from floodmark.core.lifecycle.backfills import asked_for
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS
 from floodmark.core.rules import kinds
 from floodmark.errors import HistoryGone
-from floodmark.ledger.home import Home
 from floodmark.spark.rule.run import RuleRun
 
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
@@ -196,4 +195,3 @@ def test_offsets_of_an_epoch_join_on(spark: SparkSession, place: Path) -> None:
             for row in flow.ledger().rows if row.kind == "commit"]  # fmt: skip
     assert ends == [0, 4, 8, 10]
     assert all(one < other for one, other in pairwise(ends))
-    assert Home(flow.home, flow.name).ledger

@@ -58,8 +58,8 @@ def test_each_epoch_has_its_effect_once(way: str) -> None:
 
 def interleaved(sink: SinkUnderTest, one: Attempt, other: Attempt) -> tuple[Any, Any]:
     """Two drivers of one epoch: both have written their files before either commits."""
-    first = sites.prepare(Work(sink.site, ROWS), one)  # type: ignore[arg-type]
-    second = sites.prepare(Work(sink.site, ROWS), other)  # type: ignore[arg-type]
+    first = sites.prepare(Work(sink.site, sink.frame(ROWS)), one)
+    second = sites.prepare(Work(sink.site, sink.frame(ROWS)), other)
     return sites.finish(first, one), lambda: sites.finish(second, other)
 
 
@@ -82,11 +82,11 @@ def test_at_least_once_a_newer_attempt_fences_an_older_one() -> None:
 
 def test_somebody_elses_write_in_between_is_no_matter_to_rows_that_are_added() -> None:
     shelf, sink = under_test()
-    prepared = sites.prepare(Work(sink.site, ROWS), FIRST)  # type: ignore[arg-type]
+    prepared = sites.prepare(Work(sink.site, sink.frame(ROWS)), FIRST)
     shelf.writes.append(Kept("", 0, ((9, "z"),), (), {}))
     assert sites.finish(prepared, FIRST) is not None
     shelf, sink = under_test(whole=True)
-    prepared = sites.prepare(Work(sink.site, ROWS), FIRST)  # type: ignore[arg-type]
+    prepared = sites.prepare(Work(sink.site, sink.frame(ROWS)), FIRST)
     shelf.writes.append(Kept("", 0, ((9, "z"),), (), {}))
     with pytest.raises(Fenced):
         sites.finish(prepared, FIRST)
@@ -97,14 +97,14 @@ def test_an_interval_is_replaced_once() -> None:
     written_once(sink, [(ENDS,)] * len(EPOCHS))
     site, backfill = replace(sink.site, span=SimpleNamespace(low=2, high=3)), Attempt(3, 1, "intent 4", backfill=1)
     for _ in range(3):
-        assert sites.write(Work(site, [(2, "z")]), backfill) is not None  # type: ignore[arg-type]
+        assert sites.write(Work(site, sink.frame([(2, "z")])), backfill) is not None
     assert sorted(shelf.rows()) == [(1, "a"), (2, "z"), (3, "d")]
 
 
 def tampered(what: Callable[[Shelf], None], again: Any = ROWS, intent: str = "intent 1") -> None:
     """Retry an epoch whose write is there, after something has been done to it."""
     shelf, sink = under_test()
-    sites.write(Work(sink.site, ROWS), FIRST)  # type: ignore[arg-type]
+    sites.write(Work(sink.site, sink.frame(ROWS)), FIRST)
     what(shelf)
     sites.write(Work(sink.site, again), Attempt(1, 2, intent))
 
@@ -143,10 +143,10 @@ def test_a_write_that_is_there_is_compared_in_full(
 
 def test_a_commit_that_moved_other_rows_than_it_says_is_noticed() -> None:
     shelf, sink = under_test(whole=True)
-    sites.write(Work(sink.site, ROWS), FIRST)  # type: ignore[arg-type]
+    sites.write(Work(sink.site, sink.frame(ROWS)), FIRST)
     shelf.writes[0] = replace(shelf.writes[0], came=(*ROWS, (9, "z")))
     with pytest.raises(VerifyFailed, match="by its log, commit 0 added 3 rows and removed 0"):
-        sites.write(Work(sink.site, ROWS), Attempt(1, 2, "intent 1"))  # type: ignore[arg-type]
+        sites.write(Work(sink.site, sink.frame(ROWS)), Attempt(1, 2, "intent 1"))
 
 
 def test_newer_writers_are_noticed_before_anything_is_written() -> None:
@@ -154,7 +154,7 @@ def test_newer_writers_are_noticed_before_anything_is_written() -> None:
         shelf, sink = under_test()
         shelf.writes.append(Kept("app", version, (), (), {}))
         with pytest.raises(fault):
-            sites.prepare(Work(sink.site, ROWS), FIRST)  # type: ignore[arg-type]
+            sites.prepare(Work(sink.site, sink.frame(ROWS)), FIRST)
 
 
 def test_courses_have_attempts_that_die_on_both_sides_of_the_commit() -> None:

@@ -66,8 +66,8 @@ def columns_of_inputs(rule: Rule, file: CaseFile) -> dict[str, Columns]:
 
 def _read(rule: Rule) -> Iterator[tuple[str, str, str | None]]:
     """Kind and name of what it reads, and the address where that is a table."""
-    tables = tables_read(rule)
-    yield from (("stream", name, tables.get(name)) for name in rule.streams)
+    addresses = tables_read(rule)
+    yield from (("stream", name, addresses.get(name)) for name in rule.streams)
     yield from (("lookup", name, lookup.address) for name, lookup in rule.lookups.items())
 
 
