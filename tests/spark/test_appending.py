@@ -11,7 +11,7 @@ from support.flow import rows_of
 from floodmark.core.protocol.recovery import ATTEMPTS, SEAL
 from floodmark.errors import Fenced, InputFault, ReplayDiffers, Sealed
 from floodmark.ledger.delta import tablelog, tables
-from floodmark.spark.write import making, sites
+from floodmark.spark.write import sites
 from floodmark.spark.write.appending import Appending
 from floodmark.spark.write.sites import Attempt, Site, Work
 
@@ -117,8 +117,8 @@ def test_a_twin_that_commits_between_the_look_and_the_commit(
 def test_a_seal_stops_a_write_that_had_begun_and_every_later_one(spark: SparkSession, site: Site) -> None:
     begun = Appending(spark, site.address, APP)
     begun.write(numbers(spark, 1))
-    making.seal(spark, site)
-    making.seal(spark, site)
+    sites.seal(spark, site)
+    sites.seal(spark, site)
 
     with pytest.raises(Fenced):
         sites._committed(begun, site, FIRST, 1)
@@ -140,9 +140,9 @@ def test_a_seal_before_which_another_commit_comes_did_not_take(
 
     monkeypatch.setattr(Appending, "commit", overtaken)
     with pytest.raises(Fenced, match="did not take"):
-        making.seal(spark, site)
+        sites.seal(spark, site)
     assert (ids(site), tablelog.recorded_version(site.address, APP)) == ([1], ATTEMPTS)
-    making.seal(spark, site)
+    sites.seal(spark, site)
     assert (ids(site), tablelog.recorded_version(site.address, APP)) == ([1], SEAL)
 
 

@@ -33,7 +33,7 @@ from floodmark.errors import (
     WrongColumn,
 )
 from floodmark.ledger.delta import datafiles, tablelog, tables
-from floodmark.spark.write import making, sites
+from floodmark.spark.write import sites
 from floodmark.spark.write.sites import Attempt, Site, TableSink, Work
 
 APP = "floodmark/test"
@@ -238,7 +238,7 @@ def test_a_seal_stops_an_upsert_that_had_begun_and_every_later_one(spark: SparkS
     written = frame(spark, [("a", 1)])
     begun = TableSink(site).begin(written, "w")
     begun.write(written)
-    making.seal(spark, site)
+    sites.seal(spark, site)
 
     with pytest.raises(Fenced):
         sites._committed(begun, site, Attempt(1, 1, "i"), 1)

@@ -24,7 +24,7 @@ from support.sinkkinds import (
     written_once,
 )
 
-from floodmark.connectors.ports.fakes import FakeSink, Kept, Shelf
+from floodmark.connectors.ports.fakes import FakeWriter, Shelf, ShelfWrite
 from floodmark.core.protocol.recovery import ATTEMPTS, SEAL
 from floodmark.core.rules.sinks.upserts import Upsert
 from floodmark.errors import Fenced, LedgerBroken, Sealed, VerifyFailed
@@ -36,8 +36,8 @@ ROWS = list(EPOCHS[0])
 
 
 def under_test(**how: Any) -> tuple[Shelf, SinkUnderTest]:
-    shelf = Shelf()
-    site = Site("sink", "sink0", "fake://sink", "app", opens=lambda site: FakeSink(shelf, site), **how)
+    shelf = Shelf(columns=("k", "v"))
+    site = Site("sink", "sink0", "fake://sink", "app", opens=lambda site: FakeWriter(lambda: shelf, site), **how)
     return shelf, SinkUnderTest(site, list, shelf.rows)
 
 
@@ -83,11 +83,11 @@ def test_at_least_once_a_newer_attempt_fences_an_older_one() -> None:
 def test_somebody_elses_write_in_between_is_no_matter_to_rows_that_are_added() -> None:
     shelf, sink = under_test()
     prepared = sites.prepare(Work(sink.site, sink.frame(ROWS)), FIRST)
-    shelf.writes.append(Kept("", 0, ((9, "z"),), (), {}))
+    shelf.writes.append(ShelfWrite("", 0, ((9, "z"),), (), {}))
     assert sites.finish(prepared, FIRST) is not None
     shelf, sink = under_test(whole=True)
     prepared = sites.prepare(Work(sink.site, sink.frame(ROWS)), FIRST)
-    shelf.writes.append(Kept("", 0, ((9, "z"),), (), {}))
+    shelf.writes.append(ShelfWrite("", 0, ((9, "z"),), (), {}))
     with pytest.raises(Fenced):
         sites.finish(prepared, FIRST)
 
@@ -95,7 +95,10 @@ def test_somebody_elses_write_in_between_is_no_matter_to_rows_that_are_added() -
 def test_an_interval_is_replaced_once() -> None:
     shelf, sink = under_test()
     written_once(sink, [(ENDS,)] * len(EPOCHS))
-    site, backfill = replace(sink.site, span=SimpleNamespace(low=2, high=3)), Attempt(3, 1, "intent 4", backfill=1)
+    site, backfill = (
+        replace(sink.site, span=SimpleNamespace(column="k", low=2, high=3)),
+        Attempt(3, 1, "intent 4", backfill=1),
+    )
     for _ in range(3):
         assert sites.write(Work(site, sink.frame([(2, "z")])), backfill) is not None
     assert sorted(shelf.rows()) == [(1, "a"), (2, "z"), (3, "d")]
@@ -118,7 +121,7 @@ def lost(shelf: Shelf) -> None:
 
 
 def taken(shelf: Shelf) -> None:
-    shelf.writes.append(Kept("", 0, (), ((2, "b"),), {}))
+    shelf.writes.append(ShelfWrite("", 0, (), ((2, "b"),), {}))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_a_commit_that_moved_other_rows_than_it_says_is_noticed() -> None:
 def test_newer_writers_are_noticed_before_anything_is_written() -> None:
     for version, fault in ((SEAL, Sealed), (3 * ATTEMPTS, LedgerBroken)):
         shelf, sink = under_test()
-        shelf.writes.append(Kept("app", version, (), (), {}))
+        shelf.writes.append(ShelfWrite("app", version, (), (), {}))
         with pytest.raises(fault):
             sites.prepare(Work(sink.site, sink.frame(ROWS)), FIRST)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from floodmark.audit import reading
+from floodmark.audit.effects.accounts import Accounts, account_log, others_in
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.facts import Finding, Row, TableLog, Tally, Verdict, worst
 from floodmark.audit.ledger.balance import balanced, refilled, returned, set_apart
@@ -68,8 +69,11 @@ def _generation(one: Generation) -> dict[str, Any]:
     }
 
 
-def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
-    """The certificate of a rule whose ledger lies in `home`; None where it has none. Reads, and writes nothing."""
+def audit(rule: str, home: Path, deep: bool, accounts: Accounts | None = None) -> Certificate | None:
+    """The certificate of a rule whose ledger lies in `home`; None where it has none. Reads, and writes nothing.
+
+    `accounts`: ask a sink that is no Delta table for the account of its writes. Without them such a sink is unknown.
+    """
     root = str(home / rule)
     try:
         found = reading.read_ledger(f"{root}/ledger")
@@ -87,21 +91,21 @@ def audit(rule: str, home: Path, deep: bool) -> Certificate | None:
     certificate = Certificate(rule, deep, found.id, len(found.rows), head, [])
     certificate.findings += [*_nothing(found.rows), *chained(found.rows), *counted_rows(found.rows, found.counted)]
     try:
-        _follow(certificate, found, root)
+        _follow(certificate, found, root, accounts)
     except Exception as fault:  # whatever forged rows or metadata lead to: it is never the end of an audit
         what = redacted(f"ledger and logs cannot be followed ({type(fault).__name__}: {fault})")
         certificate.findings.append(Finding("broken", what))
     return certificate
 
 
-def _follow(certificate: Certificate, found: reading.LedgerRead, root: str) -> None:
+def _follow(certificate: Certificate, found: reading.LedgerRead, root: str, accounts: Accounts | None) -> None:
     """What the rows tell, held against the tables."""
     story = Story(found.rows)
     certificate.findings += [*story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
     for generation in story.generations:
         certificate.findings += [*returned(generation), *set_apart(generation), *refilled(generation)]
     certificate.generations = story.generations
-    logs, unread = _logs(story, root)
+    logs, unread = _logs(story, root, accounts)
     certificate.findings += unread
     effects = Effects(story, found.id, root, logs)
     certificate.tables = effects.notes.tallies
@@ -116,9 +120,15 @@ def _nothing(rows: list[Row]) -> Iterator[Finding]:
         yield Finding("unknown", "the ledger is empty: there is nothing to prove")
 
 
-def _logs(story: Story, root: str) -> tuple[dict[str, TableLog], list[Finding]]:
-    """The log of every table that the ledger knows, by address."""
-    logs, unread = {}, []
+def _logs(story: Story, root: str, accounts: Accounts | None) -> tuple[dict[str, TableLog], list[Finding]]:
+    """The log of every table that the ledger knows, by address; of other sinks the account."""
+    logs, unread = dict[str, TableLog](), list[Finding]()
+    for table, sink in others_in(story).items():
+        log = account_log(table, sink, accounts)
+        logs[log.address] = log
+        if not log.readable:
+            what = f"it is a {sink['kind']} sink, which this audit was given no way to ask for its writes"
+            unread.append(Finding("unknown", what, table=table))
     for generation in story.generations:
         for table, id_ in ids_of(generation).items():
             address = address_of(table, generation.number, root, id_, story.moved)

@@ -155,6 +155,9 @@ class TableLog:
     oldest one, where the log does not begin at its first entry. `version`: the newest, as readers see it. `readable`:
     else nothing is known of it, and that is told. `partitions`: columns by which it is partitioned.
     `shown`: the newest checkpoint, which readers believe, where it is newer than the first entry.
+
+    Of a sink that is no Delta table: `moves`: rows that came and went, by entry; `held`: the digest of those that came,
+    read back, None where some have gone since.
     """
 
     address: str
@@ -169,6 +172,8 @@ class TableLog:
     readable: bool = True
     partitions: tuple[str, ...] | None = None
     shown: Base | None = None
+    moves: Mapping[int, tuple[int, int]] | None = None
+    held: Mapping[int, Mapping[str, Any] | None] = field(default_factory=dict)
 
     @property
     def base(self) -> Base | None:

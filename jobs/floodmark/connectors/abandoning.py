@@ -16,10 +16,11 @@ from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.places import name_at
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id, fault_of
+from floodmark.core.rules.kinds import sink_can, sinks_kept
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.takings import appends_only
 from floodmark.core.text.addresses import identity
-from floodmark.errors import FloodmarkError, HistoryGone, TableBroken
+from floodmark.errors import FloodmarkError, HistoryGone, Refused, TableBroken
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.delta.damage import log_faults
 from floodmark.ledger.holder import holder_pid
@@ -42,11 +43,24 @@ def check_before(rule: Rule, root: Path) -> None:
 def sinks_seen(head: Head, rule: Rule, ledger: str, readers: Readers) -> list[Seen]:
     """What each Delta sink of the open epoch's own text shows. `rule`: today's; `ledger`: its id.
 
-    Raises HistoryGone, TableBroken, Sealed or LedgerBroken at a sink that is not what the ledger knows.
+    Raises HistoryGone, TableBroken, Sealed or LedgerBroken at a sink that is not what the ledger knows; Refused at one
+    that is no Delta table.
     """
     assert head.open is not None
-    places = delta_sinks(text_now(head.open.rule, head, rule))
+    text = text_now(head.open.rule, head, rule)
+    _refuse_others(text)
+    places = delta_sinks(text)
     return [seen_at(place, head, ledger, readers.get(identity(place), ())) for place in places]
+
+
+def _refuse_others(text: Rule) -> None:
+    for sink in sinks_kept(text):
+        if not sink_can(sink.kind).table:
+            raise Refused(
+                f"rule {text.rule}, sink {sink.address}: expected sinks that are Delta tables, for an epoch is taken "
+                f"back by a table's versions; found {sink.kind}. Finish the epoch with `floodmark run {text.rule}`, or "
+                f"begin anew with `floodmark reset {text.rule}`"
+            )
 
 
 def seen_at(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) -> Seen:

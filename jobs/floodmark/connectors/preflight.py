@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from floodmark.connectors.columns import check_columns, check_names
-from floodmark.connectors.delta.sink import DeltaSink, delta_sinks
+from floodmark.connectors.delta.sink import delta_sinks
 from floodmark.connectors.lookups import LookupTable, check_lookups
-from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.ports.registry import open_sink, sinks, sources
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id
-from floodmark.core.rules.kinds import tables_read
+from floodmark.core.rules.kinds import sinks_kept, tables_read
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import location, same_address, within
 from floodmark.errors import HistoryGone, NotOwned
@@ -63,20 +63,21 @@ def mend_sinks(ledger: str, head: Head) -> None:
 
 def check_there(rule: Rule, head: Head) -> None:
     """The sinks that the open epoch writes to. One that was added for it is in no commit row yet."""
-    for address in delta_sinks(rule):
-        if tables.open_table(address) is None:
+    for address, sink in sinks(rule).items():
+        if sink.id() is None:
             raise HistoryGone(
-                f"sink/{address}: epoch {head.epoch + 1} is open and writes to this table, which is gone; put it back, "
+                f"sink/{address}: epoch {head.epoch + 1} is open and writes to this sink, which is gone; put it back, "
                 "or begin anew with `floodmark reset`"
             )
 
 
 def check_tables(rule: Rule, owner: str | None) -> None:
     """Sinks are this ledger's (`owner`: its id) or free, and the streams are fit. Writes nothing."""
-    for address, sink in delta_sinks(rule).items():
-        DeltaSink(address).check(owner)
-        if sink.key:
-            DeltaSink(address).check_changeable()
+    for one in sinks_kept(rule):
+        opened = open_sink(one)
+        opened.check(owner)
+        if one.key:
+            opened.check_changeable()
     check_replaced(rule)
     check_one_each(rule)
     check_streams(rule)
@@ -84,8 +85,8 @@ def check_tables(rule: Rule, owner: str | None) -> None:
 
 def check_replaced(rule: Rule) -> None:
     """Where each run replaces all rows of the sinks, none of them may be another's. Raises NotOwned."""
-    for address in delta_sinks(rule) if rule.rebuild else ():
-        DeltaSink(address).check_replaceable()
+    for one in sinks(rule).values() if rule.rebuild else ():
+        one.check_replaceable()
 
 
 def check_one_each(rule: Rule) -> None:

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.lifecycle.life import GOES_ON, dropping
 from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.places import other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life
 from floodmark.core.text.addresses import location
@@ -35,11 +36,13 @@ HARMLESS = ("CREATE", "SET", "UNSET", "ADD", "CHANGE", "OPTIMIZE", "VACUUM", "UP
 
 @dataclass(frozen=True)
 class Owned:
-    """A table that the rule has made. `name`: the ledger's, of state with its generation; `id`: the table's."""
+    """A table that the rule has made. `name`: the ledger's, of state with its generation; `id`: the table's; `kind`: a
+    sink's."""
 
     name: str
     address: str
     id: str
+    kind: str = "delta"
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,13 @@ def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:
             full = f"state/g{row.generation}/{rest}" if kind == "state" else name
             if (full, id_) not in seen:
                 seen.add((full, id_))
-                yield Owned(full, address_of(home, full, ledger.head), id_)
+                yield owned(home, full, id_, ledger.head)
+
+
+def owned(home: Home, name: str, id_: str, head: Head | None) -> Owned:
+    """A table that the ledger calls so (of state with its generation)."""
+    other = other_sinks(head).get(name) if head else None
+    return Owned(name, address_of(home, name, head), id_, "delta" if other is None else other.kind)
 
 
 def address_of(home: Home, name: str, head: Head | None) -> str:
@@ -108,7 +117,7 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
     if ledger.head is None or ledger.head.dropping is None:
         return
     for name, id_ in ledger.head.dropping.tables.items():
-        one = Owned(name, address_of(home, name, ledger.head), id_)
+        one = owned(home, name, id_, ledger.head)
         if not_ours(one, ledger.id, others) is None:
             _remove(one, home.rule)
         reach(home.rule, "drop.table.after")
@@ -172,7 +181,7 @@ def left_aside(home: Home) -> list[Path]:
 
 def _is_there(one: Owned) -> bool:
     """Whether the very table is there. What lies in the home is the rule's, readable or not."""
-    if one.name.startswith("sink/"):
+    if one.name.startswith("sink/") and one.kind == "delta":
         table = tables.open_table(one.address)
         return table is not None and tables.table_id(table) == one.id
     return Path(one.address).exists()
@@ -182,6 +191,8 @@ def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
     """Why a table that the rule has written to, and that is there, is not its own; None where it is."""
     if not one.name.startswith("sink/"):
         return None
+    if one.kind != "delta":
+        return f"it is a {one.kind} sink, of which Floodmark removes nothing"
     try:
         if not _is_there(one):
             return None

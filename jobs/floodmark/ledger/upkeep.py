@@ -37,6 +37,7 @@ from floodmark.core.lifecycle.upkeep import (
     strange_partitions,
 )
 from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.places import other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Tended
 from floodmark.core.protocol.recovery import app_id, check_tables
@@ -200,11 +201,13 @@ class Upkeep:
 
 
 def _tables(head: Head, home: Home) -> Iterator[Owned]:
-    """The tables of the newest generation."""
+    """The Delta tables of the newest generation. What other kinds of sink keep is theirs to maintain."""
+    others = other_sinks(head)
     for name, id_ in head.table_ids.items():
         kind, _, rest = name.partition("/")
         full = f"state/g{head.generation}/{rest}" if kind == "state" else name
-        yield Owned(name, address_of(home, full, head), id_)
+        if name not in others:
+            yield Owned(name, address_of(home, full, head), id_)
 
 
 def _recorded(ledger: LedgerReader, one: Owned | Due) -> int | None:

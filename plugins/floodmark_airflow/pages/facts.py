@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from floodmark.audit.certificate import audit
+from floodmark.connectors.ports.registry import account
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.rules.rule import Lookup, Rule, Sink, Stream
 from floodmark.ledger.delta import tables
@@ -195,7 +196,7 @@ class Facts:
 
     def _audit(self, rule: Rule) -> Wanted:
         def gather(_: object) -> Audited | None:
-            found = audit(rule.rule, self.home, deep=False)
+            found = audit(rule.rule, self.home, deep=False, accounts=account)
             if found is None:
                 return None
             facts = found.facts()

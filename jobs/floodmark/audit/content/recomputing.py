@@ -21,6 +21,7 @@ from floodmark.audit.content.content import (
 )
 from floodmark.audit.content.joined import Groups, groups
 from floodmark.audit.content.vectors import altered
+from floodmark.audit.effects.accounts import differing
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.effects.undone import cancelled
 from floodmark.audit.facts import File, Finding, LogEntry, TableLog
@@ -40,7 +41,9 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
     for ones in tables.values():
         log = effects.tables.log(ones[0].table, ones[0].generation)
         with effects.notes.followed(ones[0].table):
-            if log.id is not None:  # else that has been told
+            if log.moves is not None:
+                yield from differing(ones, log, effects.notes.tally(ones[0].table))
+            elif log.id is not None:  # else that has been told
                 yield from _Recomputing(effects, log, ones, newest, epochs).check()
 
 

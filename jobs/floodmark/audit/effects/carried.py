@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from floodmark.audit.effects.sinks import Sinks
@@ -13,15 +13,15 @@ from floodmark.audit.ledger.story import Backfill, Epoch
 OWN = ("late", "dead")
 
 
-def carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
-    """What a commit of the log must have in it."""
+def carried(named: Named, entry: LogEntry, of_table: bool = True) -> Iterator[Finding]:
+    """What a commit of the log must have in it. A sink that is not `of_table` has digests of its own."""
     if (named.app, named.version) not in entry.transactions:
         yield named.finding(f"the commit does not record version {named.version} of {named.app}")
         return
     if named.version // ATTEMPTS != named.epoch:
         yield named.finding(f"the commit's version is of epoch {named.version // ATTEMPTS}")
     if named.backfill is not None:
-        yield from _carried_backfill(named, named.backfill, entry)
+        yield from _carried_backfill(named, named.backfill, entry, ("rows", "high", "low") if of_table else ("rows",))
     if entry.said.get("intent") != named.intent:
         yield named.finding("the commit carries another intent's hash than the ledger has")
     for name in ("digest", "results"):
@@ -29,12 +29,12 @@ def carried(named: Named, entry: LogEntry) -> Iterator[Finding]:
             yield named.finding(f"`{name}` in the commit's metadata is not the ledger's")
 
 
-def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry) -> Iterator[Finding]:
+def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry, parts: Sequence[str]) -> Iterator[Finding]:
     """What the commit of a backfill must have in it besides."""
     if named.version % ATTEMPTS != BACKFILLS + backfill.number:
         yield named.finding(f"the commit's version is not of backfill {backfill.number}")
     expected = _results_for(backfill, named.table)
-    if any((named.written.get("results") or {}).get(name) != expected[name] for name in ("rows", "high", "low")):
+    if any((named.written.get("results") or {}).get(name) != expected[name] for name in parts):
         yield named.finding(f"its results are not those of the intent of backfill {backfill.number}")
     if entry.said.get("deleted") != backfill.end["removed"][named.table]:
         yield named.finding(f"the ledger says that {backfill.end['removed'][named.table]} rows went, the commit "

@@ -95,7 +95,8 @@ class Effects:
             self.notes.findings.append(named.finding(what))
         else:
             tally.seen += 1
-            self._check_carried(named, entry, self.tables.replayed(log).moves[entry.version])
+            self.notes.findings += carried(named, entry, of_table=log.moves is None)
+            self._check_rows(named, entry, self.tables.replayed(log).moves[entry.version])
 
     def _check_abandoned(self, generation: Generation) -> None:
         """What took epochs back, in every sink that is still the table that it was."""
@@ -106,8 +107,7 @@ class Effects:
                 if id_ is not None and id_ not in self.story.dropped and log.readable and log.id == id_:
                     self.notes.findings += undone(epoch, table, app_of(generation, self.ledger, table), log)
 
-    def _check_carried(self, named: Named, entry: LogEntry, move: Move) -> None:
-        self.notes.findings += carried(named, entry)
+    def _check_rows(self, named: Named, entry: LogEntry, move: Move) -> None:
         rows = move.came if named.written.get("results") is None else entry.said.get("rows")
         if rows is None:
             self.notes.cannot_be_told(named.table, entry.version)

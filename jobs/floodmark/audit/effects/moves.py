@@ -52,6 +52,8 @@ class Replay:
 
 
 def replay(log: TableLog) -> Replay:
+    if log.moves is not None:
+        return Replay({version: Move(*rows) for version, rows in log.moves.items()})
     base, found = log.base, Replay()
     found.files = None if base is None else dict(base.files)
     for entry in log.entries:
@@ -159,6 +161,8 @@ def _ours(entry: LogEntry, move: Move, may: May) -> Told:
         yield from _compared("the commit", (move.came, move.went), _effect(entry.said))
     elif entry.removed:
         yield "broken", f"an append that removes {len(entry.removed)} files, with {_shown(move.went)} rows"
+    elif move.went:
+        yield "broken", f"an append that removes {move.went} rows"
 
 
 def _filled(entry: LogEntry) -> Told:

@@ -16,17 +16,24 @@ PREFIX = "sink/"
 
 
 def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str], moved: Mapping[str, str] | None = None) -> Sinks | None:
-    """The ledger's name of the table → the sink, of those sinks that are tables; None where it cannot be told.
+    """The ledger's name of the table → the sink, of those sinks that keep rows; None where it cannot be told.
 
     `ids`: of the tables that the ledger knew by then, by name; `moved`: address where one was found since → its name.
     """
-    wanted = [sink for sink in sinks if sink["kind"] == "delta"]
-    places = tuple(table.removeprefix(PREFIX) for table in ids if table.startswith(PREFIX))
+    wanted, others = [sink for sink in sinks if sink["kind"] == "delta"], other_sinks(sinks)
+    places = tuple(table.removeprefix(PREFIX) for table in ids if table.startswith(PREFIX) and table not in others)
     since = {tuple(_names(place)): table.removeprefix(PREFIX) for place, table in (moved or {}).items() if table in ids}
     spelled = {tuple(_names(place)) for place in places}
     addresses = tuple(_named(str(sink["address"]), since, spelled) for sink in wanted)
     found = matched(addresses, places) if places else addresses  # none of them is a table that the ledger knows
-    return None if found is None else {PREFIX + place: sink for place, sink in zip(found, wanted, strict=True)}
+    if found is None:
+        return None
+    return {PREFIX + place: sink for place, sink in zip(found, wanted, strict=True)} | others
+
+
+def other_sinks(sinks: Sequence[Sink]) -> dict[str, Sink]:
+    """The sinks that are no Delta tables and are somewhere, by the ledger's name."""
+    return {PREFIX + str(sink["address"]): sink for sink in sinks if sink["kind"] != "delta" and sink["address"]}
 
 
 def _named(address: str, since: Mapping[tuple[str, ...], str], spelled: Set[tuple[str, ...]]) -> str:

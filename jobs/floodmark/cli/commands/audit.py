@@ -36,10 +36,11 @@ def audit(
     from floodmark.audit.certificate import audit as audited
     from floodmark.audit.facts import EXIT_CODES
     from floodmark.cli.shared.selection import not_run
+    from floodmark.connectors.ports.registry import account
     from floodmark.ledger.home import Home
 
     place = Home(home.absolute(), name)
-    found = audited(name, place.root, deep)
+    found = audited(name, place.root, deep, accounts=account)
     if found is None:
         raise not_run(place.root, name)
     code = EXIT_CODES[found.verdict]

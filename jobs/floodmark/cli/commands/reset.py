@@ -58,7 +58,7 @@ def reset(
 
 def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
     """Where the rule stands. Raises what a reset would refuse before it writes."""
-    from floodmark.connectors.delta.sink import DeltaSink
+    from floodmark.connectors.ports.registry import sinks
     from floodmark.core.lifecycle.life import check_living, check_same_reset
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
@@ -68,8 +68,8 @@ def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
         raise Refused(f"rule {rule.rule} has not run yet: there is nothing to reset")
     check_living(ledger.head, rule.rule)
     check_same_reset(ledger.head, rule.rule, keep_output)
-    for address in () if keep_output else _sinks(rule):
-        DeltaSink(address).check_can_be_emptied()
+    for sink in () if keep_output else sinks(rule).values():
+        sink.check_can_be_emptied()
     return ledger.head
 
 
@@ -113,9 +113,9 @@ def _emptied(rule: Rule, keep_output: bool) -> list[str]:
 
 
 def _sinks(rule: Rule) -> list[str]:
-    from floodmark.connectors.delta.sink import delta_sinks
+    from floodmark.connectors.ports.registry import sinks
 
-    return list(delta_sinks(rule))
+    return list(sinks(rule))
 
 
 def _reset(rule: Rule, root: Path, master: str, run: str, keep_output: bool) -> Head:

@@ -10,8 +10,9 @@ from floodmark.core.rules.file.fields import Address
 from floodmark.core.rules.kinds import SinkCan, SinkKind, SourceCan, SourceKind
 
 if TYPE_CHECKING:
+    from floodmark.connectors.delta.sink import DeltaSink
     from floodmark.connectors.ports.source import Source
-    from floodmark.core.rules.model import Stream
+    from floodmark.core.rules.model import Sink, Stream
 
 
 def _open(name: str, stream: Stream) -> Source:
@@ -35,6 +36,12 @@ SOURCE = SourceKind(
 )
 
 
+def _open_sink(sink: Sink) -> DeltaSink:
+    from floodmark.connectors.delta.sink import DeltaSink
+
+    return DeltaSink(str(sink.address))
+
+
 def _given(value: object) -> object:
     if value is None:
         raise ValueError("expected an address, such as `delta: /lake/out`")
@@ -46,4 +53,5 @@ SINK = SinkKind(
     says="address of the table; made by the first run",
     can=SinkCan(qos=2, merges=True, replaces=True, table=True),
     address=str,
+    open=_open_sink,
 )

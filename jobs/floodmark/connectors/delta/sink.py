@@ -24,6 +24,11 @@ class DeltaSink:
     def __init__(self, address: str):
         self.address = location(address)
 
+    def id(self) -> str | None:
+        """Of the table; None where there is none."""
+        table = tables.open_table(self.address)
+        return None if table is None else tables.table_id(table)
+
     def check(self, owner: str | None) -> None:
         """Refuse a table that is not `owner`'s (a ledger's id; None: no ledger yet). Writes nothing."""
         table = tables.open_table(self.address)

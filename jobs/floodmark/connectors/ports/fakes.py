@@ -1,36 +1,40 @@
 """A source and a sink in this process's memory. Tests alone use them: what every kind promises is tried on these.
 
-To have the source in rules, name it: `SOURCES["fake"] = "floodmark.connectors.ports.fakes:SOURCE"`.
+To have them in rules, name them: `SOURCES["fake"] = "floodmark.connectors.ports.fakes:SOURCE"`, and `SINKS` likewise.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict
 
-from floodmark.connectors.ports.sink import Sink, Transaction
+from floodmark.connectors.ports.sink import Account, Accounted, Layout, Status, Transaction, Way, Write, Writer
 from floodmark.connectors.ports.source import Backlog, Stepped
 from floodmark.core.protocol.digests import LOW, MIDDLE, Digest, digest_of
 from floodmark.core.protocol.presence import Presence
-from floodmark.core.rules.kinds import SourceCan, SourceKind
+from floodmark.core.rules.kinds import SinkCan, SinkKind, SourceCan, SourceKind
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.core.text.ddl import columns_of
-from floodmark.errors import HistoryGone, NotThereYet
+from floodmark.errors import HistoryGone, NotOwned, NotThereYet, WrongColumn
 from floodmark.ledger.comparing import Committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from floodmark.core.rules import rule as rules
     from floodmark.core.rules.rule import EpochLimits, Stream
 
 Row: TypeAlias = tuple[Any, ...]
 
+EPOCH = datetime(1970, 1, 1)  # as Spark hands out a TIMESTAMP in a process whose zone is UTC
 _AS_DELTA = {"bigint": "long", "int": "integer", "smallint": "short", "tinyint": "byte"}
 
 
@@ -128,7 +132,7 @@ SOURCE = SourceKind(
 
 
 @dataclass(frozen=True)
-class Kept:
+class ShelfWrite:
     """One write: by whom, as which version, which rows came and went, and what it said of itself."""
 
     app: str
@@ -140,41 +144,120 @@ class Kept:
 
 @dataclass
 class Shelf:
-    """What a sink holds: its writes, in order. `settled`: those that would survive the loss of power."""
+    """What a sink holds: its writes, in order. `schema`: Spark's, of the rows; `settled`: the writes that would survive
+    the loss of power."""
 
-    writes: list[Kept] = field(default_factory=list)
+    columns: tuple[str, ...] = ()
+    owner: str | None = None
+    schema: Any = None
+    id: str = field(default_factory=lambda: str(uuid4()))
+    writes: list[ShelfWrite] = field(default_factory=list)
     settled: set[int] = field(default_factory=set)
 
     def rows(self) -> list[Row]:
-        found = list[Row]()
+        return [row for rows in self.left() for row in rows]
+
+    def left(self) -> list[list[Row]]:
+        """Of each write the rows that no later one took."""
+        found = list[list[Row]]()
         for one in self.writes:
             for row in one.went:
-                found.remove(row)
-            found += one.came
+                next(rows for rows in reversed(found) if row in rows).remove(row)
+            found.append(list(one.came))
         return found
 
 
-class Way(Protocol):
-    """Who writes to a sink and how, as `spark.write.sites.Site` has it. Rows are merged by their first column; those of
-    a span have it within `low` and `high`."""
-
-    app: str
-    upsert: Any
-    span: Any
-    whole: bool
+SHELVES: dict[str, Shelf] = {}
 
 
-class FakeSink(Sink):
-    """A shelf, as one writer sees it."""
+class Name(BaseModel):
+    """`name`: of the shelf."""
 
-    def __init__(self, shelf: Shelf, way: Way):
-        self._shelf, self._way = shelf, way
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+
+
+class FakeSink(Accounted):
+    """A shelf, as a rule writes it."""
+
+    def __init__(self, sink: rules.Sink):
+        self.address, self._name = str(sink.address), Name.model_validate(sink.options).name
+
+    @property
+    def _shelf(self) -> Shelf | None:
+        return SHELVES.get(self._name)
+
+    def id(self) -> str | None:
+        return None if self._shelf is None else self._shelf.id
+
+    def check(self, owner: str | None) -> None:
+        if self._shelf is not None and self._shelf.owner != owner:
+            raise NotOwned(f"sink {self.address}: expected a shelf of {owner}, found one of {self._shelf.owner}")
+
+    def writer(self, way: Way) -> FakeWriter:
+        return FakeWriter(lambda: self._shelf, way)
+
+    def check_columns(self, spark: SparkSession, layout: Layout) -> None:
+        if self._shelf is not None and self._shelf.columns != tuple(layout.columns.names):
+            raise WrongColumn(
+                f"sink {self.address}: expected columns {self._shelf.columns}, found {layout.columns.names}"
+            )
+
+    def make(self, spark: SparkSession, layout: Layout, owner: str) -> None:
+        self.check(owner)
+        SHELVES.setdefault(self._name, Shelf(tuple(layout.columns.names), owner, layout.columns))
+
+    def empty(self, spark: SparkSession, layout: Layout, app: str, metadata: str) -> None:
+        shelf = self._shelf
+        assert shelf is not None
+        if all((one.app, one.version) != (app, 0) for one in shelf.writes):
+            shelf.writes.append(ShelfWrite(app, 0, (), tuple(shelf.rows()), json.loads(metadata)))
+            shelf.columns, shelf.schema = tuple(layout.columns.names), layout.columns
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        shelf = self._shelf
+        assert shelf is not None
+        return spark.createDataFrame(shelf.rows(), shelf.schema)
+
+    def account(self) -> Account | None:
+        shelf = self._shelf
+        if shelf is None:
+            return None
+        return Account(shelf.id, [_accounted(*one) for one in zip(count(), shelf.writes, shelf.left(), strict=False)])
+
+
+def _accounted(commit: int, one: ShelfWrite, left: list[Row]) -> Write:
+    whole = len(left) == len(one.came)
+    held = digest_of_rows(left).model_dump(mode="json") if whole else None
+    return Write(commit, one.app or None, one.version, one.said, len(one.came), len(one.went), held)
+
+
+class FakeWriter(Writer):
+    """A shelf, as one writer sees it. Rows are merged by their first column."""
+
+    def __init__(self, shelf: Callable[[], Shelf | None], way: Way):
+        self._found, self._way = shelf, way
+
+    @property
+    def _shelf(self) -> Shelf:
+        shelf = self._found()
+        assert shelf is not None
+        return shelf
+
+    def status(self) -> Status | None:
+        shelf = self._found()
+        return None if shelf is None else Status(shelf.id, self.recorded())
 
     def recorded(self) -> int | None:
-        return max((one.version for one in self._shelf.writes if one.app == self._way.app), default=None)
+        writes = () if self._found() is None else self._shelf.writes
+        return max((one.version for one in writes if one.app == self._way.app), default=None)
 
     def begin(self, frame: Any, where: str) -> FakeTransaction:
         return FakeTransaction(self._shelf, self._way)
+
+    def seal(self, spark: SparkSession, version: int, metadata: str) -> int | None:
+        return FakeTransaction(self._shelf, self._way).commit(version, metadata)
 
     def committed(self, version: int) -> Committed:
         for commit in range(len(self._shelf.writes)):
@@ -210,7 +293,7 @@ class FakeTransaction(Transaction):
     def __init__(self, shelf: Shelf, way: Way):
         self._shelf, self._way = shelf, way
         self._seen = len(shelf.writes)
-        self._there = shelf.rows()
+        self._held = shelf.rows()
         self._came: tuple[Row, ...] = ()
         self._went: tuple[Row, ...] = ()
         self.effect: Effect | None = None
@@ -224,27 +307,33 @@ class FakeTransaction(Transaction):
     def check_types(self, name: str, frame: Any) -> None:
         """A shelf takes rows of any types."""
 
-    def write(self, frame: Sequence[Row]) -> int:
-        self._came, self._went = tuple(frame), tuple(row for row in self._there if self._goes(row, frame))
+    def write(self, frame: Any) -> int:
+        rows = _rows_of(frame)
+        self._came, self._went = tuple(rows), tuple(row for row in self._held if self._goes(row, rows))
         if self._way.upsert:
             updated = len(self._went)
-            self.effect = Effect(len(frame), inserted=len(frame) - updated, updated=updated)
+            self.effect = Effect(len(rows), inserted=len(rows) - updated, updated=updated)
         elif self._rewrites:
-            self.effect = Effect(len(frame), inserted=len(frame), deleted=len(self._went))
-        self.digest = digest_of_rows(frame)
-        return self.compute(frame)
+            self.effect = Effect(len(rows), inserted=len(rows), deleted=len(self._went))
+        self.digest = digest_of_rows(rows)
+        return self.compute(rows)
 
-    def _goes(self, row: Row, frame: Sequence[Row]) -> bool:
+    def _goes(self, row: Row, rows: Sequence[Row]) -> bool:
+        span = self._way.span
         if self._way.upsert:
-            return row[0] in {one[0] for one in frame}
-        return self._way.whole or (self._way.span is not None and self._way.span.low <= row[0] < self._way.span.high)
+            return row[0] in {one[0] for one in rows}
+        return self._way.whole or (span is not None and span.low <= _micros(row[self._place_of(span)]) < span.high)
 
-    def compute(self, frame: Sequence[Row]) -> int:
+    def _place_of(self, span: Any) -> int:
+        return self._shelf.columns.index(span.column)
+
+    def compute(self, frame: Any) -> int:
+        rows = _rows_of(frame)
         if self._way.whole or not self._rewrites:
-            self.digest = digest_of_rows(frame)
+            self.digest = digest_of_rows(rows)
         else:
-            self.results = digest_of_rows(frame)
-        return len(frame)
+            self.results = digest_of_rows(rows)
+        return len(rows)
 
     def moves(self) -> tuple[int, int]:
         return len(self._came), len(self._went)
@@ -261,11 +350,21 @@ class FakeTransaction(Transaction):
         if any(one.app == self._way.app or self._rewrites for one in since):
             return None
         said = json.loads(metadata)
-        self._shelf.writes.append(Kept(self._way.app, version, self._came, self._went, said))
+        self._shelf.writes.append(ShelfWrite(self._way.app, version, self._came, self._went, said))
         return len(self._shelf.writes) - 1
 
     def held(self, commit: int) -> Digest:
         return digest_of_rows(self._shelf.writes[commit].came)
+
+
+def _rows_of(frame: Any) -> list[Row]:
+    """Of a frame of Spark's, or of rows as they are."""
+    return list(frame) if isinstance(frame, list | tuple) else [tuple(row) for row in frame.collect()]
+
+
+def _micros(value: Any) -> int:
+    """Of a time, since 1970; other values are as they are."""
+    return (value - EPOCH) // timedelta(microseconds=1) if isinstance(value, datetime) else int(value)
 
 
 def digest_of_rows(rows: Sequence[Row]) -> Digest:
@@ -273,3 +372,12 @@ def digest_of_rows(rows: Sequence[Row]) -> Digest:
     hashes = [int.from_bytes(sha256(repr(row).encode()).digest()[:8], "big") for row in rows]
     high, low = (sum((one >> shift & LOW) - MIDDLE for one in hashes) for shift in (32, 0))
     return digest_of(len(hashes), high, low, {})
+
+
+SINK = SinkKind(
+    written=Name,
+    says="a shelf in memory, for tests",
+    can=SinkCan(qos=2, replaces=True),
+    address=lambda said: f"fake://{said.name}",
+    open=FakeSink,
+)

@@ -1,14 +1,19 @@
-"""The sources of a rule."""
+"""The sources and sinks of a rule."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from floodmark.core.rules.kinds import once_only, source_kind
+from floodmark.core.rules.kinds import once_only, sink_can, sink_kind, sinks_kept, source_kind
+from floodmark.core.text.addresses import location
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from floodmark.connectors.ports.sink import Account, Accounted, Sink
     from floodmark.connectors.ports.source import Source
+    from floodmark.core.rules import model
     from floodmark.core.rules.rule import Rule, Stream
 
 
@@ -19,6 +24,34 @@ def source(name: str, stream: Stream) -> Source:
 def sources(rule: Rule) -> dict[str, Source]:
     """The rule's sources by stream name, in the order of their offsets."""
     return {name: source(name, stream) for name, stream in rule.streams.items()}
+
+
+def open_sink(one: model.Sink) -> Sink:
+    """Raises Refused for a kind that is to keep its rows, and that nothing writes."""
+    kind = sink_kind(one.kind)
+    if kind.open is None:
+        raise Refused(
+            f"sink {one.address}: expected a kind of sink that can be written, found {one.kind}, whose `SinkKind` has "
+            "no `open`: it would get nothing"
+        )
+    return cast("Sink", kind.open(one))
+
+
+def sinks(rule: Rule) -> dict[str, Sink]:
+    """The rule's sinks that keep what they got, by `place_of`, in the rule's order."""
+    return {place_of(one): open_sink(one) for one in sinks_kept(rule)}
+
+
+def place_of(one: model.Sink) -> str:
+    """One spelling for where a sink is: of a table its location."""
+    return location(str(one.address)) if sink_can(one.kind).table else str(one.address)
+
+
+def account(one: Mapping[str, Any]) -> Account | None:
+    """The account of a sink as a rule's text has it; None where there is no such sink."""
+    from floodmark.core.rules import model
+
+    return cast("Accounted", open_sink(model.Sink.model_validate(one))).account()
 
 
 def check_rereads(rule: Rule) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from floodmark.core.protocol.places import places_of
+from floodmark.core.protocol.places import PREFIX, places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Restated
 from floodmark.core.rules.kinds import once_only, sink_can
-from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.sql.telling import Told, told_in
 from floodmark.core.sql.windows import Spec, WindowSpec, live_from
 from floodmark.core.sql.words.clock import at_clock
@@ -139,8 +139,14 @@ def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
             yield f"sink {sink.address} has a key: a later result may stand in an earlier one's place"
         elif told is not None and not _takes(sink.columns, told):
             yield f"sink {sink.address} leaves out {told.column} (`columns`), by which its results are told"
-        elif location(str(sink.address)) not in places_of(head).values():
+        elif not _is_known(sink, head):
             yield f"sink {sink.address} is new, and no epoch has written to it yet: run the rule first"
+
+
+def _is_known(sink: Sink, head: Head) -> bool:
+    if sink_can(sink.kind).table:
+        return location(str(sink.address)) in places_of(head).values()
+    return PREFIX + str(sink.address) in head.table_ids
 
 
 def _takes(columns: Sequence[str], told: Told) -> bool:

@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlparse
 
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import fault_of
-from floodmark.core.rules.kinds import tables_written
-from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.kinds import sink_can, sinks_kept, tables_written
+from floodmark.core.rules.rule import Rule, Sink
 from floodmark.errors import HistoryGone
 
 PREFIX = "sink/"
@@ -23,8 +23,16 @@ PREFIX = "sink/"
 
 def places_of(head: Head) -> dict[str, str]:
     """Where each Delta sink of the generation lies, by the ledger's name, as far as the ledger, or this run, knows."""
-    sinks = (name for name in head.table_ids if name.startswith(PREFIX))
+    others = other_sinks(head)
+    sinks = (name for name in head.table_ids if name.startswith(PREFIX) and name not in others)
     return {name: head.places.get(name, name.removeprefix(PREFIX)) for name in sinks}
+
+
+def other_sinks(head: Head) -> dict[str, Sink]:
+    """The sinks of the head's text that keep what they got and are no Delta tables, by the ledger's name. They never
+    move."""
+    found = (sink for sink in sinks_kept(head.rule) if not sink_can(sink.kind).table)
+    return {PREFIX + str(sink.address): sink for sink in found}
 
 
 def name_at(head: Head | None, address: str) -> str:

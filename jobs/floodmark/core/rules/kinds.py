@@ -6,7 +6,7 @@ import nothing that is slow. What opens a table, a broker or Spark, it imports i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -64,8 +64,9 @@ class SourceKind:
 class SinkCan:
     """What sinks of a kind can do. What is not said here is refused, never guessed.
 
-    `qos`: what it gives at best. `keeps`: what it got stays, so that it can be taken back, replaced and audited.
-    `merges`: by a key. `replaces`: rows of an interval, or all of them, by others. `table`: it is a Delta table.
+    `qos`: what it gives at best. `keeps`: what it got stays, so that epochs write it by transactions, and it is
+    audited. `merges`: by a key. `replaces`: rows of an interval, or all of them, by others. `table`: it is a Delta
+    table, which Spark writes through Delta's own transactions.
     """
 
     qos: Qos
@@ -77,30 +78,35 @@ class SinkCan:
 
 @dataclass(frozen=True)
 class SinkKind:
-    """`written`, `says`, `address`: as of a `SourceKind`; None: of a sink that is nowhere."""
+    """`written`, `says`: as of a `SourceKind`. `address`: one text for one place, None of a sink that is nowhere.
+    `open`: its `Sink`, of a kind that keeps what it got.
+    """
 
     written: Any
     says: str
     can: SinkCan
     address: Callable[[Any], str | None]
+    open: Callable[[Sink], Any] | None = None
 
 
 def source_kind(kind: str) -> SourceKind:
-    """Raises KeyError for a kind that nobody has registered."""
-    found = _named(SOURCES[kind])
+    """Raises Refused for a kind that nobody has registered."""
+    found = _named(kind, SOURCES)
     assert isinstance(found, SourceKind), f"{SOURCES[kind]} is to be a SourceKind"
     return found
 
 
 def sink_kind(kind: str) -> SinkKind:
-    """Raises KeyError for a kind that nobody has registered."""
-    found = _named(SINKS[kind])
+    """Raises Refused for a kind that nobody has registered."""
+    found = _named(kind, SINKS)
     assert isinstance(found, SinkKind), f"{SINKS[kind]} is to be a SinkKind"
     return found
 
 
-def _named(place: str) -> object:
-    module, _, name = place.partition(":")
+def _named(kind: str, known: Mapping[str, str]) -> object:
+    if kind not in known:
+        raise Refused(f"expected a kind out of {', '.join(known)}, found {kind}, which is not registered here")
+    module, _, name = known[kind].partition(":")
     return getattr(import_module(module), name)
 
 
@@ -110,15 +116,13 @@ def tables_read(rule: Rule) -> dict[str, str]:
 
 
 def tables_written(rule: Rule) -> list[Sink]:
-    """The sinks that are Delta tables. Raises Refused for one that is to keep its rows, and that nothing writes."""
-    for sink in rule.sinks:
-        can = sink_can(sink.kind)
-        if can.keeps and not can.table:
-            raise Refused(
-                f"rule {rule.rule}, sink {sink.address}: expected a kind of sink that this engine writes "
-                f"({', '.join(SINKS)}), found {sink.kind}: it would get nothing"
-            )
+    """The sinks that are Delta tables."""
     return [sink for sink in rule.sinks if sink_can(sink.kind).table]
+
+
+def sinks_kept(rule: Rule) -> list[Sink]:
+    """The sinks that keep what they got: those that epochs write by transactions."""
+    return [sink for sink in rule.sinks if sink_can(sink.kind).keeps]
 
 
 def once_only(rule: Rule) -> Iterator[str]:

@@ -170,13 +170,6 @@ def adopted_at(table: DeltaTable) -> int | None:
     return None if found == ADOPTED_EMPTY else int(found)
 
 
-def adopted(addresses: Mapping[str, str]) -> dict[str, int]:
-    """Of these tables, by name, the adopted ones, and from which version on they are a rule's."""
-    opened = {name: open_table(address) for name, address in addresses.items()}
-    found = {name: adopted_at(table) for name, table in opened.items() if table is not None}
-    return {name: version + 1 for name, version in found.items() if version is not None}
-
-
 def is_empty(table: DeltaTable) -> bool:
     """Whether the table's newest version holds no file."""
     return not table.file_uris()

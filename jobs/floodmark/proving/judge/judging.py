@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from floodmark.audit.certificate import audit
+from floodmark.connectors.ports.registry import account
 from floodmark.proving.cases import REFERENCE, Case, Replay
 from floodmark.proving.judge import verdicts
 from floodmark.proving.judge.left import Left
@@ -128,7 +129,7 @@ class _Judge:
     def _common(self, left: Left) -> Iterator[Check]:
         """What holds of every copy: no row of the sample is lost to its ledger, and its certificate is good."""
         yield verdicts.balanced(left.counted("read"), self._sampled)
-        found = audit(left.case, self._played.scratch.home, deep=True)
+        found = audit(left.case, self._played.scratch.home, deep=True, accounts=account)
         findings = [] if found is None else [finding.what for finding in found.findings]
         yield verdicts.certified(None if found is None else found.verdict, findings)
 

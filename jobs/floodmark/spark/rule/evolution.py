@@ -23,7 +23,7 @@ from floodmark.spark.read import typechanges
 from floodmark.spark.read.shape import set_apart_schema
 from floodmark.spark.rule.generation import Plan, Sites, make_state
 from floodmark.spark.session.session import refuse_leaked_transaction
-from floodmark.spark.write import layouts, making
+from floodmark.spark.write import layouts, tablesink
 from floodmark.spark.write.sites import Site
 
 
@@ -49,7 +49,7 @@ def fit_apart(session: SparkSession, plan: Plan, found: Sites, open_epoch: int |
         layouts.add_columns(session, site.address, wanted)
         there = layouts.schema_of(site.address)
         if any(typechanges.wrong_types(there, wanted)):
-            making.fit_empty(session, site.address, wanted)
+            tablesink.fit_empty(session, site.address, wanted)
             there = layouts.schema_of(site.address)
         _refuse_other_types(plan.rule.rule, site.name, there, wanted, stays)
         layouts.add_fields(session, site.address, typechanges.gained_fields(there, wanted))

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,21 +20,22 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
-from floodmark.connectors.delta.sink import DeltaSink, check_partitions, delta_sinks
-from floodmark.connectors.ports.registry import sources
+from floodmark.connectors.delta.sink import check_partitions, delta_sinks
+from floodmark.connectors.ports.registry import place_of, sinks, sources
+from floodmark.connectors.ports.sink import Layout, Status, Writer
 from floodmark.core.lifecycle.life import check_same_reset
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.places import name_at, places_of
+from floodmark.core.protocol.places import name_at, other_sinks, places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import RESTORE, Columns, Commit, Seal, Written
 from floodmark.core.protocol.recovery import app_id
+from floodmark.core.rules.kinds import sinks_kept
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.rules.sinks.takings import Taking, merged, taking_of
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.core.text.addresses import location
 from floodmark.errors import LedgerBroken, Refused, SqlRefused, TableBroken
-from floodmark.ledger.delta import tablelog, tables
+from floodmark.ledger.delta import tablelog
 from floodmark.ledger.delta.damage import log_faults
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -42,8 +43,9 @@ from floodmark.spark.fold.fold import Fold
 from floodmark.spark.read.expecting import Asked
 from floodmark.spark.read.shape import set_apart_schema
 from floodmark.spark.session.parallel import side_by_side
-from floodmark.spark.write import layouts, making
-from floodmark.spark.write.sites import Site
+from floodmark.spark.write import tablesink
+from floodmark.spark.write.sites import Site, empty, seal
+from floodmark.spark.write.tablesink import TableSink, writable
 from floodmark.spark.write.taking import schema_of
 
 REBUILD = "rebuild"  # why a generation ends where each run makes a new one
@@ -59,7 +61,13 @@ class Plan:
     asked: Asked
 
     @property
-    def delta_sinks(self) -> dict[str, Sink]:
+    def sinks(self) -> dict[str, Sink]:
+        """The sinks that epochs write, by `place_of`, in the rule's order."""
+        return {place_of(sink): sink for sink in sinks_kept(self.rule)}
+
+    @property
+    def tables(self) -> dict[str, Sink]:
+        """Those of them that are Delta tables, by location."""
         return delta_sinks(self.rule)
 
     def taking(self, sink: Sink) -> Taking:
@@ -72,9 +80,12 @@ class Plan:
         columns = (name for name in taking.partitions if name in taking.columns)
         return any(isinstance(self.output[name].dataType, TimestampType) for name in columns)
 
-    def table(self, address: str) -> StructType:
-        """The columns of a Delta sink's table."""
-        return schema_of(self.taking(self.delta_sinks[address]), self.output)
+    def layout(self, address: str) -> Layout:
+        """How the sink there holds rows."""
+        sink = self.sinks[address]
+        taking = self.taking(sink)
+        columns = schema_of(taking, self.output)
+        return Layout(columns, taking.partitions, taking.clusters, sink.properties, sink.adds_columns)
 
 
 @dataclass(frozen=True)
@@ -99,9 +110,8 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str, k
     def how(sink: Sink) -> dict[str, Any]:
         taking = plan.taking(sink)
         upsert = merged(sink, taking, plan.output.names)
-        return {"writes_again": sink.qos == 1, "upsert": upsert, "adds_columns": taking.adds}
+        return {"writes_again": sink.qos == 1, "upsert": upsert, "adds_columns": taking.adds, "opens": opens(sink)}
 
-    found = delta_sinks(plan.rule)
     return Sites(
         {
             name: site(f"state/{name}", "state", home.state(generation, name), "state", exact=_copies_input(plan, name))
@@ -111,9 +121,13 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str, k
         site("dead", "dead", home.dead, "dead", exact=True),
         {
             address: site(name_at(known, address), "sink", address, f"sink{i}", whole=plan.rule.rebuild, **how(sink))
-            for i, (address, sink) in enumerate(found.items())
+            for i, (address, sink) in enumerate(plan.sinks.items())
         },
     )
+
+
+def opens(sink: Sink) -> Callable[[Site], Writer]:
+    return writable(sink).writer
 
 
 def _copies_input(plan: Plan, name: str) -> bool:
@@ -149,7 +163,7 @@ def refuse_lost_ledger(plan: Plan, home: Home) -> None:
         if left:
             raise LedgerBroken(f"the ledger {home.ledger} is gone, the rule's other tables are there; {RESTORE}")
         return
-    for address in (home.late, home.dead, *plan.delta_sinks):
+    for address in (home.late, home.dead, *plan.tables):
         if tablelog.written_for(address, known.id):
             raise LedgerBroken(f"the ledger {home.ledger} has no rows, yet it has written to {address}; {RESTORE}")
 
@@ -167,14 +181,14 @@ def make_tables(
         shutil.rmtree(Path(site.address), ignore_errors=True)
     apart = set_apart_schema(plan.fold.shape)
     steps = [partial(make_state, session, plan, name, site, ledger) for name, site in found.state.items()]
-    steps += [partial(making.create, session, site.address, apart, ledger) for site in (found.late, found.dead)]
+    steps += [partial(tablesink.create, session, site.address, apart, ledger) for site in (found.late, found.dead)]
     side_by_side([*steps, *(partial(make_sink, session, plan, site, ledger) for site in found.sinks.values())])
     return found
 
 
 def make_state(session: SparkSession, plan: Plan, name: str, site: Site, ledger: str) -> None:
     """Make a state table, unless it is there."""
-    making.create(session, site.address, plan.fold.tables[name], ledger, _state_properties(plan, name))
+    tablesink.create(session, site.address, plan.fold.tables[name], ledger, _state_properties(plan, name))
 
 
 def _state_properties(plan: Plan, name: str) -> dict[str, str]:
@@ -188,25 +202,20 @@ def _state_properties(plan: Plan, name: str) -> dict[str, str]:
 
 
 def make_sink(session: SparkSession, plan: Plan, site: Site, ledger: str) -> None:
-    """Make a sink, or take over an empty one; refuse one that is not ours. Checked again after, against a race."""
-    sink = DeltaSink(site.address)
-    sink.check(ledger)
-    partitions = plan.taking(plan.delta_sinks[site.address]).partitions
-    making.create(session, site.address, plan.table(site.address), ledger, partitions=partitions)
-    sink.check(ledger)
+    """Make a sink, or take over an empty one; refuse one that is not ours."""
+    writable(plan.sinks[site.address]).make(session, plan.layout(site.address), ledger)
 
 
 def lay_out(session: SparkSession, plan: Plan, site: Site) -> None:
-    """Give a sink's table the properties and clusters that it lacks."""
-    sink = plan.delta_sinks[site.address]
-    layouts.lay_out(session, site.address, sink.properties, plan.taking(sink).clusters)
+    """Give a sink what it lacks of its layout."""
+    writable(plan.sinks[site.address]).lay_out(session, plan.layout(site.address))
 
 
 def first_commit(
     plan: Plan, found: Sites, written: dict[str, Written], kept_output: bool = False, clock_ms: int | None = None
 ) -> Commit:
     starts = tuple(source.start() for source in sources(plan.rule).values())
-    shape = plan.fold.shape.streams
+    shape, seen = plan.fold.shape.streams, statuses(found.all())
     clock = int(time.time() * 1000) if clock_ms is None else clock_ms
     idle = [name for name, stream in plan.rule.streams.items() if stream.idle_after_us is not None]
     return Commit(
@@ -214,8 +223,8 @@ def first_commit(
         watermark=None,
         maxima=dict.fromkeys(shape),
         heard=dict.fromkeys(idle, clock * 1000),
-        table_ids=ids_of(found),
-        adopted=tables.adopted({site.name: site.address for site in found.sinks.values()}),
+        table_ids=ids_of(seen),
+        adopted=adopted_in(seen, (site.name for site in found.sinks.values())),
         tables=written,
         columns=columns_of(shape),
         rule=plan.rule.to_json(),
@@ -228,8 +237,20 @@ def columns_of(streams: Mapping[str, StructType]) -> Columns:
     return {name: [(field.name, field.dataType.simpleString()) for field in one] for name, one in streams.items()}
 
 
-def ids_of(found: Sites) -> dict[str, str]:
-    return {site.name: str(tables.table_id(tables.open_table(site.address))) for site in found.all()}  # type: ignore[arg-type]
+def statuses(sites: Iterable[Site]) -> dict[str, Status]:
+    """What is at each site, by its name, where something is."""
+    found = ((site.name, site.writer.status()) for site in sites)
+    return {name: status for name, status in found if status is not None}
+
+
+def ids_of(seen: Mapping[str, Status]) -> dict[str, str]:
+    return {name: status.id for name, status in seen.items()}
+
+
+def adopted_in(seen: Mapping[str, Status], names: Iterable[str]) -> dict[str, int]:
+    """Of these sinks, those that held rows before they were the rule's, each with its first version as that."""
+    found = ((name, seen[name].adopted) for name in names if name in seen)
+    return {name: version for name, version in found if version is not None}
 
 
 def check_output(rule: Rule, output: StructType) -> None:
@@ -249,8 +270,8 @@ def refuse_nothing_to_reset(known: LedgerReader | None, rule: str) -> None:
 
 def refuse_adopted(rule: Rule, keep_output: bool) -> None:
     """A reset must not take away rows that were in a sink before the rule."""
-    for address in () if keep_output else delta_sinks(rule):
-        DeltaSink(address).check_can_be_emptied()
+    for sink in () if keep_output else sinks(rule).values():
+        sink.check_can_be_emptied()
 
 
 def start_change(ledger: Ledger, rule: str, keep_output: bool, why: str = "reset") -> Head:
@@ -272,24 +293,24 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
     """Take the steps that a seal row still asks for."""
     head, name = ledger.head, plan.rule.rule
     assert head is not None and head.seal is not None
-    seal = head.seal
-    if seal.keep_output:
+    change = head.seal
+    if change.keep_output:
         check_partitions(plan.rule)
     reach(name, "reset.tables.before")
     old = [site for site in _sites_to_seal(head, home, ledger.id) if _can_be_sealed(site)]
-    side_by_side(partial(making.seal, session, site) for site in old)
-    found = make_tables(session, plan, home, ledger.id, seal.successor, seal.token, head)
+    side_by_side(partial(seal, session, site) for site in old)
+    found = make_tables(session, plan, home, ledger.id, change.successor, change.token, head)
     reach(name, "reset.tables.after")
-    written = empty_tables(session, plan, found, seal)
+    written = empty_tables(session, plan, found, change)
     reach(name, "reset.commit.before")
-    ledger.begin(seal.successor, seal.token, first_commit(plan, found, written, seal.keep_output))
+    ledger.begin(change.successor, change.token, first_commit(plan, found, written, change.keep_output))
     reach(name, "reset.commit.after")
 
 
 def _can_be_sealed(site: Site) -> bool:
     """State of the old generation is read by nobody any more, so it may be broken; it is what a reset leaves behind."""
     try:
-        return tables.open_table(site.address) is not None and (site.role != "state" or not log_faults(site.address))
+        return site.writer.status() is not None and (site.role != "state" or not log_faults(site.address))
     except TableBroken:
         if site.role != "state":
             raise
@@ -298,12 +319,27 @@ def _can_be_sealed(site: Site) -> bool:
 
 def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
     """All write sites of the head's generation, from what its ledger rows name."""
-    found, sinks = [], places_of(head)
-    for name in head.table_ids:
-        role, _, rest = name.partition("/")
-        address = sinks.get(name) or (home.state(head.generation, rest) if role == "state" else str(home.path / role))
-        found.append(Site(name, role, address, app_id(ledger, head.generation, head.token, role)))
-    return found
+    return [
+        _old_site(head, home, name, app_id(ledger, head.generation, head.token, _role(name))) for name in head.table_ids
+    ]
+
+
+def _old_site(head: Head, home: Home, name: str, app: str) -> Site:
+    role, rest = _role(name), name.partition("/")[2]
+    if role == "state":
+        return Site(name, role, home.state(head.generation, rest), app)
+    if role != "sink":
+        return Site(name, role, str(home.path / role), app)
+    other = other_sinks(head).get(name)
+    return Site(name, role, places_of(head)[name], app) if other is None else _site_of(other, name, app)
+
+
+def _role(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _site_of(sink: Sink, name: str, app: str) -> Site:
+    return Site(name, "sink", place_of(sink), app, opens=opens(sink))
 
 
 def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
@@ -312,25 +348,25 @@ def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
     A sink that was added to the rule is named by the first commit after that. Until then only intents tell of it.
     """
     app = app_id(ledger, head.generation, head.token, "sink")
-    added = {name_at(head, address): address for address in map(location, head.announced)}
-    fresh = [Site(name, "sink", address, app) for name, address in added.items() if name not in head.table_ids]
+    added = {name_at(head, place_of(sink)): sink for sink in head.announced_sinks}
+    fresh = [_site_of(sink, name, app) for name, sink in added.items() if name not in head.table_ids]
     return [*old_sites(head, home, ledger), *fresh]
 
 
-def empty_tables(session: SparkSession, plan: Plan, found: Sites, seal: Seal) -> dict[str, Written]:
+def empty_tables(session: SparkSession, plan: Plan, found: Sites, change: Seal) -> dict[str, Written]:
     """Empty late, dead and, unless the output is kept, the sinks."""
-    rule, apart = plan.rule.rule, set_apart_schema(plan.fold.shape)
-    written = {site.name: making.empty(session, site, apart) for site in (found.late, found.dead)}
-    if seal.keep_output:
+    rule, apart = plan.rule.rule, Layout(set_apart_schema(plan.fold.shape))
+    own = (found.late, found.dead)
+    written = {site.name: empty(session, site, TableSink(site.address), apart) for site in own}
+    if change.keep_output:
         side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
-    if seal.keep_output or (seal.why == REBUILD and plan.rule.rebuild):  # its first epoch replaces all of them
+    if change.keep_output or (change.why == REBUILD and plan.rule.rebuild):  # its first epoch replaces all of them
         return written
     reach(rule, "reset.empty.before")
     for site in found.sinks.values():
-        DeltaSink(site.address).check_can_be_emptied()
-        layouts.loosen(session, site.address)
-        partitions = plan.taking(plan.delta_sinks[site.address]).partitions
-        written[site.name] = making.empty(session, site, plan.table(site.address), partitions)
-        lay_out(session, plan, site)
+        sink, layout = writable(plan.sinks[site.address]), plan.layout(site.address)
+        sink.check_can_be_emptied()
+        written[site.name] = empty(session, site, sink, layout)
+        sink.lay_out(session, layout)
         reach(rule, "reset.empty.after")
     return written

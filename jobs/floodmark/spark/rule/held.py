@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.delta.sink import DeltaSink, check_partitions
+from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.news import rebuild_due
 from floodmark.connectors.places import check_goes_on, is_moved, text_now
 from floodmark.connectors.preflight import check_replaced, check_there
@@ -25,7 +25,7 @@ from floodmark.spark.rule.backfill.backfilling import Put
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import RunReport
 from floodmark.spark.rule.generation import Plan
-from floodmark.spark.write import layouts
+from floodmark.spark.write.tablesink import writable
 
 
 class HeldRule:
@@ -187,12 +187,12 @@ class HeldRule:
         check_columns(session, plan)
         for site in self.drainer.sites(plan).sinks.values():
             if site.name not in self.head.table_ids:
-                DeltaSink(site.address).check_nothing_left(site.app, plan.rule.rule)
+                writable(plan.sinks[site.address]).check_nothing_left(site.app, plan.rule.rule)
                 generation.make_sink(session, plan, site, self._ledger.id)
             generation.lay_out(session, plan, site)
 
 
 def check_columns(session: SparkSession, plan: Plan) -> None:
-    """Raise WrongColumn where a sink's table has other columns than the rule gives."""
-    for address, sink in plan.delta_sinks.items():
-        layouts.check_columns(session, f"sink/{address}", address, plan.table(address), sink.adds_columns)
+    """Raise WrongColumn where a sink has other columns than the rule gives."""
+    for address, sink in plan.sinks.items():
+        writable(sink).check_columns(session, plan.layout(address))

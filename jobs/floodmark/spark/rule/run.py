@@ -11,9 +11,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.abandoning import Readers, check_before
-from floodmark.connectors.delta.sink import DeltaSink, check_partitions, delta_sinks
+from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.places import check_goes_on, head_now
 from floodmark.connectors.planning import checkpoint
+from floodmark.connectors.ports.registry import sinks
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.lifecycle.abandoning import abandonable
 from floodmark.core.lifecycle.backfills import Asked, stands
@@ -173,8 +174,8 @@ class RuleRun:
     def _recompute(self, head: Head, wanted: Callable[[Head], Asked]) -> Recomputed:
         head = check_goes_on(head, self._rule)
         asked = wanted(head)
-        for address in delta_sinks(self._rule):
-            DeltaSink(address).check_replaceable()
+        for sink in sinks(self._rule).values():
+            sink.check_replaceable()
         session, plan = analyse(self._root, self._rule, head)
         return backfilling.compute(session, plan, self._home, head, asked)
 

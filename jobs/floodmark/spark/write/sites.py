@@ -12,24 +12,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from floodmark.connectors.ports.sink import Sink, Transaction
+from floodmark.connectors.ports.sink import Layout, Transaction, Writable, Writer
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.presence import Presence
 from floodmark.core.protocol.records.rows import Written
-from floodmark.core.protocol.recovery import Step, backfill_version, before_backfill, before_write, version_of
+from floodmark.core.protocol.recovery import SEAL, Step, backfill_version, before_backfill, before_write, version_of
 from floodmark.core.rules.sinks.upserts import Effect, Upsert
-from floodmark.errors import Fenced
+from floodmark.errors import Fenced, ReplayDiffers
 from floodmark.ledger import comparing
 from floodmark.ledger.comparing import Committed
-from floodmark.ledger.delta import datafiles, tablelog
-from floodmark.ledger.delta.syncing import sync_commit
 from floodmark.spark.session.faults import of_table
-from floodmark.spark.write.appending import Appending
-from floodmark.spark.write.layouts import add_columns
-from floodmark.spark.write.replacing import Replacing, ReplacingAll, Span
-from floodmark.spark.write.upserting import Upserting
+from floodmark.spark.write.replacing import Span
+from floodmark.spark.write.tablesink import TableWriter
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,48 +49,11 @@ class Site:
     span: Span | None = None
     adds_columns: bool = False
     whole: bool = False
-    opens: Callable[[Site], Sink] = field(default=lambda site: TableSink(site))
+    opens: Callable[[Site], Writer] = field(default=lambda site: TableWriter(site.address, site))
 
     @property
-    def sink(self) -> Sink:
+    def writer(self) -> Writer:
         return self.opens(self)
-
-
-class TableSink:
-    """A site's Delta table."""
-
-    def __init__(self, site: Site):
-        self._site = site
-
-    def recorded(self) -> int | None:
-        return tablelog.recorded_version(self._site.address, self._site.app)
-
-    def begin(self, frame: DataFrame, where: str) -> Appending:
-        site, session = self._site, frame.sparkSession
-        if site.adds_columns:
-            add_columns(session, site.address, frame.schema)
-        if site.span is not None:
-            return Replacing(session, site.address, site.app, site.span)
-        if site.whole:
-            return ReplacingAll(session, site.address, site.app)
-        if site.upsert is None:
-            return Appending(session, site.address, site.app, site.exact)
-        return Upserting(session, site.address, site.app, site.upsert, where)
-
-    def committed(self, version: int) -> Committed:
-        return tablelog.our_commit(self._site.address, self._site.app, version)
-
-    def committed_at(self, commit: int, version: int) -> Committed | None:
-        return tablelog.commit_at(self._site.address, commit, self._site.app, version)
-
-    def presence(self, commit: int) -> Presence:
-        return tablelog.rows_now(self._site.address, commit)
-
-    def lacks_files(self, commit: int) -> bool:
-        return datafiles.lacks_files(self._site.address, commit)
-
-    def settle(self, commit: int) -> None:
-        sync_commit(self._site.address, commit)
 
 
 @dataclass(frozen=True)
@@ -159,7 +118,7 @@ def _prepared(work: Work, attempt: Attempt) -> Prepared:
     if frame is None:
         return Prepared(site, _step(site, attempt), 0, None)
     # Begun before the table is asked what it has recorded: so no commit can slip in between unseen.
-    begun = site.sink.begin(frame, f"{site.name}, epoch {attempt.epoch}")
+    begun = site.writer.begin(frame, f"{site.name}, epoch {attempt.epoch}")
     step = _step(site, attempt)
     if step is Step.COMPARE:
         return Prepared(site, step, begun.compute(frame), begun)
@@ -178,7 +137,7 @@ def _finished(prepared: Prepared, attempt: Attempt) -> Written | None:
 
 
 def _step(site: Site, attempt: Attempt) -> Step:
-    recorded = site.sink.recorded()
+    recorded = site.writer.recorded()
     if attempt.backfill is not None:
         return before_backfill(recorded, attempt.epoch, attempt.backfill)
     return before_write(recorded, attempt.epoch, attempt.number, site.writes_again)
@@ -195,11 +154,11 @@ def _committed(begun: Transaction, site: Site, attempt: Attempt, rows: int) -> W
     version = _version(site, attempt)
     commit = begun.commit(version, said_of(site, version, attempt, begun.facts()))
     if commit is not None:
-        found = site.sink.committed_at(commit, version)
+        found = site.writer.committed_at(commit, version)
         if found is not None:  # else another process has put its own commit in the place of ours
             comparing.same_files(site.name, found, begun.promised())
             return _with(_verified(site, found, attempt, rows), begun.digest, begun.results)
-    elif site.sink.recorded() == version:  # a twin of this attempt's epoch was faster
+    elif site.writer.recorded() == version:  # a twin of this attempt's epoch was faster
         return _compared(site, attempt, rows, begun)
     raise Fenced(f"{site.name}: another writer came between; this attempt's write had no effect")
 
@@ -209,13 +168,13 @@ def _compared(site: Site, attempt: Attempt, rows: int, begun: Transaction | None
 
     At qos 1 a commit of this very attempt is a twin's, and its rows are not looked at.
     """
-    found = site.sink.committed(_version(site, attempt))
+    found = site.writer.committed(_version(site, attempt))
     verified = _verified(site, found, attempt, rows)
     comparing.same_files(site.name, found, Effect.said(found.metadata))
     if begun is None or site.writes_again:
         return verified
     comparing.same_rows(site.name, found, begun.digest, begun.results)
-    now = site.sink.presence(found.commit)
+    now = site.writer.presence(found.commit)
     comparing.still_there(site.name, found, now)
     return _with(verified, _held(site, found, begun, now), begun.results)
 
@@ -226,7 +185,7 @@ def _held(site: Site, found: Committed, begun: Transaction, now: Presence) -> Di
     Once others have joined these files (OPTIMIZE) and removed them (VACUUM), the log proves as much as can be proven:
     what the commit wrote, and that its rows have only been carried to other files since.
     """
-    if now.joined and site.sink.lacks_files(found.commit) and "digest" in found.metadata:
+    if now.joined and site.writer.lacks_files(found.commit) and "digest" in found.metadata:
         _LOG.warning(
             "%s: the files of commit %s were joined and removed by others; its rows are proven by the log alone",
             site.name, found.commit,
@@ -244,7 +203,7 @@ def _with(written: Written, digest: Digest, results: Digest | None) -> Written:
 def _verified(site: Site, found: Committed, attempt: Attempt, rows: int) -> Written:
     """VERIFY: the commit that the table holds is of this intent, has as many rows as this attempt computed."""
     comparing.same_effect(site.name, found, attempt.intent, rows)
-    site.sink.settle(found.commit)
+    site.writer.settle(found.commit)
     return Written(version=found.metadata["version"], commit=found.commit, rows=found.rows)
 
 
@@ -254,3 +213,25 @@ def said_of(site: Site, version: int, attempt: Attempt, facts: Mapping[str, Any]
     if attempt.backfill is not None:
         said["backfill"] = attempt.backfill
     return json.dumps({**said, "intent": attempt.intent, **(facts or {})}, separators=(",", ":"))
+
+
+def seal(spark: SparkSession, site: Site) -> None:
+    """Turn every later write under the site's app id into nothing, for good."""
+    writer = site.writer
+    if writer.recorded() == SEAL:
+        return
+    commit = writer.seal(spark, SEAL, said_of(site, SEAL, Attempt(-1, 0, "seal")))
+    if commit is not None:
+        writer.settle(commit)
+    if writer.recorded() != SEAL:
+        raise Fenced(f"{site.name}: the seal of the old generation did not take")
+
+
+def empty(spark: SparkSession, site: Site, sink: Writable, layout: Layout) -> Written:
+    """A new generation's first commit: the sink without rows, laid out as the rule has it now."""
+    sink.empty(spark, layout, site.app, said_of(site, 0, Attempt(0, 0, "empty")))
+    found = site.writer.committed(0)
+    if found.metadata["intent"] != "empty":
+        raise ReplayDiffers(f"{site.name}: expected the commit that empties the table, found {found.metadata}")
+    site.writer.settle(found.commit)
+    return Written(version=0, commit=found.commit, rows=0)

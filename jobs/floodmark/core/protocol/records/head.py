@@ -32,8 +32,8 @@ from floodmark.core.protocol.records.rows import (
     sha,
     text_of,
 )
-from floodmark.core.rules.kinds import tables_written
-from floodmark.core.rules.rule import Rule
+from floodmark.core.rules.kinds import sinks_kept
+from floodmark.core.rules.rule import Rule, Sink
 from floodmark.errors import LedgerBroken
 
 
@@ -47,8 +47,8 @@ class Head:
     `backfills`: what its backfills have restated, by their numbers; `backfill`: the one that is open. `columns`: of
     each stream, as the epochs read them. `attempt`: at what is open. `name`: the rule's, where it was renamed;
     `retired`: when and by whom, as long as it is; `dropping`: a
-    drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced`: addresses
-    of the sinks that epochs of this generation may have been written to which were lost or discarded. `texts`: by which
+    drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced_sinks`: that
+    epochs of this generation may have been written to which were lost or discarded. `texts`: by which
     its committed epochs were written, each once. `places`: of the sinks that do not lie where their names say, by the
     ledger's name, where they do. `failed`: the check that what is open failed, as long as nobody has decided on it.
     """
@@ -79,7 +79,7 @@ class Head:
     open: Intent | None = None
     attempt: int = 0
     seal: Seal | None = None
-    announced: tuple[str, ...] = ()
+    announced_sinks: tuple[Sink, ...] = ()
     texts: tuple[Text, ...] = ()
     name: str | None = None
     retired: str | None = None
@@ -231,7 +231,7 @@ def _lose(head: Head, row: Row) -> Head:
     _expect_next(head, row)
     _expect_kept(head, row)
     lost = Lost.model_validate_json(row.body)
-    return replace(_advanced(head, lost, row), lost=lost.lost_epochs, announced=_announced(head))
+    return replace(_advanced(head, lost, row), lost=lost.lost_epochs, announced_sinks=_announced(head))
 
 
 def _expect_kept(head: Head, row: Row) -> None:
@@ -262,7 +262,7 @@ def _taken_back(head: Head, row: Row) -> Head:
         lost=done.lost_epochs,
         abandoned=(*head.abandoned, row.epoch),
         abandoning=False,
-        announced=_announced(head),
+        announced_sinks=_announced(head),
         written={**head.written, **{name: table.version for name, table in done.tables.items()}},
         commits={**head.commits, **{name: table.commit for name, table in done.tables.items()}},
         open=None,
@@ -292,7 +292,7 @@ def _seal(head: Head, row: Row) -> Head:
     return replace(
         head,
         seal=seal,
-        announced=_announced(head),
+        announced_sinks=_announced(head),
         open=None,
         abandoning=False,
         backfill=None,
@@ -301,12 +301,13 @@ def _seal(head: Head, row: Row) -> Head:
     )
 
 
-def _announced(head: Head) -> tuple[str, ...]:
-    """`announced` once the open epoch, if any, is over without a commit."""
+def _announced(head: Head) -> tuple[Sink, ...]:
+    """`announced_sinks` once the open epoch, if any, is over without a commit."""
     if head.open is None:
-        return head.announced
-    found = (str(sink.address) for sink in tables_written(Rule.from_json(head.open.rule)))
-    return tuple(dict.fromkeys((*head.announced, *found)))
+        return head.announced_sinks
+    known = {sink.address for sink in head.announced_sinks}
+    found = sinks_kept(Rule.from_json(head.open.rule))
+    return (*head.announced_sinks, *(sink for sink in found if sink.address not in known))
 
 
 def _start_backfill(head: Head, row: Row) -> Head:

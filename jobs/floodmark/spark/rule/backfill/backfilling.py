@@ -31,7 +31,6 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Backfill, Backfilled, Counts, Restated, Written
 from floodmark.core.sql.telling import Told
 from floodmark.errors import HistoryGone, ReplayDiffers
-from floodmark.ledger.delta import tablelog
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
@@ -45,6 +44,7 @@ from floodmark.spark.write import sites
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.replacing import Span
 from floodmark.spark.write.sites import Attempt, Prepared, Site, Work
+from floodmark.spark.write.tablesink import TableWriter, writable
 from floodmark.spark.write.taking import taken
 
 
@@ -70,7 +70,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
     assert results.rows is not None
     rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
     with_fit_partitions(rows, plan, session)
-    shaped = {address: _taken(plan, address, rows, head.generation, head.epoch) for address in plan.delta_sinks}
+    shaped = {address: _taken(plan, address, rows, head.generation, head.epoch) for address in plan.sinks}
     intent = Backfill(
         **span.model_dump(),
         number=len(head.backfills) + 1,
@@ -87,7 +87,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
         rule_hash=plan.rule.hash,
         engine=engine_of(session),
     )
-    return Recomputed(session, plan, intent, rows, {at: name_at(head, at) for at in plan.delta_sinks})
+    return Recomputed(session, plan, intent, rows, {at: name_at(head, at) for at in plan.sinks})
 
 
 def again(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
@@ -139,16 +139,16 @@ def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
 def rehearsed(done: Recomputed) -> Put:
     """What it would do now. Writes nothing."""
     span, intent = _span(done), done.intent
-    there = {address: done.session.read.format("delta").load(address) for address in done.plan.delta_sinks}
+    held = {address: writable(sink).frame(done.session) for address, sink in done.plan.sinks.items()}
     return Put(
         intent,
-        {at: (intent.of(done.names[at]).rows, table.where(span.holds).count()) for at, table in there.items()},
+        {at: (intent.of(done.names[at]).rows, rows.where(span.holds).count()) for at, rows in held.items()},
     )
 
 
 def _taken(plan: Plan, address: str, rows: DataFrame, generation: int, epoch: int) -> DataFrame:
     """What of the results a sink takes; as its epoch stands that as of which the sources were read."""
-    return taken(rows, plan.taking(plan.delta_sinks[address]), generation, epoch)
+    return taken(rows, plan.taking(plan.sinks[address]), generation, epoch)
 
 
 def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> tuple[Batch, dict[str, Counts]]:
@@ -247,13 +247,13 @@ def _replaced(rule: str, prepared: Prepared, attempt: Attempt, intent: Backfill)
     reach(rule, "backfill.sink.before", attempt.epoch)
     written = sites.finish(prepared, attempt)
     assert written is not None and written.results is not None
-    _same_results(rule, intent, intent.of(prepared.site.name), written.results)
+    _same_results(rule, intent, prepared.site, written.results)
     reach(rule, "backfill.sink.after", attempt.epoch)
     return written
 
 
 def _removed(site: Site, written: Written) -> int:
-    found = tablelog.commit_at(site.address, written.commit, site.app, written.version)
+    found = site.writer.committed_at(written.commit, written.version)
     assert found is not None
     return int(found.metadata["deleted"])
 
@@ -262,11 +262,16 @@ def _same(rule: str, recorded: Backfill, found: Backfill) -> None:
     """Raise ReplayDiffers where a backfill, computed again, is not what its intent says."""
     names = ("counts", "restated", "digests", "expected")
     _refuse(rule, recorded, [name for name in names if getattr(recorded, name) != getattr(found, name)])
-    _same_results(rule, recorded, recorded.results, found.results)
+    _refuse(rule, recorded, list(recorded.results.differences(found.results)))
 
 
-def _same_results(rule: str, recorded: Backfill, before: Digest, now: Digest) -> None:
-    _refuse(rule, recorded, list(before.differences(now)))
+def _same_results(rule: str, recorded: Backfill, site: Site, now: Digest) -> None:
+    """The same of what one sink got. A sink that is no Delta table has digests of its own: their rows are compared."""
+    before = recorded.of(site.name)
+    if isinstance(site.writer, TableWriter):
+        _refuse(rule, recorded, list(before.differences(now)))
+    elif before.rows != now.rows:
+        _refuse(rule, recorded, [f"rows: {before.rows}, now {now.rows}"])
 
 
 def _refuse(rule: str, recorded: Backfill, differing: Sequence[str]) -> None:

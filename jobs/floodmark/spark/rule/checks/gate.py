@@ -7,29 +7,29 @@ from collections.abc import Iterable, Sequence
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import check_tables
 from floodmark.errors import TableBroken
-from floodmark.ledger.delta import datafiles, tablelog, tables
-from floodmark.ledger.delta.damage import log_faults, mend
+from floodmark.ledger.delta import datafiles, tables
+from floodmark.ledger.delta.damage import mend
+from floodmark.spark.rule.generation import ids_of, statuses
 from floodmark.spark.write.sites import Site
 
 
 def check(head: Head, known: Sequence[Site]) -> None:
     """Raises TableBroken, HistoryGone, Sealed or LedgerBroken. `known`: the sites of the head's generation."""
+    own = [site for site in known if site.role != "sink"]  # sinks were looked after before Spark started
+    for site in own:
+        mend(site.address, head.commits.get(site.name, 0))
     for site in known:
-        if site.role != "sink":  # those were looked after before Spark started
-            mend(site.address, head.commits.get(site.name, 0))
-        _refuse(site, log_faults(site.address))
-    there = {site: table for site in known if (table := tables.open_table(site.address)) is not None}
-    recorded = {site.name: tablelog.recorded_in(table, site.app) for site, table in there.items()}
-    ids = {site.name: tables.table_id(table) for site, table in there.items()}
-    state = [site for site in there if site.role == "state"]
+        _refuse(site, site.writer.faults())
+    seen = statuses(known)
+    opened = {site: table for site in own if (table := tables.open_table(site.address)) is not None}
     rewritten = {
-        site.name: datafiles.rewritten_after(site.address, head.commits.get(site.name, 0), there[site].version())
-        for site in state
+        site.name: datafiles.rewritten_after(site.address, head.commits.get(site.name, 0), table.version())
+        for site, table in opened.items()
+        if site.role == "state"
     }
-    check_tables(head, recorded, ids, rewritten)
-    for site, table in there.items():
-        if site.role != "sink":  # a sink's files are its reader's, and the auditor's, to look after
-            _refuse(site, datafiles.file_faults(table))
+    check_tables(head, {name: status.recorded for name, status in seen.items()}, ids_of(seen), rewritten)
+    for site, table in opened.items():  # a sink's files are its reader's, and the auditor's, to look after
+        _refuse(site, datafiles.file_faults(table))
 
 
 def _refuse(site: Site, faults: Iterable[str]) -> None:

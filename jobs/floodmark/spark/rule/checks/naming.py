@@ -24,7 +24,7 @@ def check_named(plan: Plan) -> None:
     _refuse_reserved(f"rule {rule}, results", plan.output)
     for field in plan.output:
         _refuse_nested(f"rule {rule}, results: {field.name}", field.dataType)
-    for address in plan.delta_sinks:
+    for address in plan.tables:
         _refuse_feed(plan, address)
 
 
@@ -60,8 +60,8 @@ def _structs(kind: DataType) -> Iterator[StructType]:
 
 
 def _refuse_feed(plan: Plan, address: str) -> None:
-    taken = of_feed(plan.table(address).names)
-    if taken and (has_feed(plan.delta_sinks[address].properties) or has_feed(tables.properties_of(address))):
+    taken = of_feed(plan.layout(address).columns.names)
+    if taken and (has_feed(plan.tables[address].properties) or has_feed(tables.properties_of(address))):
         raise WrongColumn(
             f"sink {address}: expected no column {taken[0]} beside {CHANGE_FEED}, for the table's change feed adds one "
             "of that name; name it otherwise in the SQL, with AS"

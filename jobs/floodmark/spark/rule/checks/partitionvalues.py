@@ -64,7 +64,7 @@ class _Check:
 
 
 def _checks(plan: Plan, session: SparkSession) -> Iterator[_Check]:
-    for sink in plan.delta_sinks.values():
+    for sink in plan.tables.values():
         taking = plan.taking(sink)
         key = {name.lower() for name in sink.key}
         found = [

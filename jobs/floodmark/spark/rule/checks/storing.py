@@ -17,8 +17,8 @@ from floodmark.spark.rule.generation import Plan
 def check_stored(plan: Plan) -> None:
     """Raise WrongColumn for a column of a table to be that Delta has no type for: where it is, and what to write."""
     rule = plan.rule.rule
-    for address in plan.delta_sinks:
-        _check(f"sink {address}", plan.table(address))
+    for address in plan.tables:
+        _check(f"sink {address}", plan.layout(address).columns)
     for table, schema in ({} if plan.rule.rebuild else plan.fold.tables).items():
         said = {name: plan.fold.said(name) for name in schema.names}
         _check(f"rule {rule}: state {table}", schema, plan.fold.instead, said)

@@ -33,7 +33,6 @@ from floodmark.core.protocol.expectations import failing
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Failed, Intent, Replay, Written, total
 from floodmark.errors import LedgerBroken, ReplayDiffers
-from floodmark.ledger.delta import tables
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.fold.fold import Folded, Moment, StateReader
 from floodmark.spark.fold.state import state_rows
@@ -42,6 +41,7 @@ from floodmark.spark.read.batch import Batch, Limits, latest_times
 from floodmark.spark.read.expecting import met
 from floodmark.spark.read.frames import read_range
 from floodmark.spark.read.replaying import replayed
+from floodmark.spark.rule import generation
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.epochs.compaction import compact
 from floodmark.spark.rule.epochs.intents import Intents
@@ -223,8 +223,7 @@ class EpochFolder:
 
     def _commit(self, intent: Intent, written: dict[str, Written], ready: Ready) -> Commit:
         known = self.head.table_ids
-        added = {site.name: site.address for site in self._sites.all() if site.name not in known}
-        opened = {name: tables.open_table(address) for name, address in added.items()}
+        added = generation.statuses(site for site in self._sites.all() if site.name not in known)
         return Commit(
             intent=intent.digest,
             entry=intent.entry,
@@ -237,8 +236,8 @@ class EpochFolder:
             expected=ready.expected,
             digests=intent.digests,
             tables=written,
-            table_ids={name: tables.table_id(table) for name, table in opened.items() if table is not None},
-            adopted=tables.adopted(added),
+            table_ids=generation.ids_of(added),
+            adopted=generation.adopted_in(added, added),
             lost_epochs=self.head.lost,
             output_rows=ready.rows,
             seconds={step: round(seconds, 3) for step, seconds in self._seconds.items()},

@@ -66,11 +66,11 @@ class Outputs:
         return None if kept is None else kept.coalesce(files_for(total(batch.counts).folded))
 
     def for_sinks(self, output: DataFrame | None, seen: Observation) -> list[tuple[Work, Sink]]:
-        """One piece of work for each Delta sink. A sink at qos 0 is left out of every attempt but the first.
+        """One piece of work for each sink that keeps what it gets. At qos 0 it gets the first attempt's rows alone.
 
         `seen`: counts the results on their way to one sink, where every sink leaves out some.
         """
-        by_address, first = self._plan.delta_sinks, self._is_first
+        by_address, first = self._plan.sinks, self._is_first
         asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
         asked = [(site, sink) for site, sink in asked if first or sink.qos > 0]
         if output is None and self._plan.rule.rebuild:  # what stands there goes all the same

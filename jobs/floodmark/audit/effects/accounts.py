@@ -1,0 +1,99 @@
+"""Sinks that are no Delta tables: the account that each gives of itself, as a log.
+
+The auditor cannot read such a sink. So it is given `accounts`, which ask the sink's own kind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from floodmark.audit.effects.sinks import PREFIX, Sink, other_sinks
+from floodmark.audit.facts import Base, File, Finding, LogEntry, TableLog, Tally
+from floodmark.audit.ledger.named import Named
+from floodmark.audit.ledger.story import Story
+
+
+class Write(Protocol):
+    """One write, by whomever. `commit`: its number; those of later writes are larger. `app`, `version`: by which its
+    writer recorded it; `metadata`: what it says of itself; `added`, `removed`: rows that came and went; `held`: the
+    digest of those that came, read back, None where some have gone since."""
+
+    @property
+    def commit(self) -> int: ...
+    @property
+    def app(self) -> str | None: ...
+    @property
+    def version(self) -> int | None: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+    @property
+    def added(self) -> int: ...
+    @property
+    def removed(self) -> int: ...
+    @property
+    def held(self) -> Mapping[str, Any] | None: ...
+
+
+class Account(Protocol):
+    """Which sink it is, and all its writes, oldest first."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def writes(self) -> Sequence[Write]: ...
+
+
+Accounts = Callable[[Sink], Account | None]
+
+
+def others_in(story: Story) -> dict[str, Sink]:
+    """The sinks of all texts of a ledger that are no Delta tables, by the ledger's name."""
+    bodies = [*(one.begun for one in story.generations), *(one.intent for one in story.epochs)]
+    texts = dict.fromkeys(str(body["rule"]) for body in bodies if "rule" in body)
+    return {name: sink for text in texts for name, sink in other_sinks(json.loads(text)["sinks"]).items()}
+
+
+def account_log(name: str, sink: Sink, accounts: Accounts | None) -> TableLog:
+    """The account of a sink as a log; one that is not readable where there is nobody to ask."""
+    address = name.removeprefix(PREFIX)
+    if accounts is None:
+        return TableLog(address, None, readable=False)
+    account = accounts(sink)
+    return TableLog(address, None) if account is None else _log(address, account)
+
+
+def _log(address: str, account: Account) -> TableLog:
+    writes = account.writes
+    return TableLog(
+        address,
+        account.id,
+        tuple(_entry(one) for one in writes),
+        checkpoint=Base(),
+        version=writes[-1].commit if writes else -1,
+        moves={one.commit: (one.added, one.removed) for one in writes},
+        held={one.commit: one.held for one in writes},
+    )
+
+
+def _entry(one: Write) -> LogEntry:
+    mine = () if one.app is None or one.version is None else ((one.app, one.version),)
+    rows = (File(f"write {one.commit}", 0, one.added),) if one.added else ()
+    changes = bool(one.added or one.removed)
+    return LogEntry(one.commit, mine, one.metadata, str(one.metadata.get("operation", "")), rows, changes=changes)
+
+
+def differing(named: Sequence[Named], log: TableLog, tally: Tally) -> Iterator[Finding]:
+    """The writes whose rows, read back, are not those that the ledger names."""
+    for one in named:
+        written = one.written.get("digest")
+        if written is None or log.at(one.commit) is None:
+            continue
+        held = log.held.get(one.commit)
+        if held is not None:
+            tally.recomputed += 1
+            if dict(held) != written:
+                yield one.finding("the rows that it brought, read back, are not those that the ledger names")
+        elif not any(went for commit, (_, went) in (log.moves or {}).items() if commit > one.commit):
+            yield one.finding("some of the rows that it brought are gone, and no later write took them")

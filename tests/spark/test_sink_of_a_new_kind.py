@@ -1,0 +1,286 @@
+"""A kind of sink that the engine has never seen: one file, one line, and all of a rule's life.
+
+The kind lies beside the port (`connectors/ports/fakes.py`); these tests register it, and change nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from support.crash import Crash, crash_at
+from support.flow import START, STATELESS, Flow, event
+from support.oracle import ordered, tumbling
+from support.running import crash, run
+from typer.testing import CliRunner
+
+from floodmark.audit.certificate import Certificate, audit
+from floodmark.cli.app import app
+from floodmark.connectors.ports import fakes
+from floodmark.connectors.ports.registry import account
+from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS, RESET_POINTS
+from floodmark.core.rules import kinds
+from floodmark.core.rules.kinds import SinkCan, SinkKind
+from floodmark.errors import HistoryGone, NotOwned, Refused, VerifyFailed
+from floodmark.spark.rule.run import RuleRun
+
+WINDOWS = ("start", "k", "c", "total", "top")
+OFTEN = ("intent.after", "sink0.before", "sink0.after", "commit.after")  # `make prove` tries all points
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(kinds.SINKS, "fake", "floodmark.connectors.ports.fakes:SINK")
+    yield
+    fakes.SHELVES.clear()
+
+
+def flow_of(place: Path, sql: str | None = None, **sink: Any) -> Flow:
+    """A rule with two sinks: the first of the new kind, the second a table."""
+    flow = Flow(place, "counted", **({} if sql is None else {"sql": sql}))
+    flow.settings = {"sinks": [{"fake": {"name": "counted"}, **sink}, {"delta": flow.sink(1)}], **flow.settings}
+    return flow
+
+
+def some(count: int = 12) -> list[dict[str, Any]]:
+    return [event(i * 20, "ab"[i % 2], float(i), i) for i in range(count)]
+
+
+def shelf() -> fakes.Shelf:
+    return fakes.SHELVES["counted"]
+
+
+def held(names: Sequence[str] = WINDOWS) -> list[tuple[Any, ...]]:
+    places = [shelf().columns.index(name) for name in names]
+    return ordered(tuple(_aware(row[place]) for place in places) for row in shelf().rows())
+
+
+def _aware(value: Any) -> Any:
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+
+
+def windows(flow: Flow, events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    head = flow.ledger().head
+    assert head is not None and head.watermark is not None
+    return tumbling(events, datetime.fromtimestamp(head.watermark / 1e6, UTC))
+
+
+def certificate(flow: Flow) -> Certificate:
+    found = audit(flow.name, flow.home, deep=True, accounts=account)
+    assert found is not None
+    return found
+
+
+def proven(flow: Flow) -> bool:
+    found = certificate(flow)
+    assert not found.findings
+    assert found.tables["sink/fake://counted"].recomputed > 0
+    return found.verdict == "proven"
+
+
+def points(every: Sequence[str], often: Sequence[str]) -> list[Any]:
+    return [pytest.param(one, marks=() if one in often else pytest.mark.prove) for one in every]
+
+
+@pytest.mark.parametrize("qos", [2, 1])
+@pytest.mark.parametrize("point", points(EPOCH_POINTS, OFTEN))
+def test_an_epoch_that_was_killed_goes_on(spark: SparkSession, place: Path, point: str, qos: int) -> None:
+    """At qos 1 rows may come again, and never go."""
+    flow, events = flow_of(place, qos=qos), some()
+    flow.arrive(events[:6])
+    run(spark, flow)
+    flow.arrive([*events[6:9], event(-600), event(None)])
+    assert crash(spark, flow, point)
+    flow.arrive(events[9:])
+    run(spark, flow)
+
+    expected = windows(flow, events)
+    assert (held() if qos == 2 else sorted(set(held()))) == expected
+    assert proven(flow)
+
+
+@pytest.mark.parametrize("point", [None, *points(BACKFILL_POINTS, ("backfill.sink.after",))])
+def test_a_backfill_replaces_rows_of_it(spark: SparkSession, place: Path, point: str | None) -> None:
+    flow, events = flow_of(place, sql="SELECT window.start AS start, k, count(*) AS c, sum(v) AS total, max(n) AS top "
+                           "FROM events GROUP BY window(at, '1 minute'), k"), some()  # fmt: skip
+    late = [event(5, "a", 64.0, 1), event(70, "b", 128.0, 2)]
+    for portion in ([*events, event(1000)], late):
+        flow.arrive(portion)
+        run(spark, flow)
+    low, high = (round(START.timestamp() + seconds) * 1_000_000 for seconds in (0, 120))
+    rule = flow.rule()
+
+    def backfill() -> None:
+        job = RuleRun(spark, rule, flow.home, "backfill", lambda _: None)
+        assert job.rehearse_backfill(lambda head: asked_for(rule, head, low, high, str)).sinks["fake://counted"] == (
+            4,
+            4,
+        )
+        _ = job.backfill(lambda head: asked_for(rule, head, low, high, str), 0, lambda _: None)
+
+    if point is not None:
+        with crash_at(point) as planned, pytest.raises(Crash):
+            backfill()
+        assert planned.fired
+        run(spark, flow)
+    if point in (None, "backfill.computed", "backfill.intent.before"):  # else the run has finished it
+        backfill()
+    restated = [row for row in tumbling([*events, *late], START.replace(minute=2)) if row[0] >= START]
+    assert [row for row in held() if row[0] < START.replace(minute=2)] == restated
+    assert proven(flow)
+
+
+@pytest.mark.parametrize("point", [None, *points(RESET_POINTS, ("reset.seal.after", "reset.empty.after"))])
+@pytest.mark.parametrize("keep_output", [False, True])
+def test_a_reset_empties_it(spark: SparkSession, place: Path, point: str | None, keep_output: bool) -> None:
+    if keep_output and point is not None and point.startswith("reset.empty"):
+        pytest.skip("nothing is emptied")
+    flow, events = flow_of(place, sql=STATELESS), some(6)
+    flow.arrive(events)
+    run(spark, flow)
+
+    def reset() -> None:
+        RuleRun(spark, flow.rule(), flow.home, "reset", lambda _: None).reset(keep_output)
+
+    if point is None:
+        reset()
+    else:
+        with crash_at(point) as planned, pytest.raises(Crash):
+            reset()
+        assert planned.fired
+        if point == "reset.seal.before":
+            reset()
+    run(spark, flow)
+    assert len(held(("n",))) == len(events) * (2 if keep_output else 1)
+    assert proven(flow)
+
+
+def test_a_rebuilt_rule_replaces_all_of_it(spark: SparkSession, place: Path) -> None:
+    flow, events = flow_of(place, sql="SELECT k, count(*) AS c FROM events GROUP BY k"), some(6)
+    flow.settings |= {"rebuild": True, "epoch": "none", "unbounded": True}
+    for portion in (events[:2], events[2:]):
+        flow.arrive(portion)
+        assert crash(spark, flow, "sink0.after")
+        run(spark, flow)
+    assert held(("k", "c")) == [("a", 3), ("b", 3)]
+    assert proven(flow)
+
+
+def test_every_command_speaks_of_it(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, sql=STATELESS)
+    flow.arrive(some(6))
+    run(spark, flow)
+    flow.write_rule()
+    home, rules = ["--home", str(flow.home)], ["--rules", str(place / "rules")]
+    wheres = {"status": home + rules, "plan": home + rules, "audit": home, "maintain": [*home, *rules, "--yes"]}
+    said = {name: told([name, flow.name, *where, "--json"]) for name, where in wheres.items()}
+    assert "fake://counted" in json.dumps(said["plan"])
+    assert "sink/fake://counted" in said["audit"]["tables"]
+    assert said["audit"]["verdict"] == "proven"
+    retired = CliRunner().invoke(app, ["retire", flow.name, *home, *rules, "--yes"])
+    assert retired.exit_code == 0, retired.output
+    dropped = CliRunner().invoke(app, ["drop", flow.name, *home, *rules, "--all", "--yes"])
+    assert "fake sink, of which Floodmark removes nothing" in dropped.output.replace("\n", " "), dropped.output
+    assert len(shelf().rows()) == 6
+
+
+def told(words: list[str]) -> Any:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_an_epoch_that_wrote_to_it_is_not_taken_back(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, sql=STATELESS)
+    flow.arrive(some(6))
+    assert crash(spark, flow, "sink0.after")
+    with pytest.raises(Refused, match=r"expected sinks that are Delta tables, .* found fake"):
+        RuleRun(spark, flow.rule(), flow.home, "abandon", lambda _: None).abandon({})
+    run(spark, flow)
+    assert len(shelf().rows()) == 6
+
+
+def test_another_one_in_its_place_is_refused(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, sql=STATELESS)
+    flow.arrive(some(6))
+    run(spark, flow)
+    owner = shelf().owner
+    fakes.SHELVES["counted"] = fakes.Shelf(shelf().columns, owner, shelf().schema)
+    flow.arrive(some(3))
+    with pytest.raises(HistoryGone, match="found another with id"):
+        run(spark, flow)
+    fakes.SHELVES["counted"] = replace(shelf(), owner="somebody")
+    with pytest.raises(NotOwned):
+        run(spark, flow)
+    assert [one.what for one in certificate(flow).findings if "has id" in one.what]
+
+
+def test_what_others_do_to_it_is_noticed(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, sql=STATELESS)
+    flow.arrive(some(6))
+    assert crash(spark, flow, "sink0.after")
+    at = next(i for i, one in enumerate(shelf().writes) if one.came)
+    written = shelf().writes[at]
+    shelf().writes[at] = replace(written, came=written.came[:5] + written.came[:1])
+    with pytest.raises(VerifyFailed):
+        run(spark, flow)
+
+
+@pytest.mark.parametrize("how", ["edited", "lost", "again", "foreign", "gone"])
+def test_the_audit_reads_its_account(spark: SparkSession, place: Path, how: str) -> None:
+    flow = flow_of(place, sql=STATELESS)
+    flow.arrive(some(6))
+    run(spark, flow)
+    assert proven(flow)
+    at = next(i for i, one in enumerate(shelf().writes) if one.came)
+    written = shelf().writes[at]
+    if how == "edited":
+        row = written.came[0]
+        shelf().writes[at] = replace(written, came=((*row[:-1], -1), *written.came[1:]))
+    elif how == "lost":
+        shelf().writes[at] = replace(written, came=written.came[1:])
+    elif how == "again":
+        shelf().writes.append(replace(written, version=written.version + (1 << 20)))
+    elif how == "foreign":
+        shelf().writes.append(fakes.ShelfWrite("", 0, written.came[:1], (), {}))
+    else:
+        del shelf().writes[at]
+    found = certificate(flow)
+    assert found.verdict == "broken"
+    assert {one.table for one in found.findings} == {"sink/fake://counted"}
+
+
+def test_an_audit_that_cannot_ask_it_says_so(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, sql=STATELESS)
+    flow.arrive(some(6))
+    run(spark, flow)
+    found = audit(flow.name, flow.home, deep=True)
+    assert found is not None and found.verdict == "unknown"
+    assert "no way to ask" in found.findings[0].what
+
+
+FEWER = SinkKind(
+    fakes.Name, "a shelf whose rows stay", SinkCan(qos=1), lambda said: f"fewer://{said.name}", fakes.FakeSink
+)
+
+
+def test_a_kind_that_can_do_less_is_refused_by_name(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(kinds.SINKS, "fewer", f"{__name__}:FEWER")
+    flow = Flow(place, "counted", sql=STATELESS)
+    flow.settings = {"sinks": [{"fewer": {"name": "counted"}, "qos": 1}]}
+    flow.arrive(some(6))
+    run(spark, flow)
+    low = round(START.timestamp()) * 1_000_000
+    rule = flow.rule()
+    job = RuleRun(spark, rule, flow.home, "backfill", lambda _: None)
+    with pytest.raises(Refused, match="of kind fewer, in which no rows can be replaced"):
+        job.backfill(lambda head: asked_for(rule, head, low, low + 60_000_000, str), 0, lambda _: None)
