@@ -1,1 +1,1 @@
-"""Everything that is decided without I/O: rule files, SQL, the protocol, what may happen to a rule."""
+"""Makes all decisions without I/O: rule files, SQL, the protocol, the rule lifecycle."""

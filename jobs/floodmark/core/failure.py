@@ -1,6 +1,6 @@
-"""Why a rule failed, as one program tells another: a file with a line of JSON for each rule that has.
+"""Reports why rules failed from one program to another: a file with a line of JSON for each failed rule.
 
-And how a job ended, as the last line that it prints: exit codes alone may be those of whatever started it.
+It also reports how a job ended, as its last line of output, because an exit code may be that of whatever started it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from floodmark.errors import Final, NotThereYet, Refused, exit_code, message
 
 
 def ending(code: int) -> str:
-    """What a job prints last: that the exit code is its own, not that of a shell, a Python or a JVM around it."""
+    """The last line that a job prints: it shows that the exit code is its own, not that of a process around it."""
     return f"floodmark ends with exit code {code}"
 
 
 def ending_in(line: str) -> int | None:
-    """The exit code in a job's last line; None in all others. What a rule's class has printed may stand before it."""
+    """The exit code in a job's last line; None in all others. Output of a rule's class may precede it on the line."""
     found = re.search(r"floodmark ends with exit code (\d+)\s*$", line)
     return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """`exit_code`: that of `floodmark run` for this rule alone. `waits`: for a table that somebody has yet to make."""
+    """`exit_code`: that of `floodmark run` for this rule alone.
+
+    `waits`: whether it waits for a table that does not exist yet.
+    """
 
     rule: str
     exit_code: int
@@ -45,7 +48,7 @@ class Failure:
 
 
 class FailureFile:
-    """Written by several threads, a line as soon as a rule has failed: a kill takes none of them along."""
+    """A file to which several threads add a line as soon as a rule has failed, so that a kill loses none of them."""
 
     def __init__(self, path: Path):
         self.path, self._one_at_a_time = path, threading.Lock()
@@ -55,7 +58,7 @@ class FailureFile:
             file.write(json.dumps(asdict(failure)) + "\n")
 
     def read(self) -> dict[str, Failure]:
-        """By rule; a line that a kill cut off is none."""
+        """The failures by rule, without a line that a kill cut off."""
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         return {found["rule"]: Failure(**found) for found in whole}

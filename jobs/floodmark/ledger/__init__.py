@@ -1,1 +1,1 @@
-"""The ledger's one client, a rule's home and locks, upkeep; and Delta tables without a JVM."""
+"""The ledger's only client, a rule's home and locks, upkeep; and access to Delta tables without a JVM."""

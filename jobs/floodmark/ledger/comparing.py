@@ -1,8 +1,8 @@
-"""What a table's commit says was written, held against what an attempt at the epoch computed.
+"""Compares a table's commit with the results that an attempt at the epoch computed.
 
-Before a commit: the files that it is to add and remove do what was computed. After it, and of a commit that an earlier
-attempt made: the intent's hash, the number of rows, what its log entry moved, the rows by their digests, and whether
-they are still in the table.
+Before a commit, it checks that the files to add and remove have the computed effect. After it, or for a commit of an
+earlier attempt, it checks the intent's hash, the number of rows and the files that the log entry moved. Then it
+compares the rows by their digests, and checks that they are still in the table.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _CAUSES = "the source was rewritten, the SQL depends on more than its input, or 
 
 @dataclass(frozen=True)
 class Committed:
-    """What a sink holds of one write of ours: where (`commit`, of a Delta table its version), how many results, and
-    what the write said of itself. `added`, `removed`: rows that came and went, by the sink's own account.
+    """One of our writes, as a sink holds it.
+
+    commit: where (of a Delta table its version). rows: how many results. metadata: what the write recorded of itself.
+    added, removed: rows that were added and removed, by the sink's own account.
     """
 
     commit: int
@@ -34,7 +36,7 @@ class Committed:
 
 
 def check_before_commit(address: str, moves: tuple[int, int], promised: Effect) -> None:
-    """Raise VerifyFailed unless files with so many rows, added and removed, have the effect that was computed."""
+    """Raise VerifyFailed unless files with so many rows, added and removed, have the computed effect."""
     if not promised.agrees(*moves):
         raise VerifyFailed(
             f"{address}: the files that were to be committed add {moves[0]} rows and remove {moves[1]}, which is not "
@@ -67,10 +69,10 @@ def same_files(address: str, found: Committed, effect: Effect | None) -> None:
 
 
 def same_rows(address: str, found: Committed, digest: Digest, results: Digest | None) -> None:
-    """Raise VerifyFailed unless the commit's metadata names the rows that were computed again.
+    """Raise VerifyFailed unless the commit's metadata has the digest of the rows that were computed again.
 
-    `digest`, `results`: as this attempt computed them. Of an upsert (`results` is not None) the results are compared:
-    what they change, is changed.
+    digest, results: as this attempt computed them. For an upsert (`results` is not None) the results are compared,
+    because the rows that they change have changed since.
     """
     name, again = ("digest", digest) if results is None else ("results", results)
     written = _digest(found.metadata.get(name))
@@ -81,7 +83,7 @@ def same_rows(address: str, found: Committed, digest: Digest, results: Digest | 
 def same_content(address: str, found: Committed, held: Digest, digest: Digest, results: Digest | None) -> None:
     """Raise VerifyFailed unless the commit's files hold (`held`) what it wrote.
 
-    Commits of older versions do not say what they wrote; an append's rows are those that were computed again.
+    Commits of older versions do not record what they wrote; an append's rows must equal those that were computed again.
     """
     written = _digest(found.metadata.get("digest"))
     if written is not None:
@@ -91,7 +93,7 @@ def same_content(address: str, found: Committed, held: Digest, digest: Digest, r
 
 
 def still_there(address: str, found: Committed, now: Presence) -> None:
-    """Raise VerifyFailed where another commit has since taken away, or changed, rows that the commit wrote."""
+    """Raise VerifyFailed if another commit has since removed or changed rows that the commit wrote."""
     if now.taken is None:
         return
     version, operation = now.taken
@@ -103,12 +105,12 @@ def still_there(address: str, found: Committed, now: Presence) -> None:
 
 
 def said_digest(found: Committed) -> Digest:
-    """The digest of the rows that the commit wrote, by its metadata."""
+    """The digest of the rows that the commit wrote, from its metadata."""
     return Digest.model_validate(found.metadata["digest"])
 
 
 def _named(found: Committed) -> str:
-    """Whose commit it is."""
+    """The epoch or backfill whose commit it is."""
     backfill = found.metadata.get("backfill")
     return f"epoch {found.metadata['epoch']}" if backfill is None else f"backfill {backfill}"
 

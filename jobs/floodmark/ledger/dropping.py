@@ -1,9 +1,9 @@
-"""Removes the tables that a rule owns, and no other. Each step can be taken again after a kill.
+"""Removes the tables that a rule owns, and no others. Each step can be repeated after a kill.
 
-1. What is to go is settled, by what the tables say of themselves: id, owner, writers.
-2. A row of the ledger announces it, by table and id.
-3. Each table's folder is moved aside under a name made of its id, so that no reader meets half a table, then removed.
-4. A row ends it; or, where the ledger is to go too, the home is moved aside and removed as a whole.
+1. It decides which tables to drop by their own metadata: id, owner, writers.
+2. A row of the ledger announces them, by table and id.
+3. Each table's folder is renamed to a name made of its id, so that no reader sees half a table, then removed.
+4. A row completes the drop. If the ledger is dropped, too, the home is renamed and removed as a whole instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from floodmark.ledger.ledger import Ledger, LedgerReader
 
 ASIDE = ".dropped-"
 OF_OBJECTS = "it lies in a store of objects, where Floodmark removes nothing"
-# What others may do to a table without a part in its rows.
+# Operations by which others may change a table without changing its rows.
 HARMLESS = ("CREATE", "SET", "UNSET", "ADD", "CHANGE", "OPTIMIZE", "VACUUM", "UPGRADE", "REORG", "FSCK", "COMPUTE")
 
 
@@ -47,16 +47,17 @@ class Owned:
 
 @dataclass(frozen=True)
 class Doomed:
-    """What a drop is to take away; `spared`: by the ledger's name, why a table is not the rule's to take."""
+    """The tables that a drop will remove; `spared`: why others are not the rule's to remove, by the ledger's name."""
 
     tables: tuple[Owned, ...]
     spared: Mapping[str, str]
 
 
 def doomed(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Mapping[str, str]) -> Doomed:
-    """Settle what goes. `parts`: out of `state`, `sink`; `others`: location of a table → the other rule that writes it.
+    """Decide which tables to drop.
 
-    Tables that are gone already, or that are others under the same address, are neither.
+    parts: out of `state`, `sink`. others: location of a table -> the other rule that writes it. Tables that are gone
+    already, or replaced by others at the same address, are neither dropped nor spared.
     """
     found = [one for one in known(ledger, home) if one.name.partition("/")[0] in parts]
     why = {one.name: reason for one in found if (reason := not_ours(one, ledger.id, others)) is not None}
@@ -64,7 +65,7 @@ def doomed(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Mappi
 
 
 def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:
-    """Every table that the ledger says it has written to, in any generation."""
+    """Every table that the ledger has recorded as written, in any generation."""
     seen = set[tuple[str, str]]()
     for row in ledger.rows:
         ids = json.loads(row.body).get("table_ids", {}) if row.kind == "commit" else {}
@@ -83,7 +84,7 @@ def owned(home: Home, name: str, id_: str, head: Head | None) -> Owned:
 
 
 def address_of(home: Home, name: str, head: Head | None) -> str:
-    """Where a table lies that the ledger calls so (of state with its generation)."""
+    """The address of a table, by the ledger's name (of state with its generation)."""
     kind, _, rest = name.partition("/")
     if kind == "sink":
         return (head.places if head else {}).get(name, rest)
@@ -91,9 +92,9 @@ def address_of(home: Home, name: str, head: Head | None) -> str:
 
 
 def drop(ledger: Ledger, home: Home, wanted: Doomed, others: Mapping[str, str], whole: bool) -> None:
-    """Remove the tables; with `whole` the home too, its ledger last. For who holds the lock, once `finish` is done.
+    """Remove the tables; with `whole` the home too, its ledger last. The caller holds the lock and has called `finish`.
 
-    Raises Refused where the rule can run, or where a sink's folder cannot be moved.
+    Raises Refused if the rule can run, or if a sink's folder cannot be moved.
     """
     assert ledger.head is not None
     announced = dropping(ledger.head, home.rule, {one.name: one.id for one in wanted.tables})
@@ -110,9 +111,9 @@ def drop(ledger: Ledger, home: Home, wanted: Doomed, others: Mapping[str, str], 
 
 
 def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
-    """Take the steps that an announcing row still asks for, if there is one.
+    """Take the remaining steps of an announced drop, if there is one.
 
-    What has become somebody else's since it was announced, and is still in its place, stays.
+    A table that others have come to own since it was announced, and that is still in its place, is not removed.
     """
     if ledger.head is None or ledger.head.dropping is None:
         return
@@ -122,7 +123,7 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
             _remove(one, home.rule)
         reach(home.rule, "drop.table.after")
     if any(name.startswith("state/") for name in ledger.head.dropping.tables):
-        shutil.rmtree(home.path / "state", ignore_errors=True)  # what is left there belongs to no table
+        shutil.rmtree(home.path / "state", ignore_errors=True)  # leftovers that belong to no table
         shutil.rmtree(home.checkpoints, ignore_errors=True)
     reach(home.rule, "drop.commit.before")
     ledger.live(Life(what="dropped"))
@@ -130,7 +131,7 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
 
 
 def _remove(one: Owned, rule: str) -> None:
-    """Take one table away, if it is there."""
+    """Remove one table, if it exists."""
     place = Path(one.address)
     aside = place.with_name(f"{ASIDE}{one.id}")
     if _is_there(one) and not aside.exists():
@@ -141,7 +142,7 @@ def _remove(one: Owned, rule: str) -> None:
 
 
 def _check_movable(place: Path) -> None:
-    """Refuse a folder that cannot be moved aside, before a row says that it will be."""
+    """Refuse a folder that cannot be renamed, before a row announces it."""
     why = "it is a disk of its own (a mount point)" if place.is_mount() else None
     if why is None and place.exists() and not os.access(place.parent, os.W_OK | os.X_OK):
         why = f"nothing may be changed in {place.parent}"
@@ -150,7 +151,7 @@ def _check_movable(place: Path) -> None:
 
 
 def _move(place: Path, aside: Path) -> None:
-    """Raises RunFailed where the store does not take it."""
+    """Raises RunFailed if the store refuses the rename."""
     try:
         place.rename(aside)
     except OSError as fault:
@@ -166,7 +167,7 @@ def _remove_home(home: Home, ledger: str) -> None:
 
 
 def remove_aside(aside: Path) -> None:
-    """What was moved aside; where that is a link, as of a home on another disk, what it leads to, and then the link."""
+    """Remove a renamed folder; if it is a link, as of a home on another disk, first its target, then the link."""
     if not aside.is_symlink():
         return shutil.rmtree(aside)
     if aside.exists():
@@ -175,7 +176,7 @@ def remove_aside(aside: Path) -> None:
 
 
 def left_aside(home: Home) -> list[Path]:
-    """What a drop of the whole home had still to remove when it was killed; nobody reads it any more."""
+    """Renamed homes that a killed drop had still to remove; nobody reads them any more."""
     return sorted(home.root.glob(f"{ASIDE}{home.rule}-*"))
 
 
@@ -188,7 +189,7 @@ def _is_there(one: Owned) -> bool:
 
 
 def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
-    """Why a table that the rule has written to, and that is there, is not its own; None where it is."""
+    """Why an existing table that the rule has written to is not its own; None if it is."""
     if not one.name.startswith("sink/"):
         return None
     if one.kind != "delta":
@@ -225,7 +226,7 @@ def _shared(address: str, ledger: str) -> str | None:
 
 
 def refuse_spared(found: Doomed, rule: str) -> None:
-    """Raise NotOwned where a table is not the rule's to take away."""
+    """Raise NotOwned if a table is not the rule's to remove."""
     if found.spared:
         told = "; ".join(f"{name.removeprefix('sink/')}: {why}" for name, why in found.spared.items())
         raise NotOwned(

@@ -1,4 +1,4 @@
-"""Who holds a rule's lock, asked without taking or freeing it and without a JVM."""
+"""Finds the holder of a rule's lock, without taking or freeing it and without a JVM."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def owner_file(lock: Path) -> Path:
 
 
 def holder_pid(lock: Path) -> int | None:
-    """Process that holds the lock, without taking or freeing it; None where nobody does."""
+    """The id of the process that holds the lock, without taking or freeing it; None if nobody does."""
     if not lock.exists():
         return None
-    with lock.open("rb") as file:  # to ask takes no right to write: a home may be another user's, or read-only
+    with lock.open("rb") as file:  # the query needs no write permission: a home may be another user's, or read-only
         asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, _, _, pid = struct.unpack(FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
     return None if kind == fcntl.F_UNLCK else pid
 
 
 def holder_text(lock: Path) -> str:
-    """Who holds the lock and what to do, in one sentence."""
+    """The holder of the lock and what to do, in one sentence."""
     owner = _owner(lock)
     if owner is None:
         return f"another run holds {lock} (process {holder_pid(lock)}); wait for it to end"
-    jvm = owner.get("jvm_pid")  # a command that needs none holds the rule by itself
+    jvm = owner.get("jvm_pid")  # a command without a JVM holds the lock itself
     left = f"; its driver is gone and left an orphaned JVM: `kill {jvm}` ends it"
     orphan = left if jvm and is_orphan(lock) else ""
     return (
@@ -44,16 +44,16 @@ def holder_text(lock: Path) -> str:
 
 
 def is_orphan(lock: Path) -> bool:
-    """Whether the driver that the owner's file names is gone; its JVM may still hold the lock.
+    """Whether the driver in the owner's file is gone; its JVM may still hold the lock.
 
-    Of another host's, or another container's, nothing is known here: its ids are of processes that we do not see.
+    For another host or container the answer is no: its process ids mean nothing here.
     """
     owner = _owner(lock)
     return owner is not None and owner["host"] == socket.gethostname() and not _lives(owner["driver_pid"])
 
 
 def _owner(lock: Path) -> dict[str, Any] | None:
-    """What the holder says of itself; None where its file is not there, or torn: a kill may have cut it off."""
+    """The holder's own entry; None if its file is missing, or incomplete after a kill."""
     try:
         owner = json.loads(owner_file(lock).read_text())
     except (FileNotFoundError, ValueError):

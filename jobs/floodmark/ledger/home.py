@@ -1,4 +1,4 @@
-"""Where a rule's own tables live, and whether that place can keep them."""
+"""Locates a rule's own tables, and checks whether the store can keep them."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Home:
 
 
 def check_home(root: Path, qos: int) -> None:
-    """Refuse a home that would forget, or a store on which two writers can both create one file.
+    """Refuse a home that loses files at a restart, or a store on which two writers can both create one file.
 
-    Writes and removes one probe file. Raises HomeUnfit; RunFailed where it takes nothing now.
+    Writes and removes one probe file. Raises HomeUnfit; RunFailed if it accepts no writes now.
     """
     _refuse_strange(root)
     if qos > 0:
@@ -69,7 +69,7 @@ def check_home(root: Path, qos: int) -> None:
 
 
 def _refuse_strange(root: Path) -> None:
-    """State is read by Spark's own readers, too, for which some characters stand for others."""
+    """Refuse paths with characters that Spark's own readers, which also read state, treat as patterns."""
     why = strange_path(str(root.absolute()), but="[]{}*?|^")
     if why is not None:
         raise HomeUnfit(f"the home {root} cannot be used: expected a path {why}. Name another with --home")
@@ -89,7 +89,7 @@ def _refuse_forgetful(root: Path) -> None:
 
 
 def _file_system(path: Path) -> str:
-    """Type of the file system that holds `path`; '' where the system does not tell."""
+    """Type of the file system that holds `path`; '' if the system does not report it."""
     mounts = Path("/proc/mounts")
     if not mounts.exists():
         return ""

@@ -1,7 +1,7 @@
-"""The ledger's one client: a Delta table of intents and commits, written by delta-rs.
+"""The ledger's only client: a Delta table of intents and commits, written by delta-rs.
 
 delta-rs records an app transaction but never skips by it, so safety comes from the handle: the table is loaded once, at
-the gate, and that very handle commits. Whoever commits a ledger row in between makes the next commit on it fail.
+the gate, and that very handle commits. If another writer commits a ledger row in between, the next commit on it fails.
 """
 
 from __future__ import annotations
@@ -50,12 +50,15 @@ COLUMNS = ("seq", "kind", "generation", "token", "epoch", "attempt", "run", "at"
 COMPACT_ABOVE = 100  # files: loading 200 one-row files takes 0.2 s, 600 take 0.6 s
 REMEMBER_EVERY = 100  # rows
 KEPT_ENTRIES = 1000  # of its log: every load lists them all
-KEPT_HOURS = 1  # of files that a rewrite replaced: who loaded the ledger before may still read them
+KEPT_HOURS = 1  # of files that a rewrite replaced: earlier loads of the ledger may still read them
 
 
 @cache
 def schema() -> pa.Schema:
-    """Columns of a ledger. Only who writes imports pyarrow: it takes a third of a second, and reading needs none."""
+    """Columns of a ledger.
+
+    Only writers import pyarrow: that takes a third of a second, and reading does not need it.
+    """
     import pyarrow as pa
 
     numbers, texts = ("seq", "generation", "epoch", "attempt"), ("kind", "token", "run", "at", "body", "prev", "hash")
@@ -63,7 +66,7 @@ def schema() -> pa.Schema:
     return pa.schema([pa.field(name, kinds[name], nullable=False) for name in COLUMNS])
 
 
-# Rows are the truth and are never deleted. Of the log of how they came the newest entries stay, for a year at most.
+# The rows are authoritative and never deleted. Of the table's log, the newest entries are kept, for a year at most.
 CONFIGURATION: dict[str, str | None] = {
     "delta.logRetentionDuration": "interval 365 days",
     "delta.enableExpiredLogCleanup": "true",
@@ -73,7 +76,7 @@ CONFIGURATION: dict[str, str | None] = {
 
 
 class LedgerReader:
-    """A ledger as it stood when it was loaded. Its rows are read, and checked, when they are first asked for."""
+    """A ledger as it was when loaded. Its rows are read, and checked, on first use."""
 
     def __init__(self, address: str, table: DeltaTable, known: LedgerReader | None = None):
         self.address = address
@@ -84,7 +87,7 @@ class LedgerReader:
 
     @classmethod
     def load(cls, address: str) -> LedgerReader | None:
-        """The ledger at `address`; None where there is none. Raises LedgerBroken where it cannot be read."""
+        """The ledger at `address`; None if there is none. Raises LedgerBroken if it cannot be read."""
         with _of_the_ledger(address):
             table = open_table(address)
             return None if table is None else cls(address, table)
@@ -109,11 +112,11 @@ class LedgerReader:
         return rows
 
     def since(self, seq: int) -> list[Row]:
-        """The rows after number `seq`, the oldest first. They are not checked against those before."""
+        """The rows after number `seq`, the oldest first. Their chain to earlier rows is not checked."""
         return _read(self._table, seq + 1)
 
     def _read_head(self) -> Head | None:
-        """From the remembered head on, if the ledger still has that row; else from all rows."""
+        """The head, read from the cached head on if the ledger still has that row; otherwise from all rows."""
         known = _recall(self.address)
         rows = _read(self._table, known.seq if known else 1)
         if known and rows and (rows[0].seq, rows[0].hash, rows[0].digest()) == (known.seq, known.hash, known.hash):
@@ -125,7 +128,7 @@ class LedgerReader:
         return head
 
     def _check_id(self) -> None:
-        """By it every table knows its rule; one bit of it would make all of them somebody else's."""
+        """Raise LedgerBroken if the ledger's id was changed: by it every table knows its rule."""
         said = self.head.begun_with.ledger if self.head else None
         if said is not None and said != self.id:
             raise LedgerBroken(
@@ -134,7 +137,7 @@ class LedgerReader:
             )
 
     def _check_newest(self, seq: int) -> None:
-        """The log counts the rows, too."""
+        """Raise LedgerBroken unless the log has recorded as many rows."""
         with _of_the_ledger(self.address):
             counted = recorded_in(self._table, APP) or 0
         if counted != seq:
@@ -146,7 +149,7 @@ class LedgerReader:
 
 @contextmanager
 def _of_the_ledger(address: str) -> Iterator[None]:
-    """What cannot be read of a ledger, with the way out that there is for a ledger."""
+    """Turn TableBroken into LedgerBroken, with the ways out for a ledger."""
     try:
         yield
     except TableBroken as fault:
@@ -155,7 +158,7 @@ def _of_the_ledger(address: str) -> Iterator[None]:
         raise LedgerBroken(f"the ledger {found}; {ONE_ROW_LESS.format(torn) if torn else ''}{RESTORE}") from fault
 
 
-# A newest row that a power loss cut off had no effect yet, or its epoch's effects are found done and compared.
+# A newest row that a power loss cut off had no effect yet, or its epoch's effects are found and compared.
 ONE_ROW_LESS = (
     "it is the newest row that was not written whole: move {} away, and the ledger ends one row before; the next run "
     "then compares what the tables have with what it computes again. Else "
@@ -171,9 +174,9 @@ class Ledger(LedgerReader):
 
     @classmethod
     def open(cls, address: str, run: str, known: LedgerReader | None = None) -> Ledger:
-        """Load the ledger at `address`; an empty one is created where there is none. Keeps it quick to load.
+        """Load the ledger at `address`, or create an empty one if there is none. Keeps it quick to load.
 
-        `known`: as it was loaded since nobody else may write it; it is not read again.
+        known: the ledger, loaded while nobody else could write it; it is not read again.
         """
         with _of_the_ledger(address):
             table = known._table if known else open_table(address)
@@ -187,11 +190,11 @@ class Ledger(LedgerReader):
         return ledger
 
     def tidy(self) -> None:
-        """What `open` does of itself once there are many files."""
+        """Compact files and log now; `open` does it only once there are many files."""
         self._keep_quick(1)
 
     def _keep_quick(self, above: int) -> None:
-        """Few files, few log entries, a remembered head. All rows are read, and so checked, before any of it."""
+        """Keep few files, few log entries and a cached head. It first reads, and so checks, all rows."""
         known = _recall(self.address)
         many = len(self._table.file_uris()) > above
         fresh = (self.head.seq if self.head else 0) - (known.seq if known else 0)
@@ -208,7 +211,7 @@ class Ledger(LedgerReader):
             _remember(self.address, self.head)
 
     def _vacuum(self) -> None:
-        """Remove replaced files, and files that a killed writer left without a commit. Rows are never among them."""
+        """Remove replaced files, and files that a killed writer left without a commit. These never contain rows."""
         before = self._table.version()
         self._table.vacuum(KEPT_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
         for version in range(before + 1, self._table.version() + 1):
@@ -220,7 +223,7 @@ class Ledger(LedgerReader):
         return self._put("commit", begun, generation, token, 0, 1)
 
     def intend(self, intent: Intent) -> Head:
-        """Write an epoch's intent; where it is open already, the same again with the next attempt."""
+        """Write an epoch's intent; if it is already open, write it again with the next attempt."""
         head = self._living()
         return self._put("intent", intent, head.generation, head.token, head.epoch + 1, head.attempt + 1)
 
@@ -233,14 +236,14 @@ class Ledger(LedgerReader):
         return self._put("lost", lost, head.generation, head.token, head.epoch + 1, head.attempt)
 
     def abandon(self) -> Head:
-        """Announce that the open epoch is taken back: from here on it gets no other end."""
+        """Announce that the open epoch will be taken back; from here on it cannot end otherwise."""
         head = self._living()
         assert head.open is not None
         said = Abandoning(intent=head.open.digest)
         return self._put("abandoning", said, head.generation, head.token, head.epoch + 1, head.attempt)
 
     def take_back(self, done: Abandoned) -> Head:
-        """The end of an epoch that was taken back."""
+        """Write the end of an epoch that was taken back."""
         head = self._living()
         return self._put("abandoned", done, head.generation, head.token, head.epoch + 1, head.attempt)
 
@@ -249,7 +252,7 @@ class Ledger(LedgerReader):
         return self._put("seal", seal, head.generation, head.token, head.epoch, 1)
 
     def start_backfill(self, backfill: Backfill) -> Head:
-        """Write a backfill's intent; where it is open already, the same again with the next attempt."""
+        """Write a backfill's intent; if it is already open, write it again with the next attempt."""
         head = self._living()
         return self._put("backfill", backfill, head.generation, head.token, head.epoch, head.attempt + 1)
 
@@ -258,7 +261,7 @@ class Ledger(LedgerReader):
         return self._put("backfilled", done, head.generation, head.token, head.epoch, head.attempt)
 
     def live(self, life: Life) -> Head:
-        """Write a turn in the rule's life; whatever is open stays open."""
+        """Write a step of the rule's lifecycle; an open epoch or backfill stays open."""
         head = self.begun
         return self._put("life", life, head.generation, head.token, head.epoch, head.attempt)
 
@@ -269,13 +272,13 @@ class Ledger(LedgerReader):
 
     @property
     def begun(self) -> Head:
-        """The head, for who knows that a generation has begun."""
+        """The head, for callers that know that a generation has started."""
         if self.head is None:
             raise AssertionError("no generation has begun")
         return self.head
 
     def _put(self, kind: Kind, body: Record, generation: int, token: str, epoch: int, attempt: int) -> Head:
-        """Append one row and return the new head. Raises Fenced where another writer came first."""
+        """Append one row and return the new head. Raises Fenced if another writer came first."""
         seq, prev = (self.head.seq, self.head.hash) if self.head else (0, "")
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         text = body.model_dump_json()
@@ -299,7 +302,7 @@ class Ledger(LedgerReader):
         sync_commit(self.address, self._table.version())
 
     def _settle(self, row: Row, fault: Exception) -> None:
-        """After an unclear outcome, let the table say whether our row is there."""
+        """After an unclear outcome, read from the table whether it has our row."""
         found = LedgerReader.load(self.address)
         head = found.head if found else None
         if found is not None and head is not None and head.hash == row.hash:
@@ -313,7 +316,7 @@ class Ledger(LedgerReader):
 
 
 def _not_taken(address: str, row: Row, fault: Exception) -> RunFailed:
-    """Nobody came between: the store did not take the row."""
+    """The error if no other writer came in between: the store refused the row."""
     said = str(fault).strip().split("\n", 1)[0]
     why = cannot_take(str(fault))
     what = f"the ledger {address} did not take {row.kind} of epoch {row.epoch}"
@@ -325,7 +328,7 @@ def _memory(address: str) -> Path:
 
 
 def _recall(address: str) -> Head | None:
-    """None where nothing can be read there: the rows say the same."""
+    """The cached head; None if it cannot be read, because the rows have the same content."""
     try:
         return recalled(_memory(address).read_text())
     except (OSError, ValueError):
@@ -333,7 +336,7 @@ def _recall(address: str) -> Head | None:
 
 
 def _remember(address: str, head: Head) -> None:
-    """Where it can be: without it, the head is read from all rows."""
+    """Cache the head, if possible; without the cache it is read from all rows."""
     place = _memory(address)
     coming = place.with_suffix(".new")
     with suppress(OSError):

@@ -1,6 +1,7 @@
-"""A rule's lock for who works on its home without a JVM. It is the lock that a run's JVM takes: one excludes the other.
+"""Locks a rule for commands that work on its home without a JVM.
 
-The system frees it as soon as this process closes any handle on the file, so nothing else here may open it meanwhile.
+It is the lock that a run's JVM takes, so that they exclude each other. The system frees it as soon as this process
+closes any handle on the file, so nothing else here may open it meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _mutex = threading.Lock()
 
 @contextmanager
 def once_in_this_process(lock: Path) -> Iterator[None]:
-    """The system's lock is a process's: of two threads the second is refused here. Raises Busy."""
+    """Refuse a second thread: the system's lock is per process. Raises Busy."""
     with _mutex:
         if lock in _here:
             raise Busy(f"this very process ({os.getpid()}) runs the rule of {lock.parent} already")
@@ -38,9 +39,9 @@ def once_in_this_process(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def held(lock: Path, run: str) -> Iterator[None]:
-    """Hold the rule's lock, or raise Busy with the holder's name. It goes along with a home that is moved meanwhile.
+    """Hold the rule's lock, or raise Busy with the holder's name. The lock follows a home that is moved meanwhile.
 
-    `lock`: in a home that is there.
+    lock: in an existing home.
     """
     with once_in_this_process(lock.absolute()):
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
@@ -65,7 +66,7 @@ def _take(handle: int, lock: Path) -> None:
 
 
 def moved_away(lock: Path) -> Busy:
-    """Of a home that was renamed or dropped after its lock file was opened and before the lock was to be had."""
+    """The error for a home that was renamed or dropped after its lock file was opened and before it was locked."""
     return Busy(f"the home {lock.parent} was moved or removed just now: look with `floodmark list`")
 
 

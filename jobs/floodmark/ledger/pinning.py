@@ -1,4 +1,4 @@
-"""The version of a sink that holds what a rule had committed at a head of its ledger, and nothing of later epochs."""
+"""Finds the version of a sink that holds what a rule had committed at a head of its ledger, and nothing later."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ GONE_FOR = "what it held then cannot be read any more (VACUUM and the table's lo
 
 
 def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTable:
-    """The sink at the newest version that holds no commit of a later epoch than the head's. `sink`: the ledger's name.
+    """The sink at the newest version without a commit of an epoch after the head's. `sink`: the ledger's name.
 
-    Raises HistoryGone where there is no such table, version or file any more.
+    Raises HistoryGone if the table, the version or one of its files no longer exists.
     """
     table = tables.open_table(address)
     if table is None:
@@ -43,7 +43,7 @@ def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTa
 
 
 def _is_settled(table: DeltaTable, ledger: LedgerReader, head: Head, sink: str) -> bool:
-    """Whether the generation's newest write to the table is one that the ledger names; none is under way then."""
+    """Whether the ledger names the generation's newest write to the table; then no write is in progress."""
     recorded = tablelog.recorded_in(table, app_id(ledger.id, head.generation, head.token, "sink"))
     return recorded is not None and recorded == head.written.get(sink) and head.seal is None
 

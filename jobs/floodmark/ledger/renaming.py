@@ -1,9 +1,9 @@
-"""Gives a rule another name. Whatever counts hangs on the ledger's id and not on the name, and stays as it is.
+"""Renames a rule. The ledger's id, not the name, identifies everything, so nothing else changes.
 
-1. A row of the ledger says the new name: from then on nothing runs under the old one.
+1. A row of the ledger records the new name: from then on nothing runs under the old one.
 2. The home is moved to the new name, in one step. From then on it runs under that.
 
-Each can be taken again after a kill: a home under another name than its ledger says is one that has yet to be moved.
+Each step can be repeated after a kill: a home whose name differs from its ledger's has yet to be moved.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_done(root: Path, old: str, new: str) -> bool:
 
 
 def check_free(home: Home) -> None:
-    """Refuse a name under which something lies in the home of all rules."""
+    """Refuse a name for which the home of all rules already has a non-empty folder."""
     if home.path.exists() and any(home.path.iterdir()):
         raise Refused(
             f"{home.path} is there already: a rule {home.rule} has a home of its own. Choose another name; or, if "
@@ -36,7 +36,7 @@ def check_free(home: Home) -> None:
 
 
 def rename(ledger: Ledger, home: Home, new: Home) -> None:
-    """Take the steps that are left. For who holds the lock, which goes along with the home."""
+    """Take the remaining steps. The caller holds the lock, which moves with the home."""
     assert ledger.head is not None
     if new != home:
         check_free(new)

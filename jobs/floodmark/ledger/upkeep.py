@@ -1,13 +1,13 @@
-"""Upkeep of the tables that a rule owns, by delta-rs and without a JVM; for who holds the rule's lock.
+"""Maintains the tables that a rule owns, by delta-rs and without a JVM. The caller holds the rule's lock.
 
-Table by table: small files are made one, files that no version needs are removed, the log is cut where a checkpoint
-repeats what goes. Then the ledger, and last a row of it that says what was done. No step changes what any reader of the
-newest version sees, and each can be taken again: killed anywhere, the same call does what is left.
+For each table, it joins small files, removes files that no version needs, and cuts the log where a checkpoint repeats
+the removed entries. Then it maintains the ledger, and last writes a ledger row that records the work. No step changes
+what a reader of the newest version sees. Each step can be repeated: after a kill, the same call does the rest.
 
-State is not made of fewer files here: runs rewrite it, between epochs, to what is live.
+It does not join files of state: runs rewrite state, between epochs, to its live rows.
 
-What is written here gets checksums of its own. So first each table is looked at as a run does: a bit that has turned
-would be the truth from then on.
+Files that it writes get new checksums. So it first checks each table as a run does; otherwise a flipped bit would
+become valid.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 Say = Callable[[str], None]
-# A checkpoint is made below, and the log cut, by what is needed; delta-rs would go by age alone.
+# Checkpoints and cuts of the log are made below, by what is needed; delta-rs would go by age alone.
 NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 @dataclass(frozen=True)
 class Due:
-    """What is to be done to a table. `small`: files worth joining; `files`: to remove; `entries`: of its log, to cut.
+    """Pending work on a table. `small`: files worth joining; `files`: to remove; `entries`: of its log, to cut.
 
-    `beyond`: what the table uses that delta-rs does not write, so its files stay as they are.
+    beyond: features of the table that delta-rs does not write, so its files are not changed.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Done:
-    """What was done to a table, as the ledger's row says it, and how many entries of its log were cut."""
+    """The work done on a table, as the ledger's row records it, and how many entries of its log were cut."""
 
     tended: Tended
     cut: int
@@ -84,16 +84,16 @@ class Done:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Of one rule: how long things stay, what others need of its sinks (by `identity`), who else writes them."""
+    """The upkeep of one rule: retention, what others need of its sinks (by `identity`), and their other writers."""
 
     how: CleanUp
     needs: Mapping[str, Need]
     others: Mapping[str, str]
 
     def due(self, ledger: LedgerReader, home: Home) -> tuple[list[Due], dict[str, str]]:
-        """What is to be done, and by name the tables that are left alone, with the reason. Writes nothing.
+        """The pending work, and by name the tables that are left alone, with the reason. Writes nothing.
 
-        Raises Refused in the middle of a reset or a drop.
+        Raises Refused during a reset or a drop.
         """
         assert ledger.head is not None
         check_maintainable(ledger.head, home.rule)
@@ -105,7 +105,7 @@ class Upkeep:
         return [self._due(one) for one in owned if one.name not in left], left
 
     def look(self, ledger: LedgerReader, home: Home) -> tuple[list[Due], dict[str, str]]:
-        """`due` for who does not hold the lock: Busy in the middle of a reset or a drop that somebody is at."""
+        """`due` for callers without the lock; raises Busy if somebody holds it during a reset or a drop."""
         try:
             return self.due(ledger, home)
         except Refused:
@@ -114,9 +114,9 @@ class Upkeep:
             raise Busy(holder_text(home.lock)) from None
 
     def maintain(self, ledger: Ledger, home: Home, say: Say) -> dict[str, Done]:
-        """Do it. What was done to each table; a row of the ledger says so, too.
+        """Do the pending work. Returns the work done on each table, and records it in a row of the ledger.
 
-        Raises, before it touches any, what a run raises at tables that are harmed or do not fit the ledger.
+        Before it touches any table, it raises what a run raises for tables that are damaged or do not match the ledger.
         """
         rule = home.rule
         reach(rule, "maintain.before")
@@ -125,7 +125,7 @@ class Upkeep:
         for one in due:
             _check_unharmed(one)
         done = {one.name: self._tend(rule, one, say) for one in due}
-        shutil.rmtree(home.checkpoints, ignore_errors=True)  # of runs that were killed: none is at work
+        shutil.rmtree(home.checkpoints, ignore_errors=True)  # of runs that were killed: none is running
         reach(rule, "maintain.ledger.before")
         ledger.tidy()
         reach(rule, "maintain.commit.before")
@@ -144,7 +144,7 @@ class Upkeep:
             beyond = _beyond(table)
             small = 0 if beyond or one.name.startswith("state/") else _small(table)
             files = () if beyond else tuple(self._removable(table, one.address))
-            coming = table.version() + (small > 1)  # of the checkpoint, where one will be made
+            coming = table.version() + (small > 1)  # of the checkpoint, if one will be made
             begins, entries = self._log(table, one.address, None if beyond else coming)
         return Due(one.name, one.address, small, files, begins, entries, beyond)
 
@@ -171,7 +171,7 @@ class Upkeep:
         )
 
     def _removable(self, table: DeltaTable, address: str) -> Iterator[Path]:
-        """Files older than is to be kept that neither the newest version has nor anybody else needs."""
+        """Files older than the retention that neither the newest version has nor others need."""
         need, root = self.need(address), Path(address).resolve()
         if need.everything:
             return
@@ -184,9 +184,9 @@ class Upkeep:
                 yield file
 
     def _log(self, table: DeltaTable, address: str, coming: int | None = None) -> tuple[int, int]:
-        """The version with which the log can begin, and how many entries lie before it.
+        """The version with which the log can start, and how many entries lie before it.
 
-        `coming`: the version that will be the newest by then, of which a checkpoint is made if it is due.
+        coming: the version that will be the newest by then; if a checkpoint is due, it gets one.
         """
         log = Path(address) / "_delta_log"
         found = listed(file.name for file in log.iterdir())
@@ -217,7 +217,7 @@ def _recorded(ledger: LedgerReader, one: Owned | Due) -> int | None:
 
 
 def _check_story(ledger: LedgerReader, due: list[Due]) -> None:
-    """Raise where a table, or the ledger, was put back from an older copy: files of a newer one may be there yet."""
+    """Raise if a table or the ledger was restored from an older copy: files of a newer one may still exist."""
     assert ledger.head is not None
     ids = {one.name: ledger.head.table_ids[one.name] for one in due}
     recorded = {one.name: _recorded(ledger, one) for one in due}
@@ -230,7 +230,7 @@ def _check_unharmed(one: Due) -> None:
 
 
 def _harm(one: Due) -> Iterator[str]:
-    """What is wrong with the log, with the sizes of the live files, and with those that are to be joined."""
+    """Damage to the log, to the sizes of the live files, and to the files to be joined."""
     yield from log_faults(one.address)
     table = tables.open_table(one.address)
     assert table is not None
@@ -242,7 +242,7 @@ def _harm(one: Due) -> Iterator[str]:
 
 
 def _not_here(one: Owned) -> str | None:
-    """Why nothing can be done to the table that is there; None where something can."""
+    """Why nothing can be done to the table; None if something can."""
     table = tables.open_table(one.address)
     if table is None:
         return "it is gone"
@@ -252,7 +252,7 @@ def _not_here(one: Owned) -> str | None:
 
 
 def _beyond(table: DeltaTable) -> str:
-    """What the table uses that delta-rs does not write; '' for nothing."""
+    """Features of the table that delta-rs does not write; '' if there are none."""
     protocol = table.protocol()
     if is_plain(protocol.min_writer_version, protocol.writer_features):
         return strange_partitions(tables.columns_of(table), tables.partitions_of(table))
@@ -260,16 +260,16 @@ def _beyond(table: DeltaTable) -> str:
 
 
 def _retention(table: DeltaTable, name: str, else_us: int) -> int:
-    """Microseconds: what the table says of itself, else the rule."""
+    """The retention in microseconds: the table's own, else the rule's."""
     said = table.metadata().configuration.get(name)
     return else_us if said is None else kept_us(datafiles.root_of(table).removeprefix("file://"), name, said)
 
 
-TARGET = 100 * 1024 * 1024  # bytes of a file after which another begins
+TARGET = 100 * 1024 * 1024  # bytes of a file after which another starts
 
 
 def _small(table: DeltaTable) -> int:
-    """How many files are worth joining: those of a partition that has several below half of the size wanted."""
+    """How many files are worth joining: those of a partition with several files below half of the target size."""
     return sum(map(len, _several(table, TARGET // 2)))
 
 
@@ -279,7 +279,7 @@ def _joined(table: DeltaTable) -> list[str]:
 
 
 def _several(table: DeltaTable, below: int) -> list[list[str]]:
-    """The files of fewer than `below` bytes, partition by partition, where there is more than one."""
+    """The files of fewer than `below` bytes, by partition, for partitions with more than one."""
     actions = table.get_add_actions(flatten=True)
     parts = [name for name in actions.column_names if name.startswith("partition.")]
     found: dict[tuple[object, ...], list[str]] = {}
@@ -303,8 +303,11 @@ def _compact(address: str) -> None:
 
 @contextmanager
 def _kept_young(log: Path) -> Iterator[None]:
-    """Where delta-rs joins files it does not heed NO_HOOK, and cuts the log by its files' age: also what readers need,
-    and up to a checkpoint that lacks a part. So for this long they look new."""
+    """Make log files look new while delta-rs joins files.
+
+    When it joins files, delta-rs ignores NO_HOOK and cuts the log by its files' age. It also cuts entries that readers
+    need, and up to a checkpoint that lacks a part.
+    """
     times = {file: file.stat() for file in log.iterdir() if file.is_file()}
     for file in times:
         os.utime(file)
@@ -317,7 +320,7 @@ def _kept_young(log: Path) -> Iterator[None]:
 
 
 def _vouch_for(address: str, version: int) -> None:
-    """Hadoop's checksums, which delta-rs does not write, for a log entry and the files that it adds."""
+    """Write Hadoop's checksums, which delta-rs does not, for a log entry and the files that it adds."""
     root = Path(address)
     files = (root / unquote(path) for path in datafiles.added_paths(address, version))
     for file in (*filter(Path.exists, files), root / "_delta_log" / f"{version:020}.json"):
@@ -325,7 +328,7 @@ def _vouch_for(address: str, version: int) -> None:
 
 
 def _checkpoint(table: DeltaTable, address: str) -> None:
-    """A checkpoint of the newest version and the hint to it, with Hadoop's checksums: Spark's are of an older hint."""
+    """Write a checkpoint of the newest version and its hint, with Hadoop's checksums: Spark's are of an older hint."""
     table.create_checkpoint()
     log = Path(address) / "_delta_log"
     for name in (*listed(file.name for file in log.iterdir()).checkpoints[table.version()], HINT):
@@ -333,7 +336,7 @@ def _checkpoint(table: DeltaTable, address: str) -> None:
 
 
 def _needed(table: DeltaTable, address: str, need: Need) -> set[str]:
-    """Paths, spelt as the log does and plainly: of the newest version, and of what others can still read."""
+    """Paths of the newest version's files and of those that others can still read, as in the log and decoded."""
     log = listed(file.name for file in (Path(address) / "_delta_log").iterdir())
     found = set(datafiles.values_of(table.get_add_actions()["path"]))
     for version in need.versions:
@@ -353,19 +356,19 @@ def _remove(rule: str, files: tuple[Path, ...]) -> None:
 
 
 def _base(address: str) -> int:
-    """The version of the newest checkpoint; 0 where there is none."""
+    """The version of the newest checkpoint; 0 if there is none."""
     return max(listed(file.name for file in (Path(address) / "_delta_log").iterdir()).base, 0)
 
 
 def _check_repeated(one: Due, begins: int) -> None:
-    """Raise TableBroken unless the checkpoint that is to stand for what is cut can be read."""
+    """Raise TableBroken unless the checkpoint that replaces the cut entries can be read."""
     fault = unreadable_checkpoint(one.address, begins)
     if fault is not None:
         raise TableBroken(f"{one.name}: {fault}; its log was not cut")
 
 
 def _cut(rule: str, address: str, begins: int) -> None:
-    """Remove what the log has of versions before `begins`; the oldest first, so that no hole is ever in it."""
+    """Remove the log's files of versions before `begins`, the oldest first, so that the log never has a gap."""
     log = Path(address) / "_delta_log"
     numbered = [(file.name.lstrip(".").split(".", 1)[0], file) for file in log.iterdir()]
     old = sorted((int(number), file.name, file) for number, file in numbered if number.isdigit() and len(number) == 20)
@@ -377,7 +380,7 @@ def _cut(rule: str, address: str, begins: int) -> None:
 
 @contextmanager
 def _working(address: str) -> Iterator[None]:
-    """What delta-rs raises where a table cannot be read, or where the disk takes nothing."""
+    """Translate errors of delta-rs: a table that cannot be read, or a disk that accepts no writes."""
     with tables.reading(address):
         try:
             yield

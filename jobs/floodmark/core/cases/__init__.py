@@ -1,1 +1,1 @@
-"""Test cases of rules: what a case file says, and how what a rule gives differs from it. Pure."""
+"""Test cases of rules: reads case files and compares a rule's results with them. Pure."""

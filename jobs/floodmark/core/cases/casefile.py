@@ -1,6 +1,6 @@
-"""A file of test cases as people write it, `rules/tests/NAME.yaml`: for each epoch input rows, and what is expected.
+"""Reads a file of test cases, `rules/tests/NAME.yaml`: input rows and expected rows for each epoch.
 
-The models here also give the JSON Schema for editors. Messages say what was expected, and where it stands.
+The models here also define the JSON Schema for editors. Messages name the place and what was expected there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _moment(value: object) -> datetime:
         try:
             return datetime.fromisoformat(value)
         except ValueError:
-            pass  # told below
+            pass  # reported below
     raise ValueError("expected an ISO 8601 timestamp such as 2001-01-31T12:00")
 
 
@@ -100,7 +100,7 @@ class WrittenCases(Written):
 
 @dataclass(frozen=True)
 class CaseFile:
-    """The cases of a rule, and the places of everything in the file."""
+    """The cases of a rule, and the place of everything in the file."""
 
     source: Source
     written: WrittenCases
@@ -110,11 +110,11 @@ class CaseFile:
         return self.source.path
 
     def line(self, case: int) -> int:
-        """Where a case stands in the file."""
+        """The line of a case in the file."""
         return self.source.tree.place(("cases", case)).line
 
     def problems(self) -> Problems:
-        """A new collection of what is wrong with the file."""
+        """A new, empty collection of problems with the file."""
         return Problems(self.source)
 
 
@@ -125,7 +125,7 @@ def read_cases(path: Path) -> CaseFile:
 
 
 def case_files(folder: Path) -> dict[str, Path]:
-    """The case files of a folder of rules, by the name of their rule. Raises RuleInvalid where a rule has two."""
+    """The case files of a folder of rules, by rule name. Raises RuleInvalid if a rule has two."""
     below = folder / FOLDER
     found: dict[str, Path] = {}
     for path in sorted(below.iterdir()) if below.is_dir() else ():

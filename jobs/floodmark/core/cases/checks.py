@@ -1,4 +1,4 @@
-"""What only the rule tells of its cases: names of streams, lookup tables and sinks, and what the rule can do."""
+"""Checks cases against their rule: names of streams, lookup tables and sinks, and the rule's capabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from floodmark.core.text.yamltree import Path as Field
 
 
 def check_against(file: CaseFile, rule: Rule) -> None:
-    """Raise RuleInvalid with everything that does not fit the rule."""
+    """Raise RuleInvalid with everything in the file that does not fit the rule."""
     written, problems = file.written, file.problems()
     for name in written.columns:
         _check_name("stream or lookup", name, [*rule.streams, *rule.lookups], problems, ("schema",))
@@ -54,7 +54,7 @@ def _check_name(what: str, name: str, known: Collection[str], problems: Problems
 
 
 def _check_clock(case: WrittenCase, problems: Problems, at: Field, rule: Rule) -> None:
-    """The clock goes forwards, from the first epoch on."""
+    """Check that the clock is set from the first epoch on and never goes back."""
     before: datetime | None = None
     for j, epoch in enumerate(case.epochs):
         if epoch.now is None:
@@ -68,5 +68,5 @@ def _check_clock(case: WrittenCase, problems: Problems, at: Field, rule: Rule) -
 
 
 def in_zone(moment: datetime, rule: Rule) -> datetime:
-    """A moment; without a zone of its own it is in the rule's."""
+    """The moment; without a zone of its own, in the rule's zone."""
     return moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(rule.timezone))

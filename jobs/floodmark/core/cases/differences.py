@@ -1,4 +1,4 @@
-"""What a table holds against what was expected of it: as multisets of rows, exactly, and as a table for people."""
+"""Compares a table's rows with the expected rows, exactly, as multisets; shows the differences as a text table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTHING = "null"
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A row that is expected and not there, one that is there and not expected, or both, alike in some columns."""
+    """An expected row that is missing, an unexpected row, or a pair of both that are equal in some columns."""
 
     expected: Texts | None
     found: Texts | None
@@ -22,7 +22,7 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class TableDifference:
-    """`table`: sink, sinks[1], late or dead. `rows` counts are of the whole table."""
+    """The differences of one table: sink, sinks[1], late or dead. `expected_rows`, `found_rows`: of the whole table."""
 
     table: str
     columns: tuple[str, ...]
@@ -41,7 +41,7 @@ class TableDifference:
 
 
 def compared(table: str, columns: Sequence[str], expected: list[Texts], found: list[Texts]) -> TableDifference | None:
-    """None where both have the same rows, each as often."""
+    """The differences; None if both have the same rows, each equally often."""
     missing, extra = Counter(expected), Counter(found)
     missing.subtract(found)
     extra.subtract(expected)
@@ -54,7 +54,7 @@ def _sorted(rows: Counter[Texts]) -> list[Texts]:
 
 
 def _paired(missing: list[Texts], extra: list[Texts]) -> Iterator[RowDifference]:
-    """Each missing row with the most similar one that is too many, if any is alike in half of the columns."""
+    """Pairs of a missing row and the most similar unexpected row, if at least half of their columns are equal."""
     left = list(extra)
     for row in missing:
         alike = max(left, key=lambda other: _equal(row, other), default=None)
@@ -71,7 +71,7 @@ def _equal(one: Texts, other: Texts) -> int:
 
 
 def _lines(row: RowDifference) -> Iterator[tuple[str, ...]]:
-    """Of a pair, the second line has only what differs."""
+    """The table's lines for a row; of a pair, the second line shows only the differences."""
     if row.expected is None or row.found is None:
         kind = "unexpected" if row.expected is None else "missing"
         yield kind, *map(_cell, row.found or row.expected or ())

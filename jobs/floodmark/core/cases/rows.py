@@ -1,4 +1,4 @@
-"""Rows of a case as rows of a table: every value checked against its column, every fault with its place."""
+"""Converts rows of a case to rows of a table: checks every value against its column, reports faults by place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Texts = tuple[str | None, ...]
 
 
 def typed(rows: Sequence[Row], columns: Sequence[Column], zone: ZoneInfo, problems: Problems, at: At) -> list[Row]:
-    """The rows with all columns of their table; one that a row leaves out is null. What does not fit is a problem."""
+    """The rows with all columns of their table, null where one is left out; collects problems of values."""
     by_name = {column.name.lower(): column for column in columns}
     return [_typed(row, by_name, zone, problems, (*at, i)) for i, row in enumerate(rows)]
 
@@ -35,11 +35,11 @@ def _typed(row: Row, columns: dict[str, Column], zone: ZoneInfo, problems: Probl
 
 
 def named(rows: Sequence[Row], columns: Sequence[Column]) -> list[Column]:
-    """The columns that any of the rows names, in the table's order."""
+    """The columns that occur in any of the rows, in the table's order."""
     names = {name.lower() for row in rows for name in row}
     return [column for column in columns if column.name.lower() in names]
 
 
 def texts(rows: Sequence[Row], columns: Sequence[Column], zone: ZoneInfo) -> list[Texts]:
-    """Of each row the texts of these columns."""
+    """For each row, the texts of these columns."""
     return [tuple(text_of_value(column.type, row[column.name], zone) for column in columns) for row in rows]

@@ -1,6 +1,6 @@
-"""Values of test cases: from what YAML says to the value of a column, and from that to text that is compared and shown.
+"""Converts values of test cases: from YAML to a column's value, and from that to text for comparison and display.
 
-Two values of a column are equal if and only if their texts are; null's is None.
+Two values of a column are equal if and only if their texts are; the text of null is None.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORDS = {"nan": "nan", "infinity": "inf", "-infinity": "-inf"}
 def value_of(kind: Type, written: Any, zone: ZoneInfo) -> Any:
     """The value as Python and Arrow have it; a map as pairs. Raises ValueError: what was expected, what was found.
 
-    `zone`: that of timestamps without an offset.
+    zone: that of timestamps without an offset.
     """
     if written is None:
         return None
@@ -36,7 +36,7 @@ def value_of(kind: Type, written: Any, zone: ZoneInfo) -> Any:
 
 
 def text_of_value(kind: Type, value: Any, zone: ZoneInfo) -> str | None:
-    """One text for one value, in which people would write it."""
+    """The text of a value, as people would write it; the same for equal values."""
     if value is None:
         return None
     if kind.parts:
@@ -44,7 +44,7 @@ def text_of_value(kind: Type, value: Any, zone: ZoneInfo) -> str | None:
     if kind.name == "timestamp":
         return str(value.astimezone(zone).isoformat()).replace("+00:00", "Z")
     if kind.name in ("float", "double"):
-        return repr(value + 0.0)  # without the sign of a zero
+        return repr(value + 0.0)  # drops the sign of a zero
     if kind.name == "binary":
         return bytes(value).hex()
     if kind.name == "boolean":
@@ -131,12 +131,12 @@ def _mapping(written: Any) -> dict[str, Any]:
 
 
 def _key(kind: Type, written: str) -> Any:
-    """A key of a YAML mapping is text; a map's may be a number or true."""
+    """A map's key: YAML gives text, the map's type may need a number or boolean."""
     if kind.name in ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"):
         try:
             return json.loads(written)
         except json.JSONDecodeError:
-            return written  # told by who makes the value of it
+            return written  # reported when the value is converted
     return written
 
 

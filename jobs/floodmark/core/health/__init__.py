@@ -1,1 +1,1 @@
-"""What `floodmark doctor` makes of what it has seen: pure decisions, no look at the machine."""
+"""Decides the findings of `floodmark doctor` from observed facts; it does not inspect the machine itself."""

@@ -1,4 +1,4 @@
-"""Whether Airflow would find rules and plugin, and start Spark where it should. It is told what Airflow says."""
+"""Checks, from facts that Airflow reports, whether it finds rules and plugin, and starts Spark as it should."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from floodmark.core.health.checks import Check, failed, ok, warning
 
 MASTERS = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|spark://[^/:]+:\d+(,[^/:]+:\d+)*|yarn|k8s://.+")
 SPARK_DEFAULT = """AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[*]"}'"""
-SHORT = 32  # characters of a secret that signs tokens
+SHORT = 32  # minimum characters of a secret that signs tokens
 NOT_CONFIGURED = warning(
     "Airflow",
     "the settings of Airflow's processes (AIRFLOW_HOME, AIRFLOW__…)",
@@ -20,7 +20,7 @@ NOT_CONFIGURED = warning(
 
 
 def airflow(facts: Mapping[str, Any]) -> list[Check]:
-    """`facts`: as `floodmark_airflow.facts` gives them; one that could not be had is `{"error": text}`."""
+    """The checks of `facts`, as `floodmark_airflow.facts` returns them; a fact that is missing is `{"error": text}`."""
     if "error" in facts:
         fix = "see whether `airflow info` works in this environment"
         return [failed("Airflow", "an Airflow that answers", facts["error"], fix)]

@@ -1,4 +1,4 @@
-"""A check: what was looked at, what was expected and found, and what to do."""
+"""Defines a check: what was inspected, what was expected and found, and what to do."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "failed")
 
 @dataclass(frozen=True)
 class Check:
-    """`warning`: rules run, yet not as one may think. `failed`: they do not run, or not safely.
+    """`warning`: rules run, but perhaps not as expected. `failed`: they do not run, or not safely.
 
-    `expected` and `fix` are empty where all is well.
+    `expected` and `fix` are empty if the verdict is ok.
     """
 
     name: str
@@ -39,5 +39,5 @@ def failed(name: str, expected: str, found: str, fix: str) -> Check:
 
 
 def exit_code(checks: Iterable[Check]) -> int:
-    """That of a refusal where anything failed."""
+    """The exit code of a refusal if any check failed; else 0."""
     return Refused.exit_code if any(check.verdict == "failed" for check in checks) else 0

@@ -1,4 +1,4 @@
-"""Python, Java, packages and jars."""
+"""Checks Python, Java, packages and jars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JAVAS = ("17", "21")
 SETUP = "run `make setup`"
 # Spark, its client and Delta write one another's formats and overwrite one another's files.
 EXACT = ("pyspark", "pyspark-client", "delta-spark")
-# Of deltalake the minor version decides which tables it can read; of pandas the major one, whether Spark knows it.
+# The minor version of deltalake decides which tables it can read; the major one of pandas, whether Spark supports it.
 ALIKE = {"deltalake": 2, "pandas": 1}
 TRIED = ("apache-airflow", "apache-airflow-providers-apache-spark")
 PACKAGES = (*EXACT, *ALIKE, *TRIED)
@@ -26,7 +26,7 @@ def python(found: tuple[int, int, int]) -> Check:
 
 
 def java(place: str | None, report: str) -> Check:
-    """`place`: the java that Spark would start; `report`: what `java -version` says."""
+    """`place`: the java that Spark would start; `report`: the output of `java -version`."""
     expected = f"Java {' or '.join(JAVAS)}"
     install = "install one (Debian, Ubuntu: openjdk-17-jre-headless) and name it in JAVA_HOME"
     if place is None:
@@ -40,12 +40,12 @@ def java(place: str | None, report: str) -> Check:
 
 
 def locked(requirements: str) -> dict[str, str]:
-    """Package → version, as the lock file has them."""
+    """Package -> version, from the lock file."""
     return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", requirements, re.MULTILINE))
 
 
 def packages(found: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[Check]:
-    """One check for each of PACKAGES; `found`: package → installed version, None: not there."""
+    """One check for each of PACKAGES; `found`: package -> installed version, None: not installed."""
     return [_package(name, found.get(name), wanted[name]) for name in PACKAGES if name in wanted]
 
 
@@ -69,12 +69,12 @@ def _start(version: str, parts: int) -> str:
 
 
 def sums(text: str) -> dict[str, str]:
-    """File → SHA-256, as `sha256sum` writes them."""
+    """File -> SHA-256, from the output of `sha256sum`."""
     return {name: digest for digest, name in (line.split() for line in text.splitlines() if line.strip())}
 
 
 def jars(folder: str, found: Mapping[str, str | None], wanted: Mapping[str, str]) -> list[Check]:
-    """`found`: jar → SHA-256 of the file in `folder`, None: not there."""
+    """`found`: jar -> SHA-256 of the file in `folder`, None: missing."""
     return [_jar(folder, name, found.get(name), digest) for name, digest in wanted.items()]
 
 
@@ -87,7 +87,7 @@ def _jar(folder: str, name: str, found: str | None, wanted: str) -> Check:
 
 
 def worker_python(named: str | None, version: str | None, own: str) -> Check:
-    """The Python of Spark's workers; `named`: PYSPARK_PYTHON; `version`: what it says, None: it cannot be started."""
+    """The Python of Spark's workers; `named`: PYSPARK_PYTHON; `version`: its version, None if it cannot be started."""
     if named is None:
         return ok("PYSPARK_PYTHON", "not set: the Python that runs this is taken")
     expected = f"a Python {_start(own, 2)} that has pyspark, as the driver's is"
@@ -101,7 +101,7 @@ def worker_python(named: str | None, version: str | None, own: str) -> Check:
 
 
 def spark_home(named: str | None, version: str | None, wanted: str) -> Check:
-    """`named`: SPARK_HOME; `version`: of the Spark in there, None: there is none."""
+    """`named`: SPARK_HOME; `version`: of the Spark in that folder, None if it has none."""
     if named is None or version == wanted:
         return ok("SPARK_HOME", "not set: the Spark of the package pyspark" if named is None else f"{named}, {version}")
     found = f"{named}, with {f'Spark {version}' if version else 'no Spark in it'}"
@@ -109,7 +109,7 @@ def spark_home(named: str | None, version: str | None, wanted: str) -> Check:
 
 
 def archive(path: str, exists: bool) -> Check:
-    """The class-data archive."""
+    """The check of the class-data archive."""
     if exists:
         return ok("class-data archive", path)
     return warning("class-data archive", path, "none: every run starts some seconds slower", SETUP)

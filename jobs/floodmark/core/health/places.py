@@ -1,4 +1,4 @@
-"""The rules folder, the home, the ledgers in it, its locks and the room that is left."""
+"""Checks the rules folder, the home, its ledgers and locks, and the free space."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from floodmark.core.health.checks import Check, failed, ok, warning
 from floodmark.core.lifecycle.retention import Limit
 from floodmark.errors import FloodmarkError
 
-# Less, and the next epoch or spill may not fit; a rule's own need is not known here.
+# With less, the next epoch or spill may not fit; a rule's own need is unknown here.
 LITTLE, VERY_LITTLE = 2_000_000_000, 200_000_000
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a rule's lock: `said` in words; `orphan`: whether its driver is gone while its JVM lives."""
+    """The holder of a rule's lock: `said` in words; `orphan`: whether its driver is gone and its JVM still alive."""
 
     said: str
     orphan: bool
 
 
 def rule_files(folder: str, good: int, bad: Mapping[str, str]) -> list[Check]:
-    """`bad`: file → reason."""
+    """`bad`: file -> reason."""
     if not good and not bad:
         return [warning("rules", f"rule files in {folder}", "none", "`floodmark init` writes a first one")]
     faults = [failed(f"rule file {name}", "a rule", why, "mend it: `floodmark validate`") for name, why in bad.items()]
@@ -35,7 +35,7 @@ def no_rules_folder(folder: str) -> Check:
 
 
 def home(path: str, exists: bool, named: bool, fault: FloodmarkError | None) -> Check:
-    """`named`: whether FLOODMARK_HOME or --home says where; `fault`: of the probe for a lasting, atomic store."""
+    """`named`: whether FLOODMARK_HOME or --home sets it; `fault`: from the probe for a lasting, atomic store."""
     if fault is not None:
         expected = "a folder that lasts, can be written and lets one writer only create a file"
         return failed("home", expected, str(fault), "mend it, or name another in FLOODMARK_HOME")
@@ -46,7 +46,7 @@ def home(path: str, exists: bool, named: bool, fault: FloodmarkError | None) -> 
 
 
 def ledgers(states: Mapping[str, str | FloodmarkError | None]) -> list[Check]:
-    """`states`: rule → its epoch in words, None where it has not run, or what is wrong with its ledger."""
+    """`states`: rule -> its epoch in words, None if it has not run, or the error of its ledger."""
     bad = {rule: state for rule, state in states.items() if isinstance(state, FloodmarkError)}
     read = sum(isinstance(state, str) for state in states.values())
     fresh = sum(state is None for state in states.values())
@@ -59,7 +59,7 @@ def _unreadable(rule: str, fault: FloodmarkError) -> Check:
 
 
 def unread(limits: Mapping[str, Iterable[Limit]]) -> list[Check]:
-    """`limits`: rule → how long its sources keep what it has not read yet."""
+    """`limits`: rule -> for how long its sources keep unread input."""
     late = [(rule, one) for rule, found in limits.items() for one in found if one.warns]
     checks = [
         warning(f"input of {rule}", "read within half of the time that its source keeps it", one.text(), "as it says")
@@ -69,7 +69,7 @@ def unread(limits: Mapping[str, Iterable[Limit]]) -> list[Check]:
 
 
 def locks(holders: Mapping[str, Holder | None]) -> list[Check]:
-    """`holders`: rule → who holds its lock; None: nobody does, yet a run that died has left its name."""
+    """`holders`: rule -> holder of its lock; None: nobody holds it, but a run that died has left its owner file."""
     checks = [_lock(rule, holder) for rule, holder in holders.items()]
     return checks or [ok("locks", "no rule is held")]
 

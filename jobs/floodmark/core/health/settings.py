@@ -1,4 +1,4 @@
-"""What the environment sets, said aloud; and what in it looks like a slip."""
+"""Checks the settings in the environment, and reports likely mistakes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FLOODMARK_SYNC FLOODMARK_DEBUG FLOODMARK_CLASSES FLOODMARK_VARIABLES FLOODMARK_C
 FLOODMARK_ON_FAILURE""".split()
     + list(VARIABLES)
 )
-# Of the demo and the tests; without effect on a rule.
+# Used by the demo and the tests; they do not affect rules.
 OTHERS = "FLOODMARK_PROVE FLOODMARK_SEED FLOODMARK_TAG FLOODMARK_EVERY FLOODMARK_FROM".split()
 
 
 def settings(env: Mapping[str, str], zone: str, missing_modules: Collection[str]) -> list[Check]:
-    """`zone`: the machine's; `missing_modules`: those that the settings name and that are not there."""
+    """`zone`: the machine's; `missing_modules`: modules that the settings name and that do not exist."""
     found = [
         _zone(zone),
         _sync(env.get("FLOODMARK_SYNC")),
@@ -88,7 +88,7 @@ def _variables(env: Mapping[str, str]) -> Check:
 
 
 def _slips(env: Mapping[str, str]) -> list[Check]:
-    """Names that nothing reads."""
+    """Warnings about variables that nothing reads."""
     unknown = sorted(name for name in env if name.startswith("FLOODMARK_") and name not in {*KNOWN, *OTHERS})
     return [
         warning(name, _nearest(name), "a setting that nothing reads", "mend the name, or unset it") for name in unknown

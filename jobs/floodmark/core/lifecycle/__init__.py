@@ -1,1 +1,1 @@
-"""What may happen to a rule beside its epochs, and when: pure decisions."""
+"""Decides which operations beside its epochs a rule allows, and when. Pure."""

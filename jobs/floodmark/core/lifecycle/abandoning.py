@@ -1,11 +1,11 @@
-"""Taking an open epoch back: whether it may be, and what each sink has to undo. Pure decisions.
+"""Decides whether an open epoch may be taken back, and what each sink has to undo. Pure.
 
-Before the ledger announces it, everything that forbids it is looked for, and nothing is written. From then on the epoch
-gets no other end, so each step can be taken again: a sink tells by the version that it has recorded how far it is.
+Before the ledger announces it, everything that forbids it is checked, and nothing is written. After that the epoch
+cannot end otherwise, so each step can be repeated: the version that a sink has recorded shows which steps it has done.
 
-In state, `late` and `dead` nothing is undone: their rows carry the number of the epoch, and readers leave it out. A
-sink is read by others. There one commit takes away what the epoch's commits added and puts back what they took away.
-It is made where they did nothing, too: its version is above that of every attempt, so none can write any more.
+In state, `late` and `dead` nothing is undone: their rows carry the number of the epoch, and readers skip them. A sink
+has other readers. There one commit removes what the epoch's commits added and restores what they removed. A sink
+without commits of the epoch gets it, too: its version is above that of every attempt, so none can write any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Action = Mapping[str, Any]  # of a log entry
 
 
 class Undo(Enum):
-    """What a sink asks for."""
+    """What a sink needs."""
 
     FENCE = "nothing of the epoch is there: record that nothing of it can come"
     TAKE_BACK = "undo what the epoch's commits did"
@@ -34,7 +34,7 @@ class Undo(Enum):
 
 
 def before_undo(recorded: int | None, epoch: int) -> Undo:
-    """What a sink asks for, given the version it has recorded. Raises Sealed or LedgerBroken."""
+    """What a sink needs, given the version it has recorded. Raises Sealed or LedgerBroken."""
     if recorded == SEAL:
         raise Sealed("this generation was sealed by a newer one; nothing was written")
     if recorded is not None and recorded > undo_version(epoch):
@@ -50,13 +50,13 @@ def is_of(epoch: int, version: int) -> bool:
 
 
 def is_first(epoch: int, version: int) -> bool:
-    """Whether nothing of the epoch is older than what has recorded this version: attempts are counted from 1."""
+    """Whether the commit that recorded this version is the epoch's oldest; attempts are counted from 1."""
     return version <= epoch * ATTEMPTS + 1
 
 
 @dataclass(frozen=True)
 class Net:
-    """What several commits together did to a table's files. `added`, `removed`: what the log says of each."""
+    """The net effect of several commits on a table's files. `added`, `removed`: the log's action for each."""
 
     added: Mapping[FileId, Action] = field(default_factory=dict)
     removed: Mapping[FileId, Action] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Net:
 
 
 def net_of(commits: Iterable[Sequence[Action]]) -> Net:
-    """Of the actions of each commit, the oldest first. What one adds and a later one removes was never there."""
+    """The net effect of commits, given their actions, the oldest first; a file added and later removed has none."""
     added: dict[FileId, Action] = {}
     removed: dict[FileId, Action] = {}
     for actions in commits:
@@ -85,16 +85,17 @@ def net_of(commits: Iterable[Sequence[Action]]) -> Net:
 
 
 def is_undone(done: Net, undone: Net) -> bool:
-    """Whether a commit did the reverse of what others had done, and nothing else."""
+    """Whether a commit reversed exactly what others had done, and nothing else."""
     return (set(done.added), set(done.removed)) == (set(undone.removed), set(undone.added))
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one sink shows of an open epoch. `commits`: versions that its attempts have committed; `net`: what they did.
+    """The state of one sink at an open epoch.
 
-    `touched`: the first later version, by anybody else, that moved one of these files; `absent`: a file that is to be
-    put back and is gone; `only_grows`: the property by which no file of the table may go; `readers`: who reads it.
+    commits: versions that the epoch's attempts have committed. net: their effect. touched: the first later version, by
+    another writer, that moved one of these files. absent: a file to restore that is gone. only_grows: the property that
+    forbids removing files from the table. readers: its readers.
     """
 
     name: str
@@ -109,7 +110,7 @@ class Seen:
 
     @property
     def text(self) -> str:
-        """What becomes of it, for people."""
+        """What will happen to it, for people."""
         if self.undo is Undo.FENCE or self.net.is_nothing:
             return "has nothing of the epoch"
         shown = ", ".join(map(str, self.commits))
@@ -137,7 +138,7 @@ def abandonable(head: Head | None, name: str) -> Head:
 
 
 def check_seen(rule: str, epoch: int, seen: Iterable[Seen]) -> None:
-    """Raise Refused where the epoch cannot be taken back out of a sink, with all that stands against it."""
+    """Raise Refused if the epoch cannot be taken back out of a sink, with all reasons."""
     found = [f"sink {one.address}: {why}" for one in seen if (why := _against(one))]
     if found:
         raise Refused(
@@ -158,7 +159,7 @@ def _against(seen: Seen) -> str | None:
 
 
 def undoable(seen: Seen) -> str | None:
-    """Why what the epoch did to a sink cannot be undone; None where it can be."""
+    """Why the epoch's effect on a sink cannot be undone; None if it can."""
     if seen.touched is not None:
         return (
             f"expected the files of the epoch's commit {seen.commits[0]} as it left them, found that version "
@@ -172,7 +173,7 @@ def undoable(seen: Seen) -> str | None:
 
 
 def still_undoable(rule: str, epoch: int, seen: Seen) -> None:
-    """The same once the ledger has announced it: whoever reads the table meanwhile does not count any more."""
+    """Raise Refused if it can no longer be undone; since the ledger has announced it, new readers do not matter."""
     why = undoable(seen)
     if seen.undo is Undo.TAKE_BACK and why is not None:
         raise Refused(
@@ -182,7 +183,10 @@ def still_undoable(rule: str, epoch: int, seen: Seen) -> None:
 
 
 def taken_back(head: Head, tables: Mapping[str, Undone]) -> Abandoned:
-    """The row that ends it. A sink that the epoch was the first to write gets its place by the next one's commit."""
+    """The row that completes it.
+
+    A sink that the epoch was the first to write is recorded by the next epoch's commit.
+    """
     assert head.open is not None
     return Abandoned(
         intent=head.open.digest,
@@ -196,10 +200,10 @@ def taken_back(head: Head, tables: Mapping[str, Undone]) -> Abandoned:
 
 
 def undoing(entries: Iterable[tuple[int, Sequence[Action]]], mine: Collection[int]) -> tuple[Net, int | None]:
-    """What the commits `mine` did, and the first version that moved one of these files since, by anybody else; None
-    where all of them lie as they were left, be it that what moved them was undone.
+    """The net effect of the commits `mine`, and the first version by others that moved one of these files since.
 
-    `entries`: version and actions of each log entry from the first of them on, the oldest first.
+    The version is None if all files are as they were left, including after a move that was undone. entries: version and
+    actions of each log entry from the first of them on, the oldest first.
     """
     entries = list(entries)
     net = net_of(actions for version, actions in entries if version in mine)

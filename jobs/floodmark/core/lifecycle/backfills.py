@@ -1,7 +1,7 @@
-"""Backfills: which intervals of a rule can be computed again beside its live runs. Times are in microseconds.
+"""Decides which intervals of a rule can be computed again beside its live runs. Times are in microseconds.
 
-An interval is of results: of windows by their start, of a stateless rule's rows by their event time. Where it is final
-no later epoch writes a result of it, so it may be computed at one time and replaced at another.
+An interval is one of results: windows by their start, rows of a stateless rule by their event time. In a final interval
+no later epoch writes results, so it may be computed at one time and replaced at another.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ Shown = Callable[[int], str]  # a time as people read it
 
 @dataclass(frozen=True)
 class Asked:
-    """[begin, end) of results; they hang on rows of event times from `begin` to before `high`.
+    """[begin, end) of results; they depend on rows of event times from `begin` to before `high`.
 
-    `told`: by which column. `window`: None for a stateless rule. `final`: whether no later epoch writes to it.
+    told: the column that shows their time. window: None for a stateless rule. final: whether no later epoch writes to
+    it.
     """
 
     begin: int
@@ -49,12 +50,12 @@ class Asked:
 
 
 def window_of(rule: Rule) -> WindowSpec | None:
-    """The window that says where intervals may begin and end; None for a rule without any of a fixed size."""
+    """The window at whose starts intervals may begin and end; None for a rule without one of a fixed size."""
     return next((spec for spec in rule.query.windows if isinstance(spec, WindowSpec)), None)
 
 
 def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
-    """The interval of the windows that start in [begin, end); equal bounds where none does."""
+    """The interval of the windows that start in [begin, end); equal bounds if none does."""
     window = window_of(rule)
     if window is None:
         return begin, end
@@ -62,7 +63,7 @@ def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
 
 
 def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Asked:
-    """The interval, where it can be replaced beside live runs. Raises Refused, with what works instead."""
+    """The interval, if it can be replaced beside live runs. Raises Refused, with the alternatives."""
     if begin >= end:
         raise Refused(
             f"expected --from before --to, found {shown(begin)} and {shown(end)}: name an interval that holds time"
@@ -84,7 +85,7 @@ def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Ask
 
 
 def _why_not(rule: Rule, head: Head) -> Iterator[str]:
-    """What keeps a rule from being backfilled, whatever the interval."""
+    """The reasons why a rule cannot be backfilled, whatever the interval."""
     if rule.rebuild:
         yield "each run computes all of it anew (`rebuild: true`)"
         return
@@ -123,7 +124,7 @@ def _is_plain(spec: Spec) -> bool:
 
 
 def _texts(rule: Rule) -> list[str]:
-    """Its SQL, and what makes its event times."""
+    """Its SQL, and the expressions of its event times."""
     times = [stream.event_time for stream in rule.streams.values()]
     return [rule.query.sql, *(time.expr for time in times if time and time.expr)]
 
@@ -150,17 +151,17 @@ def _is_known(sink: Sink, head: Head) -> bool:
 
 
 def _takes(columns: Sequence[str], told: Told) -> bool:
-    """Whether a sink that takes these columns (none: all) has the one that tells where a result lies."""
+    """Whether a sink that takes these columns (none: all) has the one that shows a result's time."""
     return not columns or told.column in map(str.lower, columns)
 
 
 def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
-    """Rows in the sinks were written by the SQL of their epochs, which may have told their time otherwise."""
+    """Reasons from older rule texts: sinks hold rows from SQL whose time column may have been another."""
     told = told_in(rule.sql, rule.event_times)
     if told is None:
         return
     for text in head.texts:
-        taken = (columns for _, columns in text.columns)  # of a generation no sink can be removed
+        taken = (columns for _, columns in text.columns)  # no sink can be removed within a generation
         if told_in(text.sql, rule.event_times) != told or not all(_takes(columns, told) for columns in taken):
             yield f"epochs before an edit have written rows in which {told.column} is not when they lie"
             return
@@ -174,7 +175,7 @@ def _ways(rule: Rule) -> str:
 
 
 def _check_bounds(begin: int, end: int, window: WindowSpec | None, shown: Shown) -> None:
-    """Raise Refused for an interval that cuts through windows' starts."""
+    """Raise Refused for an interval whose bounds are not starts of windows."""
     if window is None:
         return
     low, wide = _start_at(window, begin), _start_from(window, end)
@@ -209,10 +210,10 @@ def _not_final(rule: Rule, asked: Asked, watermark: int | None, shown: Shown) ->
 
 
 def stands(asked: Asked, basis: Head, now: Head) -> bool:
-    """Whether what was computed from where `basis` stood may still be put into the sinks, now that `now` stands.
+    """Whether results computed from the head `basis` may still be put into the sinks at the head `now`.
 
-    `asked`: of `basis`. An interval that has become final since may have got rows that were not computed; and once a
-    stream has gained a column, what was computed lacks it.
+    asked: of `basis`. An interval that has become final since may have got rows that were not computed. Once a stream
+    has gained a column, the computed results lack it.
     """
     if (basis.generation, basis.token, basis.columns) != (now.generation, now.token, now.columns):
         return False
@@ -222,9 +223,9 @@ def stands(asked: Asked, basis: Head, now: Head) -> bool:
 
 
 def check_text(rule: Rule, basis: Head, now: Head) -> None:
-    """Raise RunFailed where an epoch was written by another text than the backfill's `rule`, since that was read.
+    """Raise RunFailed if an epoch since `basis` was written by another text than the backfill's `rule`.
 
-    `basis`: where the rule stood then; `now`: where it stands.
+    basis: the head at which the input was read. now: the current head.
     """
     if now.rule.hash not in (basis.rule.hash, rule.hash):
         raise RunFailed(
@@ -234,9 +235,9 @@ def check_text(rule: Rule, basis: Head, now: Head) -> None:
 
 
 def restated_in(at: int, epoch: int, backfills: Mapping[int, Restated]) -> str | None:
-    """The newest backfill for which a late row of event time `at`, set apart by `epoch`, was read; None: none has.
+    """The newest backfill that read a late row of event time `at` from the late table of `epoch`; None: none has.
 
-    A row may be of several windows, and not all of them in the interval: `in part`.
+    A row may be of several windows, not all of which are in the interval: `in part`.
     """
     for number, span in sorted(backfills.items(), reverse=True):
         if epoch > span.upto or not span.begin <= at < span.high:

@@ -1,4 +1,4 @@
-"""Which edits of a rule go on in the same generation."""
+"""Decides which edits of a rule apply within the same generation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from floodmark.errors import RuleChanged, WrongColumn
 
 
 def check_edit(old: Rule, new: Rule) -> None:
-    """Raise RuleChanged, naming each field, where `new` does not fit the progress made with `old`.
+    """Raise RuleChanged, naming each field, if `new` does not fit the progress made with `old`.
 
-    Sinks may be added, and change their properties, cluster_by and schema; schedule, group, description, epoch, late,
-    on_error, expect, Airflow and Spark settings and stateless SQL may change (that its columns stay the same is checked
-    where types are known). So may the text of a class, and its state where every stored value still fits: states and
-    columns added or dropped, types made wider.
+    Sinks may be added, and change their properties, cluster_by and schema. Schedule, group, description, epoch, late,
+    on_error, expect, Airflow and Spark settings and stateless SQL may change; whether the SQL's columns stay the same
+    is checked once types are known. So may the text of a class, and its state if every stored value still fits: states
+    and columns added or dropped, types widened.
     """
     broken = [what for what, changed in _forbidden(old, new) if changed]
     if broken:
@@ -27,8 +27,10 @@ def check_edit(old: Rule, new: Rule) -> None:
 
 
 def check_kept(rule: str, recorded: Columns, found: Columns, kept: Mapping[str, Collection[str]]) -> None:
-    """Raise WrongColumn where a column of which rows are kept has another type than those have, such as a struct that
-    gained a field. `kept`: the columns of each state table, by its name; that of a stream's rows has the stream's."""
+    """Raise WrongColumn if a column with rows in state has another type now, such as a struct that gained a field.
+
+    kept: the columns of each state table, by its name; the table of a stream's rows has the stream's name.
+    """
     wrong = [
         f"{stream}.{column}: kept as {known}, found {kind}"
         for stream in found.keys() & kept.keys()
@@ -68,7 +70,7 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
 
 
 def _folding(rule: Rule) -> tuple[object, bool]:
-    """What chooses between the two kinds of state that windows can have."""
+    """The settings that choose between the two kinds of state that windows can have."""
     return rule.windows, rule.max_rows_per_window is None
 
 
@@ -89,8 +91,11 @@ def misfits(old: Sequence[Column], new: Sequence[Column]) -> Iterator[str]:
 
 
 def _streams(rule: Rule) -> list[object]:
-    """What of the streams progress hangs on. `start` counts for the first epoch only; a table is known by its id; what
-    is expected of rows counts for those that come, and folded ones stay so."""
+    """The parts of the streams on which progress depends.
+
+    `start` matters for the first epoch only, and a table is known by its id. Expectations apply to new rows; folded
+    ones stay folded.
+    """
     return [
         stream.model_dump(exclude={"start", "address", "rule", "sink", "qos", "expect"})
         for stream in rule.streams.values()
@@ -98,7 +103,7 @@ def _streams(rule: Rule) -> list[object]:
 
 
 def _lookups(rule: Rule) -> dict[str, bool]:
-    """What of the lookup tables results hang on; where each lies may change, for an intent names table and version."""
+    """The parts of lookup tables on which results depend, without addresses: an intent names table and version."""
     return {name: lookup.history for name, lookup in rule.lookups.items()}
 
 
@@ -107,7 +112,7 @@ def _sink_qos(rule: Rule, only: Rule | None = None) -> dict[str, int | None]:
 
 
 def _merging(rule: Rule, only: Rule | None = None) -> dict[str, object]:
-    """How the sinks are merged into; the names of columns have no case."""
+    """How results are merged into the sinks; column names are case-insensitive."""
     return {
         address: ({name.lower() for name in sink.key}, (sink.newest or "").lower(), sink.delete)
         for address, sink in _known_sinks(rule, only).items()
@@ -115,7 +120,7 @@ def _merging(rule: Rule, only: Rule | None = None) -> dict[str, object]:
 
 
 def _takings(old: Rule, new: Rule) -> Iterator[tuple[str, bool]]:
-    """What the sinks take of the results: rows that are there were taken as the rule was then."""
+    """Changes in what sinks take of the results; existing rows were taken by the old rule."""
     pairs = [(sink, _known_sinks(new, only=old)[address]) for address, sink in _known_sinks(old, None).items()]
     yield "where of a sink", any(one.where != other.where for one, other in pairs)
     yield "columns of a sink", any(_lower(one.columns) != _lower(_still(one, other)) for one, other in pairs)
@@ -124,7 +129,7 @@ def _takings(old: Rule, new: Rule) -> Iterator[tuple[str, bool]]:
 
 
 def _still(old: Sink, new: Sink) -> tuple[str, ...]:
-    """Of the columns that the sink takes now, those that it took: others may come where it adds columns."""
+    """The sink's current columns without those added at the end, if it adds columns."""
     return new.columns[: len(old.columns)] if new.adds_columns and old.columns else new.columns
 
 
@@ -133,6 +138,6 @@ def _lower(names: Sequence[str]) -> list[str]:
 
 
 def _known_sinks(rule: Rule, only: Rule | None) -> dict[str, Sink]:
-    """The sinks by address: those alone that `only` has, too."""
+    """The sinks by address; only those that `only` also has."""
     wanted = {sink.address for sink in (only or rule).sinks}
     return {str(sink.address): sink for sink in rule.sinks if sink.address in wanted}

@@ -1,11 +1,11 @@
-"""Whether what a rule has made is as fresh as its file wants it. Pure; whoever asks says what time it is.
+"""Decides whether a rule's results are as fresh as its file requires. Pure; the caller passes the time.
 
-The lag of a stream is the clock less the event time of the newest row that was folded of it; of one without a row yet,
-less the clock when the generation began. So it grows while input waits, and as well while none comes. That of a rule is
-the largest over its streams that have an event time, but those that are excused (`idle_after`).
+The lag of a stream is the clock less the event time of its newest folded row, or, without any, less the clock at the
+start of the generation. So it grows while input waits, and also while none comes. The lag of a rule is the largest over
+its streams that have an event time, except those excused by `idle_after`.
 
 The share of late rows is that of the newest run that has ended an epoch: late rows among those late and folded. Over a
-longer time a rule would fail on after what made rows late is gone.
+longer period, a rule would continue to fail after the cause is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lag:
-    """Of the stream that is furthest behind. `newest`: event time in microseconds; None: of it no row was folded."""
+    """The stream that is furthest behind. `newest`: event time in microseconds; None: no row of it was folded."""
 
     stream: str
     us: int
@@ -40,7 +40,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Late:
-    """Rows of one run: how many were late, of how many that were late or folded."""
+    """Rows of one run: how many were late, out of those late or folded."""
 
     late: int
     of: int
@@ -52,7 +52,7 @@ class Late:
 
 @dataclass(frozen=True)
 class Fresh:
-    """What was found, beside what the rule wants. `lag`, `late`: None where the rule has no such limit."""
+    """A rule's lag and late rows beside its limits. `lag`, `late`: None if the rule has no such limit."""
 
     rule: str
     wanted: Freshness
@@ -61,7 +61,7 @@ class Fresh:
 
     @property
     def exceeded(self) -> list[str]:
-        """What is more than the rule allows, in sentences."""
+        """The limits that are exceeded, in sentences."""
         return [said for said, more in self._said() if more]
 
     @property
@@ -85,7 +85,7 @@ class Fresh:
         }
 
     def check(self) -> None:
-        """Raise Stale where something is exceeded that the rule wants to fail for."""
+        """Raise Stale if a limit is exceeded and the rule says `on_exceed: fail`."""
         if self.fails:
             raise Stale(
                 f"rule {self.rule} is not as fresh as it is to be (`freshness`): {'; '.join(self.exceeded)}. What was "
@@ -105,9 +105,9 @@ class Fresh:
 
 
 def fresh(rule: Rule, head: Head | None, late: Late | None, now: datetime) -> Fresh | None:
-    """What is to be said at `now`; None of a rule without `freshness`, and of one that nothing runs.
+    """The freshness at `now`; None for a rule without `freshness`, without a ledger, or retired.
 
-    `late`: of the newest run; None where that was judged already, for the one to be judged had nothing to do.
+    late: of the newest run; None if that was judged before, because the current run had nothing to do.
     """
     if rule.freshness is None or head is None or head.retired is not None:
         return None
@@ -129,7 +129,7 @@ def lag_of(rule: Rule, head: Head, now: datetime) -> Lag:
 
 
 def late_of(rows: Sequence[Row]) -> Late | None:
-    """Of the newest run that ended an epoch of the newest generation; None where that has read nothing."""
+    """The late rows of the newest run that ended an epoch of the newest generation; None if it has read nothing."""
     epochs = [row for row in rows if row.kind == "commit" and row.epoch > 0 and row.generation == rows[-1].generation]
     mine = [json.loads(row.body)["counts"].values() for row in epochs if row.run == epochs[-1].run]
     late, folded = (sum(one[name] for counts in mine for one in counts) for name in ("late", "folded"))
@@ -137,7 +137,7 @@ def late_of(rows: Sequence[Row]) -> Late | None:
 
 
 def exceeds(late: Late, percent: float) -> bool:
-    """Exactly: 0.1 is a tenth, not the double that is nearest to it."""
+    """Compares exactly: 0.1 is a tenth, not the nearest double."""
     return late.late * 100 > Fraction(str(percent)) * late.of
 
 

@@ -1,6 +1,7 @@
-"""What may become of a rule as a whole: retired, brought back, renamed, its tables dropped. Pure decisions.
+"""Decides on the rule lifecycle: retiring, returning, renaming, dropping tables. Pure.
 
-Each turn is a row in the rule's ledger. One with effects beyond that row leads them: whoever finds it goes on with it.
+Each step is a row in the rule's ledger. If it has effects beyond that row, the row comes first, and whoever finds it
+continues with them.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ UNFINISHED = f"a drop has not finished: {GOES_ON}"
 
 
 def check_living(head: Head | None, name: str | None = None) -> None:
-    """Raise Retired, or Refused where the rule has another name than `name` by now (None: whatever its name is)."""
+    """Raise Retired, or Refused if the rule now has another name than `name` (None: do not check the name)."""
     found = retired_at(head, name)
     if found is not None:
         raise Retired(found)
 
 
 def retired_at(head: Head | None, name: str | None = None) -> str | None:
-    """That nothing runs a rule, as a sentence; None of one that can run. Raises Refused as `check_living` does."""
+    """The sentence that the rule is retired; None if it can run. Raises Refused as `check_living` does."""
     if head is not None and name is not None:
         check_name(head, name)
     if head is None or head.retired is None:
@@ -36,13 +37,13 @@ def retired_at(head: Head | None, name: str | None = None) -> str | None:
 
 
 def check_unsealed(head: Head | None, name: str) -> None:
-    """Raise Refused in the middle of a change of generation."""
+    """Raise Refused during a change of generation."""
     if head is not None and head.seal is not None:
         raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
 
 
 def check_same_reset(head: Head, name: str, keep_output: bool) -> None:
-    """Raise Refused where a reset of the other kind has not ended: its seal says what becomes of the sinks' rows."""
+    """Raise Refused if a reset of the other kind has not finished: its seal decides whether sinks keep their rows."""
     if head.seal is None or head.seal.keep_output == keep_output:
         return
     kind = "keeps" if head.seal.keep_output else "empties"
@@ -53,7 +54,7 @@ def check_same_reset(head: Head, name: str, keep_output: bool) -> None:
 
 
 def check_name(head: Head, name: str) -> None:
-    """Refuse a home that lies under a name which is not the rule's any more: a rename has not finished."""
+    """Refuse a home whose name is no longer the rule's, because a rename has not finished."""
     if head.name is not None and head.name != name:
         raise Refused(
             f"the home of rule {name} is being renamed to {head.name}, and that has not finished: "
@@ -62,7 +63,7 @@ def check_name(head: Head, name: str) -> None:
 
 
 def refuse_rebuilt(rule: Rule, what: str) -> None:
-    """Refuse what hangs on earlier epochs, of a rule that reads everything again in each run."""
+    """Refuse an operation that depends on earlier epochs, for a rule that reads everything again in each run."""
     if rule.rebuild:
         raise Refused(
             f"rule {rule.rule} is rebuilt by each run (`rebuild: true`), so there is nothing to do to its {what}: mend "
@@ -71,7 +72,7 @@ def refuse_rebuilt(rule: Rule, what: str) -> None:
 
 
 def what_is_open(head: Head) -> str | None:
-    """What has begun and not ended, in words."""
+    """The open epoch, backfill or change of generation, in words; None if there is none."""
     if head.seal is not None:
         return f"a {head.seal.why} has not finished"
     if head.backfill is not None:
@@ -84,7 +85,7 @@ def what_is_open(head: Head) -> str | None:
 
 
 def retiring(head: Head, name: str, as_is: bool) -> Life | None:
-    """The row that retires a rule; None where it is retired. Raises Refused where something is open, but `as_is`."""
+    """The row that retires a rule; None if it is retired. Raises Refused if something is open, unless `as_is`."""
     check_name(head, name)
     found = what_is_open(head)
     if head.retired is not None:
@@ -98,22 +99,22 @@ def retiring(head: Head, name: str, as_is: bool) -> Life | None:
 
 
 def returning(head: Head, name: str) -> Life | None:
-    """The row that brings a rule back; None where it is not retired. Raises Refused where a drop has not ended."""
+    """The row that brings a rule back; None if it is not retired. Raises Refused if a drop has not finished."""
     check_name(head, name)
     _check_dropped(head, name)
     return None if head.retired is None else Life(what="returned")
 
 
 def rechecking(head: Head, name: str) -> Life | None:
-    """The row by which what is open is checked again; None where no check has failed."""
+    """The row that has the failed check repeated; None if no check has failed."""
     check_name(head, name)
     return None if head.failed is None else Life(what="recheck")
 
 
 def renaming(head: Head, name: str, to: str) -> Life | None:
-    """The row that gives a rule another name; None where a rename to it has begun. `name`: where its home lies.
+    """The row that gives a rule another name; None if a rename to it has started. `name`: that of its home.
 
-    One that has begun can be turned to another name, and back.
+    A rename that has started can be redirected to another name, and back.
     """
     _check_dropped(head, name)
     return None if (head.name or name) == to else Life(what="renamed", name=to)
@@ -126,7 +127,7 @@ def dropping(head: Head, name: str, tables: Mapping[str, str]) -> Life:
 
 
 def check_droppable(head: Head, name: str) -> None:
-    """Raise Refused where the rule can run, or where its name has changed and its home has yet to follow."""
+    """Raise Refused if the rule can run, or if it was renamed and its home has not been moved yet."""
     check_name(head, name)
     if head.retired is None:
         raise Refused(f"rule {name} can run: `floodmark retire {name}` ends that first, then its tables can be dropped")

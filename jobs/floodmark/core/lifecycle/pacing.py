@@ -1,6 +1,6 @@
-"""How much input makes an epoch of so many seconds, by what earlier epochs took. Pure decisions.
+"""Decides how much input makes an epoch of a given number of seconds, from the rate of earlier epochs. Pure.
 
-Which files an epoch reads stands in its intent, so a retry is the same whatever was measured since.
+An epoch's intent names the files that it reads, so later measurements do not affect a retry.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from floodmark.core.protocol.records.rows import Commit, Row, total
 
 PROBE = 64 * 1024 * 1024  # bytes of an epoch before anything was measured
-MEASURED = 10  # of the newest epochs: the machine, and the input, may be others by now
+MEASURED = 10  # newest epochs only, because the machine and the input may change
 
 
 def rate(rows: Iterable[Row], generation: int) -> float | None:
-    """Rows a second over the newest epochs that read any; None where there are none.
+    """Rows a second over the newest epochs that read any; None if there are none.
 
-    Each epoch has a fixed cost, too: so short ones make the rate too low, and the next ones longer.
+    Each epoch also has a fixed cost. So short epochs make the rate too low, and the next ones longer.
     """
     found = [_measured(row) for row in rows if (row.kind, row.generation) == ("commit", generation) and row.epoch > 0]
     found = [(read, seconds) for read, seconds in found if read and seconds][-MEASURED:]
@@ -25,22 +25,22 @@ def rate(rows: Iterable[Row], generation: int) -> float | None:
 
 
 def _measured(row: Row) -> tuple[int, float]:
-    """Rows that were read, and seconds that it took."""
+    """Rows read, and seconds taken."""
     commit = Commit.model_validate_json(row.body)
     return total(commit.counts).read, sum(commit.seconds.values())
 
 
 def wanted(seconds: int, rows_a_second: float | None, bytes_a_row: float | None) -> int:
-    """Bytes of an epoch that is to take so long."""
+    """The input, in bytes, of an epoch that should take this many seconds."""
     if rows_a_second is None or bytes_a_row is None:
         return PROBE
     return max(1, int(seconds * rows_a_second * bytes_a_row))
 
 
 def limit(waiting: Sequence[int], total_bytes: int) -> int:
-    """The most bytes of any one stream, so that all together have so many: what short ones leave the others get.
+    """The maximum bytes of each stream, so that together they have `total_bytes`; short streams leave more to others.
 
-    `waiting`: bytes that wait in each stream.
+    waiting: unread bytes of each stream.
     """
     left, streams = total_bytes, len(waiting)
     for size in sorted(waiting):

@@ -1,4 +1,4 @@
-"""Which commits of a sink belong to what a rule had committed: a reader sees these, and none of an epoch half done."""
+"""Decides which commits of a sink a rule had committed; readers see these, and none of a half-done epoch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NAME = re.compile(r"(?!sink\d+$)[A-Za-z_]\w*", re.ASCII)
 
 
 def counted(transactions: Iterable[tuple[str, int]], ledger: str, head: Head) -> bool:
-    """Whether a commit with these app transactions stands at `head`; one of anybody else does.
+    """Whether a commit with these app transactions belongs to `head`; one by another writer does.
 
-    `ledger`: the id of the rule's.
+    ledger: the id of the rule's ledger.
     """
     return all(_stands(app, version, ledger, head) for app, version in transactions)
 
@@ -32,8 +32,10 @@ def _stands(app: str, version: int, ledger: str, head: Head) -> bool:
 
 
 def short_names(addresses: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Name in SQL → address: the name that the rule has `given` the sink at an address, else the last part of that;
-    where this names no sink alone, `sinkN` by its place."""
+    """Name in SQL -> address: the name `given` to the sink by the rule, else the last part of its address.
+
+    If that is not a unique valid name, it is `sinkN` by position.
+    """
     lasts = [given.get(address, address.rstrip("/").rpartition("/")[2]) for address in addresses]
     plain = [last if _NAME.fullmatch(last) and lasts.count(last) == 1 else None for last in lasts]
     named = enumerate(zip(plain, addresses, strict=True))
@@ -41,13 +43,13 @@ def short_names(addresses: Collection[str], given: Mapping[str, str]) -> dict[st
 
 
 def is_query(sql: str) -> bool:
-    """Whether a statement only reads. `sql`: one statement; others are refused by who runs it."""
+    """Whether a statement only reads. `sql`: one statement; whoever runs it refuses several."""
     text = re.sub(r"--[^\n]*|/\*.*?\*/", " ", sql, flags=re.DOTALL)
     first = re.match(r"[\s(]*(\w+)", text)
     return first is not None and first[1].lower() in ("select", "with", "values")
 
 
 def newest_named(bodies: Iterable[Mapping[str, Mapping[str, object]]], table: str) -> int | None:
-    """The Delta version of the newest write to a table that rows of the ledger name. `bodies`: their `tables`."""
+    """The Delta version of the newest write to a table that the ledger's rows name. `bodies`: their `tables`."""
     versions = [one[table]["commit"] for one in bodies if table in one]
     return max((int(str(version)) for version in versions), default=None)

@@ -1,7 +1,7 @@
-"""Dead rows that are read again: which ones, each once, and what is put in the place of their values.
+"""Decides which dead rows a replay reads again, each once, and with which corrected values.
 
-A replay is an epoch whose offsets equal the head's. Its intent says which rows it reads; so a retry reads the same
-ones, and a later replay leaves them out.
+A replay is an epoch whose offsets equal the head's. Its intent says which rows it reads. So a retry reads the same
+rows, and a later replay skips them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from floodmark.errors import Refused, SqlAt
 def replay_of(
     head: Head, stream: str | None, where: str | None, corrections: Iterable[str], columns: Collection[str]
 ) -> Replay:
-    """What is asked for, checked. `corrections`: texts COLUMN=SQL; `columns`: those that the dead rows have.
+    """The requested replay, checked. `corrections`: texts COLUMN=SQL; `columns`: those of the dead rows.
 
-    Raises Refused, naming the option, for an unknown stream or column and for SQL that a replay could compute anew.
+    Raises Refused, naming the option, for an unknown stream or column and for SQL that a replay may not use.
     """
     if stream is not None and stream not in head.rule.streams:
         raise Refused(f"--stream: expected one of {', '.join(head.rule.streams)}, found {stream!r}")
@@ -45,7 +45,7 @@ def _correction(text: str, columns: Collection[str]) -> tuple[str, str]:
 
 
 def check_replay(replay: Replay) -> None:
-    """Raise Refused for SQL that is not allowed. A replay out of a ledger may be older than these checks are."""
+    """Raise Refused for SQL that is not allowed. A replay from a ledger may be older than these checks."""
     if replay.where is not None:
         _check("--where", replay.where)
     for name, sql in replay.corrected.items():
@@ -62,7 +62,7 @@ def _check(option: str, sql: str) -> None:
 def wanted(replay: Replay, earlier: Iterable[Replay], lost: Collection[int]) -> str:
     """SQL over the dead table that is true for the rows that a replay reads.
 
-    Each condition is computed only for rows that it is about: an earlier one may fail on rows of later epochs.
+    Each condition is computed only for rows that it is about, because an earlier one may fail on rows of later epochs.
     Raises Refused for a replay with SQL that is not allowed.
     """
     earlier = list(earlier)
@@ -83,7 +83,7 @@ def _matches(replay: Replay, lost: Collection[int]) -> str:
 
 
 def replayed_in(row: Mapping[str, object], replays: Mapping[int, Replay]) -> str | None:
-    """The epoch that has read a dead row again; with the conditions where only Spark can tell; None: none has."""
+    """The epoch that has read a dead row again, with its condition if only Spark can evaluate it; None: none has."""
     told: list[str] = []
     for epoch, replay in sorted(replays.items()):
         if int(str(row["_epoch"])) > replay.upto or replay.stream not in (None, row["_stream"]):

@@ -1,4 +1,4 @@
-"""How long a source keeps what a rule has not read yet, and when somebody should be told. Pure decisions."""
+"""Decides for how long a source keeps unread input, and when to warn. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _WHAT = {LOG: "log entries", FILES: "replaced files"}
 
 @dataclass(frozen=True)
 class Limit:
-    """One of the ways in which unread input may go. Microseconds: how long it has waited, how long it is kept at least.
+    """One way in which a source may remove unread input. Microseconds: how long it has waited, its minimum retention.
 
-    `setting`: the source table's, which says so. `gone`: it is not there any more.
+    setting: the source table's property for it. gone: it has been removed.
     """
 
     stream: str
@@ -36,7 +36,7 @@ class Limit:
         return self.gone or 2 * self.waited_us > self.kept_us
 
     def text(self) -> str:
-        """For people: what is at stake, and what to do."""
+        """For people: what is at risk, and what to do."""
         if self.gone:
             return (
                 f"stream {self.stream}: the log entries of input that is not read yet are gone from the source, so the "
@@ -52,7 +52,7 @@ class Limit:
         )
 
     def late(self) -> str:
-        """The same, of input that has been read since."""
+        """The same, for input that has been read since."""
         return (
             f"stream {self.stream}: its input had waited for {_rough(self.waited_us)} when it was read; the source "
             f"keeps {_WHAT[self.setting]} for {_rough(self.kept_us)}: run the rule more often, or raise {self.setting} "
@@ -61,9 +61,9 @@ class Limit:
 
 
 def kept_us(address: str, name: str, said: str) -> int:
-    """Microseconds that a table keeps things for, by its property `name`. A number may stand in quotes, as in SQL.
+    """A table's retention in microseconds, from its property `name`. A number may be in quotes, as in SQL.
 
-    Raises Refused where it is no length of time.
+    Raises Refused if the property is no length of time.
     """
     try:
         return parse_duration(re.sub(r"'\s*([+-]?\d+)\s*'", r"\1", said))
@@ -72,11 +72,11 @@ def kept_us(address: str, name: str, said: str) -> int:
 
 
 def nearest(limits: list[Limit]) -> Limit | None:
-    """The one with the least time left."""
+    """The limit with the least time left."""
     return min(limits, key=lambda one: one.left_us, default=None)
 
 
 def _rough(us: int) -> str:
-    """A length of time in the largest unit of which there are two."""
+    """A duration in the largest unit of which there are at least two."""
     units = ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"))
     return next((f"{us // unit} {word}" for unit, word in units if us >= 2 * unit), "less than 2 minutes")

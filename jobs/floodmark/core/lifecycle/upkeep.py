@@ -1,7 +1,7 @@
-"""What upkeep may take away from a table, and when it is due. Pure decisions.
+"""Decides what upkeep may remove from a table, and when it is due. Pure.
 
-A file can go once no version that anybody needs has it, a log entry once a checkpoint repeats it: of what is old
-enough, all that lies before the first version that somebody still needs.
+A file can go once no needed version has it, and a log entry once a checkpoint repeats it. If it is old enough,
+everything before the first needed version goes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from floodmark.core.rules.model import CleanUp
 from floodmark.core.text.durations import HOUR
 from floodmark.errors import Refused
 
-CHECKPOINT_AFTER = 10  # commits: reading so many log entries is quicker than to write, and read, what repeats them
-# What delta-rs writes as Spark does; a table that asks for more is left to Spark's own OPTIMIZE and VACUUM.
+CHECKPOINT_AFTER = 10  # commits: reading that many log entries is faster than writing and reading a checkpoint of them
+# What delta-rs writes as Spark does; Spark's own OPTIMIZE and VACUUM must maintain a table that needs more.
 PLAIN_WRITERS = 4
 PLAIN_FEATURES = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "timestampNtz"})
-# Of what has these types delta-rs writes the same text into a log as Spark, or one that Spark reads as the same value.
-# A TIMESTAMP it writes without a zone, which Spark reads in the session's; -0.05 of a DECIMAL as `0.-5`.
+# For these types delta-rs writes the same text into a log as Spark, or one that Spark reads as the same value. It
+# writes a TIMESTAMP without a zone, which Spark reads in the session's zone, and -0.05 of a DECIMAL as `0.-5`.
 PLAIN_PARTITIONS = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date", "timestamp_ntz"})
 
 
@@ -30,8 +30,8 @@ PLAIN_PARTITIONS = frozenset({"string", "boolean", "byte", "short", "integer", "
 class Need:
     """What others need of a table beside its newest version.
 
-    `since`: all versions from it on, one by one (None: none); `versions`: these, each as a whole; `everything`: all of
-    its history. `who`: needs it, for people.
+    since: all versions from it on, one by one (None: none). versions: these, each as a whole. everything: its whole
+    history. who: those who need it, for people.
     """
 
     since: int | None = None
@@ -48,16 +48,16 @@ class Need:
 
     @property
     def oldest(self) -> int | None:
-        """The first version that is needed; None where only the newest is."""
+        """The first version that is needed; None if only the newest is."""
         if self.everything:
             return 0
         return min([*self.versions, *([] if self.since is None else [self.since])], default=None)
 
 
 def log_begins(checkpoints: Iterable[int], entries: Mapping[int, float], before: float, need: Need) -> int:
-    """The version with which a log can begin: a checkpoint at or before all that is young or needed; 0: as it does.
+    """The version with which a log can start: a checkpoint at or before everything young or needed; 0: unchanged.
 
-    `entries`: version → when it was written; `before`: what was written earlier is old. Seconds since 1970.
+    entries: version -> when it was written. before: entries written earlier are old. Seconds since 1970.
     """
     young = [version for version, at in entries.items() if at >= before]
     first = min([max(entries, default=0), *young, *([] if need.oldest is None else [need.oldest])])
@@ -65,29 +65,30 @@ def log_begins(checkpoints: Iterable[int], entries: Mapping[int, float], before:
 
 
 def readable(version: int, checkpoints: Iterable[int], entries: Iterable[int]) -> bool:
-    """Whether a version's state can still be told from the log."""
+    """Whether the log can still reconstruct a version."""
     return min(entries, default=1) == 0 or any(one <= version for one in checkpoints)
 
 
 def is_plain(min_writer: int, features: Iterable[str] | None) -> bool:
-    """Whether a table asks nothing of its writers that delta-rs does not do."""
+    """Whether a table needs no writer feature that delta-rs lacks."""
     return set(features) <= PLAIN_FEATURES if features else min_writer <= PLAIN_WRITERS
 
 
 def strange_partitions(columns: Mapping[str, str], partitions: Iterable[str]) -> str:
-    """The partition columns whose values delta-rs would write as other ones; '' for none. `columns`: name → type."""
+    """The partition columns whose values delta-rs would write differently; '' for none. `columns`: name -> type."""
     found = (f"partitions by {name}, a {columns[name]}" for name in partitions if columns[name] not in PLAIN_PARTITIONS)
     return ", ".join(found)
 
 
 def hours(us: int) -> int:
-    """Whole hours, so that nothing goes earlier."""
+    """Hours, rounded up, so that nothing is removed too early."""
     return -(-us // HOUR)
 
 
 def is_due(maintained: str | None, how: CleanUp, now: datetime) -> bool:
-    """Whether nine tenths of the time between two have passed: one a day is to be one a day, though it starts earlier
-    by some minutes. `maintained`: when it was done last, ISO 8601.
+    """Whether nine tenths of the interval have passed, so that a daily upkeep stays daily if it starts minutes earlier.
+
+    maintained: when it was last done, ISO 8601.
     """
     if maintained is None:
         return True
@@ -96,16 +97,16 @@ def is_due(maintained: str | None, how: CleanUp, now: datetime) -> bool:
 
 
 def check_maintainable(head: Head, name: str) -> None:
-    """Refuse a rule whose tables are about to be others."""
+    """Refuse a rule during a change of generation or a drop, which change its tables."""
     check_unsealed(head, name)
     if head.dropping is not None:
         raise Refused(f"rule {name}: {UNFINISHED}")
 
 
 def awaited(head: Head, recorded: Mapping[str, int | None]) -> dict[str, str]:
-    """The tables that hold what has yet to be committed, and by what: that is compared with them, file by file.
+    """The tables that hold uncommitted writes, each with the message; these are still compared, file by file.
 
-    `recorded`: by table, the largest version of the generation's app.
+    recorded: by table, the largest version of the generation's app.
     """
     if head.open is None and head.backfill is None:
         return {}

@@ -1,4 +1,4 @@
-"""Whether a rule's event times have a zone: it decides how they are printed and what a time in words means."""
+"""Decides whether a rule's event times have a zone, for printing them and for reading times in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def zoned(rule: Rule, head: Head | None) -> bool:
-    """As far as the ledger tells; a rule that has not run is taken to have zones, as most have."""
+    """Whether event times have a zone, by the ledger; assumed for a rule that has not run, as most have."""
     columns = head.begun_with.columns if head else {}
     times = {name: stream.event_time.name.lower() for name, stream in rule.streams.items() if stream.event_time}
     kinds = [kind for name, time in times.items() for column, kind in columns.get(name, ()) if column.lower() == time]
@@ -20,7 +20,7 @@ def zoned(rule: Rule, head: Head | None) -> bool:
 
 
 def micros_of(at: datetime, rule: Rule, zoned: bool) -> int:
-    """A moment as the rule's event times have it, in microseconds; without a zone of its own it is in the rule's."""
+    """A moment as one of the rule's event times, in microseconds; without a zone of its own it is in the rule's."""
     own = ZoneInfo(rule.timezone)
     moment = at if at.tzinfo else at.replace(tzinfo=own)
     shown = moment.astimezone(UTC) if zoned else moment.astimezone(own).replace(tzinfo=UTC)

@@ -1,1 +1,1 @@
-"""A rule's Python class: what it declares, read from its text, and how it is called."""
+"""Reads what a rule's Python class declares, from its text, and calls the class."""

@@ -1,8 +1,7 @@
-"""Calling a process class for one key: rows and timers in the order of event time.
+"""Calls a process class for one key: rows and timers in the order of event time.
 
-`process` is called once for each event time, with the rows of that time, and on an object of its own. Rows of one time
-are never split over epochs; so nothing that a class does can hang on where one epoch ends and the next begins, unless
-it keeps something outside of `ctx`.
+`process` is called once for each event time, with the rows of that time, on a new object. Rows of one time are never
+split over epochs. So nothing that a class does can depend on epoch boundaries, unless it keeps state outside of `ctx`.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ Output = tuple[Any, ...]
 
 
 class Rejected(NamedTuple):
-    """The rows of one call of `process` that raised, in their order and as they came, and what it raised, one line."""
+    """The rows of a call of `process` that raised, as they arrived, and the error as one line."""
 
     reason: str
     rows: tuple[Row, ...]
 
 
 class Caller:
-    """Calls `make()`'s methods and checks what they give. `output`: DDL. `file`: how tracebacks name the module.
+    """Calls the methods of `make()` and checks their output.
 
-    `rejects`: a call of `process` that raises is undone, and its rows are given back; else it is a ProcessFault.
+    output: DDL. file: the module's name in tracebacks. rejects: if `process` raises, its changes are undone and its
+    rows returned as rejected; otherwise the error is a ProcessFault.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Caller:
     def turn(
         self, key: Key, stored: Mapping[Place, Slot], rows: Iterable[tuple[int, Row]]
     ) -> Iterator[Output | Rejected | Change]:
-        """All that an epoch has for a key: output and rejected rows as they come, then the changes of state.
+        """Run an epoch for a key: yields output and rejected rows as they come, then the state changes.
 
-        `rows`: each with its event time in microseconds, in the order of that time; all of them before the watermark.
+        rows: each with its event time in microseconds, ordered by that time; all of them before the watermark.
         """
         slots = Slots(stored)
         yield from _Turn(self, key, slots).outputs(rows)
@@ -84,7 +84,10 @@ class _Turn:
         yield from self._timers(self._caller.times.after)
 
     def _tried(self, rows: list[Row]) -> Iterator[Output | Rejected]:
-        """One call wholly or not at all. The class gets copies: what it does to a row is not what came."""
+        """Make one call completely or not at all.
+
+        The class gets copies, so it cannot change the rows that may be rejected.
+        """
         self._slots.mark()
         try:
             yield from list(self._called("process", map(deepcopy, rows), self._ctx))
@@ -93,7 +96,7 @@ class _Turn:
             yield Rejected(str(fault), tuple(rows))
 
     def _timers(self, until: int | None) -> Iterator[Output]:
-        """Those before `until`; one may set the next."""
+        """Fire the timers before `until`; a timer may set the next one."""
         while (timer := self._next_timer()) is not None and until is not None and timer[0] < until:
             at, name = timer
             self._ctx.position, self._ctx.in_timer = at, True
@@ -104,7 +107,7 @@ class _Turn:
         return min(((slot.value, name) for name, slot in self._slots.table(TIMERS).items()), default=None)
 
     def _clock_timers(self) -> Iterator[Output]:
-        """Those that the clock has reached, of earlier epochs: what is set here waits for a later one."""
+        """Fire the clock timers of earlier epochs that are due; those set now wait for a later epoch."""
         due = sorted((slot.value, name) for name, slot in self._slots.table(CLOCK_TIMERS).items())
         for at, name in due:
             slot = self._slots.get((CLOCK_TIMERS, name))
@@ -113,7 +116,7 @@ class _Turn:
                 yield from self._called("on_clock", Times(None, None, 0).event_time(at), name, self._ctx)
 
     def _called(self, method: str, *arguments: Any) -> Iterator[Output]:
-        """What the method yields or returns; whatever it raises becomes a ProcessFault."""
+        """Yield what the method yields or returns; whatever it raises becomes a ProcessFault."""
         try:
             for row in getattr(self._caller.make(), method)(self._key, *arguments) or ():
                 yield self._caller.checked(row)
@@ -121,7 +124,7 @@ class _Turn:
             raise ProcessFault(self._said(method, fault)) from fault
 
     def _said(self, method: str, fault: Exception) -> str:
-        """One line: where the class failed, at which key and time, and why."""
+        """One line: the method that failed, the key and time, and why."""
         file = self._caller.file
         frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if file and frame.filename == file]
         line = f" ({file}, line {frames[-1].lineno})" if frames else ""

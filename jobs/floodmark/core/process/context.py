@@ -1,4 +1,4 @@
-"""The `ctx` of a process class: state, counters and timers of the key at hand, and the epoch's clock."""
+"""The `ctx` of a process class: state, counters and timers of the current key, and the epoch's clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Times:
-    """Where an epoch stands, in microseconds; `zoned`: whether event times have a zone."""
+    """An epoch's watermarks and clock, in microseconds; `zoned`: whether event times have a zone."""
 
     before: int | None
     after: int | None
@@ -28,11 +28,11 @@ class Times:
     zoned: bool = True
 
     def event_time(self, at: int) -> datetime:
-        """A time in microseconds as the class sees event times."""
+        """A time in microseconds, as the class sees event times."""
         return (ORIGIN if self.zoned else NAIVE_ORIGIN) + timedelta(microseconds=at)
 
     def micros(self, at: Any) -> int:
-        """Raises ValueError for what is no event time."""
+        """Microseconds of an event time. Raises ValueError for any other value."""
         if not isinstance(at, datetime) or (at.tzinfo is not None) != self.zoned:
             kind = "with a time zone, as event times have" if self.zoned else "without a time zone, as event times are"
             raise ValueError(f"expected a datetime {kind}, found {short(at)}")
@@ -41,7 +41,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a class declares to keep: its states' columns as DDL, lifetimes in microseconds, and which timers."""
+    """What state a class declares: columns as DDL by name, lifetimes in microseconds, and which timers it has."""
 
     state: Mapping[str, str]
     ttl_us: Mapping[str, int]
@@ -50,7 +50,7 @@ class Kept:
 
 
 class Schema:
-    """The same, ready for use; made once for many keys."""
+    """The declared state, parsed once for many keys."""
 
     def __init__(self, kept: Kept):
         self.kept = kept
@@ -66,9 +66,9 @@ class Schema:
 
 
 class Context:
-    """State of one key in one epoch. A wrong argument is a ValueError, which ends the epoch before anything is written.
+    """State of one key in one epoch. A wrong argument raises a ValueError, which ends the epoch before any write.
 
-    `position`: event time, in microseconds, of the row or timer at hand.
+    position: event time, in microseconds, of the current row or timer.
     """
 
     def __init__(self, schema: Schema, slots: Slots, times: Times):
@@ -82,22 +82,22 @@ class Context:
         return ORIGIN + timedelta(microseconds=self._times.clock)
 
     def get_state(self, name: str) -> dict[str, Any] | None:
-        """The value as a dict by column; None where there is none or it has outlived its `ttl`."""
+        """The value as a dict by column; None if there is none or its `ttl` has expired."""
         record = self._schema.record(name)
         values = self._live(name, "")
         return None if values is None else record.row(values)
 
     def put_state(self, name: str, value: Mapping[str, Any] | tuple[Any, ...]) -> None:
-        """Keep a dict or a tuple of the state's columns. Columns that a dict leaves out are null."""
+        """Store a dict or a tuple of the state's columns. Columns that a dict leaves out are null."""
         self._slots.put((name, ""), self._schema.record(name).values(value), self.position)
 
     def delete_state(self, name: str) -> None:
-        """Forget the value, if there is one."""
+        """Delete the value, if there is one."""
         self._schema.record(name)
         self._slots.drop((name, ""))
 
     def incr_counter(self, name: str, by: int = 1) -> int:
-        """Add to a counter of the key and return it; counters need no declaration and begin at 0."""
+        """Add to a counter of the key and return its new value; counters need no declaration and start at 0."""
         found = self.get_counter(name) + _whole(by)
         if not -MOST <= found <= MOST:
             raise ValueError(f"expected a counter that fits BIGINT, found {found}")
@@ -105,15 +105,15 @@ class Context:
         return found
 
     def get_counter(self, name: str) -> int:
-        """The counter's number; 0 where there is none."""
+        """The counter's number; 0 if it was never set."""
         found: int | None = self._live(COUNTERS, _named(name))
         return found or 0
 
     def set_timer(self, at: datetime, name: str = "") -> None:
         """Call `on_timer` when the watermark has passed event time `at`, after the rows of that time.
 
-        A key has one timer of a name: setting it again moves it. `at` does not lie before the row at hand, and after
-        the timer at hand: else it could fire without end.
+        A key has one timer per name; setting it again moves it. `at` must not be before the current row, and must be
+        after the current timer, or it could fire for ever.
         """
         self._refuse_unless(self._schema.kept.timers, "on_timer")
         micros = self._times.micros(at)
@@ -123,7 +123,7 @@ class Context:
         self._slots.put((TIMERS, _named(name)), micros, self.position)
 
     def delete_timer(self, name: str = "") -> None:
-        """Forget the timer, if there is one."""
+        """Delete the timer, if there is one."""
         self._slots.drop((TIMERS, _named(name)))
 
     def set_clock_timer(self, at: datetime, name: str = "") -> None:
@@ -137,7 +137,7 @@ class Context:
         self._slots.put((CLOCK_TIMERS, _named(name)), micros, self.position)
 
     def delete_clock_timer(self, name: str = "") -> None:
-        """Forget the timer, if there is one."""
+        """Delete the timer, if there is one."""
         self._slots.drop((CLOCK_TIMERS, _named(name)))
 
     def _live(self, table: str, name: str) -> Any:

@@ -1,4 +1,7 @@
-"""A process class from its module's text. The text travels: executors need no file of it, an open epoch has its own."""
+"""Loads a process class from its module's text.
+
+The text is shipped: executors need no file, and an open epoch has its own text.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from floodmark.errors import RuleInvalid
 
 
 def load_class(source: str, file: str, name: str) -> Any:
-    """Class `name` of the module that `source` is. Raises RuleInvalid where the module cannot be run."""
+    """Class `name` of the module with the text `source`. Raises RuleInvalid if the module cannot be run."""
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-    # Two rules may have modules of one name, and so may two texts of one; no thread finds what another has half run.
+    # Two rules may have modules of one name, and a module may have two texts; no thread may see one that another is
+    # still running.
     known = f"_floodmark_process_{digest}_{get_ident()}"
     module = sys.modules.get(known) or _run(known, source, file)
     found = getattr(module, name, None)
@@ -27,7 +31,7 @@ def load_class(source: str, file: str, name: str) -> Any:
 def _run(known: str, source: str, file: str) -> ModuleType:
     module = ModuleType(known)
     module.__file__ = file
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # so tracebacks show the lines
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)  # tracebacks show the lines
     sys.modules[known] = module  # dataclasses look their module up
     try:
         exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102 - this is what `process:` asks for

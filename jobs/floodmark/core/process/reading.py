@@ -1,4 +1,4 @@
-"""What a rule's class declares, read from its module's text. Nothing is imported: it runs no user's code."""
+"""Reads what a rule's class declares from its module's text. It imports nothing, so no user code runs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from floodmark.core.text.files import read_plain
 
 ALLOWED = "FLOODMARK_CLASSES"  # the operator's list of the modules whose classes rules may name
 OWN_TABLES = ("counters", "timers", "clock_timers")
-OWN_COLUMNS = ("name", "value", "at")  # of those tables
+OWN_COLUMNS = ("name", "value", "at")  # columns of those tables
 METHODS = {"process": "(self, key, rows, ctx)", "on_timer": "(self, key, at, name, ctx)",
            "on_clock": "(self, key, at, name, ctx)"}  # fmt: skip
-_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")  # a folder's name, too: nothing that a file system takes for equal
+_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")  # a folder's name, too: no two that a file system treats as equal
 _ABSTRACT = ("abstractmethod", "abc.abstractmethod")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """`output` and `state` as DDL in one spelling; `ttl_us`: microseconds by table."""
+    """What a class declares: `output` and `state` as canonical DDL; `ttl_us`: microseconds by table."""
 
     output: str
     state: dict[str, str]
@@ -37,7 +37,7 @@ class Declared:
 
 
 def check_allowed(module: str, env: Mapping[str, str]) -> None:
-    """Raise ValueError where the operator's list in FLOODMARK_CLASSES has neither the module nor a package of it."""
+    """Raise ValueError if the operator's list in FLOODMARK_CLASSES has neither the module nor a package of it."""
     if ALLOWED not in env:
         return
     allowed = [one.strip() for one in env[ALLOWED].split(",") if one.strip()]
@@ -48,7 +48,7 @@ def check_allowed(module: str, env: Mapping[str, str]) -> None:
 def text_of_module(module: str, beside: Path, env: Mapping[str, str]) -> str:
     """The text of `module`: in the folder `beside`, else on the Python path. Raises ValueError and OSError.
 
-    Where the operator has a list, nothing beside a rule stands in for a package of the Python path: he named that one.
+    If the operator has a list, a file beside a rule may not shadow a package of the Python path, which the list means.
     """
     file = _beside(module, beside)
     if file.exists():
@@ -64,7 +64,7 @@ def text_of_module(module: str, beside: Path, env: Mapping[str, str]) -> str:
 
 
 def file_of_module(module: str, beside: Path) -> Path | None:
-    """Where `text_of_module` finds the text; None where that is nowhere."""
+    """The file that `text_of_module` reads; None if there is none."""
     file = _beside(module, beside)
     return file if file.exists() else _on_path(module)
 
@@ -74,7 +74,7 @@ def _beside(module: str, folder: Path) -> Path:
 
 
 def _elsewhere(package: str, beside: Path) -> str | None:
-    """Where the Python path has the package, other than in the folder `beside`."""
+    """The package's place on the Python path, other than in the folder `beside`."""
     spec = PathFinder.find_spec(package) if package not in sys.stdlib_module_names else None
     places = [] if spec is None else spec.submodule_search_locations or [spec.origin or ""]
     folder = beside.resolve()
@@ -82,9 +82,9 @@ def _elsewhere(package: str, beside: Path) -> str | None:
 
 
 def _on_path(module: str) -> Path | None:
-    """By the finders of the packages' folders: importlib.util.find_spec would import the packages."""
+    """The module's file, by the finders of package folders; importlib.util.find_spec would import packages."""
     if module.split(".")[0] in sys.stdlib_module_names:
-        return None  # Python's own modules hold no rule's class
+        return None  # Python's own modules contain no rule's class
     places = None
     for name in module.split("."):
         spec = PathFinder.find_spec(name, places)
@@ -96,7 +96,7 @@ def _on_path(module: str) -> Path | None:
 
 
 def missing_imports(source: str, file: str) -> Iterator[str]:
-    """`FILE:LINE: …` for each module that the text imports where it begins, and that is not there."""
+    """`FILE:LINE: …` for each missing module that the text imports at its top level."""
     for node in ast.parse(source, file).body:
         names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
@@ -119,7 +119,7 @@ def declared(source: str, file: str, name: str) -> Declared:
 
 
 class _Class:
-    """One class of a module, its base classes in the same module included."""
+    """One class of a module, including its base classes in the same module."""
 
     def __init__(self, tree: ast.Module, file: str, name: str):
         self._file = file
@@ -235,7 +235,7 @@ class _Class:
 
 
 def _members(node: ast.ClassDef) -> Iterator[tuple[str, ast.AST]]:
-    """Methods, and the values of class attributes; of several with one name the last counts, so it comes first."""
+    """Methods, and the values of class attributes, last definition first: of several with one name the last counts."""
     for child in reversed(node.body):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield child.name, child
@@ -250,7 +250,7 @@ def _is_abstract(method: ast.FunctionDef) -> bool:
 
 
 def _required(method: ast.FunctionDef) -> int:
-    """How many arguments a call has to give."""
+    """How many arguments a call must have."""
     arguments = method.args
     named = sum(default is None for default in arguments.kw_defaults)
     return len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults) + named

@@ -1,4 +1,4 @@
-"""What one key keeps: values by table and name, what was stored, and what an epoch has changed of it."""
+"""The state of one key: values by table and name, as stored and as changed by an epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Place = tuple[str, str]  # table and name; the name is empty in the table of a d
 
 
 class Slot(NamedTuple):
-    """`value`: a tuple of a state's columns, a counter's number, or a timer's time; `at`: event time of the put.
+    """One value: a tuple of a state's columns, a counter's number, or a timer's time; `at`: event time of the put.
 
     Times are microseconds since 1970.
     """
@@ -19,7 +19,7 @@ class Slot(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What to write; `slot` None: the value is gone."""
+    """A change to write; `slot` None: the value was deleted."""
 
     place: Place
     slot: Slot | None
@@ -32,7 +32,7 @@ class Slots:
         self._stored = stored
         self._tables: dict[str, dict[str, Slot]] = {}
         self._touched: dict[Place, None] = {}  # in the order of the first change
-        self._before: list[tuple[Place, Slot | None, bool]] | None = None  # since the mark: what was, if touched
+        self._before: list[tuple[Place, Slot | None, bool]] | None = None  # old values since the mark, if touched
         for (table, name), slot in stored.items():
             self._tables.setdefault(table, {})[name] = slot
 
@@ -55,11 +55,11 @@ class Slots:
             self._touched[place] = None
 
     def mark(self) -> None:
-        """What is changed from here on can be undone."""
+        """Start recording changes, so that `undo` can revert them."""
         self._before = []
 
     def undo(self) -> None:
-        """Put back everything as it was at the mark."""
+        """Restore everything as it was at the mark."""
         for (table, name), slot, touched in reversed(self._before or []):
             if slot is None:
                 self._tables[table].pop(name, None)
@@ -74,7 +74,7 @@ class Slots:
             self._before.append((place, self.get(place), place in self._touched))
 
     def changes(self) -> Iterator[Change]:
-        """What differs from what was stored: a value that came and went leaves nothing."""
+        """The differences from the stored values; a value that was both added and deleted leaves none."""
         for place in self._touched:
             slot = self.get(place)
             if slot is not None or place in self._stored:

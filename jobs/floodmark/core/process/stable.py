@@ -1,4 +1,4 @@
-"""Clocks and randomness in a module's text: a replay would get another answer from them.
+"""Finds clocks and randomness in a module's text, because a replay would get another result from them.
 
 The check knows the usual names, also behind `import … as …`. It cannot see what other modules do.
 """
@@ -31,7 +31,7 @@ _WATCHED = {name.rpartition(".")[0] for name in _CLOCKS | _RANDOM} | set(_RANDOM
 
 
 def unstable(source: str, file: str) -> Iterator[str]:
-    """`FILE:LINE: …` for each use of a wall clock or of randomness, with what to take instead."""
+    """`FILE:LINE: …` for each use of a wall clock or of randomness, with what to use instead."""
     tree = ast.parse(source, file)
     names = dict(_imported(tree))
     for node in _outermost(tree):
@@ -44,7 +44,7 @@ def unstable(source: str, file: str) -> Iterator[str]:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Name in the module → what it stands for, dotted."""
+    """Name in the module -> the dotted name that it was imported from."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((one.asname or one.name.split(".")[0], one.name if one.asname else one.name.split(".")[0])
@@ -67,7 +67,7 @@ def _outermost(tree: ast.AST) -> Iterator[ast.Attribute | ast.Name]:
 
 
 def _dotted(node: ast.expr, names: dict[str, str]) -> str | None:
-    """What the node names, by the module's imports; None for what no import brought."""
+    """The dotted name of the node, by the module's imports; None if it is not imported."""
     if isinstance(node, ast.Attribute):
         parent = _dotted(node.value, names)
         return parent and f"{parent}.{node.attr}"

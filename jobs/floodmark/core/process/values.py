@@ -1,7 +1,7 @@
-"""Python values as a declared type holds them.
+"""Converts Python values to the values that a declared type holds.
 
-What is stored and read back must be what was put: else a value would differ by whether an epoch ended in between. So a
-FLOAT is rounded, a DECIMAL has its scale, and lists and dicts are copied when they are put.
+A value that is stored and read back must equal the value that was put; otherwise it would depend on whether an epoch
+ended in between. So a FLOAT is rounded, a DECIMAL gets its scale, and lists and dicts are copied when they are put.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXACT = Context(prec=76)
 
 
 class Record:
-    """Rows of declared columns: from a dict or a tuple to the values in the columns' order, and back."""
+    """Converts rows of declared columns from a dict or tuple to values in column order, and back."""
 
     def __init__(self, columns: Sequence[Column]):
         self.names = tuple(column.name for column in columns)
@@ -31,7 +31,10 @@ class Record:
         self._copies = any(column.type.parts for column in columns)
 
     def values(self, row: Any) -> tuple[Any, ...]:
-        """Raises ValueError where `row` does not fit. A column that a dict leaves out is null."""
+        """The values in column order; a column that a dict leaves out is null.
+
+        Raises ValueError if `row` does not fit.
+        """
         given = self._given(row)
         try:
             pairs = zip(self._converts, given, strict=True)
@@ -41,7 +44,7 @@ class Record:
             raise
 
     def row(self, values: tuple[Any, ...]) -> dict[str, Any]:
-        """The values by column; changing them changes nothing that is stored."""
+        """The values by column; changing them does not change stored values."""
         return dict(zip(self.names, self.values(values) if self._copies else values, strict=True))
 
     def _given(self, row: Any) -> Sequence[Any]:
@@ -69,13 +72,13 @@ class Record:
 
 
 def short(value: Any) -> str:
-    """A value as a message shows it."""
+    """A value as messages show it."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def converter(kind: Type) -> Convert:
-    """What makes of a Python value, never None, one of the type. It raises ValueError."""
+    """The function that converts a Python value, never None, to the type. It raises ValueError."""
     if kind.name in BITS:
         return _whole(kind.name)
     if kind.name == "decimal":
@@ -96,7 +99,7 @@ def _whole(name: str) -> Convert:
     limit = 1 << BITS[name]
 
     def convert(value: Any) -> int:
-        if type(value) is int and -limit <= value < limit:  # at once: the question for Integral takes ten times as long
+        if type(value) is int and -limit <= value < limit:  # fast path: the check for Integral takes ten times as long
             return value
         if isinstance(value, bool) or not isinstance(value, Integral) or not -limit <= int(value) < limit:
             raise _wrong(f"a whole number that fits {name.upper()}", value)
@@ -115,7 +118,7 @@ def _decimal(kind: Type) -> Convert:
                 if found == value and found.copy_abs() < limit:
                     return found
             except InvalidOperation:
-                pass  # not a finite number, or longer than any DECIMAL: told below
+                pass  # not a finite number, or longer than any DECIMAL: reported below
         raise _wrong(f"a Decimal that fits {str(kind).upper()} exactly", value)
 
     return convert
@@ -133,7 +136,7 @@ def _double(value: Any) -> float:
 
 
 def _float(value: Any) -> float:
-    try:  # "<f" and not "f", which makes infinity of what is too large
+    try:  # "<f" and not "f", which turns numbers that are too large into infinity
         found: float = struct.unpack("<f", struct.pack("<f", _double(value)))[0]
     except OverflowError:
         raise _wrong("a number that fits FLOAT", value) from None

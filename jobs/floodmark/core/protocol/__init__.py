@@ -1,1 +1,1 @@
-"""The epoch protocol without I/O: the ledger's records, recovery, watermarks, digests."""
+"""Implements the epoch protocol without I/O: the ledger's records, recovery, watermarks, digests."""

@@ -1,9 +1,9 @@
-"""Named points of the protocol at which a crash test can stop a run for good. Off unless the environment says so.
+"""Defines named points of the protocol at which a crash test can stop a run for good. Off by default.
 
-`FLOODMARK_CRASH_AT` holds `RULE:POINT` or `RULE:POINT@EPOCH`, several separated by commas, and
-`FLOODMARK_CRASH_MARKS` a directory. A run that reaches a named point leaves the file `RULE.POINT` there and waits to be
-killed: it raises nothing and kills nothing itself, because a process that ends by itself is not a crash. Once somebody
-takes the file away it goes on as if nothing had been, as a driver does that was stopped and is woken.
+`FLOODMARK_CRASH_AT` holds `RULE:POINT` or `RULE:POINT@EPOCH`, several separated by commas, and `FLOODMARK_CRASH_MARKS`
+a directory. A run that reaches a named point creates the file `RULE.POINT` there and waits to be killed. It neither
+raises an error nor kills itself, because a process that exits by itself has not crashed. If the test deletes the file,
+the run continues as if nothing had happened, like a driver that was suspended and resumed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ UPKEEP_POINTS = (
     "maintain.commit.after",
 )
 COMPACT_POINTS = ("compact.before", "compact.after")
-LOOK_EVERY = 0.05  # seconds between two looks at the file
+LOOK_EVERY = 0.05  # seconds between two checks of the file
 
 
 def reach(rule: str, point: str, epoch: int | None = None) -> None:

@@ -1,8 +1,8 @@
-"""Digests of rows, as values: two multisets of rows are the same where their digests are.
+"""Defines digests of rows: two multisets of rows are treated as equal if their digests are.
 
-A digest does not depend on the order of the rows, and digests of parts add up to that of the whole.
-docs/reference/digests.md says what a row's hash is. Spark computes it (`spark.read.digesting`), and the auditor once
-more without Spark.
+A digest does not depend on the order of the rows, and the digests of parts add up to that of the whole.
+docs/reference/digests.md defines a row's hash. Spark computes it (`spark.read.digesting`); the auditor computes it
+again without Spark.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, Field
 
-CLOSE = 1e-9  # two sums of floating point agree where they differ by no more than this part of their size
-HUGE = 1.7e308  # the largest double is 1.797e308; magnitudes that sum to no more cannot overflow on the way
+CLOSE = 1e-9  # two sums of floating point agree if they differ by no more than this fraction of their size
+HUGE = 1.7e308  # the largest double is 1.797e308; magnitudes with a smaller sum cannot overflow on the way
 LOW = (1 << 32) - 1  # the bits of half a hash
-MIDDLE = (
-    1 << 31
-)  # what is taken off each half, so that a sum stays near nought: 64 bits hold that of 2**32 rows, always
+MIDDLE = 1 << 31  # subtracted from each half, so that a sum stays near zero: 64 bits always hold that of 2**32 rows
 
 
 class Floats(BaseModel):
-    """A computed column of floating point: how many values are null and NaN, the sum and the sum of the magnitudes of
-    the others. The sums are Python's shortest text of a double, for JSON has no infinity."""
+    """A computed column of floating point: null and NaN counts, the sum of the other values and of their magnitudes.
+
+    The sums are Python's shortest text of a double, because JSON has no infinity.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,7 +34,7 @@ class Floats(BaseModel):
         if (self.nulls, self.nans) != (other.nulls, other.nans):
             return False
         sizes = float(self.size), float(other.size)
-        if max(sizes) > HUGE:  # parts of the sum overflow or not, by the order in which they are added
+        if max(sizes) > HUGE:  # parts of the sum overflow or not, depending on the order in which they are added
             return min(sizes) > HUGE
         within = CLOSE * max(sizes)
         return _close(self.sum, other.sum, within) and _close(self.size, other.size, within)
@@ -44,9 +44,10 @@ class Floats(BaseModel):
 
 
 class Digest(BaseModel):
-    """How many rows; the sums of the high and of the low 32 bits of each row's hash, unsigned, as decimal text.
+    """Rows of a table or batch: their number, and sums over the high and the low 32 bits of each row's hash.
 
-    `floats`: the columns of floating point whose values are not in the hashes, by their path.
+    high, low: the sums, unsigned, as decimal text. floats: the columns of floating point whose values are not in the
+    hashes, by path.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -57,7 +58,7 @@ class Digest(BaseModel):
     floats: dict[str, Floats] = Field(default_factory=dict)
 
     def differences(self, other: Digest) -> Iterator[str]:
-        """What tells two digests apart, in words; nothing where they agree. `other` is what was found now."""
+        """How two digests differ, in words; nothing if they agree. `other` is the newer one."""
         if self.rows != other.rows:
             yield f"rows: {self.rows}, now {other.rows}"
         elif (self.high, self.low) != (other.high, other.low):
@@ -72,7 +73,7 @@ class Digest(BaseModel):
 
 
 def digest_of(rows: int, high: int | None, low: int | None, floats: dict[str, Floats]) -> Digest:
-    """`high`, `low`: sums of the hashes' halves, each less MIDDLE; None: of no row."""
+    """A digest from sums of the hashes' halves, each less MIDDLE; None: there is no row."""
     halves = (str((half or 0) + rows * MIDDLE) for half in (high, low))
     return Digest(rows=rows, high=next(halves), low=next(halves), floats=floats)
 

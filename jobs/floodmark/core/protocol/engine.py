@@ -1,8 +1,8 @@
-"""What an attempt ran on, as its intent records it, and what of it a retry takes from there.
+"""Compares the engines of an epoch's attempts, and gives a retry the settings that the intent recorded.
 
-Sums of floating point hang on the order of their parts: on how files are cut into tasks, and shuffles into those of the
-next stage. Spark cuts by the number of cores. A retry on another number must give the same sums to the last bit, for
-a cast or a HAVING makes a difference of one bit a different row.
+Sums of floating point depend on the order of their parts, so on how Spark splits files into tasks and shuffles into
+tasks of the next stage. Spark splits by the number of cores. A retry on another number must give the same sums to the
+last bit, because a cast or a HAVING may turn a difference of one bit into a different row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from floodmark.errors import ReplayDiffers
 
-# Settings by which Spark cuts files and shuffles. Of these two its default is the number of cores.
+# Settings by which Spark splits files and shuffles. The default of these two is the number of cores.
 BY_CORES = ("spark.sql.leafNodeDefaultParallelism", "spark.sql.adaptive.coalescePartitions.minPartitionNum")
 CUTTING = (
     *BY_CORES,
@@ -40,7 +40,7 @@ CUTTING = (
 def cutting(recorded: Mapping[str, str], given: Mapping[str, str], cores: int) -> dict[str, str | None]:
     """The value of each of CUTTING for a session; None: Spark's own.
 
-    `recorded`: what the intent says that is to be finished, if one is; `given`: what the session has.
+    recorded: the settings in the intent to be finished, if there is one. given: the session's settings.
     """
     if recorded:
         return {name: recorded.get(name) for name in CUTTING}
@@ -49,7 +49,7 @@ def cutting(recorded: Mapping[str, str], given: Mapping[str, str], cores: int) -
 
 
 def differing(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What the attempts ran on that is not the same, in words."""
+    """The differences between the attempts' engines, in words."""
     names = [*recorded, *(name for name in now if name not in recorded)]
     return [
         f"{name} {recorded.get(name, 'not set')}, now {now.get(name, 'not set')}"
@@ -60,7 +60,7 @@ def differing(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def named(recorded: Mapping[str, str], now: Mapping[str, str]) -> Iterator[None]:
-    """Where an attempt computes something else than the one before, say what they ran on that is not the same."""
+    """Add the differences between the attempts' engines to a ReplayDiffers error."""
     try:
         yield
     except ReplayDiffers as fault:

@@ -1,7 +1,7 @@
-"""The offset-log entry: where every stream of a rule stands, as Spark's streaming writes it.
+"""Reads and writes the offset-log entry, which holds the offset of every stream of a rule, as Spark's streaming does.
 
 An entry is text: `v1`, one JSON line with the batch's clock and pinned settings, then one JSON line for each stream, by
-position. Spark compares offsets as strings, so a line is kept to the letter.
+position. Spark compares offsets as strings, so each line is stored verbatim.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class Entry:
         return cls(int(json.loads(header)["batchTimestampMs"]), tuple(offsets))
 
     def text(self, shuffle_partitions: int | None = None) -> str:
-        """The entry as Spark reads it. Spark refuses an open entry whose `conf` is empty or unlike the one before."""
+        """The entry as Spark reads it.
+
+        Spark refuses an open entry whose `conf` is empty or differs from the one before.
+        """
         conf = {} if shuffle_partitions is None else {"spark.sql.shuffle.partitions": str(shuffle_partitions)}
         header = {"batchWatermarkMs": 0, "batchTimestampMs": self.clock_ms, "conf": conf}
         return "\n".join(("v1", compact(header), *self.offsets))

@@ -1,6 +1,6 @@
-"""What is expected of rows: in which order it decides what becomes of one, and how that is counted and told. Pure.
+"""Orders a row's expectations, and counts and reports their failures. Pure.
 
-A row meets an expectation where its check is true. Where that is false, null or an error, the row fails it.
+A row meets an expectation if its check is true. If the check is false, null or an error, the row fails it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ SHOWN = 200  # characters of a check in a reason
 
 
 def ordered(expect: Mapping[str, Expectation]) -> tuple[tuple[str, Expectation], ...]:
-    """The expectations in the order in which they decide: the strictest first, of equal ones by name."""
+    """The expectations in the order in which they decide: the strictest first, ties by name."""
     return tuple(sorted(expect.items(), key=lambda item: (ACTIONS.index(item[1].on_fail), item[0])))
 
 
 def reason(name: str, check: str) -> str:
-    """What is said of a row that fails it."""
+    """The reason that is recorded for a row that fails an expectation."""
     text = " ".join(check.split())
     return f"expect {name} fails: {text if len(text) <= SHOWN else f'{text[: SHOWN - 3]}...'}"
 
 
 @dataclass(frozen=True)
 class Told:
-    """How one expectation has fared. `stream`: None for one of the results; `on_fail`, `check`: None where the rule
-    does not have it any more. `failed`: rows that failed it, `taken`: those of them that it dropped or made dead."""
+    """The results of one expectation.
+
+    stream: None for one of the results. on_fail, check: None if the rule no longer has the expectation. failed: rows
+    that failed it. taken: those of them that it dropped or made dead.
+    """
 
     stream: str | None
     name: str
@@ -63,7 +66,7 @@ class Told:
 
 
 def failing(commit: Commit) -> dict[str, int]:
-    """The rows that failed each expectation in an epoch, where any did: by `STREAM.NAME`, or `results.NAME`."""
+    """The rows that failed each expectation in an epoch, if any did: by `STREAM.NAME`, or `results.NAME`."""
     found = {(name, of): one for of, counts in commit.counts.items() for name, one in counts.expected.items()}
     found |= {(name, RESULTS): one for name, one in commit.expected.items()}
     return {f"{of}.{name}": one.failed for (name, of), one in found.items() if one.failed}
@@ -73,7 +76,7 @@ Counted = dict[tuple[str | None, str], Failed]  # by stream (None: of the result
 
 
 def counted(body: Mapping[str, Any]) -> Counted:
-    """What a record of the ledger, as JSON has it, says of each expectation."""
+    """The counts of each expectation in a record of the ledger, given as parsed JSON."""
     found: Counted = {}
     for stream, counts in body["counts"].items():
         found |= {(stream, name): Failed(**one) for name, one in counts.get("expected", {}).items()}
@@ -81,12 +84,12 @@ def counted(body: Mapping[str, Any]) -> Counted:
 
 
 def added(one: Counted, other: Counted) -> Counted:
-    """Both together."""
+    """The sums of both counts."""
     return {key: one.get(key, Failed()) + other.get(key, Failed()) for key in {**one, **other}}
 
 
 def counted_in(rows: Iterable[Row], generation: int) -> Counted:
-    """Over the epochs of a generation that were committed: of a lost one nobody knows what reached a table."""
+    """The counts over a generation's committed epochs; for a lost one, it is unknown which rows reached a table."""
     found: Counted = {}
     for row in rows:
         if row.generation == generation and row.kind == "commit" and '"expected":' in row.body:
@@ -95,7 +98,7 @@ def counted_in(rows: Iterable[Row], generation: int) -> Counted:
 
 
 def told(rule: Rule, found: Counted) -> list[Told]:
-    """Each expectation of the rule, and what was counted for others, streams before results."""
+    """The report on each expectation of the rule and on others that were counted, streams before results."""
     streams: list[tuple[str | None, Mapping[str, Expectation]]] = [(n, s.expect) for n, s in rule.streams.items()]
     declared = {(of, name): one for of, expect in [*streams, (None, rule.expect)] for name, one in ordered(expect)}
     keys = [*declared, *sorted((key for key in found if key not in declared), key=lambda key: (key[0] or "", key[1]))]
@@ -103,7 +106,7 @@ def told(rule: Rule, found: Counted) -> list[Told]:
 
 
 def fared(rule: Rule, counts: Mapping[str, Counts], results: Mapping[str, Failed]) -> list[Told]:
-    """How each expectation of the rule fares in what has not been committed."""
+    """The report on each expectation of the rule, from counts that have not been committed."""
     found: Counted = {(of, name): one for of, counted in counts.items() for name, one in counted.expected.items()}
     return told(rule, found | {(None, name): one for name, one in results.items()})
 

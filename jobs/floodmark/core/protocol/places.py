@@ -1,7 +1,7 @@
-"""Which Delta sink of a rule is which table of its ledger. A table is known by its id, and not by its address.
+"""Matches the Delta sinks of a rule with the tables in its ledger. A table's id identifies it; its address does not.
 
-The ledger calls a sink `sink/` and the address at which its table was first found. That name stays; where the table
-lies by now is said by a row of the ledger, once a run has found it elsewhere.
+The ledger's name of a sink is `sink/` and the address at which its table was first found. That name never changes. If a
+run finds the table at another address, a row of the ledger records it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,23 @@ def other_sinks(head: Head) -> dict[str, Sink]:
 
 
 def name_at(head: Head | None, address: str) -> str:
-    """The ledger's name of the sink at an address, one that it has yet to get included. `address`: a location."""
+    """The ledger's name of the sink at an address, or the name that a new sink there will get.
+
+    `address`: a location.
+    """
     known = {place: name for name, place in places_of(head).items()} if head else {}
     return known.get(address, PREFIX + address)
 
 
 def settled(head: Head, found: Mapping[str, str], recorded: Mapping[str, int | None] | None) -> Head:
-    """The head, with its sinks where they are found now.
+    """The head, with its sinks' addresses updated to where their tables were found.
 
-    `found`: of each of the rule's sinks that is there, by location, the table's id; `recorded`: the version that it has
-    recorded, None where that is not asked. Raises HistoryGone where a sink's table is found elsewhere in an older
-    state, where a new sink lies where another one of the ledger's did, and where sinks have changed places while
-    something is open.
+    found: for each of the rule's sinks that exists, by location, the table's id. recorded: the version that each has
+    recorded; None if it is not checked. Raises HistoryGone in three cases:
+
+    - A sink's table is at another address, in an older state.
+    - A new sink is at the address of another sink of the ledger.
+    - Sinks have swapped addresses while an epoch or backfill is open.
     """
     names = {head.table_ids[name]: name for name in places_of(head)}
     now = {names[id_]: place for place, id_ in found.items() if id_ in names}
@@ -63,16 +68,16 @@ def settled(head: Head, found: Mapping[str, str], recorded: Mapping[str, int | N
 
 
 def moves(head: Head, now: Head) -> dict[str, str]:
-    """The sinks that lie elsewhere `now` than the head knows, by the ledger's name, with where."""
+    """The sinks whose address has changed between the two heads, by the ledger's name, with the new address."""
     known = places_of(head)
     return {name: place for name, place in places_of(now).items() if known[name] != place}
 
 
 def _refuse_exchanges(head: Head, moved: Mapping[str, str]) -> None:
-    """Raise HistoryGone for a sink at the former address of another one, while something is open of which the text
-    has these addresses: it could not be told what is to be written to which.
+    """Raise HistoryGone if a sink is at the former address of another one while an epoch or backfill is open.
 
-    Where all sinks take the same, it is of no matter.
+    The open rule text has the old addresses, so it would be unclear what to write to which. This does not matter if all
+    sinks take the same rows.
     """
     texts = [one.rule for one in (head.open, head.backfill) if one is not None]
     if not moved or all(_all_alike(Rule.from_json(text)) for text in texts):
@@ -88,14 +93,14 @@ def _refuse_exchanges(head: Head, moved: Mapping[str, str]) -> None:
 
 
 def _all_alike(text: Rule) -> bool:
-    """Whether the sinks of a text differ in nothing but their addresses."""
+    """Whether the sinks of a rule text differ only in their addresses."""
     return (
         len({json.dumps(sink.model_dump(mode="json", exclude={"address"}), sort_keys=True) for sink in text.sinks}) < 2
     )
 
 
 def _refuse_taken_names(head: Head, others: Sequence[str], now: Mapping[str, str]) -> None:
-    """Raise HistoryGone for a sink at an address by which the ledger calls a table that lies elsewhere now."""
+    """Raise HistoryGone for a new sink at an address that names a table in the ledger that has moved since."""
     for place in others:
         name = PREFIX + place
         if now.get(name, place) != place:
@@ -106,10 +111,10 @@ def _refuse_taken_names(head: Head, others: Sequence[str], now: Mapping[str, str
 
 
 def check_same_tables(head: Head, rule: Rule, where: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Raise HistoryGone where a sink that is spelled as it was is another table than it was, or none.
+    """Raise HistoryGone if a sink with an unchanged address is another table than before, or none.
 
-    So it is where a link above it was switched, or where the working directory is another one. `where`: of each
-    address in the rule, the location; `found`: of each location the id of the table there, '' for none.
+    This happens if a link above it was switched or the working directory differs. where: the location of each address
+    in the rule. found: for each location the id of the table there, '' for none.
     """
     places, now = places_of(head), set(where.values())
     for address, name in names_of(head.rule, head).items():
@@ -125,10 +130,10 @@ def check_same_tables(head: Head, rule: Rule, where: Mapping[str, str], found: M
 
 
 def named(head: Head, rule: Rule, where: Mapping[str, str]) -> tuple[Rule, Rule]:
-    """The text of the last epoch and today's, with their Delta sinks named by the ledger, so that they compare.
+    """The rule texts of the last epoch and of today, with Delta sinks under the ledger's names, so that they compare.
 
-    `where`: of each address in today's, the location. One of which the ledger's name cannot be told is the same where
-    it is spelled alike.
+    where: the location of each address in today's text. A sink whose ledger name is unknown is the same if its address
+    is spelled the same.
     """
     now = {address: name_at(head, place) for address, place in where.items()}
     then = {address: name or now.get(address) for address, name in names_of(head.rule, head).items()}
@@ -136,7 +141,7 @@ def named(head: Head, rule: Rule, where: Mapping[str, str]) -> tuple[Rule, Rule]
 
 
 def check_all_there(head: Head, rule: Rule, where: Mapping[str, str]) -> None:
-    """Raise HistoryGone where a table that the ledger knows as a sink is at none of the rule's addresses."""
+    """Raise HistoryGone if a table that the ledger knows as a sink is at none of the rule's addresses."""
     now = set(where.values())
     for name, place in places_of(head).items():
         if place not in now:
@@ -148,7 +153,7 @@ def check_all_there(head: Head, rule: Rule, where: Mapping[str, str]) -> None:
 
 
 def put_back(text: Rule, head: Head) -> Rule:
-    """A text that the ledger holds, with each of its sinks where that table lies now. Others stay where they were."""
+    """A rule text from the ledger, with each sink's address replaced by its table's current one. Others stay."""
     places, names = places_of(head), names_of(text, head)
     return _readdressed(text, {address: name and places[name] for address, name in names.items()})
 
@@ -161,11 +166,11 @@ def _readdressed(rule: Rule, addresses: Mapping[str, str | None]) -> Rule:
 
 
 def names_of(text: Rule, head: Head) -> dict[str, str | None]:
-    """The ledger's name of each Delta sink in a text that the ledger holds; None for one that has none, or that cannot
-    be told.
+    """The ledger's name of each Delta sink in a rule text from the ledger; None if it has none or is ambiguous.
 
-    A text has addresses as they were written then. What a link in them, or a working directory, means now is of no
-    matter: an address is that place or name which is spelled alike, else which ends alike, else the one that is left.
+    The text has addresses as written at the time; what links or the working directory mean now does not matter. An
+    address matches the place or name that is spelled the same, else the one with the longest equal ending, else the
+    only one left.
     """
     addresses = [sink.address for sink in tables_written(text) if sink.address]
     places = places_of(head)
@@ -182,7 +187,7 @@ def names_of(text: Rule, head: Head) -> dict[str, str | None]:
 
 
 def _ranked(addresses: Sequence[str], places: Mapping[str, str], whole: bool) -> dict[tuple[str, str], int]:
-    """(address, name) → how many of their last names agree; with `whole`, those alone that agree in all."""
+    """(address, name) -> how many trailing path parts agree; with `whole`, only pairs that agree in all."""
     found = {}
     for address in addresses:
         for name, place in places.items():
@@ -199,14 +204,14 @@ def _agreeing(one: Sequence[str], other: Sequence[str]) -> Iterator[bool]:
 
 
 def _clear(pairs: Mapping[tuple[str, str], int], found: Mapping[str, str]) -> dict[str, str]:
-    """Those pairs of what is not found yet of which neither side has another partner."""
+    """The pairs whose two sides are both unmatched and have no other partner."""
     free = [(one, name) for one, name in pairs if one not in found and name not in found.values()]
     ones, names = [one for one, _ in free], [name for _, name in free]
     return {one: name for one, name in free if ones.count(one) == 1 == names.count(name)}
 
 
 def _parts(address: str) -> list[str]:
-    """The names on the way to a table, behind the root that an absolute address has."""
+    """The parts of a table's path; an absolute address also has the root as its first."""
     parsed = urlparse(address)
     place = unquote(parsed.path) if parsed.scheme == "file" else address
     return ["/"] * place.startswith("/") + [name for name in place.split("/") if name not in ("", ".")]

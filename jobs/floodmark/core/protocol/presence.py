@@ -1,7 +1,7 @@
-"""Whether the rows that a commit added to a Delta table are still in it, by the log entries that follow. Pure.
+"""Decides from a Delta log whether the rows that a commit added are still in the table. Pure.
 
-A commit's rows lie in the files that it added. OPTIMIZE and the like (`dataChange` false) put the same rows into other
-files; DELETE, UPDATE, RESTORE and the like change which rows there are. RESTORE can also bring files back.
+A commit's rows are in the files that it added. OPTIMIZE and the like (`dataChange` false) move the same rows into other
+files; DELETE, UPDATE, RESTORE and the like change the rows. RESTORE can also bring files back.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FileId = tuple[str, str]  # path as the log spells it, and the deletion vector: with another it holds other rows
+FileId = tuple[str, str]  # path as the log spells it, and the deletion vector: another one means other rows
 
 
 @dataclass(frozen=True)
 class Moves:
-    """The files that one log entry adds and removes, and those of them that only carry the same rows elsewhere."""
+    """The files that one log entry adds and removes, and those of them that only rearrange the same rows."""
 
     version: int
     operation: str
@@ -26,9 +26,10 @@ class Moves:
 
 @dataclass(frozen=True)
 class Presence:
-    """Where a commit's rows are now. `files`: that hold all of them, perhaps with others; None where some are gone.
+    """Where a commit's rows are now.
 
-    `taken`: version and operation of the entry after which they were gone; `joined`: other files hold them by now.
+    files: files that hold all of them, perhaps with others; None if some are gone. taken: version and operation of the
+    entry after which they were gone. joined: other files hold them now.
     """
 
     files: frozenset[FileId] | None
@@ -37,7 +38,7 @@ class Presence:
 
 
 def moves_of(version: int, actions: Iterable[Mapping[str, Any]]) -> Moves:
-    """What the actions of log entry `version` move."""
+    """The files that the actions of log entry `version` add, remove and rearrange."""
     actions = list(actions)
     info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
     files = {kind: [one[kind] for one in actions if kind in one] for kind in ("add", "remove")}
@@ -52,12 +53,12 @@ def moves_of(version: int, actions: Iterable[Mapping[str, Any]]) -> Moves:
 
 
 def file_id(file: Mapping[str, Any]) -> FileId:
-    """Of a file that a log entry adds or removes."""
+    """The id of a file that a log entry adds or removes."""
     return str(file["path"]), vector_id(file.get("deletionVector"))
 
 
 def vector_id(descriptor: Mapping[str, Any] | None) -> str:
-    """What tells a file's deletion vector from others, as Delta's protocol says; '' where there is none."""
+    """The unique id of a file's deletion vector, as Delta's protocol defines it; '' without one."""
     if not descriptor:
         return ""
     offset = descriptor.get("offset")
@@ -68,8 +69,8 @@ def vector_id(descriptor: Mapping[str, Any] | None) -> str:
 def presence(commit: Moves, later: Iterable[Moves]) -> Presence:
     """Where the rows of `commit` are after the entries `later`, the oldest first.
 
-    `covers`: sets of files each of which holds all of the commit's rows. A file that the commit removed, and that is
-    back, holds rows that the commit took away.
+    `covers`: sets of files, each of which holds all of the commit's rows. If a file that the commit removed is back, it
+    holds rows that the commit removed.
     """
     live, gone, covers = set(commit.added), commit.removed - commit.added, [commit.added]
     taken: tuple[int, str] | None = None

@@ -1,8 +1,8 @@
-"""What to do after a crash, as one pure table: ledger × tables × qos → action. The running code observes and obeys.
+"""Decides what to do after a crash, as one pure table: ledger × tables × qos → action. The running code obeys it.
 
-Every table records, for an app id, the largest version it has seen. An epoch's version is `epoch * 2**20`, plus the
-attempt where a retry is to write again (user sinks at qos 1). A backfill's lies behind those of the epoch after which
-it stands: `epoch * 2**20 + 2**19` and its number in the generation; that number 0 is of the commit that takes the epoch
+Every table records, for each app id, the largest version it has seen. An epoch's version is `epoch * 2**20`, plus the
+attempt if a retry writes again (user sinks at qos 1). A backfill's version is larger than those of the epoch that it
+follows: `epoch * 2**20 + 2**19` plus its number in the generation. Number 0 belongs to the commit that takes the epoch
 back. 2**63 - 1 seals an app id for good.
 """
 
@@ -16,12 +16,12 @@ from floodmark.core.rules.rule import Rule
 from floodmark.errors import Fenced, FloodmarkError, HistoryGone, LedgerBroken, Sealed, VerifyFailed
 
 ATTEMPTS = 1 << 20
-BACKFILLS = ATTEMPTS >> 1  # from here on, of an epoch's versions, are those of the backfills that stand after it
+BACKFILLS = ATTEMPTS >> 1  # from here on, an epoch's versions are those of the backfills that follow it
 SEAL = (1 << 63) - 1
 
 
 class Gate(Enum):
-    """What a run does first."""
+    """The first action of a run."""
 
     BEGIN = "begin the first generation"
     CHANGE_GENERATION = "go on with the generation change that a seal row announced"
@@ -33,14 +33,14 @@ class Gate(Enum):
 
 
 class Step(Enum):
-    """What a write site does for an epoch."""
+    """The action of a write site for an epoch."""
 
     WRITE = "write, unless there are no rows"
     COMPARE = "already written: compare, do not write"
 
 
 def at_the_gate(head: Head | None) -> Gate:
-    """The first thing to do, from the ledger alone."""
+    """The first action, from the ledger alone."""
     if head is None:
         return Gate.BEGIN
     if head.seal is not None:
@@ -55,13 +55,13 @@ def at_the_gate(head: Head | None) -> Gate:
 
 
 def check_unfailed(head: Head) -> None:
-    """Raise VerifyFailed where what is open has failed a check, and nobody has decided what to do."""
+    """Raise VerifyFailed if the open epoch or backfill has failed a check and nobody has decided on it yet."""
     if head.failed is not None:
         raise VerifyFailed(head.failed)
 
 
 def failure_words(head: Head, rule: str, said: str) -> str:
-    """A failed check with the ways out, as the ledger keeps it. What is open is not tried again before one is taken."""
+    """The ledger's message about a failed check, with the ways out. No run retries before one is taken."""
     what = f"epoch {head.epoch + 1}" if head.backfill is None else f"backfill {head.backfill.number}"
     abandon = f"or take the epoch back with `floodmark abandon {rule}`; " if head.backfill is None else ""
     return (
@@ -72,30 +72,30 @@ def failure_words(head: Head, rule: str, said: str) -> str:
 
 
 def opened_at_qos(head: Head) -> int:
-    """qos of the rule text that the open intent holds: that text finishes the epoch, whatever the file says now."""
+    """qos of the rule text in the open intent: that text finishes the epoch, whatever the rule file says now."""
     assert head.open is not None
     return Rule.from_json(head.open.rule).qos
 
 
 def app_id(ledger: str, generation: int, token: str, role: str) -> str:
-    """Who writes: the ledger's table id, the generation with its token, and the write site's role."""
+    """Identifies a writer: the ledger's table id, the generation with its token, and the write site's role."""
     return f"floodmark/{ledger}/g{generation}-{token}/{role}"
 
 
 def version_of(epoch: int, attempt: int, writes_again: bool) -> int:
-    """The app transaction's version under which a site writes an epoch."""
+    """The version of the app transaction by which a site writes an epoch."""
     return epoch * ATTEMPTS + (attempt if writes_again else 0)
 
 
 def undo_version(epoch: int) -> int:
-    """The version under which a sink takes an epoch back: above all of its attempts, below what stands after it."""
+    """The version by which a sink takes an epoch back: above all of its attempts, below everything that follows it."""
     return epoch * ATTEMPTS + BACKFILLS
 
 
 def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: bool) -> Step:
-    """What a site does, given the version its table has recorded.
+    """The action of a site, given the version that its table has recorded.
 
-    Raises Sealed, Fenced or LedgerBroken where a newer writer has been there.
+    Raises Sealed, Fenced or LedgerBroken if a newer writer has written to it.
     """
     mine = version_of(epoch, attempt, writes_again)
     if recorded == SEAL:
@@ -112,12 +112,12 @@ def before_write(recorded: int | None, epoch: int, attempt: int, writes_again: b
 
 
 def backfill_version(epoch: int, number: int) -> int:
-    """The app transaction's version of a backfill that stands after `epoch`."""
+    """The app transaction's version of a backfill that follows `epoch`."""
     return epoch * ATTEMPTS + BACKFILLS + number
 
 
 def before_backfill(recorded: int | None, epoch: int, number: int) -> Step:
-    """What a sink does for a backfill, given the version it has recorded. Raises Sealed or LedgerBroken."""
+    """The action of a sink for a backfill, given the version it has recorded. Raises Sealed or LedgerBroken."""
     mine = backfill_version(epoch, number)
     if recorded == SEAL:
         raise Sealed("this generation was sealed by a newer one; nothing was written")
@@ -129,10 +129,10 @@ def before_backfill(recorded: int | None, epoch: int, number: int) -> Step:
 def check_tables(
     head: Head, recorded: Mapping[str, int | None], ids: Mapping[str, str | None], rewritten: Mapping[str, int]
 ) -> None:
-    """Refuse to go on where a table and the ledger tell different stories.
+    """Raise an error if a table and the ledger contradict each other.
 
-    `recorded`, `ids`: for each table that the head knows, its recorded version and its id now (None: not there).
-    `rewritten`: of each state table, the epoch by whose watermark it was rewritten since the head's commit (0: not).
+    recorded, ids: for each table that the head knows, its recorded version and its id now (None: missing). rewritten:
+    for each state table, the epoch by whose watermark it was rewritten since the head's commit (0: none).
     """
     for name, epoch in rewritten.items():
         if epoch > head.epoch:
@@ -148,10 +148,10 @@ def check_tables(
 
 
 def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
-    """Whether a table has what the ledger, as it stands, cannot have written: an epoch, or a backfill, after its end.
+    """The error if a table has recorded an epoch or backfill that this ledger cannot have written yet.
 
-    After the head's epoch stand the backfills that have ended, and the open one. An open epoch ends them, and none
-    stands after it before it is committed.
+    After the head's epoch come the finished backfills and the open one. An open epoch follows these, and no backfill
+    follows it before it is committed.
     """
     newest = backfill_version(head.epoch, len(head.backfills) + (head.backfill is not None))
     if head.open is not None and recorded >= (head.epoch + 1) * ATTEMPTS:
@@ -167,7 +167,7 @@ def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
 def fault_of(
     name: str, known: str, found: str | None, written: int | None, recorded: int | None
 ) -> FloodmarkError | None:
-    """What is wrong with a table: by its id, and the version that it has recorded, beside what the ledger knows."""
+    """The problem with a table, if its id or recorded version differs from what the ledger knows."""
     ways = "put the right table back, or begin anew with `floodmark reset`"
     if found is None:
         return HistoryGone(f"{name}: the table that the ledger has written to is gone; {ways}")

@@ -1,4 +1,4 @@
-"""What some rows of a ledger say that was done: for metrics and for who waits for a sink. Pure."""
+"""Sums up what rows of a ledger record, for metrics and for programs that wait for a sink. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ COUNTS = ("read", "filtered", "dropped", "folded", "late", "dead", "rejected", "
 
 @dataclass(frozen=True)
 class Ended:
-    """One epoch that was committed, or lost at qos 0. `seconds`: of its work, None where nobody measured it.
+    """One epoch that was committed, or lost at qos 0.
 
-    `rows`: by COUNTS; `written`: table → rows, by the ledger's names; `watermark` in microseconds; `failed`: rows by
-    expectation, where any failed it.
+    seconds: of its work, None if not measured. rows: by COUNTS. written: table -> rows, by the ledger's names.
+    watermark: in microseconds. failed: rows by expectation, if any failed it.
     """
 
     generation: int
@@ -33,7 +33,7 @@ class Ended:
 
 
 def ended(rows: Iterable[Row]) -> list[Ended]:
-    """The epochs that ended in these rows. Epoch 0 only begins a generation."""
+    """The epochs that ended in these rows. Epoch 0 only starts a generation."""
     return [_ended(row) for row in rows if row.kind in ("commit", "lost") and row.epoch > 0]
 
 
@@ -48,15 +48,15 @@ def _ended(row: Row) -> Ended:
 
 
 def counts_of(kind: str, body: dict[str, Any]) -> dict[str, int]:
-    """Rows of an epoch that ended, by its record, without that one's checks, which take long where there are many."""
+    """Row counts of an epoch that ended, from its record without validating it, which is slow for many records."""
     counts = {name: sum(one.get(name, 0) for one in body["counts"].values()) for name in PARTS}
-    if kind == "lost":  # what the attempt had sorted out says nothing of what reached a table
+    if kind == "lost":  # how the attempt sorted its rows does not show which of them reached a table
         return {"read": counts["read"], "filtered": counts["filtered"], "lost": body["lost"]}
     return {**counts, "rejected": sum(body.get("rejected", {}).values()), "output": body["output_rows"]}
 
 
 def summed(epochs: Iterable[Ended]) -> dict[str, int]:
-    """Rows of several epochs, by COUNTS."""
+    """Row counts of several epochs, by COUNTS."""
     found = dict.fromkeys(COUNTS, 0)
     for epoch in epochs:
         for name, count in epoch.rows.items():

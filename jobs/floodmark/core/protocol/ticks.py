@@ -1,8 +1,8 @@
-"""Ticks: epochs without input that move the watermark on, because somebody or the rule says that no more will come.
+"""Decides on ticks: epochs without input that advance the watermark, because a user or the rule says no more will come.
 
-A tick's intent has the offsets of the head, so that Spark replays it as a batch of no rows, and says in `ticks` how far
-the watermark is to go. So it folds, is taken again after a crash, and is audited as any other epoch. Times are in
-microseconds.
+A tick's intent has the offsets of the head, so that Spark replays it as a batch without rows. Its `ticks` field records
+how far the watermark advances. So a tick is folded, retried after a crash, and audited like any other epoch. Times are
+in microseconds.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _TEXTS = re.compile(r"'([^']*)'")
 
 
 def tick(watermark: int) -> tuple[str, ...]:
-    """What an intent says of a tick."""
+    """The `ticks` field of a tick's intent."""
     return (f"until {watermark}",)
 
 
 def watermark_of(ticks: Sequence[str]) -> int | None:
-    """How far a tick moves the watermark; None for an epoch that is none."""
+    """The time to which a tick advances the watermark; None for an epoch that is no tick."""
     return max((int(one.rpartition(" ")[2]) for one in ticks), default=None)
 
 
 def due(rule: Rule, head: Head, clock: int, close_until: int | None) -> int | None:
-    """How far the watermark is to go without input: to where somebody asked for, or by the rule; None: nowhere."""
+    """How far to advance the watermark without input: to the time a user gave, or by the rule; None: do not."""
     if close_until is not None and (head.watermark is None or head.watermark < close_until):
         return close_until
     return later(quiet_until(rule, head, clock), excused_until(rule, head, clock))
 
 
 def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
-    """How far the watermark goes by `close_idle_after` where nothing has come until `clock`; None: nothing is due.
+    """How far `close_idle_after` advances the watermark if nothing has come until `clock`; None: no tick is due.
 
-    Silence counts as event time: the watermark goes on by as much as the clock has since the head's epoch. None also
-    where everything that the rule has seen is closed.
+    Silence counts as event time: the watermark advances by as much as the clock has since the head's epoch. The result
+    is also None if everything that the rule has seen is closed.
     """
     after = rule.close_idle_after_us
     quiet = clock - head.entry.clock_ms * 1000
@@ -55,9 +55,10 @@ def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
 
 
 def excused_until(rule: Rule, head: Head, clock: int) -> int | None:
-    """How far the watermark goes because a stream, silent until `clock`, holds it no longer; None: nothing is due.
+    """How far the watermark advances because a stream, silent until `clock`, no longer holds it; None: no tick is due.
 
-    Asked where nothing is new: so no first snapshot has rows left, and no stream any that would break its silence.
+    The caller checks first that there is no new data. So no first snapshot has rows left, and no stream has rows that
+    would end its silence.
     """
     if not head.heard or head.open is not None:
         return None
@@ -66,7 +67,7 @@ def excused_until(rule: Rule, head: Head, clock: int) -> int | None:
 
 
 def extent(spec: Spec) -> int:
-    """How far beyond a row a result can be that hangs on it; of a gap that a column gives, a day."""
+    """How far after a row the end of a result that depends on it can be; for a gap from a column, a day."""
     if isinstance(spec, WindowSpec):
         return spec.size_us + spec.after_us
     if isinstance(spec, RowSpec):

@@ -1,4 +1,4 @@
-"""Event time up to which a rule takes its input as complete. All times are microseconds since 1970."""
+"""Computes the event time up to which a rule treats its input as complete. All times are microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def merge(before: Maxima, seen: Maxima) -> dict[str, int | None]:
 
 
 def advance(before: int | None, maxima: Maxima, lateness: Mapping[str, int], in_snapshot: bool) -> int | None:
-    """The watermark after an epoch. It never goes back, and stands still while a stream is in its first snapshot.
+    """The watermark after an epoch. It never goes back, and does not move while a stream is in its first snapshot.
 
-    `lateness` names the streams that have a watermark; one of them without a row yet holds the others.
+    lateness: the streams that have a watermark; one of them without a row yet holds the others.
     """
     tops = [maxima.get(name) for name in lateness]
     if in_snapshot or not tops or None in tops:
@@ -30,12 +30,12 @@ def advance(before: int | None, maxima: Maxima, lateness: Mapping[str, int], in_
 
 
 def hear(before: Heard, speaking: Collection[str], clock: int) -> dict[str, int]:
-    """When each stream that can be excused was last heard, after an epoch of recorded clock `clock`."""
+    """The clock at which each stream with `idle_after` was last heard, after an epoch of recorded clock `clock`."""
     return {name: clock if name in speaking else at for name, at in before.items()}
 
 
 def excused(heard: Heard, idle_after: Mapping[str, int], timed: Collection[str], clock: int) -> set[str]:
-    """Of the streams that have a watermark, `timed`, those silent for as long as they declare; never all of them."""
+    """Those `timed` streams (with a watermark) that have been silent for their `idle_after`; never all of them."""
     silent = {name for name, after in idle_after.items() if clock - heard.get(name, clock) >= after}
     return silent if silent < set(timed) else set()
 
@@ -47,7 +47,7 @@ def holding(rule: Rule, heard: Heard, clock: int) -> dict[str, int]:
 
 
 def silent(rule: Rule, heard: Heard, clock: int) -> set[str]:
-    """Streams with a lateness that the watermark does not wait for. Where the rule was edited, `heard` names others."""
+    """Streams with a lateness that the watermark does not wait for. After an edit, `heard` may name other streams."""
     idle_after = {name: s.idle_after_us for name, s in rule.streams.items() if s.idle_after_us is not None}
     return excused(heard, idle_after, _timed(rule), clock)
 
@@ -57,5 +57,5 @@ def _timed(rule: Rule) -> dict[str, int]:
 
 
 def later(one: int | None, other: int | None) -> int | None:
-    """The later of two times; one that is None does not count."""
+    """The later of two times, ignoring None."""
     return max((value for value in (one, other) if value is not None), default=None)

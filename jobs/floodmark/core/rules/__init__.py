@@ -1,1 +1,1 @@
-"""Rule files: their model, what is checked in them, and what several have to agree on."""
+"""Rule files: their model, their checks, and conflicts between rules."""

@@ -1,7 +1,6 @@
-"""Chains: streams that are sinks of other rules of the same folder, known by the rules' names.
+"""Resolves streams that are sinks of other rules of the same folder, named by rule.
 
-Of such a rule's file only sinks, streams and qos are read: another mistake in it is its own, and keeps nobody from
-reading its tables.
+Of such a rule's file only sinks, streams and qos are read: errors elsewhere in it do not block this rule.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _LOOK_UP = (
 
 @dataclass(frozen=True)
 class Found:
-    """The table behind a sink's name. `qos`: the least that a rule or sink on the way to it gives."""
+    """The table behind a sink's name. `qos`: the lowest of the rules and sinks on the way to it."""
 
     address: str
     qos: int
@@ -41,7 +40,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Other:
-    """What matters of another rule's file. `reads`: the rules that its streams name."""
+    """The relevant parts of another rule's file. `reads`: the rules that its streams name."""
 
     sinks: list[WrittenSink]
     qos: int
@@ -54,8 +53,8 @@ def find(
 ) -> Found:
     """The sink of `rule` that `reader` reads: the one named `sink`; None: the only table that it writes.
 
-    `rebuilt`: the reader reads everything again in each run, so that it may be rows that change.
-    Raises ValueError that says what was expected and what was found.
+    rebuilt: the reader reads everything again in each run, so its input may be rows that change. Raises ValueError that
+    says what was expected and what was found.
     """
     if rule == reader:
         raise ValueError(f"expected another rule than this one, found {rule}")
@@ -96,9 +95,9 @@ def _chosen(rule: str, sinks: Sequence[WrittenSink], name: str | None) -> Writte
 
 
 def _above(folder: Path, env: Mapping[str, str], reader: str, rule: str, other: _Other) -> list[_Other]:
-    """What `other`, the rule named `rule`, reads by name, and these in turn; one that cannot be read says so itself.
+    """The rules that `other`, the rule named `rule`, reads by name, directly or indirectly.
 
-    Raises ValueError where that comes back to `reader`.
+    It leaves out rules that cannot be read; those report their own errors. Raises ValueError for a cycle to `reader`.
     """
     ways: dict[str, tuple[str, ...]] = {rule: (reader, rule)}
     waiting, found = [(rule, other)], list[_Other]()
@@ -147,10 +146,10 @@ def _read(path: Path, env: Mapping[str, str]) -> _Other:
 
 
 def _is_rebuilt(text: Mapping[str, Any], env: Mapping[str, str]) -> bool:
-    """Whether each run of the rule replaces all that its sinks hold."""
+    """Whether each run of the rule replaces everything in its sinks."""
     try:
         found = over_installation(text, env)
-    except RuleInvalid:  # it is told of every rule
+    except RuleInvalid:  # reported for every rule
         return False
     return str(found.get("rebuild")).lower() == "true"
 
@@ -169,12 +168,12 @@ def _sinks(written: Any, problems: Problems) -> list[WrittenSink]:
 def _stamp(path: Path) -> tuple[int, ...]:
     try:
         found = path.stat()
-    except OSError:  # a link that leads nowhere: reading it says so
+    except OSError:  # a link that leads nowhere: reading reports it
         return ()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-@lru_cache(maxsize=2000)  # a rule that many read is parsed once
+@lru_cache(maxsize=2000)  # a rule that many rules read is parsed once
 def _source(path: Path, stamp: tuple[int, ...]) -> Any:
     return read_source(path, "a rule")
 
@@ -188,7 +187,7 @@ def upstream(rules: Iterable[Rule]) -> dict[str, set[str]]:
 
 
 def in_order(rules: Sequence[Rule]) -> list[Rule]:
-    """The rules, each after those of them that it reads; of those that read each other in turn any may be first."""
+    """The rules, each after those of them that it reads; in a cycle any rule may be first."""
     reads = upstream(rules)
     depth: dict[str, int] = {}
 

@@ -1,8 +1,8 @@
-"""Environments: the same rules with other addresses, such as one for development beside that of production.
+"""Loads environments: the same rules with other addresses, such as one for development beside production.
 
-FLOODMARK_ENV names one. Its file, `env/NAME.env` beside the folder of rules, says what `${VARIABLE}` is in rule files;
-its home lies apart from others', and its DAGs have other ids. Whoever loads rules by a mapping of variables that names
-an environment gets the rules of that environment; so all of Floodmark's processes see the same.
+FLOODMARK_ENV names one. Its file, `env/NAME.env` beside the folder of rules, sets the values of `${VARIABLE}` in rule
+files. It has a home and DAG ids of its own. Code that loads rules with variables that name an environment gets that
+environment's rules, so all of Floodmark's processes see the same rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 
 @dataclass(frozen=True)
 class Environment:
-    """Of the file at `path`: values of variables, and the line of each."""
+    """The environment in the file at `path`: values of variables, and the line of each."""
 
     name: str
     path: Path
@@ -34,7 +34,7 @@ class Environment:
 
 
 def environment(rules: Path, env: Mapping[str, str]) -> Environment | None:
-    """The environment that `env` names, for the rules of a folder; None where it names none. Raises RuleInvalid."""
+    """The environment that `env` names, for the rules of a folder; None if it names none. Raises RuleInvalid."""
     path = file_of(rules, env)
     if path is None:
         return None
@@ -50,15 +50,16 @@ def file_of(rules: Path, env: Mapping[str, str]) -> Path | None:
 
 
 def variables(rules: Path, env: Mapping[str, str]) -> Mapping[str, str]:
-    """`env` with the values of the environment that it names: those that a file gives go before all others."""
+    """`env` with the values of the environment that it names; values from that file take precedence."""
     found = environment(rules, env)
     return env if found is None else {**env, **found.variables}
 
 
 def home_of(rules: Path, env: Mapping[str, str], default: Path) -> Path:
-    """Where ledgers and state are kept: in an environment, unless its file says where, in a folder of its own.
+    """The folder of ledgers and state: for an environment, a folder of its own, unless its file names another.
 
-    That is below the home, by a name that no rule has. A home that is one of this environment already is left as it is.
+    That folder is below the home and has a name that no rule has. A home that is already this environment's is
+    unchanged.
     """
     home, found = Path(env.get(HOME) or default), environment(rules, env)
     if found is None:
@@ -70,12 +71,12 @@ def home_of(rules: Path, env: Mapping[str, str], default: Path) -> Path:
 
 
 def prefix(env: Mapping[str, str]) -> str:
-    """What DAG ids of the environment begin with."""
+    """The prefix of DAG ids in the environment."""
     return f"{env[NAMED]}." if env.get(NAMED) else ""
 
 
 def names(rules: Path) -> list[str]:
-    """The environments that there are files of."""
+    """The environments that have a file."""
     return _names(Path(os.path.normpath(rules / os.pardir), FOLDER))
 
 
@@ -85,13 +86,13 @@ def _names(folder: Path) -> list[str]:
 
 
 def within(env: Mapping[str, str], name: str | None) -> dict[str, str]:
-    """The variables of a process, in another environment."""
+    """A process's variables, switched to another environment."""
     others = {key: value for key, value in env.items() if key != NAMED}
     return others if name is None else {**others, NAMED: name}
 
 
 def read_environment(path: Path) -> Environment:
-    """What a file of `NAME=value` lines says. Raises RuleInvalid with one line for each problem."""
+    """The environment in a file of `NAME=value` lines. Raises RuleInvalid with one line for each problem."""
     try:
         text = read_plain(path, path.parent)
     except FileNotFoundError:
@@ -122,7 +123,7 @@ def _read(path: Path, lines: Iterable[str]) -> Environment:
 
 
 def _no_assignment(line: str) -> str:
-    """Says nothing of what stands in the line: it may be a secret."""
+    """The message for a line that is no assignment; it does not repeat the line, which may contain a secret."""
     what = "a name of other characters than letters, digits and _" if "=" in line else "a line without ="
     return f"expected NAME=value, found {what}: write it so, or put # before a comment"
 
@@ -136,7 +137,7 @@ def _unfit(name: str, found: Environment) -> str | None:
 
 
 def _remark(value: str) -> str | None:
-    """Other tools end a value there, some do not; an address with a remark in it would be another table's."""
+    """The message for an unquoted remark: only some tools end the value there, others add it to the address."""
     if re.search(r"\s#", value) and _unquoted(value) == value.strip():
         return "expected quotes around a value with a blank and #, found none: add them, or put the remark above"
     return None

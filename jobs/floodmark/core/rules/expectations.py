@@ -1,4 +1,4 @@
-"""Whether what a rule expects of rows can be asked of them, and done to them, as far as its text tells."""
+"""Checks, as far as the text shows, whether a rule's expectations can be evaluated and their actions be done."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def expected(rule: Rule) -> Iterator[Problem]:
 
 
 def replaced(rule: Rule) -> bool:
-    """Whether a result takes the place of one before it: that one would stay, were the new one left out.
+    """Whether a result replaces an earlier one, which would stay if the new one were left out.
 
-    Where each run replaces the whole table none stays.
+    If each run replaces the whole table, none stays.
     """
     if rule.process is not None or rule.rebuild:
         return False
@@ -42,7 +42,7 @@ def replaced(rule: Rule) -> bool:
 def _totals(rule: Rule) -> bool:
     try:
         return rule.query.running is not None or rule.query.top is not None
-    except SqlAt:  # it is told of the SQL
+    except SqlAt:  # reported for the SQL
         return False
 
 
@@ -57,7 +57,7 @@ def _replaced(check: str) -> str:
 def _conditions(
     at: Field, expect: Mapping[str, Expectation], columns: Collection[str] | None, what: str
 ) -> Iterator[Problem]:
-    """`columns`: those that there are; None: not known here."""
+    """Check each condition; `columns`: those that exist, None if unknown here."""
     from floodmark.core.sql import analyse_expression
 
     for name, one in expect.items():
@@ -73,9 +73,9 @@ def _conditions(
 
 
 def unknown_column(check: str, columns: Collection[str] | None, what: str) -> str | None:
-    """What is said of the first column that a check reads and `columns` has not; None where it has all.
+    """The message for the first column that a check reads and `columns` does not have; None if it has all.
 
-    A check that reads none is a mistake, too: it would be true of all rows, or of none.
+    A check that reads no column is an error, too: it would be true for all rows, or for none.
     """
     from floodmark.core.sql import columns_in
 
@@ -92,7 +92,7 @@ def unknown_column(check: str, columns: Collection[str] | None, what: str) -> st
 
 
 def _results(rule: Rule) -> list[str] | None:
-    """The columns of the results; None where the text does not tell them."""
+    """The columns of the results; None if the text does not show them."""
     from floodmark.core.sql import output_columns
     from floodmark.core.text.ddl import columns_of
 
@@ -100,5 +100,5 @@ def _results(rule: Rule) -> list[str] | None:
         return [column.name for column in columns_of(rule.process.output)]
     try:
         return output_columns(rule.sql, rule.event_times, rule.lookups.keys())
-    except SqlAt:  # it is told of the SQL
+    except SqlAt:  # reported for the SQL
         return None

@@ -1,4 +1,4 @@
-"""Groups: rules that share one schedule and one Spark application, and what they have to agree on for that."""
+"""Handles groups: rules that share one schedule and one Spark application, and must agree on settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def groups(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
 
 
 def shared(rules: Sequence[Rule]) -> SparkSettings:
-    """What one application for all these rules is started with: of memory and partitions the most that one wants."""
+    """The settings of one application for all these rules, with the largest memory and partitions that one asks for."""
     return SparkSettings(
         driver_memory=max((rule.spark.driver_memory for rule in rules), key=_bytes, default="1g"),
         shuffle_partitions=max((rule.spark.shuffle_partitions for rule in rules), default=4),
@@ -33,9 +33,9 @@ def _bytes(text: str) -> int:
 
 
 def disagreeing(found: Mapping[Path, Rule]) -> dict[Path, str]:
-    """The files whose rules do not fit into their group, each with what it has and which file has another.
+    """The files whose rules conflict with their group, each with its value and a file that has another.
 
-    The others of the group go on with what most of them say; where no value has the most, none can.
+    The other rules of the group continue with the value of the majority; without a majority, none can.
     """
     problems: dict[Path, str] = {}
     for name in {rule.group for rule in found.values() if rule.group is not None}:
@@ -54,26 +54,26 @@ def schedule_of(rules: Collection[Rule]) -> str | AssetSchedule | None:
 
 
 def sources_of(rules: Collection[Rule]) -> dict[str, str]:
-    """The sinks that these rules read from others by their names: address → rule."""
+    """The sinks of rules outside of these that they read by rule name: address -> rule."""
     names = {rule.rule for rule in rules}
     streams = (stream for rule in rules for stream in rule.streams.values())
     return {stream.address: stream.rule for stream in streams if stream.rule is not None and stream.rule not in names}
 
 
 def by_the_clock(rules: Sequence[Rule]) -> bool:
-    """Whether another round of these rules comes by itself, whatever becomes of this one."""
+    """Whether a clock starts the next round of these rules, whatever the result of this one."""
     schedule = schedule_of(rules)
     return isinstance(schedule, str) and schedule not in (UPSTREAM, "@once")
 
 
 def _follows(rule: Rule, rules: Collection[Rule]) -> bool:
-    """Whether it runs after others of the group, whenever these do: then it has no schedule of its own."""
+    """Whether it runs only after other rules of the group; then it has no schedule of its own."""
     names = {one.rule for one in rules}
     return rule.schedule == UPSTREAM and all(stream.rule in (None, *names) for stream in rule.streams.values())
 
 
 def _once(rule: Rule, group: Collection[Rule]) -> dict[str, str]:
-    """What one schedule and one application can have only once, by its place in the file."""
+    """The settings that one schedule and one application can have only once, by their place in the file."""
     given = rule.schedule
     schedule = json.dumps({"assets": sorted(given.assets)} if isinstance(given, AssetSchedule) else given)
     conf = {f"spark.conf.{key}": value for key, value in rule.spark.conf.items()}
@@ -81,7 +81,7 @@ def _once(rule: Rule, group: Collection[Rule]) -> dict[str, str]:
 
 
 def _odd(said: Mapping[Path, str]) -> dict[Path, Path]:
-    """The files that do not say what most say, each with the first that says something else."""
+    """The files that differ from the majority, each with the first file that differs from it."""
     ranking = Counter(said.values()).most_common(2)
     tied = len(ranking) == 2 and ranking[0][1] == ranking[1][1]
     return {

@@ -1,5 +1,4 @@
-"""Settings that a whole installation gives its rules by environment variables; a rule's file, and `_defaults.yaml`, go
-before."""
+"""Applies settings of an installation from environment variables; rule files and `_defaults.yaml` override them."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def variable_of(field: Field, env: Mapping[str, str]) -> str | None:
-    """The variable that is set and gives a field of a rule; None where none does."""
+    """The variable that sets a field of a rule; None if none does."""
     return next((name for name, place in VARIABLES.items() if place == field and env.get(name)), None)
 
 
 def over_installation(text: Any, env: Mapping[str, str]) -> Any:
-    """What a rule says, over what the installation does. Raises RuleInvalid, naming the variable."""
+    """A rule's text over the installation's settings. Raises RuleInvalid, naming the variable."""
     given = {place: _value(name, env[name]) for name, place in VARIABLES.items() if env.get(name)}
     if not given or not isinstance(text, dict):
         return text
@@ -50,7 +49,7 @@ def over_installation(text: Any, env: Mapping[str, str]) -> Any:
 
 
 def _value(name: str, text: str) -> Any:
-    """As a rule file would have it, once it is found to be fit."""
+    """The value as a rule file would have it, once validated."""
     *parents, key = VARIABLES[name]
     value = _FLAGS.get(text.strip().lower(), text.strip()) if name == "FLOODMARK_REBUILD" else text.strip()
     try:
@@ -65,6 +64,6 @@ def _value(name: str, text: str) -> Any:
 
 @cache
 def _adapter(parent: str, key: str) -> TypeAdapter[Any]:
-    """What one field by itself may hold."""
+    """The type of one field by itself."""
     models: dict[str, type[BaseModel]] = {"": WrittenRule, "epoch": WrittenEpoch, "cleanup": WrittenCleanUp}
     return TypeAdapter(models[parent].model_fields[key].rebuild_annotation())

@@ -1,7 +1,7 @@
-"""Kinds of source and sink: how a rule file names one, and what it can do. One line here and one file for each.
+"""Registers kinds of source and sink: their keys in rule files, and their capabilities. One line here, one file each.
 
-A line names where its `SourceKind` or `SinkKind` is, and it is imported when a rule file is read: that module must
-import nothing that is slow. What opens a table, a broker or Spark, it imports in `open`.
+A line names the place of a `SourceKind` or `SinkKind`. Reading a rule file imports that module, so it must import
+nothing slow. `open` imports what it needs to open a table, a broker or Spark.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SINKS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class SourceCan:
-    """What sources of a kind can do. What is not said here is refused, never guessed.
+    """The capabilities of a kind of source. Capabilities that are not listed here are refused, never guessed.
 
-    `rereads`: it gives the rows of a range again, the same. `starts`: where a stream may begin. `limits`: the keys of
-    `epoch` that bound what it reads. `planned`: Spark has a streaming source of its own for it. `table`: it is a Delta
-    table at its address, such as another rule's sink.
+    rereads: it can return the rows of a range again, unchanged. starts: where a stream may start. limits: the keys of
+    `epoch` that bound its input. planned: Spark has a streaming source for it. table: it is a Delta table at its
+    address, such as another rule's sink.
     """
 
     rereads: bool = False
@@ -43,14 +43,16 @@ class SourceCan:
 
     @property
     def qos(self) -> Qos:
-        """What its rows have at best. Those of a crashed epoch that nobody gives again are lost."""
+        """The highest qos of its rows: those of a crashed epoch are lost if the source cannot return them again."""
         return 2 if self.rereads else 0
 
 
 @dataclass(frozen=True)
 class SourceKind:
-    """`written`: what stands under its key in a rule file, a text or a model, as a type for pydantic; `says`: of that
-    key, in one line. `address`: one text for one place, of what was written. `open`: its `Source`, by stream name.
+    """A kind of source.
+
+    written: the type, for pydantic, of the value under its key in a rule file, a text or a model. says: the key's
+    description, in one line. address: one text for one place, from that value. open: its `Source`, by stream name.
     """
 
     written: Any
@@ -62,7 +64,7 @@ class SourceKind:
 
 @dataclass(frozen=True)
 class SinkCan:
-    """What sinks of a kind can do. What is not said here is refused, never guessed.
+    """The capabilities of a kind of sink. Capabilities that are not listed here are refused, never guessed.
 
     `qos`: what it gives at best. `keeps`: what it got stays, so that epochs write it by transactions, and it is
     audited. `merges`: by a key. `replaces`: rows of an interval, or all of them, by others. `table`: it is a Delta
@@ -126,7 +128,7 @@ def sinks_kept(rule: Rule) -> list[Sink]:
 
 
 def once_only(rule: Rule) -> Iterator[str]:
-    """Why what a rule reads cannot be read again, by stream."""
+    """Why streams of the rule cannot be read again, one reason for each."""
     for name, stream in rule.streams.items():
         if not source_can(stream.kind).rereads:
             yield f"stream {name} is of a {stream.kind} source, which gives its rows once"

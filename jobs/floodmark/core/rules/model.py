@@ -1,6 +1,6 @@
-"""A rule as it runs: every default filled in, every `${NAME}` replaced, durations in microseconds.
+"""The model of a rule at run time: every default filled in, every `${NAME}` replaced, durations in microseconds.
 
-What a person writes, and how it is checked, is in `rule_file`.
+`rules.file` has the model of rule files and their checks.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ class Model(BaseModel):
 
 
 class EventTime(Model):
-    """`name`: the column that the SQL uses; `expr`: what makes it of the table's columns (None: it is there)."""
+    """`name`: the column that the SQL uses; `expr`: computes it from the table's columns (None: the table has it)."""
 
     name: str
     expr: str | None = None
 
 
 class StartAt(Model):
-    """Begin at a version, or at the first commit not before an instant (ISO 8601, UTC); exactly one is set."""
+    """Start at a version, or at the first commit not before an instant (ISO 8601, UTC); exactly one is set."""
 
     version: int | None = None
     timestamp: str | None = None
 
 
 class Distinct(Model):
-    """Of rows that are equal in the columns of `key`, one is read whose like was not within `within_us` before it."""
+    """Deduplication: a row is dropped if another with equal `key` columns lies at most `within_us` before it."""
 
     key: tuple[str, ...]
     within_us: int
 
 
 class Expectation(Model):
-    """`check`: SQL over one row that is to be true; `on_fail`: what becomes of a row for which it is not."""
+    """`check`: SQL over one row that must be true; `on_fail`: the action on a row for which it is not."""
 
     check: str
     on_fail: Action = "fail"
@@ -61,8 +61,8 @@ class Expectation(Model):
 class Stream(Model):
     """A source. `lateness_us`, `max_ahead_us` and `idle_after_us` are microseconds, and None without an event time.
 
-    `options`: what a file says of it, where its kind takes more than an address.
-    `rule`, `sink`: whose sink it is, where the file says so by name; `qos`: what such a sink's rows have at best.
+    options: values from the file, if its kind has more than an address. rule, sink: the sink that it reads, if the file
+    names it. qos: the highest that such a sink's rows can have.
     """
 
     kind: str
@@ -84,7 +84,7 @@ class Stream(Model):
 class Lookup(Model):
     """A table in which rows are looked up: in each epoch, the version that its intent names.
 
-    `history`: all versions up to that one, each row with the time from and until which it stood.
+    history: all versions up to that one, each row with the times from and until which it was valid.
     """
 
     kind: str
@@ -95,8 +95,8 @@ class Lookup(Model):
 class Process(Model):
     """A class in place of SQL, as its module's text declares it; `source` is that text, so an open epoch has its own.
 
-    `output` and `state` are DDL in one spelling; `ttl_us`: lifetimes in microseconds by table; `timers` and
-    `clock_timers`: whether the class has the methods that they call.
+    output and state are canonical DDL. ttl_us: lifetimes in microseconds by table. timers and clock_timers: whether the
+    class has the methods that they call.
     """
 
     module: str
@@ -111,7 +111,7 @@ class Process(Model):
 
     @property
     def file(self) -> str:
-        """How messages and tracebacks name the module's file."""
+        """The module's file, as messages and tracebacks name it."""
         return f"{self.module.replace('.', '/')}.py"
 
     @property
@@ -122,7 +122,7 @@ class Process(Model):
 
 
 class EpochLimits(Model):
-    """At most so much input in one epoch; None: no limit. `max_seconds`: about so long, by the rate of earlier ones."""
+    """Limits on the input of one epoch; None: no limit. `max_seconds` is approximate, by the rate of earlier epochs."""
 
     max_files: int | None = None
     max_bytes: int | None = None
@@ -131,7 +131,7 @@ class EpochLimits(Model):
 
 
 class CleanUp(Model):
-    """Upkeep of the rule's tables: how often, and how long files and log entries stay that nobody's version needs."""
+    """Upkeep of the rule's tables: how often, and for how long to keep files and log entries that no version needs."""
 
     every_us: int = 86_400_000_000
     keep_us: int = 604_800_000_000
@@ -139,13 +139,11 @@ class CleanUp(Model):
 
 
 class Sink(Model):
-    """`address` is None for the console. `qos` is the sink's own where declared, else the rule's.
+    """A sink. `address` is None for the console. `qos` is the sink's own if declared, else the rule's.
 
-    `options`: what a file says of it, where its kind takes more than an address.
-
-    With a `key` the results are merged into the table (`upserts` says how), else appended. `properties`: the table's.
-    What of the results it takes, and how the table is laid out, says `takings`; no `columns`: all. `adds_columns`:
-    columns that the results gain are added to the table.
+    options: values from the file, if its kind has more than an address. With a `key` the results are merged into the
+    table (see `upserts`), else appended. properties: the table's. `takings` defines which results it takes and how the
+    table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
     """
 
     kind: str
@@ -166,7 +164,7 @@ class Sink(Model):
 
     @property
     def gets_all(self) -> bool:
-        """Whether every result comes to it: with a key those that `where` leaves out take rows away."""
+        """Whether every result reaches it: with a key, results that `where` excludes remove rows."""
         return bool(self.key) or self.where is None
 
 
@@ -177,9 +175,10 @@ class AssetSchedule(Model):
 
 
 class Freshness(Model):
-    """How old the newest row folded of a stream may be, in microseconds, and which share of a run's rows late.
+    """Limits on a rule's lag and late rows.
 
-    `on_exceed`: what a run does where either is more.
+    max_lag_us: the maximum age of a stream's newest folded row, in microseconds. max_late_percent: the maximum share of
+    late rows in a run. on_exceed: the action of a run if either is exceeded.
     """
 
     max_lag_us: int | None = None
@@ -188,7 +187,7 @@ class Freshness(Model):
 
 
 class SparkSettings(Model):
-    """What the Spark application is started with."""
+    """The settings that the Spark application starts with."""
 
     driver_memory: str = "3g"
     shuffle_partitions: int = 4
@@ -196,7 +195,7 @@ class SparkSettings(Model):
 
 
 class AirflowSettings(Model):
-    """What the rule's DAG is declared with; times in microseconds.
+    """The settings of the rule's DAG; times in microseconds.
 
     Each pause before a retry is longer than the one before, up to `max_retry_delay_us`. `timeout_us`: of one try.
     """
@@ -210,15 +209,15 @@ class AirflowSettings(Model):
 
 
 def _by_name(streams: dict[str, Stream]) -> dict[str, Stream]:
-    # Spark matches offsets to sources by position, so the order must not hang on the order of the file.
+    # Spark matches offsets to sources by position, so the order must not depend on the order in the file.
     return dict(sorted(streams.items()))
 
 
 class Rule(Model):
     """A resolved rule: it has either `sql` or `process`. `expect`: of its results.
 
-    `rebuild`: it keeps no state, and each run replaces its sinks.
-    `hash` is of the file's content before substitution, and of its class's module: the same in every environment.
+    rebuild: it has no state, and each run replaces its sinks. hash: of the file's content before substitution and of
+    its class's module, so it is the same in every environment.
     """
 
     rule: str
@@ -250,12 +249,12 @@ class Rule(Model):
 
     @property
     def ansi(self) -> bool:
-        """Whether its SQL runs in ANSI mode: the one Spark setting that changes what SQL says."""
+        """Whether its SQL runs in ANSI mode, the only Spark setting that changes the meaning of SQL."""
         return self.spark.conf.get("spark.sql.ansi.enabled", "true").lower() == "true"
 
     @cached_property
     def query(self) -> Query:
-        """What the SQL is and needs. Raises SqlRefused (never for a rule that `load_rule` gave).
+        """The analysed SQL. Raises SqlRefused (never for a rule from `load_rule`).
 
         A class reads all columns of all streams, and has no window.
         """
@@ -268,14 +267,14 @@ class Rule(Model):
 
     @cached_property
     def slices(self) -> Slices | None:
-        """How its windows fold by partial aggregates; None where they fold by their rows."""
+        """How its windows fold by partial aggregates; None if they fold by rows."""
         from floodmark.core.sql.slices import OVERLAPS, slices_of
 
         fixed = [spec for spec in self.query.windows if isinstance(spec, WindowSpec)]
         overlap = any(spec.size_us >= OVERLAPS * spec.slide_us for spec in fixed)
         if not fixed or self.windows == "rows" or self.amend_us is not None or (self.windows is None and not overlap):
             return None
-        if self.max_rows_per_window is not None:  # slices do not tell how many rows are in them
+        if self.max_rows_per_window is not None:  # slices do not show how many rows they contain
             return None
         try:
             return slices_of(self.query.sql if self._distinct else self.sql, self.event_times, self.lookups.keys())
@@ -286,7 +285,7 @@ class Rule(Model):
 
     @cached_property
     def row_checks(self) -> tuple[RowCheck, ...]:
-        """The expressions of its SQL over single rows. None of a stream that is `distinct`, which leaves out rows."""
+        """The expressions of its SQL over single rows; none of a `distinct` stream, which leaves rows out."""
         from floodmark.core.sql.rowchecks import row_checks
 
         if self.process is not None:
@@ -300,7 +299,7 @@ class Rule(Model):
         return {name: (one.key, one.within_us) for name, one in found if one is not None}
 
     def late_below(self, watermark: int | None) -> int | None:
-        """The event time below which a row is late, and results stand for good, at a watermark; microseconds."""
+        """The event time, in microseconds, below which rows are late and results are final at a watermark."""
         return None if watermark is None else watermark - (self.amend_us or 0)
 
     @property
@@ -309,7 +308,7 @@ class Rule(Model):
         return {name: stream.event_time.name if stream.event_time else None for name, stream in self.streams.items()}
 
     def to_json(self) -> str:
-        """Canonical: equal rules give equal text."""
+        """Canonical JSON: equal rules have equal text."""
         return canonical(self.model_dump(mode="json"))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Rules: read from files, checked whole, every problem named with its place. Import the models from here, too."""
+"""Loads rules from files and checks them completely; reports every problem with its place. Also exports the models."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ __all__ = [
 SUFFIXES = chains.SUFFIXES
 RULE = "a rule (`rule: NAME`, `streams: ...`)"
 
-Checked = Callable[[Rule], bool]  # whether a rule of this very text has passed the checks before
+Checked = Callable[[Rule], bool]  # whether a rule with this same text has passed the checks before
 
 
 def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None) -> Rule:
     """The rule in the file at `path`, over the folder's defaults, with `${NAME}` taken from `env`.
 
-    Where `env` names an environment, that environment's values go before. Raises RuleInvalid with one line for each
+    If `env` names an environment, that environment's values take precedence. Raises RuleInvalid with one line for each
     problem, `FILE:LINE: field: expected ..., found ...`.
     """
     sources = written_in(path)
@@ -110,7 +110,7 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
     chained = _chained(written, path.parent, env, problems)
     rule = written.resolved(digest, process, chained)
     for field, problem in () if checked and checked(rule) else check(rule):
-        if field == ROWS_PER_WINDOW and field[0] not in text:  # the installation's: of rules that have such windows
+        if field == ROWS_PER_WINDOW and field[0] not in text:  # the installation's: only for rules with such windows
             rule = written.model_copy(update={"max_rows_per_window": None}).resolved(digest, process, chained)
             continue
         problems.add(field, problem)
@@ -119,23 +119,23 @@ def load_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None
 
 
 def read_rule(path: Path, env: Mapping[str, str], checked: Checked | None = None) -> Rule | FloodmarkError:
-    """The same, or why there is none; never raises, so that the other rules go on."""
+    """The same, or the error; never raises, so that other rules are not affected."""
     try:
         return load_rule(path, env, checked)
     except FloodmarkError as fault:
         return fault
-    except Exception as fault:  # whatever no check foresaw
+    except Exception as fault:  # anything that no check foresaw
         return RuleInvalid(f"{path}: cannot be read: {type(fault).__name__}: {fault}")
 
 
 def written_in(path: Path) -> list[Source]:
-    """The rule's file as it was written, and the folder's defaults, if it has any. Raises RuleInvalid."""
+    """The rule's file as written, and the folder's defaults, if it has any. Raises RuleInvalid."""
     own, defaults = read_source(path, RULE), read_defaults(path.parent)
     return [own] if defaults is None else [own, defaults]
 
 
 def rule_paths(folder: Path) -> list[Path]:
-    """The rule files of a folder; hidden files and the defaults are none."""
+    """The rule files of a folder, without hidden files and the defaults."""
     return sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and p.name[0] != "." and p.name not in FILES)
 
 
@@ -160,7 +160,7 @@ def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problem
 def _chained(
     written: WrittenRule, folder: Path, env: Mapping[str, str], problems: Problems
 ) -> dict[str, tuple[str, int]]:
-    """Address and qos of the streams that are other rules' sinks, by their files in `folder`."""
+    """Address and qos of the streams that are other rules' sinks, from their files in `folder`."""
     found = {}
     for name, stream in written.streams.items():
         if stream.rule is None:
@@ -178,9 +178,9 @@ def _chained(
 def load_rules(
     folder: Path, env: Mapping[str, str], checked: Checked | None = None
 ) -> tuple[dict[str, Rule], dict[str, FloodmarkError]]:
-    """All rules in a folder by name, and by file name what is wrong with the others.
+    """All rules in a folder by name, and the errors of the others by file name.
 
-    Of several rules with one name or one sink all are refused: which of them owns it is not for us to guess.
+    If several rules have one name or one sink, all of them are refused, because the owner is unclear.
     """
     found: dict[Path, Rule] = {}
     errors: dict[str, FloodmarkError] = {}
@@ -210,9 +210,7 @@ def schema_text() -> str:
 
 
 def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
-    """The files whose rules cannot stand side by side: one name or one sink in two of them, a group at odds,
-    or tables in one another.
-    """
+    """The files whose rules conflict: two with one name or one sink, groups that disagree, or nested tables."""
     claims: dict[tuple[str, str], list[Path]] = {}
     for path, rule in found.items():
         sinks = {("sink", identity(sink.address)) for sink in rule.sinks if sink.address}
@@ -249,7 +247,7 @@ def _written(value: dict[str, Any], path: Path, problems: Problems) -> WrittenRu
 
 
 def _name_later_keys(value: dict[str, Any], problems: Problems) -> None:
-    """Take out, and name, keys that are known but wait for later kinds of state."""
+    """Remove, and report, keys that are known but not supported yet."""
     for field, mapping, later in _places_of_later_keys(value):
         for key in [key for key in mapping if key in later]:
             del mapping[key]

@@ -1,4 +1,4 @@
-"""What each key of a rule file says, in one line: for editors, by the JSON Schema, and for the reference.
+"""Describes each key of a rule file in one line: for editors, by the JSON Schema, and for the reference.
 
 A key whose field in the model has a description of its own needs none here.
 """

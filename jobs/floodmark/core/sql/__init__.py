@@ -1,6 +1,6 @@
-"""A rule's SQL: an allow-list of what can be folded exactly, decided without Spark.
+"""Analyses a rule's SQL against an allow-list of what can be folded exactly, without Spark.
 
-The parser takes half a second to import, so it is imported when a query is analysed, and not before.
+This package imports the parser only when a query is analysed, because that import takes half a second.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What a rule's SQL is and needs, and the same SQL bounded to the windows that become final."""
+"""Describes a rule's SQL and its state, and bounds the SQL to the windows that become final."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Query:
     """SQL that can be folded exactly.
 
     sql: the text, without a closing semicolon. streams and lookups: those it reads, as declared. identifiers: every
-    name in it, lower case (a column that is not among them is not read). star: it selects `*`, so every column is read.
-    fault: what keeps the result's columns from being a table's, if anything does (a SELECT inside may have any).
-    windows: when the results of each part of it that hangs on several rows are final. running: how it folds where a
-    GROUP BY has no window; top: where it takes the first rows of each key; collected: where it has windows of rows. A
-    query with none of them is stateless. lasts: which rows it looks back to by their place, however long ago they came.
+    name in it, in lower case; the query reads no other column. star: it selects `*`, so it reads every column. fault:
+    why the result's columns cannot be a table's, if they cannot (an inner SELECT may have any columns). windows: when
+    the results of each part that depends on several rows become final. running: how a GROUP BY without a window folds.
+    top: how a query for the first rows of each key folds. collected: how windows of rows fold. A query with none of
+    these is stateless. lasts: earlier rows that it reads by position, however old they are.
     """
 
     sql: str
@@ -52,24 +52,24 @@ class Query:
 
     @property
     def stateful(self) -> bool:
-        """Whether a result may hang on rows of earlier epochs."""
+        """Whether a result may depend on rows of earlier epochs."""
         return bool(self.windows or self.running or self.top or self.collected)
 
     def bounded(self, low: int | None, high: int, instant: Instant) -> str:
-        """The SQL with only the results that become final between two watermarks (low None: before any).
+        """The SQL, limited to results that become final between two watermarks (low None: since the start).
 
-        The text stays as the rule has it but for the conditions. Raises ValueError for a stateless query.
+        Only conditions are added to the rule's text. Raises ValueError for a stateless query.
         """
         if not self.windows:
             raise ValueError("only a windowed query can be bounded")
         text = self.sql
-        for cut in sorted(self._cuts, key=lambda cut: -cut.start):  # from the last on: the places before it stay
+        for cut in sorted(self._cuts, key=lambda cut: -cut.start):  # from the last: earlier offsets stay valid
             text = cut.bounded(text, low, high, instant)
         return text
 
     @property
     def sessions(self) -> tuple[Group, ...]:
-        """Where it groups by sessions."""
+        """The SELECTs that group by sessions."""
         return tuple(cut for cut in self._cuts if isinstance(cut, Group) and isinstance(cut.spec, SessionSpec))
 
 
@@ -81,11 +81,12 @@ def analyse(
     distinct: Mapping[str, Horizon] | None = None,
     unbounded: bool = False,
 ) -> Query:
-    """The query, where each rule can be folded exactly; `streams`: name -> event-time column (None: has none).
+    """Analyse a query; raises SqlRefused if it cannot be folded exactly.
 
-    distinct: by stream, the columns and the horizon by which it is read without duplicates. unbounded: whether rows may
-    be kept for ever. Raises SqlRefused, with place and name of the first thing that is not allowed. What is refused is
-    refused at every `qos`: an answer that hangs on row order is wrong at qos 0, too.
+    streams: name -> event-time column (None: has none). distinct: for each deduplicated stream, its key columns and
+    horizon. unbounded: whether state may keep rows for ever. The error has the place and name of the first construct
+    that is not allowed. The same constructs are refused at every `qos`: a result that depends on row order is wrong at
+    qos 0, too.
     """
     found, shape = _analysed(sql, streams, lookups, unbounded)
     if not distinct or not any(name in distinct for name in found.streams):
@@ -112,7 +113,7 @@ def _analysed(
         return Query(sql, read, names_in(words), star, (), fault, collected=collected), shape
     relation, top = _folded(shape, source)
     if relation.ranked:
-        # The same text as the user's but for the ends of some orders, so it is looked at once more.
+        # The text is the user's, with longer ORDER BYs, so it is analysed once more.
         sql = _spliced(sql, tie_breaks(words, relation.ranked))
         words = words_of(sql)
         shape, _, source = _shaped(Shape(sql, words, streams, lookups, unbounded))
@@ -142,7 +143,7 @@ def _shaped(shape: Shape) -> tuple[Shape, exp.Expr, Source]:
 
 
 def _spliced(sql: str, places: Iterable[int]) -> str:
-    """The SQL with one more thing to order by at each of these places."""
+    """The SQL with `struct(*)` added to the ORDER BY that ends at each of these offsets."""
     for place in sorted(places, reverse=True):
         sql = f"{sql[:place]}, struct(*){sql[place:]}"
     return sql
@@ -159,13 +160,13 @@ def _outermost(source: Source) -> Iterator[int]:
 def analyse_expression(sql: str, clock: bool = False) -> frozenset[str]:
     """The lower-case names in an expression over one row (`where`, `expr`). Raises SqlRefused as `analyse` does.
 
-    `clock`: whether it may have the epoch's clock in it.
+    clock: whether the expression may contain the epoch's clock.
     """
     words = words_of(sql)
     tree = parse_expression(sql, words)
     check_expression(SqlText(sql, words), tree)
     check_functions(sql, words, frozenset(), {-1} if clock else frozenset())
-    if words[-1].text == ";":  # it would end the statement that the expression becomes a part of
+    if words[-1].text == ";":  # it would end the statement that contains the expression
         raise words[-1].refuse(sql, "a semicolon in an expression; leave it out")
     calls = [w for i, w in enumerate(words[:-1]) if w.name in ("window", "session_window") and words[i + 1].text == "("]
     if calls:
@@ -174,14 +175,14 @@ def analyse_expression(sql: str, clock: bool = False) -> frozenset[str]:
 
 
 def columns_in(sql: str) -> list[str]:
-    """The columns that an expression over one row reads, in lower case and in their order. Raises SqlRefused."""
+    """The columns that an expression over one row reads, in lower case and in text order. Raises SqlRefused."""
     tree = parse_expression(sql, words_of(sql))
     found = (column for column in tree.find_all(exp.Column, bfs=False) if not _is_argument(column))
     return list(dict.fromkeys(column.parts[0].name.lower() for column in found))
 
 
 def _is_argument(column: exp.Column) -> bool:
-    """Whether it names the argument of a lambda around it."""
+    """Whether the column names the argument of an enclosing lambda."""
     name, above = column.parts[0].name.lower(), column.parent
     while above is not None:
         if isinstance(above, exp.Lambda) and name in {one.name.lower() for one in above.expressions}:
@@ -191,7 +192,7 @@ def _is_argument(column: exp.Column) -> bool:
 
 
 def output_columns(sql: str, streams: Mapping[str, str | None], lookups: Collection[str]) -> list[str] | None:
-    """The columns that a query gives, in lower case; None where its text does not tell all of them."""
+    """The columns of a query's result, in lower case; None if the text does not show all of them."""
     shape = Shape(sql, words_of(sql), streams, lookups, True)
     return names_of(shape.root(parse(sql, shape.words)))
 
@@ -201,7 +202,7 @@ def names_in(words: Sequence[Word]) -> frozenset[str]:
 
 
 def _has_star(tree: exp.Expr) -> bool:
-    """Whether a `*` stands for columns; that of count(*) does not."""
+    """Whether a `*` stands for columns; the one of count(*) does not."""
     for star in tree.find_all(exp.Star):
         parent = star.parent
         if not (isinstance(parent, exp.Anonymous) and parent.name.lower() == "count" and len(parent.expressions) == 1):

@@ -1,8 +1,8 @@
-"""What a query computes of one row at a time, so that the row for which it raises can be told.
+"""Finds the expressions that a query computes from single rows, so that a row that raises an error can be identified.
 
-Found are the expressions of every SELECT that reads one stream and nothing else: its WHERE, the items of its list and
-of its GROUP BY, and the arguments of its aggregates; of a JOIN the keys that are made of one stream. What hangs on
-several rows is not among them: what stands above an aggregate or an OVER, and what a JOIN gives.
+They are in every SELECT that reads only one stream: its WHERE, the items of its select list and GROUP BY, and the
+arguments of its aggregates. Join keys that are computed from one stream count, too. Expressions that depend on several
+rows are excluded: those above an aggregate or an OVER, and those over the rows of a JOIN.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from floodmark.core.sql.words.lexis import Word, words_of
 _OF_SEVERAL = names.AGGREGATES | names.SORTABLE | names.GROUPING
 _JOINS = frozenset("join left right full inner cross semi anti natural on".split())
 _DEPTH = {"(": 1, "[": 1, ")": -1, "]": -1}
-Span = tuple[int, int]  # of words: from, to (exclusive)
+Span = tuple[int, int]  # start and end (exclusive), as indexes of words
 
 
 @dataclass(frozen=True)
 class RowCheck:
-    """An expression over a row of `stream`. `place`: where it stands; `only`: a condition without which it is not
-    computed."""
+    """An expression over a row of `stream`.
+
+    place: the clause that contains it. only: the condition under which the query computes it.
+    """
 
     stream: str
     place: str
@@ -37,14 +39,14 @@ class RowCheck:
 
     @property
     def tested(self) -> str:
-        """SQL that raises where the query would; null for a row that it leaves out."""
+        """SQL that raises where the query would; NULL for a row that `only` excludes."""
         return self.sql if self.only is None else f"CASE WHEN {self.only}\nTHEN {self.sql}\nEND"
 
 
 def row_checks(
     sql: str, streams: Mapping[str, str | None], lookups: Collection[str] = (), unbounded: bool = False
 ) -> tuple[RowCheck, ...]:
-    """The expressions over single rows, a SELECT's WHERE before what it lets through; arguments as for `analyse`."""
+    """The expressions over single rows, each SELECT's WHERE first; arguments as for `analyse`."""
     words = words_of(sql)
     shape = Shape(sql, words, streams, lookups, unbounded)
     selects = {select.number: select for select in _selects(shape.root(parse(sql, words)))}
@@ -60,7 +62,7 @@ def _selects(source: Source) -> Iterator[Select]:
 
 
 class _Checked:
-    """One SELECT."""
+    """Finds the row checks of one SELECT."""
 
     def __init__(self, shape: Shape, select: Select):
         self._sql, self._words, self._select = shape.sql, shape.words, select
@@ -73,7 +75,7 @@ class _Checked:
             yield from self._of_one(source)
 
     def _keys(self) -> Iterator[RowCheck]:
-        """What the rows of a stream are joined by: a side of an equation that all of ON hangs on."""
+        """The join keys of streams: sides of the equations that ON combines with AND."""
         streams = {read.alias: read.source.name for read in self._select.reads if isinstance(read.source, Stream)}
         conditions = [read.join.args["on"] for read in self._select.reads if read.join and read.join.args.get("on")]
         for span, condition in zip(self._conditions(), conditions, strict=False):
@@ -90,7 +92,7 @@ class _Checked:
                             yield RowCheck(name, "ON", self._text(side, next(iter(alias))))
 
     def _conditions(self) -> Iterator[Span]:
-        """What follows each ON."""
+        """The condition after each ON."""
         clause = self._clause("from")
         assert clause is not None
         own = [i for i in range(*clause) if self._words[i].select == self._select.number]
@@ -100,7 +102,7 @@ class _Checked:
             yield start + 1, next(ends, clause[1])
 
     def _conjuncts(self, span: Span) -> Iterator[Span]:
-        """What stands between its ANDs; that of a BETWEEN is none."""
+        """The parts of a condition between its ANDs; the AND of a BETWEEN is not counted."""
         begun = None
         for start, end in self._split(span, "and"):
             start, begun = begun or start, None
@@ -119,15 +121,15 @@ class _Checked:
             yield RowCheck(source.name, place, self._text(span), _both(only, more))
 
     def _listed(self) -> Iterator[tuple[str, Span, str | None]]:
-        """The items of the list that hang on one row."""
+        """The items of the select list that depend on one row."""
         for span in self._items():
             if not self._has(span, "over", *WINDOWS):
                 yield "SELECT", span, None
 
     def _grouped(self) -> Iterator[tuple[str, Span, str | None]]:
-        """Items of the GROUP BY; of list and HAVING what aggregates are made of, and what has none of them in it.
+        """Items of the GROUP BY; arguments of the aggregates in list and HAVING; and list items without an aggregate.
 
-        With a HAVING the latter is computed only for groups that pass it.
+        With a HAVING, the last are left out: Spark computes them only for groups that pass it.
         """
         group, having = self._clause("group"), self._clause("having")
         for span in self._split((group[0] + 2, group[1])) if group else ():
@@ -152,7 +154,7 @@ class _Checked:
             yield f"argument of {name}", span, only
 
     def _items(self) -> Iterator[Span]:
-        """The items of the list, without their names; none of a `*`."""
+        """The items of the select list, without aliases; a `*` is left out."""
         listed = self._clause("select")
         assert listed is not None
         start = listed[0] + 1 + (self._words[listed[0] + 1].name in ("distinct", "all"))
@@ -164,14 +166,14 @@ class _Checked:
             yield begin, end
 
     def _clause(self, clause: str) -> Span | None:
-        """The words of a clause, its keyword first; None without it."""
+        """The words of a clause, with its keyword first; None if the SELECT does not have it."""
         found = [i for i, word in enumerate(self._words) if (word.select, word.clause) == (self._select.number, clause)]
         if found and self._words[found[-1]].text == ";":
             found.pop()
         return (found[0], found[-1] + 1) if found else None
 
     def _split(self, span: Span, *by: str) -> Iterator[Span]:
-        """The parts between words (commas unless others are named) that stand in no parenthesis."""
+        """The parts between separators (commas by default) that are outside of parentheses."""
         start, depth = span[0], 0
         for i in range(*span):
             depth += _DEPTH.get(self._words[i].text, 0)
@@ -188,7 +190,7 @@ class _Checked:
         return self._words[span[0] : span[1]]
 
     def _text(self, span: Span, relation: str | None = None) -> str:
-        """The text of some words, without the name of the relation (the only one, if none is named) before columns."""
+        """The text of some words, without `relation` as a qualifier of columns (default: the first relation read)."""
         relation = self._select.reads[0].alias if relation is None else relation
         begin, end = self._words[span[0]].start, self._words[span[1] - 1].end
         text, at = "", begin

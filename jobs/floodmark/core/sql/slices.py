@@ -1,7 +1,8 @@
-"""Overlapping windows by partial aggregates: one for each key and slice of time, of which the windows are made up.
+"""Folds overlapping windows by partial aggregates for each key and slice of time.
 
-A slice is as long as what divides the windows' size and slide, so every window is some slices, side by side. Rows are
-added up by slice, once, and windows are merged from slices: a row costs the same in however many windows it is.
+A slice is as long as the greatest common divisor of the windows' size and slide, so every window consists of whole
+slices. Each row is added to one slice, once, and windows are merged from slices. So a row costs the same, however many
+windows it is in.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.windows import WindowSpec
 from floodmark.core.sql.words.lexis import words_of
 
-OVERLAPS = 4  # windows that hold one row; from here on slices are what a rule gets unless it says otherwise
+OVERLAPS = 4  # windows per row; from this many on, slices are the default
 
 
 @dataclass(frozen=True)
 class Slices(Aggregated):
-    """How it folds. The first of `keys` is where a slice begins."""
+    """How the query folds by slices. The first of `keys` is the start of a slice."""
 
     spec: WindowSpec
 
@@ -36,12 +37,12 @@ class Slices(Aggregated):
 
     @property
     def time(self) -> str:
-        """The column with the beginnings of the slices."""
+        """The column with the starts of the slices."""
         return self.keys[0]
 
 
 def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[str] = ()) -> Slices:
-    """How a windowed query folds by slices; arguments as for `analyse`. Raises SqlAt for what cannot: the reason."""
+    """How a windowed query folds by slices; arguments as for `analyse`. Raises SqlAt with the reason if it cannot."""
     words = words_of(sql)
     shape = Shape(sql, words, streams, lookups)
     root = windowed_root(shape, shape.root(parse(sql, words)))
@@ -58,7 +59,7 @@ def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[s
     columns = [(key.name, key.sql("spark", comments=False)) for key in keys]
     by = [(time.name, f"{slice_}.start"), *columns]
     found = Slices(**vars(aggregated(shape, source, by, ", ".join((slice_, *(sql for _, sql in columns))))), spec=spec)
-    found.final()  # raises for what has a meaning over the streams only
+    found.final()  # raises for expressions that are valid over the streams only
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which column of a result tells where in event time it lies: its window's start or end, or the event time itself."""
+"""Finds the result column that shows a result's event time: its window's start or end, or the event time itself."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from floodmark.core.sql.words.lexis import words_of
 
 @dataclass(frozen=True)
 class Told:
-    """`column`: lower case. Its value less `shift` microseconds is where the result lies."""
+    """A column, in lower case; its value minus `shift` microseconds is the result's event time."""
 
     column: str
     shift: int = 0
 
 
 def told_in(sql: str, streams: Mapping[str, str | None]) -> Told | None:
-    """The first such column, a window's start before its end; None without one. `streams`: as for `analyse`."""
+    """The first such column, preferring a window's start to its end; None if there is none.
+
+    `streams`: as for `analyse`.
+    """
     words = words_of(sql)
     shape = Shape(sql, words, streams)
     columns = relation_of(shape, shape.root(parse(sql, words))).columns

@@ -1,1 +1,1 @@
-"""Files, YAML, places in it, types as text, durations, addresses: what rule files are made of."""
+"""Reads the parts of rule files: files, YAML with places, types as text, durations, addresses."""

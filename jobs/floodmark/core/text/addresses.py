@@ -1,4 +1,4 @@
-"""Addresses of tables."""
+"""Compares and checks addresses of tables."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-_ALIKE = {"s3a": "s3", "abfss": "abfs", "wasbs": "wasb"}  # schemes by which one store has two names
-# Stores that both Delta's log store and delta-rs can write.
+_ALIKE = {"s3a": "s3", "abfss": "abfs", "wasbs": "wasb"}  # schemes that name the same store
+# Stores that both Delta's log store and delta-rs can write to.
 SCHEMES = ("file", "s3", "s3a", "abfs", "abfss", "gs", "hdfs", "wasb", "wasbs", "adl")
 
 
 def location(address: str) -> str:
-    """One spelling for one place: local paths absolute, links followed, without a scheme; other URIs tidied."""
+    """One spelling for each place: local paths absolute, links resolved, without scheme; other URIs normalised."""
     parsed = urlparse(address)
     if parsed.scheme == "file":
         return _followed(unquote(parsed.path))
@@ -23,7 +23,10 @@ def location(address: str) -> str:
 
 
 def _followed(path: str) -> str:
-    """A loop of links leads nowhere, as Python 3.13 has it, too: who opens the table is told."""
+    """The path with its links resolved.
+
+    As in Python 3.13, a loop of links is no error here; opening the table reports it.
+    """
     try:
         return str(Path(path).resolve())
     except RuntimeError:
@@ -31,7 +34,7 @@ def _followed(path: str) -> str:
 
 
 def unfit(address: str) -> str | None:
-    """Why no table can have this address; None where one can."""
+    """Why no table can have this address; None if one can."""
     if address != address.strip() or re.search(r"[\r\n\t]", address):
         return "without space around it or line breaks"
     if "${" in address:  # written as $${
@@ -60,7 +63,10 @@ def _unfit_uri(address: str, scheme: str) -> str | None:
 
 
 def strange_path(path: str, but: str = "[]|^") -> str | None:
-    """Why a local path leads delta-rs to another place, or nowhere; None where it does not. `but`: characters."""
+    """Why delta-rs would read another place or none at this local path; None if it reads it.
+
+    `but`: refused characters.
+    """
     if decoded := re.search(r"%[0-9A-Fa-f]{2}", path):
         return f"without % before two hex digits, found {decoded[0]!r}: another place would be read"
     found = next((one for one in path if one in but), None)
@@ -68,17 +74,17 @@ def strange_path(path: str, but: str = "[]|^") -> str | None:
 
 
 def same_address(one: str, other: str) -> bool:
-    """Whether two addresses name one place, as far as their spelling tells (tables are compared by id later)."""
+    """Whether two addresses name one place, as far as their spelling shows; later, tables are compared by id."""
     return identity(one) == identity(other)
 
 
 def within(one: str, other: str) -> bool:
-    """Whether the first lies below the second: the outer table's clean-up would take the inner one's files."""
+    """Whether the first lies below the second, where the outer table's clean-up would delete its files."""
     return identity(one).startswith(identity(other).rstrip("/") + "/")
 
 
 def identity(address: str) -> str:
-    """What all addresses of one place have in common: `s3` and `s3a` name the same objects, `abfs` and `abfss` too."""
+    """The address in a spelling that all addresses of a place share: `s3` and `s3a` are one, `abfs` and `abfss` too."""
     place = location(address)
     scheme, mark, rest = place.partition("://")
     return f"{_ALIKE[scheme]}://{rest}" if mark and scheme in _ALIKE else place

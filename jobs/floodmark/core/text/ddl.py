@@ -1,6 +1,6 @@
-"""Columns as people declare them (`device STRING, at TIMESTAMP`), read without a JVM.
+"""Parses column declarations (`device STRING, at TIMESTAMP`) without a JVM.
 
-The types are those that a Delta table, Arrow and Python all have without loss.
+The types are those that Delta tables, Arrow and Python all hold without loss.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 @dataclass(frozen=True)
 class Type:
-    """`parts`: an array's element, a map's key and value, a struct's fields."""
+    """A type. `parts`: an array's element, a map's key and value, a struct's fields."""
 
     name: str
     precision: int = 0
@@ -29,7 +29,7 @@ class Type:
     parts: tuple[Column, ...] = ()
 
     def __str__(self) -> str:
-        """As Spark writes it."""
+        """The type as Spark writes it."""
         if self.name == "decimal":
             return f"decimal({self.precision},{self.scale})"
         if self.name == "struct":
@@ -38,7 +38,7 @@ class Type:
 
     @property
     def has_map(self) -> bool:
-        """Whether a map is in it, at any depth."""
+        """Whether it contains a map, at any depth."""
         return self.name == "map" or any(part.type.has_map for part in self.parts)
 
 
@@ -61,12 +61,12 @@ def columns_of(ddl: str) -> tuple[Column, ...]:
 
 
 def text_of(columns: tuple[Column, ...]) -> str:
-    """The same declaration in one spelling."""
+    """The declaration in its canonical spelling."""
     return ", ".join(map(str, columns))
 
 
 def fits(old: Type, new: Type) -> bool:
-    """Whether every value of type `old` is one of type `new`."""
+    """Whether every value of type `old` is also one of type `new`."""
     if old.name == new.name == "decimal":
         return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
     wider = next((row for row in WIDER if old.name in row and new.name in row), None)
@@ -81,14 +81,14 @@ def _refuse_doubled(names: list[str]) -> None:
 
 
 class _Reader:
-    """One pass over a declaration, from left to right."""
+    """Reads a declaration once, from left to right."""
 
     def __init__(self, ddl: str):
         self._tokens = [(match.lastgroup, match[match.lastgroup or ""]) for match in _TOKEN.finditer(ddl)]
         self._at = 0
 
     def columns(self, between: str = "") -> Iterator[Column]:
-        """`name type, …`; `between`: what stands between name and type (a struct's fields have a colon)."""
+        """`name type, …`; `between`: the sign between name and type (a struct's fields have a colon)."""
         while True:
             name = self._name()
             if between:

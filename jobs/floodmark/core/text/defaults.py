@@ -1,4 +1,4 @@
-"""`_defaults.yaml`: settings that all rules of a folder have, unless their own files say otherwise."""
+"""Reads `_defaults.yaml`: settings that apply to all rules of a folder unless a rule's own file overrides them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from floodmark.core.text.problems import Problems, Source, read_source
 from floodmark.errors import RuleInvalid
 
 FILES = ("_defaults.yaml", "_defaults.yml")
-# What a rule is, its own file says: its streams, what it makes of them, and where to.
+# Keys that only a rule's own file may have: its streams, what it computes from them, and its sinks.
 OF_RULES = ("rule", "description", "streams", "lookups", "sql", "process", "key", "sinks")
 
 
 def read_defaults(folder: Path) -> Source | None:
-    """The defaults of a folder of rules; None where there are none. Raises RuleInvalid."""
+    """The defaults of a folder of rules; None if it has none. Raises RuleInvalid."""
     there = [folder / name for name in FILES if (folder / name).exists()]
     if not there:
         return None
@@ -30,7 +30,7 @@ def read_defaults(folder: Path) -> Source | None:
 
 
 def merged(own: Any, defaults: Any) -> Any:
-    """What a rule says, over the defaults: mappings key by key, everything else whole; null stays what it is."""
+    """A rule's settings over the defaults: mappings are merged key by key, other values replaced; a null is kept."""
     if not isinstance(own, dict) or not isinstance(defaults, dict):
         return own
     return {**defaults, **{key: merged(value, defaults.get(key)) for key, value in own.items()}}

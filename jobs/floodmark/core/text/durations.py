@@ -1,6 +1,6 @@
-"""Lengths of time as people write them in a rule file, kept as whole microseconds.
+"""Parses durations in a rule file into whole microseconds.
 
-The words are those of a Spark interval string ("1 hour 30 minutes"), so that a lateness and a window's size read alike.
+The words are those of a Spark interval string ("1 hour 30 minutes"), so lateness and window sizes are written alike.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNITS = {
     "microsecond": MICROSECOND,
 }
 _CALENDAR = frozenset({"month", "year", "quarter"})
-_LONGEST = 2**62  # far below a signed 64-bit overflow when a duration is added to an event time
+_LONGEST = 2**62  # far below the overflow of signed 64 bits when added to an event time
 _SHORT = {"s": "second", "sec": "second", "m": "minute", "min": "minute", "h": "hour", "hr": "hour", "d": "day",
           "w": "week", "wk": "week", "ms": "millisecond", "us": "microsecond"}  # fmt: skip
 _EXAMPLE = "a duration such as '30 minutes' or '1 hour 30 minutes'"
@@ -54,7 +54,7 @@ def parse_duration(text: str, *, negative: bool = False) -> int:
 
 
 def _first_part(rest: str, text: str) -> tuple[int, str]:
-    """The first 'number unit' of ``rest`` in microseconds, and what follows it."""
+    """The first 'number unit' of ``rest`` in microseconds, and the text after it."""
     match = _PART.match(rest)
     if match is None:
         raise ValueError(f"expected {_EXAMPLE} in whole numbers, found {text!r}")

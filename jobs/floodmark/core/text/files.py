@@ -1,4 +1,4 @@
-"""Files that others wrote: only plain ones, of a bounded size, and no link that leads out of their folder."""
+"""Reads files that others wrote: only plain ones of a bounded size, and no links that lead out of their folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ MAX_CHARACTERS = 1_000_000
 
 
 def read_plain(file: Path, folder: Path | None = None) -> str:
-    """The file's text; where `folder` is given, of a file that really lies in it. Raises ValueError and OSError."""
+    """The file's text; with `folder`, the file must lie in it once links are followed.
+
+    Raises ValueError and OSError.
+    """
     real = file.resolve(strict=True)
     if folder is not None and not real.is_relative_to(folder.resolve()):
         raise ValueError(f"expected a file in {folder}, found a link that leads out of it")
-    if not real.is_file():  # to open a pipe would wait for its writer
+    if not real.is_file():  # opening a pipe would wait for its writer
         raise ValueError("expected a plain file")
     with real.open(encoding="utf-8") as opened:
         text = opened.read(MAX_CHARACTERS + 1)

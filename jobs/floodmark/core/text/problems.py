@@ -1,4 +1,4 @@
-"""What is wrong with files that people write, each problem with its place."""
+"""Collects problems in files that people write, each with its place."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from floodmark.redaction import redacted
 
 @dataclass(frozen=True)
 class Source:
-    """A file and what it says."""
+    """A file and its contents."""
 
     path: Path
     tree: Tree
 
 
 class Problems:
-    """Collects what is wrong with a file, each with its place.
+    """Collects problems in files, each with its place.
 
-    Further sources stand under the first: a field that the first does not have is one of the next that has it.
+    If there are several sources, a field that the first does not have is looked up in the next ones.
     """
 
     def __init__(self, *sources: Source) -> None:
@@ -37,11 +37,11 @@ class Problems:
         self.found: list[tuple[int, int, str]] = []
 
     def source(self, field: Field) -> Source:
-        """The file that says most of the field's path; of equal ones the first."""
+        """The source that has most of the field's path; the first of several equal ones."""
         return max(self.sources, key=lambda source: _known(field, source.tree))
 
     def has(self, field: Field) -> bool:
-        """Whether the field stands in one of the files."""
+        """Whether one of the files has the field."""
         return any(field in source.tree.places for source in self.sources)
 
     def add(self, field: Field, problem: str | SqlAt) -> None:
@@ -59,12 +59,12 @@ class Problems:
 
 
 def _known(field: Field, tree: Tree) -> int:
-    """How many of the field's parts, from its beginning on, stand in the file."""
+    """How many of the field's leading parts are in the file."""
     return max((length for length in range(1, len(field) + 1) if field[:length] in tree.places), default=0)
 
 
 def _sql_place(tree: Tree, field: Field, error: SqlAt, line: int) -> tuple[int, str]:
-    """The file's line where the SQL is a literal block; else the field's line, and the place in the SQL."""
+    """The place in the file if the SQL is a literal block; otherwise the field's line, and the place within the SQL."""
     block = tree.blocks.get(field)
     if block is None:
         return line, str(error)
@@ -79,7 +79,7 @@ def shown(field: Field) -> str:
 
 
 def read_source(path: Path, expected: str) -> Source:
-    """The YAML mapping in a file; `expected`: what the file is to be, in words. Raises RuleInvalid."""
+    """The YAML mapping in a file; `expected`: what the file should contain, in words. Raises RuleInvalid."""
     try:
         text = read_plain(path, path.parent)
     except UnicodeDecodeError:
@@ -98,7 +98,7 @@ def read_source(path: Path, expected: str) -> Source:
 
 
 def field_of(loc: tuple[int | str, ...], problems: Problems) -> Field:
-    """pydantic's location without the names of the models in a union, which are no part of the file."""
+    """The field at pydantic's location, without the names of union members, which are not in the file."""
     field: Field = ()
     for i, part in enumerate(loc):
         if i == len(loc) - 1 or problems.has((*field, part)):
@@ -107,7 +107,7 @@ def field_of(loc: tuple[int | str, ...], problems: Problems) -> Field:
 
 
 def told(detail: ErrorDetails) -> str:
-    """What pydantic found wrong with a value: what was expected, and what was found."""
+    """The message for an error of pydantic: what was expected, and what was found."""
     if detail["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return f"expected a mapping (key: value), found {found(detail['input'])}"
     if detail["type"].startswith("bool_"):
@@ -119,14 +119,14 @@ def told(detail: ErrorDetails) -> str:
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> str:
-    """`name` is none of the names there are."""
+    """The message for a `name` that is not one of the known names."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or 'none'}"
     return f"unknown {what} {name!r}: {hint}"
 
 
 def found(value: Any) -> str:
-    """A value as a message shows it: of what may be, or hold, a secret only the kind."""
+    """A value as messages show it; for one that may be or contain a secret, only its kind."""
     if value is None:
         return "nothing"
     if isinstance(value, (dict, list)):

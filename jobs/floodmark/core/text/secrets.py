@@ -1,6 +1,6 @@
-"""Secrets have no place in a rule: what a rule says stands in its ledger, in logs, in arguments and in Airflow's UI.
+"""Refuses secrets in rules, because a rule's text appears in its ledger, in logs, in arguments and in Airflow's UI.
 
-So a rule may not name what looks like one. No message here repeats what it has found.
+So a rule may not name anything that looks like a secret. No message here repeats what was found.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _WORDS = frozenset(
 _NAMED_ALL_THE_SAME = ("PWD", "OLDPWD")
 _OF_AIRFLOW = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
 _INSIDE = re.compile(r"secret|passw(or)?d|passphrase|credential|token|api.?key|access.?key|account.?key", re.IGNORECASE)
-# Settings that only say where a secret is kept; a provider is a class.
+# Settings that only name the place of a secret; a provider is a class.
 _PLACES = re.compile(r"spark\.kubernetes\.(driver|executor)\.secret(s|KeyRef)\..+")
 _PROVIDER = re.compile(r"spark\.hadoop\.fs\..+\.provider")
 _CLASSES = re.compile(r"\s*\w+(\.\w+)+(\s*,\s*\w+(\.\w+)+)*\s*", re.ASCII)
-# Settings that are a key themselves; a name (ARN) of a key that another service keeps is none.
+# Settings whose value is a key. The name (ARN) of a key in another service is not one.
 _KEY = re.compile(r"spark\..*([.-]key|\b(private|encryption|client-provided)\b.*\bkey\b.*)")
 _KEPT_ELSEWHERE = re.compile(r"arn:aws[\w-]*:kms:[\w:/-]+")
-# Names of variables that a setting gives to the processes it starts.
+# Environment variables that a setting passes to the processes it starts.
 _ENVIRONMENT = re.compile(r"spark\.(kubernetes\.driverEnv|yarn\.appMasterEnv|executorEnv)\.(.+)")
-# All of these are bounded: texts may be long.
+# All of these are bounded, because texts may be long.
 _SHORT = r"(?<![A-Za-z0-9])(?:sig|signature|sas|pass|pwd|pw|jwt)(?![A-Za-z0-9])"
 _ASSIGNED = rf"(?:{_INSIDE.pattern}|{_SHORT})[\w.-]{{0,100}}\s{{0,10}}="
 _HOLDS = re.compile(_ASSIGNED, re.IGNORECASE)
@@ -37,7 +37,7 @@ _QUERY = re.compile(rf"[?&;#][\w.-]{{0,100}}?{_ASSIGNED}", re.IGNORECASE)
 
 
 def secret_variable(name: str, env: Mapping[str, str]) -> str | None:
-    """Why a rule file may not name this variable of the environment; None where it may."""
+    """Why a rule file may not name this environment variable; None if it may."""
     if ALLOWED in env:
         allowed = [one.strip() for one in env[ALLOWED].split(",") if one.strip()]
         return None if name in allowed else f"the variable {name} is none of {ALLOWED} ({', '.join(allowed) or 'none'})"
@@ -57,7 +57,7 @@ def _looks_secret(name: str) -> bool:
 
 
 def secret_setting(key: str, value: str) -> bool:
-    """Whether a Spark setting is a secret, or has one in its text (`-Dfs.s3a.secret.key=...`, an address)."""
+    """Whether a Spark setting is a secret or contains one (`-Dfs.s3a.secret.key=...`, an address)."""
     return _named_secret(key, value) or bool(_HOLDS.search(value)) or names_user(value) or _has_user(value)
 
 
@@ -72,13 +72,13 @@ def _named_secret(key: str, value: str) -> bool:
 
 
 def has_credentials(address: str) -> bool:
-    """Whether an address carries more than the place: a user with or without a password, a query, a fragment."""
+    """Whether an address has more than the place: a user with or without a password, a query, a fragment."""
     parsed = _parsed(address)
     return parsed is not None and (_has_user(address) or bool(parsed.query or parsed.fragment))
 
 
 def _has_user(address: str) -> bool:
-    """Whether an address, which may be any text, has a user: with blanks and quotes in it, too."""
+    """Whether an address, which may be any text, names a user, even among blanks and quotes."""
     parsed = _parsed(address)
     if parsed is None:
         return False
@@ -87,17 +87,17 @@ def _has_user(address: str) -> bool:
 
 
 def _parsed(address: str) -> ParseResult | None:
-    """The parts of an address; None for what is none."""
+    """The parts of an address; None if the text is no address."""
     scheme, mark, rest = address.partition(":/")
     if not mark or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return None
     try:
-        # A slash too few, or too many, hides nothing.
+        # Too few or too many slashes must not hide anything.
         return urlparse(address if scheme == "file" else f"{scheme}://{rest.lstrip('/')}")
-    except ValueError:  # of its host: then all of it counts as host
+    except ValueError:  # an invalid host: then all of it counts as host
         return ParseResult(scheme.lower(), rest.lstrip("/"), "", "", "", "")
 
 
 def may_hold(text: str) -> bool:
-    """Whether the text may be a secret, or have one in it: then no message repeats any of it."""
+    """Whether the text may be or contain a secret; then no message repeats any of it."""
     return bool(_INSIDE.search(text) or _HOLDS.search(text) or re.search(r"[^/\s@'\"]@", text))

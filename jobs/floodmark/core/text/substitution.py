@@ -1,4 +1,4 @@
-"""`${NAME}` and `${NAME:-default}` in the texts of a rule file, replaced by the values of variables."""
+"""Replaces `${NAME}` and `${NAME:-default}` in the texts of a rule file by the values of variables."""
 
 from __future__ import annotations
 

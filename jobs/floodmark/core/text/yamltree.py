@@ -1,7 +1,7 @@
-"""YAML as a rule file uses it: strict, small, and with the place of every value kept.
+"""Reads YAML as rule files use it: strictly, in a small subset, with the place of every value.
 
-Stricter than YAML 1.1: duplicate keys are errors; only true and false are booleans (``on``, ``yes``, ``no`` are words);
-dates stay text; anchors, aliases, tags and further documents are refused.
+It is stricter than YAML 1.1: duplicate keys are errors; only true and false are booleans (``on``, ``yes``, ``no`` are
+words); dates stay text; anchors, aliases, tags and further documents are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from floodmark.core.text.yamlwords import said
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
-MAX_VALUES = 20_000  # keys count, too; a second of PyYAML's work, and all rules are read by one process
+MAX_VALUES = 20_000  # keys count, too; PyYAML takes a second for them, and one process reads all rules
 _YAML = "tag:yaml.org,2002:"
 _ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
@@ -25,7 +25,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class YamlRefused(ValueError):
-    """The text is not YAML that a rule file may hold; ``line`` and ``column`` count from 1."""
+    """The text is not YAML that a rule file may contain; ``line`` and ``column`` count from 1."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(message)
@@ -43,21 +43,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Block:
-    """Where a literal block scalar (``|``) begins: the file's line of its first line, and its indent in spaces."""
+    """The start of a literal block scalar (``|``): the file's line of its first line, and its indent in spaces."""
 
     first_line: int
     indent: int
 
     def place(self, line: int, column: int) -> Place:
-        """The file's place of a line and column of the block's text."""
+        """The place in the file of a line and column of the block's text."""
         return Place(self.first_line + line - 1, self.indent + column)
 
 
 @dataclass
 class Tree:
-    """A document: plain values (dict, list, str, int, float, bool, None), and where each of them stands.
+    """A document: plain values (dict, list, str, int, float, bool, None) and their places.
 
-    ``places`` holds a value's place (for a mapping's entry: its key's) by its path; ``blocks`` the literal blocks.
+    ``places`` maps a path to its value's place (for a mapping's entry: its key's); ``blocks`` to its literal block.
     """
 
     value: Any = None
@@ -65,14 +65,14 @@ class Tree:
     blocks: dict[Path, Block] = field(default_factory=dict)
 
     def place(self, path: Path) -> Place:
-        """The place of ``path``, or of the nearest thing above it that is in the file."""
+        """The place of ``path``, or of its nearest ancestor in the file."""
         while path and path not in self.places:
             path = path[:-1]
         return self.places.get(path, Place(1, 1))
 
 
 def read_yaml(text: str) -> Tree:
-    """The one document in ``text``. Raises YamlRefused."""
+    """The single document in ``text``. Raises YamlRefused."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise YamlRefused(f"expected at most {MAX_BYTES} bytes, found more", 1, 1)
     tree = Tree()
@@ -82,7 +82,7 @@ def read_yaml(text: str) -> Tree:
 
 def _compose(text: str) -> Node | None:
     try:
-        # A subclass of SafeLoader that only composes; values are built by _Builder, which knows no tags.
+        # A subclass of SafeLoader that only composes; _Builder builds the values and knows no tags.
         node: Node | None = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -132,7 +132,7 @@ for _tag, _pattern, _first in (
 
 
 class _Builder:
-    """Turns composed nodes into plain values, noting places."""
+    """Turns composed nodes into plain values and records their places."""
 
     def __init__(self, text: str, tree: Tree) -> None:
         self.lines = text.splitlines()
@@ -170,7 +170,7 @@ class _Builder:
         return self._checked(node)
 
     def _checked(self, node: Any) -> str:
-        """Its text. Escapes can spell characters that neither a path nor a log can hold."""
+        """The node's text. Refuses escaped characters that neither a path nor a log can hold."""
         odd = _ODD.search(node.value)
         if odd:
             raise _refused(f"the character {odd.group()!r} is not allowed; leave it out", node.start_mark)
@@ -186,7 +186,7 @@ class _Builder:
             raise _refused(f"expected a value of type {kind}, found {node.value[:40]!r}", node.start_mark) from None
 
     def _block(self, node: Any) -> Block:
-        """Its indent is what the file's line has more than the value's, whichever way YAML found it."""
+        """The block's place; its indent is how much longer a line is in the file than in the value."""
         first = node.start_mark.line + 1
         for offset, line in enumerate(node.value.splitlines()):
             if line.strip() and first + offset < len(self.lines):

@@ -1,11 +1,11 @@
-"""What PyYAML finds wrong with a text, in the words of who wrote it."""
+"""Rewrites PyYAML's errors in terms that a rule's author knows."""
 
 from __future__ import annotations
 
 import re
 
 _INDENT = "indent it by spaces, as its neighbours"
-# What the parser says → what was expected and found, and what to do. `{0}`: the first group.
+# The parser's message -> what was expected and found, and what to do. `{0}`: the first group.
 _SAID = (
     (r"found character '\\t'.*", "expected spaces, found a tab: YAML is indented by spaces"),
     (
@@ -50,13 +50,15 @@ _SAID = (
 )
 
 
-# A text with variables up to where a flow list or mapping would go on, were it not for their braces.
+# A text with variables, up to where a flow list or mapping would continue without their braces.
 _WITH_VARIABLES = re.compile(r"(?:\$\{[^{}\s,]*\}|[^\s,\[\]{}])*")
 
 
 def said(problem: str, text: str = "", index: int = 0) -> str:
-    """What the parser calls `problem`; as it says it where there are no other words for it. It stopped in the rule file
-    `text` before the character at `index`."""
+    """The message for the parser's `problem`, or `problem` itself if there is no other wording.
+
+    The parser stopped in the rule file's `text` before the character at `index`.
+    """
     bare = _bare_variable(text, index)
     if bare is not None:
         return (
@@ -71,7 +73,7 @@ def said(problem: str, text: str = "", index: int = 0) -> str:
 
 
 def _bare_variable(text: str, index: int) -> str | None:
-    """The text without quotes whose variable `${NAME}` the parser took for a mapping; None where that is not so."""
+    """The unquoted text whose variable `${NAME}` the parser read as a mapping; None if that is not the problem."""
     if text[index - 1 : index + 1] != "${" or index == 0:
         return None
     before = re.search(r"[^\s,\[\]{}]*$", text[:index])

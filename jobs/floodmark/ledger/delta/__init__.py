@@ -1,1 +1,1 @@
-"""Delta tables without a JVM: logs, files, what is damaged, what is synced."""
+"""Reads Delta tables without a JVM: logs, files, damage; and syncs them."""

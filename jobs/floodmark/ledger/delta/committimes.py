@@ -1,7 +1,7 @@
-"""When each version of a table was committed, read from the log itself.
+"""Reads from the log when each version of a table was committed.
 
-delta-rs' history passes over entries without `commitInfo`, which no writer has to write, and counts the others down
-from the newest: every version before such an entry gets the number, and so the time, of another.
+delta-rs' history skips entries without `commitInfo`, which writers may leave out, and numbers the others down from the
+newest. So every version before such an entry gets the number, and the time, of another.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from floodmark.ledger.delta import tablelog
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-_ENTRY = re.compile(r"(\d{20})\.json")  # not checkpoints, which may end so, nor compacted entries
+_ENTRY = re.compile(r"(\d{20})\.json")  # no checkpoints, which may end so, nor compacted entries
 
 
 def commit_times(table: DeltaTable, address: str) -> dict[int, int]:
-    """Version → milliseconds since 1970, of all entries that the log still has, up to the version that is loaded.
+    """Version -> milliseconds since 1970, of all entries that the log still has, up to the loaded version.
 
-    Raises HistoryGone where the entries were copied without their times, TableBroken where one lacks its own.
+    Raises HistoryGone if the entries were copied without their times, TableBroken if one lacks its in-commit timestamp.
     """
     newest = table.version()
     files = {version: time for version, time in _files(address) if version <= newest}

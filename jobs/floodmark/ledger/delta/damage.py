@@ -1,7 +1,7 @@
-"""Damage to a table in a local folder, looked for in its files themselves: which one, and what is wrong with it.
+"""Finds damage in the files of a table in a local folder: which file, and what is wrong with it.
 
-Log entries are the truth of a table. Checkpoints, `_last_checkpoint` and Delta's own checksum files only repeat what
-entries say: where one of these is damaged and the entries are there, it can go.
+A table's log entries are authoritative. Checkpoints, `_last_checkpoint` and Delta's own checksum files only repeat
+them: a damaged one of these can be removed if the entries exist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ PARQUET_END = b"PAR1"
 
 @dataclass(frozen=True)
 class Listed:
-    """What lies in a `_delta_log`: names by version, in order. `checksums`: Delta's; `sums`: Hadoop's, of entries."""
+    """The contents of a `_delta_log`: names by version, in order.
+
+    `checksums`: Delta's; `sums`: Hadoop's, of entries.
+    """
 
     entries: dict[int, str] = field(default_factory=dict)
     checkpoints: dict[int, list[str]] = field(default_factory=dict)
@@ -44,7 +47,7 @@ class Listed:
 
     @property
     def base(self) -> int:
-        """The newest checkpoint; -1 where there is none."""
+        """The newest checkpoint; -1 if there is none."""
         return max(self.checkpoints, default=-1)
 
     def tail(self) -> list[str]:
@@ -52,17 +55,20 @@ class Listed:
         return [name for version, name in self.entries.items() if version > self.base]
 
     def stale(self) -> list[str]:
-        """Checksum files of versions that are not there: those of commits that were lost."""
+        """Checksum files of versions that do not exist: those of commits that were lost."""
         return [name for version, name in self.checksums.items() if version > self.newest]
 
     def complete_without(self, checkpoint: int) -> bool:
-        """Whether entries alone, from the beginning or the checkpoint before on, tell all up to the newest version."""
+        """Whether the entries since the previous checkpoint, or since the start, suffice up to the newest version."""
         older = max((version for version in self.checkpoints if version < checkpoint), default=-1)
         return all(version in self.entries for version in range(older + 1, self.newest + 1))
 
 
 def listed(names: Iterable[str]) -> Listed:
-    """A checkpoint of several parts counts where all of them are there: readers pass over any other."""
+    """The contents of a log from its file names.
+
+    A checkpoint of several parts counts only if complete, as for readers.
+    """
     found = Listed()
     for name in _whole(sorted(names)):
         if match := _ENTRY.fullmatch(name):
@@ -77,20 +83,20 @@ def listed(names: Iterable[str]) -> Listed:
 
 
 def _whole(names: list[str]) -> Iterator[str]:
-    """Without the parts of checkpoints that lack one."""
+    """The names without parts of incomplete checkpoints."""
     parts = {name: match.groups() for name in names if (match := _PART.fullmatch(name))}
     there = Counter(parts.values())
     return (name for name in names if name not in parts or there[parts[name]] == int(parts[name][1]))
 
 
 def log_of(address: str) -> Path | None:
-    """A table's log where it lies in a local folder; None elsewhere."""
+    """A table's log if it is in a local folder; else None."""
     log = Path(address) / "_delta_log"
     return log if log.is_dir() else None
 
 
 def changed(file: Path) -> str | None:
-    """What is wrong with one file by itself and by the checksum beside it, in words."""
+    """The damage of one file, by itself and by the checksum beside it, in words; None if there is none."""
     if not file.exists():
         return f"{file} is missing"
     data, sums = file.read_bytes(), file.with_name(f".{file.name}.crc")
@@ -102,7 +108,7 @@ def changed(file: Path) -> str | None:
 
 
 def log_faults(address: str) -> list[str]:
-    """What is wrong with the log as far as a reader of the newest version needs it. Reads some fifty small files."""
+    """Damage to the part of the log that a reader of the newest version needs. Reads some fifty small files."""
     log = log_of(address)
     if log is None:
         return []
@@ -112,7 +118,7 @@ def log_faults(address: str) -> list[str]:
 
 
 def why_unreadable(address: str) -> str | None:
-    """Which file keeps a table from being read, in words; None where no file shows it."""
+    """The file that makes a table unreadable, in words; None if no file shows damage."""
     log = log_of(address)
     if log is None:
         return None
@@ -151,7 +157,7 @@ def _bad_checkpoint(log: Path, found: Listed) -> Iterator[str]:
 
 
 def unreadable_checkpoint(address: str, version: int) -> str | None:
-    """Why the checkpoint of a version cannot stand for the entries before it; None where it can."""
+    """Why the checkpoint of a version cannot replace the entries before it; None if it can."""
     log = log_of(address)
     names = listed(file.name for file in log.iterdir()).checkpoints.get(version, []) if log else []
     if log is None or not names:
@@ -161,7 +167,7 @@ def unreadable_checkpoint(address: str, version: int) -> str | None:
 
 
 def _can_be_read(file: Path) -> bool:
-    """Whether a checkpoint can: of rows, or of actions and the files of rows that these name."""
+    """Whether a checkpoint can be read: one of rows, or one of actions with the files of rows that these name."""
     if file.suffix == ".json":
         return _unparsed(file) is None and all(map(_is_rows, _sidecars(file)))
     return _is_rows(file)
@@ -192,14 +198,14 @@ def _unparsed(entry: Path) -> str | None:
 
 
 def actions_of(data: bytes) -> list[dict[str, Any]]:
-    """What a log entry holds, an action a line. Raises ValueError, which says what is wrong with which line.
+    """The actions of a log entry, one a line. Raises ValueError, which says what is wrong with which line.
 
-    Bytes are split, not text: of a text Python takes some characters for ends of lines that JSON may hold as they are.
+    It splits bytes, not text: in text Python treats some characters as line ends that JSON may contain as they are.
     """
     return [_action(number, line) for number, line in enumerate(data.splitlines(), 1) if line]
 
 
-# What Delta's protocol asks of the actions that are looked into here.
+# Fields that Delta's protocol requires of the actions that are read here.
 _NEEDED: dict[str, dict[str, type]] = {
     "add": {"path": str, "size": int},
     "remove": {"path": str},
@@ -223,9 +229,9 @@ def _action(number: int, line: bytes) -> dict[str, Any]:
 
 
 def put_aside_torn(address: str, above: int, app: str | None = None) -> list[str]:
-    """Rename log entries above version `above` that were not written whole, from the newest down.
+    """Rename incomplete log entries above version `above`, from the newest down.
 
-    Only for who writes the table, and for versions that nothing relies on. `app`: entries of other writers stay.
+    Only the table's writer may call it, for versions that nothing relies on. `app`: entries of other writers are kept.
     """
     log = log_of(address)
     aside = []
@@ -241,7 +247,7 @@ def put_aside_torn(address: str, above: int, app: str | None = None) -> list[str
 
 
 def torn_newest(address: str) -> Path | None:
-    """The newest log entry where it, or a file that it adds, was not written whole; None where it was."""
+    """The newest log entry, if it or a file that it adds was not written completely; otherwise None."""
     log = log_of(address)
     found = listed(file.name for file in log.iterdir()) if log else Listed()
     entry = found.entries.get(found.newest)
@@ -249,7 +255,7 @@ def torn_newest(address: str) -> Path | None:
 
 
 def _torn(entry: Path, app: str | None) -> bool:
-    """Whether an entry cannot be read; or one of this app's whose checksum, or whose files, do not fit."""
+    """Whether an entry cannot be read; or, for one of this app, whether its checksum or files do not match."""
     data = entry.read_bytes()
     if not data:
         return True
@@ -264,9 +270,9 @@ def _torn(entry: Path, app: str | None) -> bool:
 
 
 def _lacks(folder: Path, added: dict[str, Any]) -> bool:
-    """Whether a file that an entry adds is missing or cut off, in length or, by zeros, in what it holds.
+    """Whether a file that an entry adds is missing or cut off, in length or by zeros in its content.
 
-    One that is whole, yet another, others are to judge.
+    Other checks detect a complete file with different content.
     """
     file = folder / unquote(added["path"])
     return not file.exists() or _last_bytes(file) != PARQUET_END
@@ -279,19 +285,19 @@ def _last_bytes(file: Path) -> bytes:
 
 
 def mend(address: str, named: int, app: str | None = None) -> None:
-    """What a power loss or a full disk may leave of writes that the ledger does not name: they are made again.
+    """Clean up after a power loss or a full disk: incomplete writes that the ledger does not name; they are repeated.
 
-    `named`: the newest version that it names; `app`: as for `put_aside_torn`.
+    named: the newest version that the ledger names. app: as for `put_aside_torn`.
     """
     put_aside_torn(address, named, app)
     drop_checksums(address)
 
 
 def drop_checksums(address: str) -> list[str]:
-    """Remove checksum files of versions that are not there, and one of Delta's that was changed: readers do without.
+    """Remove checksum files of missing versions, and a changed one of Delta's, which readers do not need.
 
-    Only for who writes the table. Of a commit that was lost, a checksum that stayed would speak for the next one, and
-    Hadoop's would keep Delta from writing that one: it takes a checksum in its way for another's commit.
+    Only the table's writer may call it. The checksum of a lost commit would pass for the next commit's, and
+    Hadoop's would keep Delta from writing that one: Delta treats an existing checksum as another writer's commit.
     """
     log = log_of(address)
     if log is None:

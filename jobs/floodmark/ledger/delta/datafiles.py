@@ -1,4 +1,4 @@
-"""The data files of Delta tables: which a version has, which are absent, which may hold what."""
+"""Reads the data files of Delta tables: which ones a version has, which are missing, and which may hold what."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _HOLDS_FROM, _AFTER = "holds_from", "after"
 
 @dataclass(frozen=True)
 class DataFile:
-    """One live file of a table: where it is, its rows, and a time that none of them is after. None: not known.
+    """One live file of a table: its path, its rows, and a time that no row is later than. None: unknown.
 
-    Both are the log's statistics, which others need not write.
+    Both come from the log's statistics, which other writers may leave out.
     """
 
     path: str
@@ -34,7 +34,7 @@ class DataFile:
 
 
 def files_of(table: DeltaTable, time: str | None = None) -> list[DataFile]:
-    """The table's live files. `time`: the column whose largest value, in microseconds, is wanted."""
+    """The table's live files. `time`: the column whose largest value, in microseconds, is needed."""
     with reading(root_of(table)):
         actions = table.get_add_actions(flatten=True)
     names = actions.column_names
@@ -48,12 +48,12 @@ def files_of(table: DeltaTable, time: str | None = None) -> list[DataFile]:
 
 
 def root_of(table: DeltaTable) -> str:
-    """The table's folder; delta-rs gives it as a URI."""
+    """The table's folder; delta-rs returns it as a URI."""
     return unquote(table.table_uri).rstrip("/")
 
 
 def file_faults(table: DeltaTable) -> Iterator[str]:
-    """Live files that are not in a local table's folder, or have another size than its log says."""
+    """Live files that are missing in a local table's folder, or have another size than its log says."""
     root = Path(root_of(table).removeprefix("file://"))
     if not root.is_dir():
         return
@@ -68,7 +68,7 @@ def file_faults(table: DeltaTable) -> Iterator[str]:
 
 
 def _micros(times: Any) -> list[int | None]:
-    """An Arrow column of times in microseconds as numbers: some lie in years that Python does not know."""
+    """An Arrow column of times in microseconds, as numbers, because some years are outside of Python's range."""
     import pyarrow as pa
 
     found: list[int | None] = pa.chunked_array(times).cast(pa.int64()).to_pylist()
@@ -84,8 +84,8 @@ def file_rows(file: dict[str, Any]) -> int:
 def added_files(address: str, commit: int) -> list[str]:
     """The entries, as JSON, of the files with which commit `commit` added rows.
 
-    A file that goes and comes in one commit only loses rows, by its deletion vector. Raises HistoryGone where the log
-    entry or one of the files is not there any more.
+    A file that is removed and added in one commit only loses rows, by its deletion vector. Raises HistoryGone if the
+    log entry or one of the files no longer exists.
     """
     added = _added(address, commit)
     absent = _absent(address, [unquote(file["path"]) for file in added])
@@ -95,7 +95,7 @@ def added_files(address: str, commit: int) -> list[str]:
 
 
 def lacks_files(address: str, commit: int) -> bool:
-    """Whether files with which commit `commit` added rows are no longer there. Raises as `added_files` without them."""
+    """Whether files with which commit `commit` added rows are missing. Raises HistoryGone without its log entry."""
     return bool(_absent(address, [unquote(file["path"]) for file in _added(address, commit)]))
 
 
@@ -106,12 +106,12 @@ def _added(address: str, commit: int) -> list[dict[str, Any]]:
 
 
 def added_paths(address: str, commit: int) -> list[str]:
-    """The files, as the log spells them, that commit `commit` added; its change feed's and deletion vectors', too."""
+    """The files, as the log spells them, that commit `commit` added, including its change feed and deletion vectors."""
     return [path for action in entry_actions(address, commit) for path in paths_of(action)]
 
 
 def paths_of(action: dict[str, Any]) -> Iterator[str]:
-    """The files that an entry of a log says were added: one with rows, and its deletion vector."""
+    """The files that an action adds: one with rows, and its deletion vector."""
     for added in (action[kind] for kind in ("add", "cdc") if kind in action):
         yield added["path"]
         vector = vector_file(added.get("deletionVector"))
@@ -128,9 +128,9 @@ def _absent(address: str, paths: list[str]) -> list[str]:
 
 
 def holding_from(epoch: int, after: int | None = None) -> str:
-    """What the commit of a rewrite says of itself: the table holds what is seen from `epoch` on, earlier epochs not.
+    """The metadata of a rewrite's commit: the table holds what `epoch` and later ones see, not what earlier ones saw.
 
-    `after`: the committed epoch by whose watermark it took rows away.
+    after: the committed epoch by whose watermark it removed rows.
     """
     return json.dumps({_HOLDS_FROM: epoch} if after is None else {_HOLDS_FROM: epoch, _AFTER: after})
 
@@ -138,7 +138,7 @@ def holding_from(epoch: int, after: int | None = None) -> str:
 def as_of(address: str, since: int, epoch: int) -> DeltaTable:
     """The table at the newest version that holds what `epoch` saw. `since`: the version that an epoch up to it wrote.
 
-    Raises HistoryGone where the table's log, or the files of that version, are not there any more.
+    Raises HistoryGone if the table's log, or the files of that version, no longer exist.
     """
     try:
         found = DeltaTable(address, version=_last_holding(address, since, epoch))
@@ -156,14 +156,14 @@ def paths_at(address: str, version: int) -> set[str]:
 
 
 def absent_of(address: str, files: Collection[Mapping[str, Any]]) -> str | None:
-    """The first of these files of a log, or of their deletion vectors, that is not there any more; None: all are."""
+    """The first of these files of a log, or of their deletion vectors, that is missing; None if all exist."""
     vectors = (vector_file(file.get("deletionVector")) for file in files)
     paths = [unquote(file["path"]) for file in files] + [path for path in vectors if path is not None]
     return next(iter(_absent(address, paths)), None)
 
 
 def at_version(address: str, version: int) -> DeltaTable:
-    """An older version of the table. Raises OSError or DeltaError where its log or a file of it is not there."""
+    """An older version of the table. Raises OSError or DeltaError if its log or one of its files is missing."""
     found = DeltaTable(address, version=version)
     absent = _absent(address, [unquote(path) for path in values_of(found.get_add_actions()["path"])])
     if absent:
@@ -172,17 +172,17 @@ def at_version(address: str, version: int) -> DeltaTable:
 
 
 def _last_holding(address: str, since: int, epoch: int) -> int:
-    """The newest version before a rewrite took away what `epoch` saw."""
+    """The newest version before a rewrite removed what `epoch` saw."""
     newest = DeltaTable(address).version()
     gone = (version for version in range(since + 1, newest + 1) if _holds_from(entry_actions(address, version)) > epoch)
     return next(gone, newest + 1) - 1
 
 
 def rewritten_after(address: str, since: int, newest: int) -> int:
-    """The newest epoch after which rows of a state table were taken away; 0: none.
+    """The newest epoch by whose watermark rows of a state table were removed; 0: none.
 
-    By its log, after version `since` and up to `newest`.
-    A log entry that was cleaned up is long settled; older versions of Floodmark did not say it.
+    It reads the log after version `since` and up to `newest`. A log entry that was cleaned up no longer matters; older
+    versions of Floodmark did not record the epoch.
     """
     versions = range(since + 1, newest + 1)
     there = [version for version in versions if (Path(address) / "_delta_log" / f"{version:020}.json").exists()]
@@ -190,7 +190,7 @@ def rewritten_after(address: str, since: int, newest: int) -> int:
 
 
 def said_of(actions: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the engine says in a commit's metadata; nothing where that is no JSON object."""
+    """What the engine recorded in a commit's metadata; empty if that is no JSON object."""
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     try:
         found = json.loads(info.get("userMetadata") or "{}")
@@ -200,7 +200,7 @@ def said_of(actions: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _holds_from(actions: list[dict[str, Any]]) -> float:
-    """The first epoch of which a commit leaves all in the table; a rewrite that does not say it ends all that was."""
+    """The first epoch whose rows a commit leaves complete; a rewrite that does not record it leaves none."""
     if not any(action.get("remove", {}).get("dataChange") for action in actions):
         return 0
     said = next((action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action), None)
@@ -208,10 +208,10 @@ def _holds_from(actions: list[dict[str, Any]]) -> float:
 
 
 def query(table: DeltaTable, sql: str) -> list[dict[str, Any]]:
-    """The rows that `sql` gives; it names the table `t`.
+    """The rows that `sql` returns; it names the table `t`.
 
     Rust runs it, not pyarrow: pyarrow's data sets import pandas, which takes longer than everything else here, and
-    leave threads behind that at times abort the process as it ends (5 of 65 trials).
+    leave threads behind that sometimes abort the process at exit (5 of 65 trials).
     """
     with reading(root_of(table)):
         found = QueryBuilder().register("t", table).execute(sql).read_all()

@@ -1,6 +1,6 @@
-"""Where the deletion vector of a file lies.
+"""Finds the deletion vector of a file.
 
-Delta's protocol spells the name of its file as a UUID in Z85, the base 85 of ZeroMQ; Python has another alphabet's.
+Delta's protocol writes the name of its file as a UUID in Z85, ZeroMQ's base 85; Python uses another alphabet.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from uuid import UUID
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _PYTHONS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_UUID = 20  # characters; what stands before them is a folder
+_UUID = 20  # characters; a folder may precede them
 
 
 def vector_file(descriptor: Mapping[str, Any] | None) -> str | None:
-    """The file's path within its table; None where there is no vector, or it lies in the log or somewhere else."""
+    """The file's path within its table; None without a vector, or if it is in the log or in another place."""
     if not descriptor or descriptor["storageType"] != "u":
         return None
     folder, name = descriptor["pathOrInlineDv"][:-_UUID], descriptor["pathOrInlineDv"][-_UUID:]

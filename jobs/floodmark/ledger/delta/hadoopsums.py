@@ -1,4 +1,4 @@
-"""The checksums that Hadoop keeps beside a local file, in `.NAME.crc`: one CRC32 for each piece of it."""
+"""Computes the checksums that Hadoop writes beside a local file, in `.NAME.crc`: one CRC32 for each piece of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PIECE = 512  # bytes: Hadoop's default
 
 
 def sums_of(data: bytes, piece: int = PIECE) -> bytes:
-    """What the checksum file of `data` holds."""
+    """The contents of the checksum file of `data`."""
     sums = (zlib.crc32(data[at : at + piece]) for at in range(0, len(data), piece))
     return MAGIC + struct.pack(">i", piece) + b"".join(struct.pack(">I", one) for one in sums)
 

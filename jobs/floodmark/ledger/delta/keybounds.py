@@ -1,4 +1,4 @@
-"""Which files of a table may hold a key, by the statistics that Delta keeps of each."""
+"""Finds the files of a table that may hold a key, by Delta's statistics of each file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-# By type, how Spark gives a value so that it compares as the statistics do; other types bound nothing.
+# SQL by type that makes a value comparable with the statistics; other types give no bounds.
 MEASURES = {
     "tinyint": "{}",
     "smallint": "{}",
@@ -23,19 +23,19 @@ MEASURES = {
 _ZONED = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CUT = 999  # Delta's statistics have times in whole milliseconds
-# Of a text they have the first characters only, and after these, in an upper bound, one or more that are to come after
-# all others. No character comes after bytes that are none, so only the characters before it count.
+# Statistics have only the first characters of a text; an upper bound then ends in one or more characters that sort
+# after all others. No character sorts after bytes that are not one, so only the characters before it count.
 PREFIX = 32
-NO_CHARACTER = "\ufffd"  # what statistics show in place of bytes that are no UTF-8: then they tell nothing
-AFTER_ALL = "~"  # comes after every digit of a number in hexadecimal
-# They have them in the session's zone, the offset in whole minutes. As long as clocks went by the sun (the last until
-# 1972) offsets had seconds, so that a time in the statistics is off by up to a minute.
+NO_CHARACTER = "\ufffd"  # statistics show it in place of invalid UTF-8, and then give no bounds
+AFTER_ALL = "~"  # sorts after every hexadecimal digit
+# Statistics have timestamps in the session's zone, with the offset in whole minutes. While clocks followed the sun (the
+# last until 1972) offsets had seconds, so a time in the statistics may be off by up to a minute.
 SUNDIALS, A_MINUTE = 94_694_400_000_000, 59_999_999
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Every key looked for has in `column` a value within [low, high], measured as MEASURES says for its type."""
+    """Every key looked for has in `column` a value within [low, high], measured by MEASURES for its type."""
 
     column: str
     kind: str
@@ -43,7 +43,7 @@ class Bound:
     high: Any
 
     def may_lie_in(self, stats: dict[str, Any]) -> bool:
-        """Whether a file with these statistics may hold such a value; yes where they do not tell."""
+        """Whether a file with these statistics may hold such a value; yes if they do not show it."""
         least, most = (stats.get(name, {}).get(self.column) for name in ("minValues", "maxValues"))
         low, high = _measured(least, self.kind), _measured(most, self.kind, up=True)
         return low is None or high is None or bool(low <= self.high and self.low <= high)
@@ -52,7 +52,7 @@ class Bound:
 def may_hold(stats: str | None, bounds: list[Bound], partition: Mapping[str, str | None] | None = None) -> bool:
     """Whether a file with these statistics (Delta's JSON) may hold one of the keys.
 
-    `partition`: column → its one value in the file, as Delta writes it (None: null, which no bound has).
+    partition: column -> its one value in the file, as Delta writes it (None: null, which is within no bound).
     """
     known, there = json.loads(stats or "{}"), partition or {}
     if any(there[bound.column] is None for bound in bounds if bound.column in there):
@@ -63,9 +63,10 @@ def may_hold(stats: str | None, bounds: list[Bound], partition: Mapping[str, str
 
 
 def _read(text: str, kind: str) -> Any:
-    """The value of a partition as the statistics would have it; None: not known.
+    """The value of a partition, in the form of the statistics; None: unknown.
 
-    An instant without a zone is in that of whoever reads it. Older versions of Delta wrote it so, and delta-rs does.
+    A timestamp without a zone is in the zone of whoever reads it. Older versions of Delta wrote such, and delta-rs
+    does.
     """
     if kind == "timestamp" and not _ZONED.search(text):
         return None
@@ -73,7 +74,7 @@ def _read(text: str, kind: str) -> Any:
 
 
 def _measured(value: Any, kind: str, up: bool = False) -> Any:
-    """A value of the statistics, below (`up`: above) all that it may stand for; None: not known."""
+    """A value of the statistics, rounded down (`up`: up) to cover all that it may represent; None: unknown."""
     try:
         if value is not None and kind == "string":
             return _text(value, up)
@@ -82,7 +83,7 @@ def _measured(value: Any, kind: str, up: bool = False) -> Any:
         if kind == "date":
             return (date.fromisoformat(value) - EPOCH.date()).days
         moment = datetime.fromisoformat(value)
-    except ValueError:  # a year that Python does not know
+    except ValueError:  # a year outside of Python's range
         return None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     at = (aware - EPOCH) // timedelta(microseconds=1)
@@ -91,7 +92,7 @@ def _measured(value: Any, kind: str, up: bool = False) -> Any:
 
 
 def _text(value: str, up: bool) -> str | None:
-    """The text's UTF-8 as digits of hexadecimal, which come in the order of its bytes, as Spark's texts do."""
+    """The text's UTF-8 as hexadecimal digits, which sort like its bytes, as Spark's texts do."""
     if NO_CHARACTER in value:
         return None
     found = value[:PREFIX].encode().hex().upper()  # raises a ValueError for half a character
@@ -99,7 +100,7 @@ def _text(value: str, up: bool) -> str | None:
 
 
 def not_after(at: int) -> int:
-    """The latest moment that can stand as `at` in Delta's statistics; microseconds since 1970."""
+    """The latest moment that Delta's statistics may show as `at`; microseconds since 1970."""
     return at + CUT + _off(at)
 
 

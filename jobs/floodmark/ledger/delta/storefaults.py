@@ -1,4 +1,4 @@
-"""What a store said when it failed, sorted by what can be done about it. Pure: it looks at texts alone."""
+"""Sorts the error texts of a store by what can be done about them. Pure: it reads texts only."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _CANNOT_TAKE = {
     "Read-only file system": READ_ONLY,
     "os error 30": READ_ONLY,
 }
-# What a store says that may answer the next time: no word about what the file holds.
+# Errors of a store that may disappear on retry; they say nothing about the file's content.
 _PASSING = ("Input/output error", "os error 5)", "Too many open files", "Permission denied", "timed out", "Timeout",
             "Connection re", "SlowDown", "ServiceUnavailable", "Stale file handle", "Host is down",
             "endpoint is not connected", "transport endpoint shutdown", "Cannot allocate memory", "Broken pipe",
             "No route to host", "Network is unreachable", "Remote I/O error", "failed to respond",
             "Unable to execute HTTP request")  # fmt: skip
-# FAILED_READ_FILE by itself is none: a store that is away is told by it, too.
+# FAILED_READ_FILE alone is not one: an unreachable store causes it, too.
 _DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is not a Parquet file",
             "Read past End of File", "could not read page", "FAILED_TO_UNCOMPRESS",
             "can not read class org.apache.parquet", "Can not read value at", "FileNotFoundException", "FILE_NOT_EXIST",
@@ -27,12 +27,12 @@ _DAMAGED = ("Checksum error", "ChecksumException", "Not a checksum file", "is no
 
 
 def cannot_take(text: str) -> str | None:
-    """Why a store takes no more writes, in words; None where it does not say that."""
+    """Why a store accepts no more writes, in words; None for other errors."""
     return next((why for sign, why in _CANNOT_TAKE.items() if sign in text), None)
 
 
 def passing(text: str) -> bool:
-    """Whether a failed read may succeed when it is tried again."""
+    """Whether a failed read may succeed on retry."""
     return any(sign in text for sign in _PASSING)
 
 
@@ -42,5 +42,5 @@ def damaged(text: str) -> bool:
 
 
 def make_room(why: str) -> str:
-    """The way out of what `cannot_take` says."""
+    """The remedy for a reason from `cannot_take`."""
     return "mount it for writing" if why == READ_ONLY else "make room"

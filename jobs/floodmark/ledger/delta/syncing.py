@@ -1,7 +1,7 @@
-"""Has the disk take what an epoch wrote before the ledger says so; only where FLOODMARK_SYNC=1 asks for it.
+"""Syncs an epoch's writes to disk before the ledger records them; only with FLOODMARK_SYNC=1.
 
-Neither Spark nor Delta nor delta-rs syncs on a local disk, so a power loss may leave any of their newest files out,
-empty or cut off. In this order it cannot harm: an intent's row before the epoch's first effect; a table's data files
+Neither Spark nor Delta nor delta-rs syncs on a local disk, so a power loss may leave any of their newest files missing,
+empty or cut off. This order makes that harmless: an intent's row before the epoch's first effect; a table's data files
 before the log entry that names them; the entry before the ledger's row that names it.
 """
 
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from floodmark.ledger.delta import datafiles, tables
 
-LEVELS = 4  # of folders above a new table that a run may have made: HOME/RULE/state/gN
+LEVELS = 4  # folders above a new table that a run may have created: HOME/RULE/state/gN
 
 
 def asked() -> bool:
@@ -22,7 +22,7 @@ def asked() -> bool:
 
 
 def sync_files(address: str, paths: Iterable[str]) -> None:
-    """Data files of a local table, by their paths in its log, with Hadoop's checksums and the folder's entries."""
+    """Sync data files of a local table, by their paths in its log, with Hadoop's checksums and the folders."""
     root = Path(address)
     if not asked() or not root.is_dir():
         return
@@ -35,7 +35,7 @@ def sync_files(address: str, paths: Iterable[str]) -> None:
 
 
 def sync_commit(address: str, commit: int) -> None:
-    """Version `commit` of a local table: the files that it added, then its log entry."""
+    """Sync version `commit` of a local table: the files that it added, then its log entry."""
     log = Path(address) / "_delta_log"
     if not asked() or not log.is_dir():
         return
@@ -46,7 +46,7 @@ def sync_commit(address: str, commit: int) -> None:
 
 
 def sync_table(address: str) -> None:
-    """The newest version of a table that may just have been made, with the folders that were made for it."""
+    """Sync the newest version of a table that may be new, with the folders that were created for it."""
     if asked() and Path(address).is_dir():
         sync_commit(address, tables.newest_version(address))
         for folder in Path(address).parents[:LEVELS]:
@@ -54,7 +54,7 @@ def sync_table(address: str) -> None:
 
 
 def _sync(place: Path) -> None:
-    """A file's content, or which names a folder has; what is not there needs none."""
+    """Sync a file's content or a folder's entries, if it exists."""
     try:
         handle = os.open(place, os.O_RDONLY)
     except FileNotFoundError:

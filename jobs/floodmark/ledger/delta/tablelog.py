@@ -1,4 +1,4 @@
-"""Commits in the logs of Delta tables: those of a rule's, and what each moved."""
+"""Reads commits in the logs of Delta tables: those of a rule, and the files that each moved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOVES = ("add", "remove")
 
 
 def recorded_version(address: str, app: str) -> int | None:
-    """The largest version the table has recorded for an app id; None also where there is no table."""
+    """The largest version the table has recorded for an app id; None also if there is no table."""
     table = open_table(address)
     return None if table is None else recorded_in(table, app)
 
@@ -43,7 +43,7 @@ def recorded_in(table: DeltaTable, app: str) -> int | None:
 
 
 def committed_of(entry: Mapping[str, Any], added: int, removed: int) -> Committed:
-    """A commit that a write of ours made, by its `commitInfo` and version; `added`, `removed`: as the log counts."""
+    """A commit by one of our writes, from its `commitInfo` and version; `added`, `removed`: as the log counts."""
     metadata = json.loads(entry["userMetadata"])
     written = entry.get("operationMetrics", {}).get("numOutputRows", 0)
     rows = int(metadata.get("rows", written))  # an upsert writes other rows than its results
@@ -51,7 +51,7 @@ def committed_of(entry: Mapping[str, Any], added: int, removed: int) -> Committe
 
 
 def commit_at(address: str, commit: int, app: str, version: int) -> Committed | None:
-    """What the table's log holds as its version `commit`; None where that does not record (app, version)."""
+    """The table's commit `commit`, from its log; None if it does not record (app, version)."""
     actions = entry_actions(address, commit)
     recorded = [action["txn"] for action in actions if "txn" in action]
     if not any((said["appId"], said["version"]) == (app, version) for said in recorded):
@@ -67,10 +67,10 @@ def rows_moved(actions: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 
 def our_commit(address: str, app: str, version: int) -> Committed:
-    """The commit that recorded (app, version). Raises HistoryGone where the table's log no longer holds it.
+    """The commit that recorded (app, version). Raises HistoryGone if the table's log no longer holds it.
 
-    From the newest on, and no entry further: it is nearly always among the first, and of older ones, which a checkpoint
-    stands for, nothing is asked here.
+    It searches from the newest on and stops at the match, which is nearly always among the first. Older entries, which
+    a checkpoint replaces, are not needed here.
     """
     for entry in heads(address):
         said = metadata_of(entry)
@@ -85,7 +85,7 @@ def our_commit(address: str, app: str, version: int) -> Committed:
 
 
 def heads(address: str) -> Iterator[dict[str, Any]]:
-    """What each commit says of itself, from the newest to the oldest that the log still holds."""
+    """The metadata of each commit, from the newest to the oldest that the log still holds."""
     table = open_table(address)
     for version in range(table.version() if table else -1, -1, -1):
         try:
@@ -96,7 +96,7 @@ def heads(address: str) -> Iterator[dict[str, Any]]:
 
 
 def commit_info(address: str, version: int) -> dict[str, Any]:
-    """What a commit says of itself, which it need not do. Raises OSError where the log has no such entry."""
+    """The metadata of a commit, empty if its writer left it out. Raises OSError if the log has no such entry."""
     found: Iterator[dict[str, Any]] = (
         one["commitInfo"] for one in entry_actions(address, version) if "commitInfo" in one
     )
@@ -104,7 +104,7 @@ def commit_info(address: str, version: int) -> dict[str, Any]:
 
 
 def written_for(address: str, ledger: str) -> bool:
-    """Whether one of the table's newest commits is a rule's whose ledger this is."""
+    """Whether one of the table's newest commits is by the rule with this ledger."""
     found = map(metadata_of, islice(heads(address), NEWEST))
     return any(one["app"].split("/")[1] == ledger for one in found if one)
 
@@ -120,7 +120,7 @@ def _moves(address: str, version: int) -> Moves:
 
 
 def transactions(address: str, version: int) -> list[tuple[str, int]]:
-    """The app transactions that a log entry records. Raises OSError where the entry is not there."""
+    """The app transactions that a log entry records. Raises OSError if the entry does not exist."""
     return [
         (one["txn"]["appId"], int(one["txn"]["version"])) for one in entry_actions(address, version) if "txn" in one
     ]
@@ -130,7 +130,7 @@ def transactions(address: str, version: int) -> list[tuple[str, int]]:
 class DataCommit:
     """A commit that changes data: files added, their bytes, and whether any is removed.
 
-    `said`: what a rule's commit says of itself; None of a commit whose log entry is gone.
+    said: the metadata of a rule's commit; None if the commit's log entry is gone.
     """
 
     version: int
@@ -141,7 +141,7 @@ class DataCommit:
 
 
 def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
-    """The commits in [first, last] that change data. A version whose log entry is gone counts: it cannot be told."""
+    """The commits in [first, last] that change data. A version without its log entry counts, because it may."""
     for version in range(first, last + 1):
         found = _data_changes(address, version)
         if found.adds or found.removes:
@@ -168,7 +168,7 @@ class Moved:
 
 
 def moved(address: str, version: int) -> Moved | None:
-    """What a commit did to the table's files, whether rows changed or not; None where its log entry is gone."""
+    """The files that a commit moved, whether rows changed or not; None if its log entry is gone."""
     try:
         actions = entry_actions(address, version)
     except OSError:
@@ -183,15 +183,15 @@ def moved(address: str, version: int) -> Moved | None:
 
 
 def written_us(address: str, version: int) -> int | None:
-    """When a log entry of a local table was written, by which Delta judges its age; None where it lies elsewhere."""
+    """When a log entry of a local table was written, by which Delta judges its age; None if it is not local."""
     entry = local_entry(address, version)
     return entry.stat().st_mtime_ns // 1000 if entry.exists() else None
 
 
 def log_sum(address: str, version: int) -> str | None:
-    """SHA-256 of a log entry, by which it is told from another table's; None where it is not there.
+    """SHA-256 of a log entry, which distinguishes it from another table's; None if it does not exist.
 
-    Raises OSError where the store cannot be reached: what cannot be read now is not taken for gone.
+    Raises OSError if the store cannot be reached: an unreadable entry is not treated as gone.
     """
     try:
         return sha256(entry_bytes(address, version)).hexdigest()

@@ -1,4 +1,4 @@
-"""What a Delta table's log says, read without Spark; and the making of an empty table."""
+"""Reads a Delta table's log without Spark, and creates empty tables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from floodmark.ledger.delta.damage import actions_of, why_unreadable
 from floodmark.ledger.delta.hadoopsums import sums_of
 from floodmark.ledger.delta.storefaults import passing
 
-NEWEST = 10  # commits among which a rule's last one lies
-# A checkpoint of a small log costs Spark two seconds, more than the epoch that it falls upon; Delta's default is 10.
+NEWEST = 10  # commits among which a rule's last one is
+# A checkpoint of a small log costs Spark two seconds, more than its epoch; Delta's default is 10.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
 OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes this table
-ADOPTED = "floodmark.adopted"  # table property of one that was there before its rule: the version that was its newest
-ADOPTED_EMPTY = "empty"  # its value where the table held no rows then
+ADOPTED = "floodmark.adopted"  # table property of a table older than its rule: its newest version then
+ADOPTED_EMPTY = "empty"  # its value if the table held no rows then
 ANEW = (
     "put back what is missing or harmed from a copy; a table that a rule writes can also be made anew: remove its "
     "folder and call `floodmark reset`"
@@ -30,7 +30,7 @@ ANEW = (
 
 @contextmanager
 def reading(address: str) -> Iterator[None]:
-    """Turn what delta-rs raises at a table that it cannot read into TableBroken; RunFailed where a retry may help."""
+    """Turn errors of delta-rs at an unreadable table into TableBroken, or RunFailed if a retry may help."""
     try:
         yield
     except (FloodmarkError, TableNotFoundError, OSError):
@@ -42,7 +42,7 @@ def reading(address: str) -> Iterator[None]:
 
 
 def _of_rust(fault: BaseException) -> bool:
-    """Its query engine raises plain exceptions, and where Rust panics one that is no Exception."""
+    """Whether delta-rs raised it: its query engine raises plain `Exception`s, a panic in Rust a BaseException."""
     return isinstance(fault, DeltaError) or type(fault) is Exception or type(fault).__name__ == "PanicException"
 
 
@@ -61,7 +61,7 @@ def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
 
 
 def open_table(address: str) -> DeltaTable | None:
-    """The table at `address` at its newest version, or None where there is none. Raises TableBroken and Refused."""
+    """The table at `address` at its newest version, or None if there is none. Raises TableBroken and Refused."""
     if Path(address).is_file():
         raise Refused(
             f"expected the folder of a Delta table at {address}, found a file: write what is in it as a Delta table, "
@@ -75,7 +75,7 @@ def open_table(address: str) -> DeltaTable | None:
 
 
 def create(address: str, schema: str, configuration: Mapping[str, str], partitions: Sequence[str] = ()) -> None:
-    """Make an empty table unless there is one. `schema`: Spark's JSON, which is Delta's.
+    """Create an empty table unless it exists. `schema`: Spark's JSON, which is Delta's.
 
     delta-rs does it in milliseconds, by put-if-absent. It writes no rows, so seals (which it does not honour) are safe.
     """
@@ -97,14 +97,13 @@ def create(address: str, schema: str, configuration: Mapping[str, str], partitio
 
 
 def _write_checksum(address: str) -> None:
-    """Version 0's checksum file, as Delta's protocol has it: without one, Spark's first commit reconstructs the table.
+    """Write version 0's checksum file, by Delta's protocol: without it, Spark's first commit reconstructs the table.
 
-    Spark writes those that follow from it. Where a kill, or a store of objects, leaves it out, the first commit is
-    slower, no more.
+    Spark writes the following ones. If a kill or a store of objects prevents it, the first commit is only slower.
     """
     actions = {kind: action for found in entry_actions(address, 0) for kind, action in found.items()}
     if not actions.keys() <= {"commitInfo", "metaData", "protocol"}:
-        return  # somebody else was faster, and has written rows
+        return  # another writer was faster, and has written rows
     checksum = {
         "tableSizeBytes": 0,
         "numFiles": 0,
@@ -123,19 +122,22 @@ def _write_checksum(address: str) -> None:
 
 
 def write_sums(file: Path) -> None:
-    """Hadoop's checksum beside a local file that Spark has not written: by it Hadoop, and the gate, see a change."""
+    """Write Hadoop's checksum beside a local file not written by Spark: Hadoop and the gate detect changes by it."""
     _write_whole(file.with_name(f".{file.name}.crc"), sums_of(file.read_bytes()))
 
 
 def _write_whole(file: Path, data: bytes) -> None:
-    """Or not at all: half a checksum, left by a full disk or a kill, would speak against a file that is well."""
+    """Write a file completely or not at all.
+
+    Half a checksum, left by a full disk or a kill, would contradict an intact file.
+    """
     new = file.with_name(f".{file.name}.new")
     new.write_bytes(data)
     new.replace(file)
 
 
 def newest_version(address: str) -> int:
-    """Of a table that is there."""
+    """The newest version of an existing table."""
     return int(DeltaTable(address).version())
 
 
@@ -148,7 +150,7 @@ def owner_of(table: DeltaTable) -> str | None:
 
 
 def properties_of(address: str) -> dict[str, str]:
-    """What the table's newest version has; nothing where there is no table."""
+    """The properties of the table's newest version; empty if there is no table."""
     table = open_table(address)
     return {} if table is None else {k: v for k, v in table.metadata().configuration.items() if v is not None}
 
@@ -159,7 +161,7 @@ def partitions_of(table: DeltaTable) -> list[str]:
 
 
 def can_be_clustered(address: str) -> bool:
-    """Whether the table has Delta's feature for clusters; by which columns, if any, only Spark tells."""
+    """Whether the table has Delta's feature for clusters; only Spark knows the columns, if any."""
     table = open_table(address)
     return table is not None and "clustering" in (table.protocol().writer_features or ())
 
@@ -176,8 +178,10 @@ def is_empty(table: DeltaTable) -> bool:
 
 
 def is_misfit(table: DeltaTable, owner: str, schema: str, partitions: Sequence[str]) -> bool:
-    """Whether the owner has made this table, which holds nothing, for other columns (`schema`: Spark's JSON) or
-    partitions: for an older text of its rule, in a run that was killed."""
+    """Whether the owner created this empty table for other columns (`schema`: Spark's JSON) or partitions.
+
+    A run that was killed has then created it for an older text of its rule.
+    """
     properties = table.metadata().configuration
     if properties.get(OWNER) != owner or ADOPTED in properties or not is_empty(table):
         return False
@@ -185,7 +189,7 @@ def is_misfit(table: DeltaTable, owner: str, schema: str, partitions: Sequence[s
 
 
 def columns_of(table: DeltaTable) -> dict[str, str]:
-    """Column name → Delta type name ('timestamp', 'struct', …), in order."""
+    """Column name -> Delta type name ('timestamp', 'struct', …), in order."""
     fields = json.loads(table.schema().to_json())["fields"]
     return {
         field["name"]: field["type"] if isinstance(field["type"], str) else field["type"]["type"] for field in fields
@@ -193,14 +197,14 @@ def columns_of(table: DeltaTable) -> dict[str, str]:
 
 
 def metadata_of(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """What a commit of ours says of itself; None of another's."""
+    """The metadata of a commit of ours; None for another writer's."""
     text = entry.get("userMetadata") or ""
     found: dict[str, Any] | None = json.loads(text) if text.startswith('{"app":') else None
     return found
 
 
 def logged_between(address: str, version: int) -> list[dict[str, Any]]:
-    """One log entry. Raises HistoryGone where it is not there any more."""
+    """One log entry. Raises HistoryGone if it no longer exists."""
     try:
         return entry_actions(address, version)
     except OSError:
@@ -215,13 +219,13 @@ def entry_bytes(address: str, version: int) -> bytes:
     local = local_entry(address, version)
     if local.parent.is_dir():
         return local.read_bytes()
-    from deltalake.fs import DeltaStorageHandler  # brings pyarrow, which a run with nothing to do can spare
+    from deltalake.fs import DeltaStorageHandler  # imports pyarrow, which a run with nothing to do can avoid
 
     return bytes(DeltaStorageHandler(address).open_input_file(f"_delta_log/{version:020}.json").read())
 
 
 def entry_actions(address: str, version: int) -> list[dict[str, Any]]:
-    """One log entry of the table, as it stands there."""
+    """The actions of one log entry of the table."""
     data = entry_bytes(address, version)
     try:
         return actions_of(data)

@@ -1,1 +1,1 @@
-"""The records that the ledger holds: its rows, and what they come to."""
+"""Defines the records of the ledger: its rows, and the head that they add up to."""

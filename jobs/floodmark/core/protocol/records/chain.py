@@ -1,4 +1,4 @@
-"""The ledger's chain: each row carries the hash of the one before."""
+"""Checks the ledger's chain: each row carries the hash of the one before."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from floodmark.errors import LedgerBroken
 
 
 def check_chained(rows: Sequence[Row], first: int = 1, before: str = "") -> None:
-    """Raise LedgerBroken unless these are the rows of a ledger from number `first` on, each as it was written.
+    """Raise LedgerBroken unless these are unchanged rows of a ledger from number `first` on.
 
-    `before`: hash of the row before.
+    before: hash of the row before.
     """
     for seq, row in enumerate(rows, first):
         _check_row(row, seq, before)
@@ -24,7 +24,7 @@ def check_chained(rows: Sequence[Row], first: int = 1, before: str = "") -> None
 
 
 def check_chain(row: Row, expected: int, previous: str) -> None:
-    """Raise LedgerBroken unless the row comes next, and this Floodmark knows its format."""
+    """Raise LedgerBroken unless the row is the next one and this Floodmark knows its format."""
     _check_row(row, expected, previous)
     if json.loads(row.body).get("format", 0) > FORMAT:
         raise LedgerBroken(f"ledger row {row.seq} was written by a newer Floodmark: use that one")

@@ -1,4 +1,4 @@
-"""The ledger's head: what its rows, folded in their order, come to."""
+"""Folds the ledger's rows, in their order, into the ledger's head."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from floodmark.errors import LedgerBroken
 
 @dataclass(frozen=True)
 class Head:
-    """Where a rule stands: the newest row that ended an epoch, the open intent if any, and a seal still at work.
+    """The status of a rule: the newest row that ended an epoch, the open intent if any, and a seal still in progress.
 
     `written`, `commits`: of each table the app transaction and the Delta version of the newest write that is named.
     `lost`: the epochs of this generation without an effect; `abandoned`: those of them that were taken back;
@@ -90,23 +90,23 @@ class Head:
 
     @property
     def reads_from(self) -> Entry:
-        """Where what is yet to be read, once more or at all, begins: an open backfill reads all that epochs have."""
+        """The start of the input that is or may be read: an open backfill rereads all that the epochs have read."""
         return self.entry if self.backfill is None else Entry.parse(self.begun_with.entry)
 
     @property
     def lines(self) -> dict[str, str]:
-        """By stream, the line of its offset. A rule's file may name other streams by now, or in another order."""
+        """The offset line of each stream, by name. The rule's file may have other streams by now, or another order."""
         return self.lines_of(self.entry)
 
     def lines_of(self, entry: Entry) -> dict[str, str]:
-        """The same of another entry of this generation."""
+        """The offset lines of another entry of this generation."""
         return dict(zip(self.rule.streams, entry.offsets, strict=False))
 
 
 def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:
     """The head of a whole ledger, oldest row first, or of the rows that follow on `head`; None for an empty one.
 
-    Raises LedgerBroken where sequence, chain or order of the rows does not hold.
+    Raises LedgerBroken if sequence, chain or order of the rows is wrong.
     """
     for row in rows:
         head = follow(head, row)
@@ -114,7 +114,7 @@ def read_head(rows: Iterable[Row], head: Head | None = None) -> Head | None:
 
 
 def head_at(rows: Sequence[Row], epoch: int) -> Head:
-    """The head of the newest generation as it was when `epoch`, one of its own, had just ended."""
+    """The head of the newest generation at the end of `epoch`, one of its own."""
     ends = (row.kind in ENDS and (row.generation, row.epoch) == (rows[-1].generation, epoch) for row in rows)
     head = read_head(rows[: list(ends).index(True) + 1])
     assert head is not None
@@ -122,19 +122,19 @@ def head_at(rows: Sequence[Row], epoch: int) -> Head:
 
 
 def follow(head: Head | None, row: Row) -> Head:
-    """The head after one more row. Raises LedgerBroken where the row does not follow."""
+    """The head after one more row. Raises LedgerBroken if the row does not follow."""
     check_chain(row, *((head.seq + 1, head.hash) if head else (1, "")))
     return _fold(head, row)
 
 
 def remembered(head: Head) -> str:
-    """A head as text, so that a long ledger need not be read again to know it."""
+    """A head as text, to be cached, so that a long ledger need not be read again."""
     text = _heads().dump_json(head).decode()
     return f"{sha(_SHAPE + text)}\n{text}"
 
 
 def recalled(text: str) -> Head | None:
-    """The head in what `remembered` wrote; None where that was changed, or written by another version."""
+    """The head in text from `remembered`; None if the text was changed or written by another version."""
     checksum, _, body = text.partition("\n")
     return _heads().validate_json(body) if checksum == sha(_SHAPE + body) else None
 
@@ -190,7 +190,7 @@ def _begin(head: Head | None, row: Row) -> Head:
 
 
 def _still_placed(head: Head, commit: Commit) -> dict[str, str]:
-    """Where sinks lie that a new generation goes on with; one whose table it has made lies where its name says."""
+    """Addresses of moved sinks that the new generation keeps; a table that it created is where its name says."""
     ids = {name: (commit.table_ids.get(name), head.table_ids.get(name)) for name in head.places}
     return {name: place for name, place in head.places.items() if ids[name][0] in (None, ids[name][1])}
 
@@ -235,7 +235,7 @@ def _lose(head: Head, row: Row) -> Head:
 
 
 def _expect_kept(head: Head, row: Row) -> None:
-    """An epoch that is to be taken back gets no other end."""
+    """Raise LedgerBroken if the open epoch is being abandoned, because then it has no other end."""
     if head.abandoning:
         raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of epoch {row.epoch}, which is to be abandoned")
 
@@ -249,7 +249,7 @@ def _abandon(head: Head, row: Row) -> Head:
 
 
 def _taken_back(head: Head, row: Row) -> Head:
-    """Where the rule stands stays as it is, but for the number of the epoch."""
+    """The head after an abandoned epoch: only the epoch's number advances; offsets and watermark do not."""
     _expect_next(head, row)
     done = Abandoned.model_validate_json(row.body)
     if not head.abandoning or head.open is None or done.intent != head.open.digest:
@@ -339,7 +339,7 @@ def _end_backfill(head: Head, row: Row) -> Head:
 
 
 def _expect_between(head: Head, row: Row) -> None:
-    """A backfill stands between two epochs."""
+    """Raise LedgerBroken unless the row, of a backfill, is between two epochs."""
     if head.seal is not None or head.open is not None or row.epoch != head.epoch:
         raise LedgerBroken(
             f"ledger row {row.seq}: expected what follows on epoch {head.epoch}, found {row.kind} of epoch {row.epoch}"

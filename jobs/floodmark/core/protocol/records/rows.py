@@ -1,17 +1,17 @@
-"""What the ledger's rows say, as values, and the reading of a whole ledger into its head.
+"""Defines the ledger's rows and the records in their bodies.
 
 A ledger is a list of rows with sequence numbers 1, 2, 3, … chained by hash. Its kinds:
 
-- `commit`: an epoch has its effect. Epoch 0 begins a generation.
+- `commit`: an epoch has taken effect. Epoch 0 starts a generation.
 - `intent`: written before an epoch's first effect; a retry appends it again with the next attempt.
-- `lost`: at qos 0, the epoch whose intent was met again; it advances like a commit, without effect.
-- `abandoning`: the open epoch is to be taken back; from here on nothing else becomes of it. `abandoned`: it is: it has
-  no effect, and the next epoch begins where it began.
-- `seal`: a generation ends and names its successor; what the change still has to do follows from this row.
-- `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it has its effect.
-  Both carry the number of the epoch after which they stand; no epoch begins between them, and no offset moves.
-- `life`: the rule itself is retired or comes back, gets another name, loses tables, or its tables were maintained,
-  or found at another address; what is open failed a check, or is to be checked again. Whatever is open stays open.
+- `lost`: at qos 0, an epoch whose intent was found open; it advances like a commit, without effect.
+- `abandoning`: the open epoch will be taken back, and can no longer end otherwise. `abandoned`: it was taken back; it
+  has no effect, and the next epoch starts where it started.
+- `seal`: a generation ends and names its successor; this row defines the rest of the change.
+- `backfill`: the intent of a backfill; a retry appends it again with the next attempt. `backfilled`: it took effect.
+  Both carry the number of the epoch that they follow; no epoch starts between them, and no offset moves.
+- `life`: the rule is retired, returned, renamed or dropped; its tables were maintained or have moved; an open epoch or
+  backfill failed a check, or will be checked again. An open epoch or backfill stays open.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.rules.rule import Rule
 
-# Of the rows' bodies; a reader refuses a newer one. 2: with digests. 3: with rejected and replayed rows. 4: backfills.
-# 5: the life of a rule. 6: expectations, upkeep; columns that streams have gained, and what sinks take of a backfill's
-# results. 7: where a sink's table lies that was moved. 8: epochs that were abandoned, checks that failed, what an
-# attempt ran on
+# Format of the rows' bodies; a reader refuses newer ones. 2: digests. 3: rejected and replayed rows. 4: backfills. 5:
+# rule lifecycle. 6: expectations, upkeep; new columns of streams, and what sinks take of a backfill's results. 7:
+# addresses of sinks' tables that have moved. 8: abandoned epochs, failed checks, an attempt's engine.
 FORMAT = 8
-# A ledger that cannot be read cannot be reset either: the reset would have to be written into it.
+# A ledger that cannot be read cannot be reset either, because the reset is written into it.
 RESTORE = (
     "put the ledger back from a copy of the home. Where there is none, begin anew: remove the rule's folder in the "
     "home, and name new sinks or remove the old ones"
@@ -47,7 +46,7 @@ class Record(BaseModel):
 
 
 class Failed(Record):
-    """Rows that failed an expectation, and those of them whose fate it decided: that it dropped, or made dead."""
+    """Rows that failed an expectation, and those of them that it dropped or made dead."""
 
     failed: int = 0
     taken: int = 0
@@ -57,10 +56,10 @@ class Failed(Record):
 
 
 class Counts(Record):
-    """Rows of one stream in one epoch: read = filtered + dropped + dead + late + folded. `expected`: of those that
-    would have been folded, by expectation.
+    """Rows of one stream in one epoch: read = filtered + dropped + dead + late + folded.
 
-    Without expectations these are left out, so the rows of older ledgers are read, and hash, as they did.
+    expected: by expectation, of those that would have been folded. Without expectations the fields for them are left
+    out, so the rows of older ledgers can be read and have the same hashes.
     """
 
     read: int = 0
@@ -73,17 +72,17 @@ class Counts(Record):
 
     @property
     def parts(self) -> dict[str, int]:
-        """All of them by PARTS, those that are none included."""
+        """All counts by PARTS, including zeros."""
         return {name: getattr(self, name) for name in PARTS}
 
 
 PARTS = ("read", "filtered", "dropped", "dead", "late", "folded")
-# When each stream that can be excused was last heard (`core.protocol.watermark`), in microseconds. Without such
-# streams it is left out, so the rows of older ledgers are read, and hash, as they did.
+# When each stream with `idle_after` was last heard (`core.protocol.watermark`), in microseconds. Left out without such
+# streams, so that the rows of older ledgers can be read and have the same hashes.
 Heard = Annotated[dict[str, int], Field(default_factory=dict, exclude_if=operator.not_)]
 Columns = dict[str, list[tuple[str, str]]]  # of each stream: name and type
-# SHA-256 of the newest log entry that was read of each stream's table, by which a copy that was put back and written on
-# is known. Left out where the entry is gone.
+# SHA-256 of the newest log entry read of each stream's table. It reveals a table that was restored from a copy and then
+# written to. Left out if the entry is gone.
 LogSums = dict[str, str]
 
 
@@ -97,7 +96,7 @@ class Pinned(Record):
 class Replay(Record):
     """Dead rows that an epoch reads in place of input: those of epochs up to `upto`, of one stream or of all.
 
-    `where`: SQL for those that are meant; `corrected`: SQL for columns, by name.
+    where: SQL that selects the rows. corrected: SQL for columns, by name.
     """
 
     upto: int
@@ -107,11 +106,11 @@ class Replay(Record):
 
 
 class Intent(Record):
-    """Everything of an epoch that is not a function of its input, and what READ found. Times in microseconds.
+    """Everything of an epoch that is not a function of its input, and the results of READ. Times in microseconds.
 
-    `digests`: of each stream's folded rows, in their event time alone. `replay`: where its rows are dead ones.
-    `columns`: of each stream, name and type, where they are not those of the epoch before. `engine`: what the first
-    attempt ran on, by the names of `core.protocol.engine`.
+    digests: of each stream's folded rows, in their event time alone. replay: set if its rows are dead ones. columns: of
+    each stream, name and type, if they differ from the epoch before. engine: what the first attempt ran on, by the
+    names of `core.protocol.engine`.
     """
 
     format: int = FORMAT
@@ -135,14 +134,14 @@ class Intent(Record):
 
     @property
     def digest(self) -> str:
-        """The intent's own hash; attempt, run and time stand outside of it."""
+        """The intent's own hash; attempt, run and time are not part of it."""
         return sha(self.model_dump_json(exclude={"digests"} if self.format < 2 else None))
 
 
 class Written(Record):
     """One table's part in an epoch. `version`: app transaction; `commit`: the Delta version that carries it.
 
-    `digest`: of the rows in the files that the commit added; `results`: of those that an upsert merged.
+    digest: of the rows in the files that the commit added. results: of those that an upsert merged.
     """
 
     version: int
@@ -153,14 +152,14 @@ class Written(Record):
 
 
 class Commit(Record):
-    """The only commit point of an epoch. `lost_epochs`: all of this generation, so that a reader needs no other row;
-    those that were abandoned are among them.
+    """The only commit point of an epoch.
 
-    `digests`: the intent's; those of the tables stand in `tables`. `rejected`: by stream, rows that were folded, in
-    this epoch or an earlier one, and that the rule's class has rejected now: they stand in the dead table.
-    `expected`: of the results, by expectation; those that it has taken were dropped, and are no `output_rows`.
-    `adopted`: of the tables in `table_ids`, those that were there before the rule, and the version from which on they
-    are its own. `ledger`: where a generation begins, the ledger's id, which its log has only once, and unchecked.
+    lost_epochs: all of this generation, including abandoned ones, so that a reader needs no other row. digests: the
+    intent's; those of the tables are in `tables`. rejected: by stream, rows folded in this epoch or an earlier one that
+    the rule's class has rejected now; they are in the dead table. expected: of the results, by expectation; results
+    that it dropped are not in `output_rows`. adopted: tables in `table_ids` that existed before the rule, and the
+    version from which on they are its own. ledger: at the start of a generation, the ledger's id, which its log has
+    only once, and unchecked.
     """
 
     format: int = FORMAT
@@ -203,16 +202,16 @@ class Lost(Record):
 
 
 class Abandoning(Record):
-    """The open epoch is to be taken back. `intent`: its hash."""
+    """The open epoch will be taken back. `intent`: its hash."""
 
     format: int = FORMAT
     intent: str
 
 
 class Undone(Record):
-    """What took an epoch back in one sink. `version`: app transaction; `commit`: the Delta version that carries it.
+    """The commit that took an epoch back in one sink. `version`: app transaction; `commit`: its Delta version.
 
-    `undoes`: the commits of the epoch's attempts, the oldest first; none where nothing of it was there.
+    undoes: the commits of the epoch's attempts, the oldest first; empty if the sink had none of them.
     """
 
     version: int
@@ -221,10 +220,10 @@ class Undone(Record):
 
 
 class Abandoned(Record):
-    """An epoch that was taken back. Where the rule stands is as it was before it.
+    """An epoch that was taken back. The rule's offsets and watermark are those before it.
 
-    `tables`: each sink, by the ledger's name, whether anything of the epoch was there or not. `lost_epochs`: those of
-    this generation that have no effect, this one included.
+    tables: each sink, by the ledger's name, whether it had anything of the epoch or not. lost_epochs: those of this
+    generation that have no effect, including this one.
     """
 
     format: int = FORMAT
@@ -238,7 +237,7 @@ class Abandoned(Record):
 
 
 class Seal(Record):
-    """Generation `generation` of the row ends; `successor` follows with `token`."""
+    """The row's generation ends; generation `successor` follows with `token`."""
 
     format: int = FORMAT
     why: str
@@ -249,9 +248,9 @@ class Seal(Record):
 
 
 class Restated(Record):
-    """Results in [begin, end) of event time, computed again from what the epochs up to `upto` have read.
+    """Results in [begin, end) of event time, computed again from the input of the epochs up to `upto`.
 
-    They hang on rows of event times from `begin` to before `high`. Microseconds.
+    They depend on rows of event times from `begin` to before `high`. Microseconds.
     """
 
     begin: int
@@ -261,12 +260,12 @@ class Restated(Record):
 
 
 class Backfill(Restated):
-    """Everything of a backfill that is not a function of its input, and what was computed.
+    """Everything of a backfill that is not a function of its input, and the computed results.
 
-    `entry`: where the sources stood after epoch `upto`. `column`: of the results, whose value less `shift` tells where
-    a result lies. counts: of the rows from `begin` to `high`. `restated`: by stream, those of them that had been late.
-    digests: of each stream's folded rows, in their event time alone; `results`: of the results; `taken`: of those that
-    a sink takes, by the ledger's name, where these are not all as they are; `expected`: as in a commit; `engine`: as in
+    entry: the sources' offsets after epoch `upto`. column: the result column whose value less `shift` is a result's
+    event time. counts: of the rows from `begin` to `high`. restated: by stream, those of them that had been late.
+    digests: of each stream's folded rows, in their event time alone; results: of the results; taken: of those that a
+    sink takes, by the ledger's name, if it does not take all of them unchanged. expected: as in a commit. engine: as in
     an intent.
     """
 
@@ -287,11 +286,11 @@ class Backfill(Restated):
 
     @property
     def digest(self) -> str:
-        """Its own hash, which every commit carries."""
+        """The backfill's own hash, which every commit carries."""
         return sha(self.model_dump_json())
 
     def of(self, sink: str) -> Digest:
-        """Of what goes to a sink, by the ledger's name."""
+        """The digest of the results that a sink takes; `sink`: the ledger's name."""
         return self.taken.get(sink, self.results)
 
     @property
@@ -300,7 +299,7 @@ class Backfill(Restated):
 
 
 class Backfilled(Record):
-    """The only commit point of a backfill. `removed`: rows that went, by table."""
+    """The only commit point of a backfill. `removed`: rows that were removed, by table."""
 
     format: int = FORMAT
     number: int
@@ -311,7 +310,7 @@ class Backfilled(Record):
 
 
 class Tended(Record):
-    """What was done to a table: small files made one, files removed that no version needs; where its log begins now."""
+    """The upkeep of a table: small files merged, files removed that no version needs; where its log starts now."""
 
     compacted: int = 0
     removed: int = 0
@@ -319,12 +318,12 @@ class Tended(Record):
 
 
 class Life(Record):
-    """A turn in the life of a rule. `what`: which. A retired rule cannot run until it has `returned`.
+    """A step in the rule's lifecycle; `what`: which one. A retired rule cannot run until it has `returned`.
 
-    renamed: `name`, its name from here on. dropping: the tables that are to go, table → id, by the ledger's names (of
-    state with the generation); it is the intent of what the row `dropped` ends. maintained: `tended`, by table.
-    moved: `places`, where sinks lie from here on that lay elsewhere, by the ledger's names. failed: `said`, which check
-    of what is open failed, and how; until somebody has decided (recheck, a reset), nothing of it is tried again.
+    renamed: `name`, its new name. dropping: the tables to drop, table -> id, by the ledger's names (of state with the
+    generation); it is the intent that the row `dropped` completes. maintained: `tended`, by table. moved: `places`, the
+    new addresses of sinks that have moved, by the ledger's names. failed: `said`, which check of the open epoch or
+    backfill failed, and how; no run retries it until somebody has decided (recheck, a reset).
     """
 
     format: int = FORMAT
@@ -337,8 +336,10 @@ class Life(Record):
 
 
 class Text(Record):
-    """What of a rule's text says how rows in its sinks are to be read: its SQL, and each sink's address with the
-    columns that it takes (none: all)."""
+    """The part of a rule that defines how to read its sinks' rows: its SQL, and each sink's address and columns.
+
+    No columns: all of them.
+    """
 
     sql: str
     columns: tuple[tuple[str, tuple[str, ...]], ...]
@@ -365,7 +366,10 @@ class Row:
         return Row(**{**self.__dict__, "hash": self.digest()})
 
     def digest(self) -> str:
-        """SHA-256 of the other fields as JSON with sorted keys, written out: a long ledger has many rows to check."""
+        """SHA-256 of the other fields as JSON with sorted keys.
+
+        The text is built directly, because a long ledger has many rows to check.
+        """
         values = ((name, getattr(self, name)) for name in HASHED)
         text = ", ".join(f'"{name}": {quoted(value) if isinstance(value, str) else value}' for name, value in values)
         return sha("{" + text + "}")
@@ -375,7 +379,7 @@ HASHED = sorted(one.name for one in fields(Row) if one.name != "hash")
 
 
 def text_of(rule: Rule) -> Text:
-    """Of the sinks that are tables."""
+    """The text of the rule's sinks that are tables."""
     return Text(sql=rule.sql, columns=tuple((str(sink.address), sink.columns) for sink in rule.sinks if sink.address))
 
 

@@ -1,1 +1,1 @@
-"""What is checked in a rule file once each of its parts is well formed by itself."""
+"""Checks a rule file whose parts are each valid by themselves."""

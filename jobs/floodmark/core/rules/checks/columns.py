@@ -1,4 +1,4 @@
-"""Names and SQL expressions that a rule file gives beside its SQL."""
+"""Checks names and SQL expressions that a rule file has beside its SQL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Problem = tuple[Field, str]
 
 
 def check_names(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
-    """Names that Floodmark, Delta or Spark give to columns of their own."""
+    """Report names that Floodmark, Delta or Spark use for columns of their own."""
     for kind, names in (("streams", rule.streams), ("lookups", rule.lookups)):
         yield from (((kind, name), f"expected another name: {why}") for name, why in reserved(names))
     for name, stream in rule.streams.items():
@@ -33,7 +33,7 @@ def _reserved_in(text: str) -> SqlAt | None:
 
     try:
         return reserved_name(text)
-    except SqlAt:  # no SQL at all, which others tell
+    except SqlAt:  # no SQL at all; other checks report it
         return None
 
 
@@ -55,7 +55,7 @@ def check_expression(path: Field, expression: str) -> Iterator[tuple[Field, SqlA
 def check_expressions(rule: Rule) -> None:
     """Raise SqlRefused for an expression over rows that is not allowed, as `query` does for the SQL.
 
-    For rules out of a ledger: these checks may be newer than the row is.
+    For rules from a ledger: these checks may be newer than the row is.
     """
     for path, expression in _expressions(rule):
         for field, problem in check_expression(path, expression):

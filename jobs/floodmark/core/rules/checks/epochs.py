@@ -1,4 +1,4 @@
-"""Checks of epochs, schedules and freshness."""
+"""Checks epochs, schedules and freshness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from floodmark.errors import SqlAt
 
 
 def input_files(rule: Rule) -> dict[str, str]:
-    """The addresses that it reads."""
+    """The addresses that the rule reads."""
     streams = {f"stream {name}": stream.address for name, stream in rule.streams.items()}
     return {**streams, **{f"lookup {name}": lookup.address for name, lookup in rule.lookups.items()}}
 
@@ -23,7 +23,7 @@ def input_files(rule: Rule) -> dict[str, str]:
 def is_stateful(rule: Rule) -> bool:
     try:
         return rule.query.stateful
-    except SqlAt:  # told by `check_sql`
+    except SqlAt:  # reported by `check_sql`
         return False
 
 
@@ -46,7 +46,7 @@ ROWS_PER_WINDOW: Field = ("max_rows_per_window",)
 
 
 def check_rebuild(rule: Rule) -> Iterator[Problem]:
-    """Where everything is read again at once nothing is kept, so nothing can hang on what was before."""
+    """Report settings that need earlier input or state, which a rule rebuilt by each run does not have."""
     if not rule.rebuild:
         return
     for i, sink in enumerate(rule.sinks):
@@ -87,7 +87,7 @@ def check_rows_per_window(rule: Rule) -> Iterator[Problem]:
 
 
 def check_schedule(rule: Rule) -> Iterator[Problem]:
-    from croniter import croniter  # type: ignore[import-untyped]  # what Airflow reads schedules with
+    from croniter import croniter  # the library by which Airflow reads schedules
 
     if rule.schedule == UPSTREAM:
         if all(stream.rule is None for stream in rule.streams.values()):
@@ -111,7 +111,7 @@ def check_schedule(rule: Rule) -> Iterator[Problem]:
 
 
 def _ever(cron: str) -> bool:
-    """Whether it has a moment before and after any day; Airflow asks for both."""
+    """Whether the schedule has a moment before and after any day; Airflow computes both."""
     from croniter import CroniterBadDateError, croniter
 
     try:

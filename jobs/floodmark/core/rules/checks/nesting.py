@@ -1,4 +1,4 @@
-"""Tables of several rules that lie in one another: the outer one's clean-up would take the inner one's files."""
+"""Finds nested tables of several rules: the outer table's clean-up would delete the inner one's files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from floodmark.core.text.addresses import identity
 
 @dataclass(frozen=True)
 class _Table:
-    """One that the rule of the file `path` writes, or reads as `what`."""
+    """A table that the rule of the file `path` writes, or reads as `what`."""
 
     path: Path
     rule: str
@@ -25,7 +25,7 @@ class _Table:
 
 
 def nesting(found: Mapping[Path, Rule]) -> dict[Path, str]:
-    """The files whose rules have a sink inside a table of another rule, or around one, each with which it is."""
+    """The files whose rules have a sink inside or around a table of another rule, each with the message."""
     tables = [table for path, rule in found.items() for table in _tables(path, rule)]
     by_place: dict[str, list[_Table]] = {}
     for table in tables:
@@ -52,7 +52,7 @@ def _above(place: str) -> Iterator[str]:
 
 
 def _faults(inner: _Table, outer: _Table) -> Iterator[tuple[Path, str]]:
-    """Of those of the two that are sinks: a reader cannot help where somebody writes."""
+    """The faults of those of the two that are sinks: a reader cannot choose where others write."""
     for mine, other, how in ((inner, outer, "inside"), (outer, inner, "around")):
         if mine.what == "sink":
             yield (

@@ -1,4 +1,4 @@
-"""Checks of a rule's class."""
+"""Checks a rule's class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a rule's SQL: whether it can be folded, and what its state would grow to."""
+"""Checks a rule's SQL: whether it can be folded, and how its state would grow."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 
 
 def _needless(rule: Rule) -> Iterator[Problem]:
-    """What says how long to wait, where nothing waits."""
+    """Report keys that say how long to wait, in a rule where nothing waits."""
     for name in (name for name, stream in rule.streams.items() if stream.idle_after_us is not None):
         yield (
             ("streams", name, "idle_after"),
@@ -69,7 +69,7 @@ def _windows(rule: Rule, query: Query) -> Iterator[tuple[Field, str | SqlAt]]:
 
 
 def _unbounded(rule: Rule, query: Query) -> Iterator[Problem]:
-    """State that grows with every new key is what the rule's author has asked for, or it is not kept."""
+    """Report state that grows with every new key, unless the rule says `unbounded: true`."""
     if rule.unbounded and not (query.running or query.top or query.collected or query.lasts):
         yield (
             ("unbounded",),
@@ -102,7 +102,7 @@ def _unbounded(rule: Rule, query: Query) -> Iterator[Problem]:
 
 
 def _tops(rule: Rule, top: Top) -> Iterator[Problem]:
-    """A row that comes to a place of a key takes that of the row before it: a sink must know it by key and place."""
+    """Check the sinks' keys: a row replaces the row before it at its key and place, so sinks need both as key."""
     if not rule.unbounded:
         yield (
             ("sql",),
@@ -114,7 +114,7 @@ def _tops(rule: Rule, top: Top) -> Iterator[Problem]:
 
 
 def _amending(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
-    """A result that is amended takes the place of the one before: a sink must know it by window and key."""
+    """Check that sinks identify results by window and key, because an amended result replaces the one before."""
     from floodmark.core.sql.state.amending import amended_of
 
     if rule.amend_us is None:
@@ -135,12 +135,12 @@ def _amending(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 
 
 def _totals(rule: Rule, running: Running) -> Iterator[Problem]:
-    """Each epoch's totals take the place of those before: a sink must know a result by the columns of the GROUP BY."""
+    """Check the sinks' keys: each epoch's totals replace those before, so a key needs the columns of the GROUP BY."""
     yield from _known_by(rule, list(zip(running.keys, running.outputs, strict=True)), "every column of the GROUP BY")
 
 
 def _known_by(rule: Rule, needed: list[tuple[str, str | None]], what: str) -> Iterator[Problem]:
-    """The sinks' keys must be these columns, each by the name under which the result shows it."""
+    """Report sinks whose key is not these columns, each by the name under which the result shows it."""
     if rule.rebuild:  # a result is never replaced by that of a later epoch
         return
     hidden = [key for key, name in needed if name is None]

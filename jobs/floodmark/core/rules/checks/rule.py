@@ -1,4 +1,4 @@
-"""What a single field cannot show: whether a rule's parts fit each other, and whether rules fit each other."""
+"""Checks whether the parts of a rule are consistent with each other, beyond single fields."""
 
 from __future__ import annotations
 

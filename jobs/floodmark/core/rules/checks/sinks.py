@@ -1,4 +1,4 @@
-"""Checks of sinks: what they take, how they merge, what their tables are."""
+"""Checks sinks: which results they take, how they merge, and their tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 
 
 def check_takings(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
-    """What a sink takes of the results, and how its table is laid out."""
+    """Check which results a sink takes, and how its table is laid out."""
     for i, sink in enumerate(rule.sinks):
         of_a_table = {
             "properties": sink.properties,
@@ -74,7 +74,7 @@ def _properties(place: int, sink: Sink) -> Iterator[Problem]:
 
 
 def _feed(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
-    """Columns whose names the change feed of the sink's table has for its own."""
+    """Report columns whose names the change feed of the sink's table uses for its own."""
     for name in of_feed(sink.columns or _results(rule)) if has_feed(sink.properties) else ():
         yield (
             ("sinks", place, "properties"),
@@ -94,19 +94,19 @@ def _stamped(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
 
 
 def _results(rule: Rule) -> list[str]:
-    """The columns of the result, as far as the text tells them."""
+    """The columns of the result, as far as the text shows them."""
     from floodmark.core.sql.query import output_columns
 
     if rule.process is not None:
         return given_by(rule.process)
     try:
         return output_columns(rule.sql, rule.event_times, rule.lookups.keys()) or []
-    except SqlAt:  # told by `check_sql`
+    except SqlAt:  # reported by `check_sql`
         return []
 
 
 def check_never_replaced(rule: Rule) -> Iterator[Problem]:
-    """A table that only grows takes neither a newer row of a key nor other rows for all of them."""
+    """Report tables that only append in rules or sinks that replace rows."""
     for i, sink in enumerate(rule.sinks):
         if (sink.key or rule.rebuild) and (name := appends_only(sink.properties)):
             why = "a sink with `key`" if sink.key else "a rule that each run rebuilds"
@@ -114,7 +114,7 @@ def check_never_replaced(rule: Rule) -> Iterator[Problem]:
 
 
 def _left_out(place: int, sink: Sink) -> Iterator[Problem]:
-    """Columns that the table needs must be among those that it has; where it has all, only Spark knows them."""
+    """Report needed columns that `columns` lacks; if a table has all columns, only Spark knows them."""
     there = {name.lower() for name in sink.columns} | (set(STAMPS) if sink.epoch_columns else set())
     needed = {
         "key": sink.key,
@@ -130,7 +130,7 @@ def _left_out(place: int, sink: Sink) -> Iterator[Problem]:
 
 
 def check_growing(rule: Rule) -> Iterator[Problem]:
-    """Columns that the results gain reach the sinks that ask for them, and no other."""
+    """Check that columns that the results gain reach only sinks that ask for them."""
     growing = [i for i, sink in enumerate(rule.sinks) if sink.adds_columns]
     if not growing:
         return

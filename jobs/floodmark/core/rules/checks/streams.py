@@ -1,4 +1,4 @@
-"""Checks of streams and lookups."""
+"""Checks streams and lookups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 
 
 def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
-    """What is asked of a stream, its kind of source can do."""
+    """Check that a stream's kind of source supports what the rule asks of it."""
     for name, stream in rule.streams.items():
         can = source_can(stream.kind)
         start = start_of(stream)
@@ -55,7 +55,7 @@ def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
 
 
 def start_of(stream: Stream) -> Start:
-    """Which way of beginning it asks for."""
+    """The kind of start that the stream asks for."""
     if not isinstance(stream.start, StartAt):
         return stream.start
     return "timestamp" if stream.start.version is None else "version"
@@ -76,7 +76,7 @@ def check_late(rule: Rule) -> Iterator[Problem]:
 
 
 def check_idle(rule: Rule) -> Iterator[Problem]:
-    """A stream can be excused only where another one goes on, and something waits for the watermark."""
+    """Check `idle_after`: it needs another stream with a watermark, and something that waits for it."""
     timed = [name for name, stream in rule.streams.items() if stream.event_time and stream.lateness_us is not None]
     for name in (name for name, stream in rule.streams.items() if stream.idle_after_us is not None):
         if name not in timed:

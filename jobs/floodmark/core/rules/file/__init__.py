@@ -1,1 +1,1 @@
-"""What people write into a rule file: a model of each of its parts, checked by itself."""
+"""Models a rule file as people write it: one model for each part, each checked by itself."""

@@ -1,4 +1,4 @@
-"""How much an epoch reads, and what is cleaned up, as rule files have it."""
+"""Models epoch limits and clean-up in rule files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _an_hour(us: int) -> int:
 
 
 def _ten_years(us: int) -> int:
-    """Airflow's scheduler dies of a next run that lies beyond the last year it can count."""
+    """Refuse longer intervals: Airflow's scheduler crashes on a next run beyond the last year it can count."""
     if us > parse_duration("3650 days"):
         raise ValueError("expected at most 3650 days (10 years)")
     return us

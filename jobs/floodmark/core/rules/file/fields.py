@@ -1,4 +1,4 @@
-"""Values as rule files have them: text, addresses, durations, whole numbers, names, columns."""
+"""Models values in rule files: text, addresses, durations, whole numbers, names, columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from floodmark.core.text.addresses import unfit
 from floodmark.core.text.durations import parse_duration
 from floodmark.core.text.secrets import WAY_OUT, has_credentials
 
-MOST_OF_NAME = 63  # characters of a stream's, a lookup's or an expectation's name
+MOST_OF_NAME = 63  # maximum length of a stream's, a lookup's or an expectation's name
 RULE_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 _IDENTIFIER = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
@@ -53,7 +53,7 @@ def _address(value: str) -> str:
 
 
 def _whole(value: object) -> object:
-    """A whole number; also as text, since what comes from the environment is text."""
+    """A whole number; also as text, because environment variables are text."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value.strip()):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -101,7 +101,7 @@ Positive: TypeAlias = Annotated[
 NotNegative: TypeAlias = Annotated[
     int, _between(0, _LONG), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 0})
 ]
-# Every task has a cost of its own: beyond this a rule would do nothing else.
+# Every task has a cost of its own: with more, a rule would do nothing else.
 Partitions: TypeAlias = Annotated[
     int, _between(1, 10_000), _WHOLE, WithJsonSchema({"type": ["integer", "string"], "minimum": 1, "maximum": 10_000})
 ]
@@ -149,7 +149,7 @@ def as_positive(us: int) -> int:
 
 
 def rule_name(value: str) -> str:
-    """A rule's name as it is. Raises ValueError where it can be none."""
+    """The rule's name, unchanged. Raises ValueError if it is not a valid one."""
     if not re.match(RULE_NAME, value) or value.endswith("\n"):
         raise ValueError("expected a name of at most 63 small letters, digits and _, beginning with a letter")
     return value

@@ -1,4 +1,4 @@
-"""The keys under which a stream or a sink says what it is: which there are is known only when a file is read."""
+"""Handles the keys by which a stream or a sink names its kind; they are known only when a file is read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pydantic import BaseModel, TypeAdapter, create_model
 
 from floodmark.core.rules.kinds import SinkKind, SourceKind
 
-KIND = "\0kind"  # the field that has them; no key that a file can have
+KIND = "\0kind"  # the field that holds them; no key in a file can have this name
 Known = Callable[[str], SourceKind | SinkKind]
 
 
 def set_apart(value: object, kinds: Collection[str], unless_empty: bool = False) -> object:
-    """The same mapping with the kinds' keys under one. `unless_empty`: a key with nothing after it counts as none."""
+    """The same mapping with the kinds' keys moved under one. `unless_empty`: a key without a value counts as absent."""
     if not isinstance(value, dict):
         return value
     found = {key: one for key, one in value.items() if key in kinds and not (unless_empty and one is None)}
@@ -24,7 +24,7 @@ def set_apart(value: object, kinds: Collection[str], unless_empty: bool = False)
 
 
 def read(value: object, known: Known) -> dict[str, Any]:
-    """What was written under the kinds' keys, by kind."""
+    """The values under the kinds' keys, by kind."""
     assert isinstance(value, dict)
     found = _model(known, tuple(value)).model_validate(value)
     return {kind: getattr(found, kind) for kind in value}
@@ -32,7 +32,7 @@ def read(value: object, known: Known) -> dict[str, Any]:
 
 @lru_cache
 def _model(known: Known, kinds: tuple[str, ...]) -> type[BaseModel]:
-    """A model with a field for each of these kinds, so that a problem is told of the kind's key."""
+    """A model with a field for each of these kinds, so that a problem is reported at the kind's key."""
     fields: dict[str, Any] = {kind: (known(kind).written, ...) for kind in kinds}
     return create_model("Kinds", **fields)
 
@@ -48,5 +48,5 @@ def add_to_schema(schema: dict[str, Any], kinds: Collection[str], known: Known) 
 
 
 def options_of(said: object) -> dict[str, Any]:
-    """What a kind takes beside an address, as the rule keeps it."""
+    """What a kind has beside an address, as the rule stores it."""
     return said.model_dump(mode="json") if isinstance(said, BaseModel) else {}

@@ -1,4 +1,4 @@
-"""From what a rule file says to the rule's model."""
+"""Converts a rule file's models to the rule's model."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def stream_of(written: WrittenStream, zone: str, chained: tuple[str, int] | None
 
 
 def _source_of(written: WrittenStream, chained: tuple[str, int] | None) -> tuple[str, str, dict[str, Any], int]:
-    """Kind, address, what else the kind has to say, and what its rows have at best. Another rule's sink is a table."""
+    """Kind, address, options and highest qos of a stream. Another rule's sink is a table."""
     if chained is not None:
         return "delta", chained[0], {}, chained[1]
     for name, said in written.kind.items():

@@ -1,7 +1,7 @@
-"""A rule file as people write it: its keys, what each may hold, and how it becomes a `Rule`.
+"""Models a rule file as people write it: its keys, their values, and their conversion to a `Rule`.
 
-The models here also give the JSON Schema for editors; so what an editor accepts and what `validate` accepts agree.
-Messages say what was expected; `rules` adds the place and what was found.
+The models here also define the JSON Schema for editors, so that editors and `validate` accept the same files. Messages
+say what was expected; `rules` adds the place and what was found.
 """
 
 from __future__ import annotations
@@ -42,9 +42,6 @@ from floodmark.core.rules.model import (
     Rule,
     SparkSettings,
 )
-
-# Keys that later kinds of state bring: known, so that they are not taken for typing errors.
-
 
 _CLASS = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
@@ -161,7 +158,7 @@ class WrittenRule(Written):
     ) -> Rule:
         """The rule with every default filled in; `digest`: the hash of the file before substitution.
 
-        `chained`: of each stream that is another rule's sink, the table's address and qos.
+        chained: for each stream that is another rule's sink, the table's address and qos.
         """
         return Rule(
             rule=self.rule,

@@ -1,4 +1,4 @@
-"""When a rule runs and how fresh it is to be, as rule files have it."""
+"""Models a rule's schedule and freshness in rule files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from floodmark.core.rules.file.fields import (
 from floodmark.redaction import WITH_USER
 
 _CRON_FIELD = re.compile(r"(?!.*\b[HhRr]\b)[0-9A-Za-z*/,#?-]+")  # R: another minute at every look
-MOST_OF_CRON = 100  # characters: Airflow keeps what it makes of them, in words, in a column of 1000
+MOST_OF_CRON = 100  # Airflow stores their description in words in a column of 1000 characters
 UPSTREAM = "upstream"  # a rule's schedule: after the rules that its streams name
 _CRON_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly", "@once", "@continuous")
 
 
 def _asset(value: str) -> str:
-    """Also of no store that a table could be in, and with one slash or none."""
+    """An asset's URI; it may have any scheme, even one that no table has, and one slash or none."""
     scheme, _, rest = value.partition(":")
     user = "@" in rest.lstrip("/").partition("/")[0] and scheme.lower() not in WITH_USER
     if user or re.search(r"[?#]", value):

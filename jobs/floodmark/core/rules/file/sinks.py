@@ -1,4 +1,4 @@
-"""Sinks as rule files have them."""
+"""Models sinks in rule files."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class WrittenSink(Written):
 
     @property
     def table(self) -> str | None:
-        """The address, where it is a Delta table."""
+        """The address, if it is a Delta table."""
         return next((sink_kind(kind).address(said) for kind, said in self.kind.items() if sink_can(kind).table), None)
 
     @model_validator(mode="before")

@@ -1,4 +1,4 @@
-"""Settings of Spark and Airflow, as rule files have them."""
+"""Models settings of Spark and Airflow in rule files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from floodmark.core.rules.file.sinks import setting_text
 from floodmark.core.text.durations import parse_duration
 from floodmark.core.text.secrets import WAY_OUT, secret_setting
 
-# Settings that have a place of their own in the rule file, or on which the promise hangs.
+# Settings that have a key of their own in the rule file, or on which the guarantee depends.
 _OWN_CONF = {
     "spark.driver.memory": "`spark: {driver_memory: ...}`",
     "spark.sql.shuffle.partitions": "`spark: {shuffle_partitions: ...}`",
     "spark.sql.session.timeZone": "`timezone: ...`",
 }
-# Settings of size, place and speed. Others could change what the SQL says, what is read or how a table is written.
+# Settings of size, place and speed. Others could change the meaning of the SQL, the input or the way a table is
+# written.
 _FREE_CONF = (
     "spark.app.", "spark.blockManager.", "spark.broadcast.", "spark.cleaner.", "spark.cores.max", "spark.default.",
     "spark.driver.bindAddress", "spark.driver.cores", "spark.driver.host", "spark.driver.maxResultSize",
@@ -32,10 +33,10 @@ _FREE_CONF = (
     "spark.sql.parquet.compression.", "spark.sql.parquet.enableVectorizedReader", "spark.sql.shuffle.",
     "spark.stage.", "spark.storage.", "spark.task.", "spark.ui.", "spark.yarn.", "spark.driver.extraJavaOptions",
 )  # fmt: skip
-# Of the local files: another class would write and read them without Hadoop's checksums.
 _CONF_NAME = re.compile(r"spark\.[\w./*-]+", re.ASCII)
-# Options of Java that name a file of further options: what stands in there nobody has looked at.
+# Options of Java that name a file of further options, which no check would see.
 _OPTIONS_ELSEWHERE = re.compile(r"(?:^|\s)(?:@|-XX:(?:Flags|VMOptionsFile)=)")
+# Another class for local files would write and read them without Hadoop's checksums.
 _CHECKSUMS = ("spark.hadoop.fs.file.impl", "spark.hadoop.fs.AbstractFileSystem.file.impl")
 
 
@@ -90,7 +91,7 @@ def _limit(us: int) -> int:
     return us
 
 
-# An owner or a tag. Airflow has no room for longer tags, and keeps the names of all owners of a DAG in one column.
+# Maximum length of an owner or tag: Airflow has no space for longer tags, and stores all owners of a DAG in one column.
 MOST_OF_LABEL = 100
 
 
@@ -111,7 +112,7 @@ class WrittenAirflow(Written):
     max_retry_delay: Annotated[Duration, AfterValidator(_pause), Field(json_schema_extra={"default": "10 minutes"})] = (
         600_000_000
     )
-    # A backlog may take hours, and the next try goes on where this one stopped; this only ends what hangs.
+    # A backlog may take hours, and the next try continues where this one stopped; this only ends a hanging one.
     timeout: Annotated[Duration, AfterValidator(_limit), Field(json_schema_extra={"default": "12 hours"})] = (
         43_200_000_000
     )

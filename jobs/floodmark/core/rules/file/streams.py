@@ -1,4 +1,4 @@
-"""Streams and lookups as rule files have them."""
+"""Models streams and lookups in rule files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def instant_of(text: str) -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"expected an ISO 8601 timestamp such as 2001-01-31T12:00:00Z, found {text[:40]!r}") from None
-    if not 1 < found.year < 9999:  # one that no zone can move out of the calendar
+    if not 1 < found.year < 9999:  # so that no zone can move it out of the calendar
         raise ValueError("expected a timestamp of the years 2 to 9998")
     return found
 

@@ -1,1 +1,1 @@
-"""What sinks take of a rule's results, and what they promise."""
+"""Defines which results sinks take, and the guarantees they give."""

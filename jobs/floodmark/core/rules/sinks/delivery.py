@@ -1,4 +1,4 @@
-"""What a sink really gets: the weakest of its source, its rule and itself. Nothing is downgraded without a word."""
+"""Computes a sink's actual delivery: the weakest of its source, its rule and itself. No downgrade is silent."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ WORDS = (AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE)  # by qos
 class SinkDelivery:
     """One sink's delivery and why.
 
-    sink: its kind and address. source, rule, sink_capability, delivery: one of the three words each; `rule` is what
-    is asked for at this sink. weakest: source, rule or sink, whichever sets the delivery. fix: the cheapest way to
-    what is wanted, or to more; None where there is nothing to mend. refused: the sink cannot give what is asked for.
+    sink: its kind and address. source, rule, sink_capability, delivery: one of the three words each; `rule` is the
+    delivery requested for this sink. weakest: source, rule or sink, whichever determines the delivery. fix: the
+    cheapest way to the requested delivery or a better one; None if there is nothing to improve. refused: the sink
+    cannot give what the rule requests.
     """
 
     sink: str
@@ -34,15 +35,15 @@ class SinkDelivery:
 
     @property
     def wanted(self) -> str:
-        """What the rule asks for at this sink."""
+        """The delivery that the rule requests for this sink."""
         return self.rule
 
 
 def delivery(rule: Rule, kept_output: bool = False, repeats: Collection[str] = ()) -> list[SinkDelivery]:
     """Each sink's delivery, in the order of the sinks.
 
-    `kept_output`: the generation began with `reset --keep-output`, so what a sink held before may come again.
-    `repeats`: the streams that are sinks of rules of which that is so.
+    kept_output: the generation started with `reset --keep-output`, so a sink's earlier rows may come again. repeats:
+    the streams that are sinks of rules for which that is so.
     """
     can = {name: min(source_can(stream.kind).qos, stream.qos) for name, stream in rule.streams.items()}
     source = min((min(qos, 1) if name in repeats else qos for name, qos in can.items()), default=2)
@@ -53,7 +54,7 @@ def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
     best = sink_can(sink.kind)
     kept = kept_output and best.keeps
     can = min(best.qos, 1) if kept else best.qos
-    # At most once is what the rule gives, never what a sink adds: a sink that can do less than asked only repeats.
+    # A sink never makes delivery at-most-once: one that supports less than requested only repeats rows.
     given = min(source, sink.qos, can)
     return SinkDelivery(
         sink=f"{sink.kind} {sink.address}" if sink.address else sink.kind,
@@ -68,7 +69,7 @@ def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
 
 
 def _weakest(source: int, asked: int, can: int) -> str:
-    """The link that sets the delivery; of equals the rule, which is the cheapest to change."""
+    """The link that determines the delivery; of equals the rule, which is the cheapest to change."""
     given = min(source, asked, can)
     return "rule" if asked == given else "sink" if can == given else "source"
 

@@ -1,6 +1,6 @@
-"""Values of `partition_by` columns that a Delta table cannot hold exactly, as SQL over the results.
+"""Finds values of `partition_by` columns that a Delta table cannot hold exactly, as SQL over the results.
 
-Spark puts each value as text into the name of a directory, and Delta reads the value back from that name.
+Spark writes each value as text into the name of a directory, and Delta reads the value back from that name.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from floodmark.core.rules.sinks.takings import Taking
 from floodmark.core.sql.words.lexis import quoted
 
-MOST_BYTES = 255  # of the name of a directory: local file systems and HDFS take no more
+MOST_BYTES = 255  # the maximum length of a directory's name in local file systems and HDFS
 NULL_NAME = "__HIVE_DEFAULT_PARTITION__"  # the directory of NULL
-# What Spark writes as three characters (%XX) into a directory's name.
+# Characters that Spark writes as three (%XX) in a directory's name.
 ESCAPED = "".join(map(chr, range(1, 32))) + "\"#%'*/:=?\\\x7f{[]^"
 # Delta writes the year of an era, without its sign; delta-rs opens no table with a year that it cannot read.
 _YEARS = {
@@ -21,7 +21,7 @@ _YEARS = {
     "timestamp": ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'+10000-01-01 00:00:00Z'"),
     "timestamp_ntz": ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'+10000-01-01 00:00:00'"),
 }
-# The longest value, in bytes of a path, where it is longer than the name of NULL.
+# The longest value, in bytes of a path, if it is longer than the name of NULL.
 _LONGEST = (("decimal", 41), ("timestamp", 30))
 
 
@@ -35,9 +35,9 @@ class Unfit:
 
 
 def unfit(column: str, kind: str, in_key: bool = False, any_name: bool = True) -> list[Unfit]:
-    """What a partition column of a type, as Spark's SQL writes it, cannot hold.
+    """The values that a partition column of a type, as Spark's SQL writes it, cannot hold.
 
-    `in_key`: the sink tells rows apart by it; `any_name`: this JVM can give a file a name that is not ASCII.
+    in_key: the sink identifies rows by it. any_name: this JVM can give files names that are not ASCII.
     """
     if kind == "string":
         return [Unfit(column, holds, why) for holds, why in _texts(column, in_key, any_name)]
@@ -67,30 +67,30 @@ def _texts(column: str, in_key: bool, any_name: bool) -> list[tuple[str, str]]:
 
 
 def long_name(column: str, kind: str) -> str | None:
-    """Why a column of a type that is not text cannot name its directories; None where it can."""
+    """Why a column of a type other than text cannot name its directories; None if it can."""
     most = MOST_BYTES - 1 - next((size for start, size in _LONGEST if kind.startswith(start)), len(NULL_NAME))
     found = bytes_in_path(column)
     return None if found <= most else f"a name of at most {most} bytes in a path, found {found} of {column}"
 
 
 def bytes_in_path(text: str) -> int:
-    """How many bytes it has in a directory's name."""
+    """The number of bytes of the text in a directory's name."""
     return sum(3 if letter in ESCAPED else len(letter.encode()) for letter in text)
 
 
 def _literal(text: str) -> str:
-    """SQL for any text, whatever a session's parser makes of backslashes."""
+    """SQL for any text, however the session's parser treats backslashes."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def staying(taking: Taking) -> str:
-    """SQL: whether a result comes to stand in the sink."""
+    """SQL for whether a result will be in the sink."""
     if taking.gone is not None:
         return f"NOT coalesce(({taking.gone}\n), false)"
     return "true" if taking.where is None else f"coalesce(({taking.where}\n), false)"
 
 
 def which(found: Sequence[Unfit], taking: Taking) -> str:
-    """SQL for the place, within `found`, of the first that holds of a result which stays; null: none."""
+    """SQL for the index in `found` of the first condition that holds for a result that stays; null: none."""
     cases = " ".join(f"WHEN {one.holds} THEN {place}" for place, one in enumerate(found))
     return f"CASE WHEN {staying(taking)} THEN CASE {cases} END END"

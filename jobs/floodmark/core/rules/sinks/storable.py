@@ -1,10 +1,10 @@
-"""Types that Spark's SQL has and a Delta table has not, and what to write in their place."""
+"""Lists types that Spark's SQL has and a Delta table does not, and what to write instead."""
 
 from __future__ import annotations
 
 COLLATED = "string collate"
 _AS_TEXT = "CAST({} AS STRING)"
-# By the name that PySpark has for the type. Delta's own writer refuses them, and no other reader knows them.
+# By PySpark's name of the type. Delta's own writer refuses them, and no other reader knows them.
 WAYS = {
     "daytimeinterval": f"{_AS_TEXT}, or a number, such as unix_micros(b) - unix_micros(a)",
     "yearmonthinterval": f"{_AS_TEXT}, or a number, such as months_between(b, a)",
@@ -18,10 +18,10 @@ WAYS = {
 
 
 def why_not(column: str, shown: str, kind: str, instead: str = "") -> str | None:
-    """Why a Delta table can have no column like this, and what to do; None where it can.
+    """Why a Delta table cannot have such a column, and what to do; None if it can.
 
-    `shown`: its type as Spark's SQL has it; `kind`: PySpark's name of what in it may be no type of Delta's. `instead`:
-    what to do, where it is not the SQL's own column.
+    shown: its type as Spark's SQL has it. kind: PySpark's name of the part of it that Delta may not have. instead: what
+    to do if it is not the SQL's own column.
     """
     if kind not in WAYS:
         return None

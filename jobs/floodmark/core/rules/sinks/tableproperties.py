@@ -1,6 +1,7 @@
-"""Properties of Delta tables: which ones a sink may have, and why not the others. Names have no case, as in Delta.
+"""Lists properties of Delta tables: which ones a sink may have, and why not the others.
 
-All that Delta 4.4 knows stand here, and a test asks Delta for its list: what it does not know, it would refuse.
+Names are case-insensitive, as in Delta. The lists hold all properties that Delta 4.4 knows; a test compares them with
+Delta's. Delta refuses unknown ones.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Collection
 
 DAY_US = 86_400_000_000
 
-# Work, and change nothing of what the protocol goes by.
+# These work, and change nothing on which the protocol depends.
 WORKING = (
     "delta.appendOnly",
     "delta.autoOptimize",
@@ -84,7 +85,7 @@ FAMILIES = {
     "delta.universalformat.": _ICEBERG,
     "delta.rowtracking.": _OWN,
 }
-# What of a table that is there, whoever set it, keeps a rule from writing to it.
+# Properties of an existing table, whoever set them, that prevent a rule from writing to it.
 NEVER = (
     "delta.setTransactionRetentionDuration",
     "delta.coordinatedCommits.commitCoordinator-preview",
@@ -102,7 +103,7 @@ _PART = re.compile(r"(\d+)\s*([a-z]+?)s?\b")
 
 
 def unfit_property(name: str, value: str) -> str | None:
-    """Why a sink cannot have this property; None where it can."""
+    """Why a sink cannot have this property; None if it can."""
     low = name.lower()
     family = next((why for start, why in FAMILIES.items() if low.startswith(start)), None)
     if why := _REASONS.get(low, family):
@@ -115,7 +116,7 @@ def unfit_property(name: str, value: str) -> str | None:
     if low not in RETENTIONS:
         return None
     span = _span_us(value)
-    if span is None:  # Spark knows more spellings, such as parts of seconds and parts that are taken away
+    if span is None:  # Spark knows more spellings, such as fractions of seconds and negative parts
         return f"expected whole numbers with their units, such as `interval 7 days`, found {value}"
     if span < DAY_US:
         return f"an open epoch is compared with what its commit has written: expected a day or more, found {value}"
@@ -123,7 +124,7 @@ def unfit_property(name: str, value: str) -> str | None:
 
 
 def _span_us(text: str) -> int | None:
-    """An interval as Delta writes it, such as `interval 1 day 12 hours`; None where it is none that is known here."""
+    """An interval as Delta writes it, such as `interval 1 day 12 hours`; None if it is not in that form."""
     words = text.lower().removeprefix("interval").strip()
     parts = _PART.findall(words)
     if not parts or _PART.sub("", words).strip() or any(unit not in _UNITS for _, unit in parts):
@@ -132,6 +133,6 @@ def _span_us(text: str) -> int | None:
 
 
 def forgetful(properties: Collection[str]) -> str | None:
-    """The property of a table that is there for which no rule can write to it; None where it has none."""
+    """The property of an existing table that prevents any rule from writing to it; None if it has none."""
     there = {name.lower() for name in properties}
     return next((name for name in NEVER if name.lower() in there), None)

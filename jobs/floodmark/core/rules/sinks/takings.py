@@ -1,4 +1,4 @@
-"""What a sink takes of the results, and how its table is laid out: what of it can be decided without Spark."""
+"""Decides, without Spark, which results a sink takes and how its table is laid out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from floodmark.core.rules.sinks.upserts import Upsert, column_of, upsert_of
 from floodmark.errors import WrongColumn
 
 GENERATION, EPOCH = STAMPS = ("_generation", "_epoch")
-APART = ("_epoch", "_stream", "_reason", "_source")  # what late and dead rows have beside the columns of their stream
-GONE = "_floodmark_gone"  # whether a result takes its key's row away, beside the columns of the table
+APART = ("_epoch", "_stream", "_reason", "_source")  # columns of late and dead rows beside those of their stream
+GONE = "_floodmark_gone"  # beside the table's columns: whether a result removes the row with its key
 
 
 def appends_only(properties: Mapping[str, str]) -> str | None:
-    """The property by which a Delta table keeps every row, as it is written there; Delta minds no case. None: none."""
+    """The property by which a Delta table never loses rows, as spelled there; Delta ignores case. None: it has none."""
     return next(
         (name for name, value in properties.items() if (name.lower(), value.lower()) == ("delta.appendonly", "true")),
         None,
@@ -24,11 +24,11 @@ def appends_only(properties: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class Taking:
-    """`columns`: of the result, as it names them, in the table's order; after them `stamps`. `where`: SQL, of the
-    results that are taken; `gone`: SQL, of those that take their key's row away; None: all, none.
+    """The results that a sink takes.
 
-    `partitions`, `clusters`: columns of the table by which it is laid out. `adds`: columns that the result gains are
-    added to the table.
+    columns: of the result, as it names them, in the table's order; `stamps` come after them. where: SQL for the results
+    that are taken (None: all). gone: SQL for those that remove the row with their key (None: none). partitions,
+    clusters: columns of the table by which it is laid out. adds: columns that the result gains are added to the table.
     """
 
     columns: tuple[str, ...]
@@ -40,12 +40,12 @@ class Taking:
     adds: bool = False
 
     def is_all_of(self, result: Sequence[str]) -> bool:
-        """Whether it takes such results as they are."""
+        """Whether it takes such results unchanged."""
         return self.columns == tuple(result) and not (self.stamps or self.where or self.gone or self.partitions)
 
 
 def taking_of(sink: Sink, result: Sequence[str]) -> Taking:
-    """`result`: its columns. Raises WrongColumn where the sink names one that is not there."""
+    """What the sink takes of a result with these columns. Raises WrongColumn if it names one that does not exist."""
     named = {column.lower(): column for column in result}
     columns = tuple(column_of(sink, "columns", name, named) for name in sink.columns) or tuple(result)
     stamps = STAMPS if sink.epoch_columns else ()
@@ -63,7 +63,7 @@ def taking_of(sink: Sink, result: Sequence[str]) -> Taking:
 
 
 def merged(sink: Sink, taking: Taking, result: Sequence[str]) -> Upsert | None:
-    """How the sink is merged into, by what it takes; None for a sink that is appended to."""
+    """How results are merged into the sink; None for a sink that is appended to."""
     upsert = upsert_of(sink, result)
     if upsert is None:
         return None
@@ -81,7 +81,7 @@ def _refuse_stamps(sink: Sink, result: Sequence[str]) -> None:
 
 
 def _gone(sink: Sink) -> str | None:
-    """A row that is not the sink's any more must not stay there: what `where` leaves out goes like what is deleted."""
+    """SQL for results that remove their key's row: those to be deleted and those that `where` excludes."""
     parts = [f"coalesce(({sink.delete}\n), false)"] if sink.delete else []
     parts += [f"NOT coalesce(({sink.where}\n), false)"] if sink.where else []
     return " OR ".join(parts) or None
@@ -93,7 +93,7 @@ def grows(rule: Rule) -> bool:
 
 
 def takes(sink: Sink) -> Iterator[str]:
-    """What a sink takes and how its table is laid out, in words; nothing where that is what goes without saying."""
+    """What a sink takes and how its table is laid out, in words; nothing for the defaults."""
     if sink.columns:
         yield f"columns {', '.join(sink.columns)}"
     if sink.where and sink.key:

@@ -1,4 +1,4 @@
-"""A sink that keeps one row for each key: what of it can be decided without Spark."""
+"""Decides, without Spark, how a sink with one row per key is updated."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 from floodmark.core.rules.model import Sink
 from floodmark.errors import WrongColumn
 
-FEW_TIMES = 4  # a file with at most so many times the rows that change is written anew: small files do not pile up
+FEW_TIMES = 4  # a file with at most this many times the changed rows is rewritten, so small files do not pile up
 
 
 @dataclass(frozen=True)
 class Upsert:
-    """Columns as the result names them. `newest`: of two rows of one key that with the larger value stays, else the
-    later epoch's; `delete`: SQL over a result row, and where it is true the row takes its key's row away. `columns`:
-    those that the table has (None: all of the result); `stamps`: of these, those that say nothing of a row's age."""
+    """How results are merged by key; columns as the result names them.
+
+    newest: of two rows of one key the one with the larger value stays, else the later epoch's. delete: SQL over a
+    result row; if it is true, the row with its key is removed. columns: those that the table has (None: all of the
+    result). stamps: of these, those that do not show a row's age.
+    """
 
     key: tuple[str, ...]
     newest: str | None = None
@@ -38,39 +41,39 @@ class Effect:
 
     @classmethod
     def said(cls, metadata: Mapping[str, Any]) -> Effect | None:
-        """What a commit's metadata says of its effect; None of a plain append, which says nothing of it."""
+        """The effect in a commit's metadata; None for a plain append, which records none."""
         names = [field.name for field in fields(cls)]
         return cls(**{name: int(metadata[name]) for name in names}) if metadata.keys() >= set(names) else None
 
     @property
     def changed(self) -> int:
-        """Keys whose row is another one afterwards."""
+        """Keys whose row is a different one afterwards."""
         return self.inserted + self.updated + self.deleted
 
     def with_written(self, rows: int, marked: int = 0) -> Effect:
-        """The same where so many rows of the table were written; `marked`: that stay where others were marked."""
+        """The same, with `copied` by the rows that were written; `marked`: those that stay beside marked ones."""
         return replace(self, copied=rows - self.inserted - self.updated + marked)
 
     def agrees(self, added: int, removed: int) -> bool:
-        """Whether this is what files with so many rows, added to the table and removed from it, do."""
+        """Whether the effect matches files with so many rows, added to the table and removed from it."""
         comes, goes = self.inserted + self.updated, self.updated + self.deleted
         return (added, removed) == (comes + self.copied, goes + self.copied)
 
 
 def is_marked(held: int, there: int, goes: int, changed: int) -> bool:
-    """Whether a file's rows that go are marked in its deletion vector, else it is written anew without them.
+    """Whether a file's removed rows are marked in its deletion vector; otherwise the file is rewritten without them.
 
-    `held`: rows in the file, `there`: those not marked yet; `goes`: of these; `changed`: rows that the epoch changes.
-    A file is marked as long as most of what it holds stays, and as writing it anew would cost more than the rest.
+    held: rows in the file. there: those not marked yet. goes: of these, the removed ones. changed: rows that the epoch
+    changes. A file is marked as long as most of its rows stay, and while rewriting it would cost more than the rest.
     """
     stays = there - goes
     return stays > FEW_TIMES * changed and 2 * stays >= held
 
 
 def upsert_of(sink: Sink, columns: Sequence[str]) -> Upsert | None:
-    """How the sink is merged into, its columns named as the result names them; None for a sink that is appended to.
+    """How results are merged into the sink, with columns named as in the result; None for a sink that is appended to.
 
-    Raises WrongColumn where the result lacks one of them.
+    Raises WrongColumn if the result lacks one of them.
     """
     if not sink.key:
         return None

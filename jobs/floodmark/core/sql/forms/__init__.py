@@ -1,1 +1,1 @@
-"""The forms that a query can have: windows, joins, OVER, lookups; and what each SELECT gives."""
+"""Analyses the forms that a query can have: windows, joins, OVER, lookups; and the result of each SELECT."""

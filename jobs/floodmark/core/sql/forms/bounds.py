@@ -1,4 +1,4 @@
-"""The places of a rule's SQL at which it is cut to the results that become final. The text stays as the rule has it."""
+"""Finds where to add conditions to a rule's SQL that limit it to final results; the text is otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ HIDDEN = OURS
 
 @dataclass(frozen=True)
 class Group:
-    """A SELECT with a GROUP BY: where it begins, where its list and the whole GROUP BY end, and its HAVING's condition.
+    """A SELECT with a GROUP BY.
 
-    Offsets into the text; `having` is None without one. `prefix` ends where what WITH defines for it ends.
-    streams: those that it reads. keys: what it groups by besides the window, columns of the one stream that it reads;
-    None where it reads anything else, or groups by more than columns.
+    prefix, start, listed, end: offsets into the text of the end of the WITH clause, the start of the SELECT, and the
+    ends of its list and GROUP BY. having: the span of the HAVING condition; None without one. streams: those that it
+    reads. keys: the grouping columns besides the window; None unless it reads one stream and groups by plain columns.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Group:
         return (self.spec,)
 
     def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
-        """The whole text, with this SELECT giving only what becomes final between two watermarks (None: before any).
+        """The whole text, with this SELECT limited to results that become final between two watermarks (low None: any).
 
         The condition goes into the HAVING, where Spark pushes it below the aggregation if it can.
         """
@@ -54,21 +54,21 @@ class Group:
         return f"{sql[:start]}{keyword} {self.spec.having(condition)}\n{sql[end:]}"
 
     def open_since(self, sql: str, watermark: int, instant: Instant) -> str:
-        """A query of its own: when each session that is not final at `watermark` began, as `since`, and its keys."""
+        """A separate query: the start of each session that is not final at `watermark`, as `since`, and its keys."""
         ours = [f"session_window.start AS {HIDDEN}since"]
         ours += [f"{quoted(key)} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
         names = ", ".join(one.rpartition(" ")[2] for one in ours)
         having = f"HAVING {self.spec.having(f'{self.spec.column} >= {instant(watermark, self.spec.column)}')}"
-        # Our columns stand after the rule's own, for a GROUP BY may count those.
+        # Our columns come after the rule's own, because a GROUP BY may refer to those by position.
         inner = f"{sql[self.start : self.listed]}, {', '.join(ours)} {sql[self.listed : self.end]}\n{having}\n"
         return f"{sql[: self.prefix]} SELECT {names} FROM ({inner})"  # noqa: S608 - all of it is the rule's or ours
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A SELECT whose rows are final by `time`, SQL over what it reads: where it, its list and the whole of it end.
+    """A SELECT whose rows are final by `time`, SQL over its input; start, listed, end: as for Group.
 
-    It is wrapped as it is, for a condition in its own WHERE would take rows away that its OVERs need.
+    It is wrapped in an outer SELECT, because a condition in its own WHERE would remove rows that its OVERs need.
     """
 
     number: int
@@ -83,7 +83,7 @@ class Rows:
         return (self.spec,)
 
     def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
-        """The whole text, with this SELECT giving only the rows that become final between two watermarks."""
+        """The whole text, with this SELECT limited to rows that become final between two watermarks."""
         column = f"{HIDDEN}at"
         inner = f"{sql[self.start : self.listed]}, {self.time} AS {column} {sql[self.listed : self.end]}"
         outer = f"SELECT * EXCEPT ({column}) FROM ({inner}\n)"  # noqa: S608 - all of it is the rule's or ours
@@ -93,9 +93,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Joined:
-    """A SELECT over a join of rows: where its FROM ends, and its WHERE's condition (None without one).
+    """A SELECT over a join of rows.
 
-    times: the event times by which a row is final, as SQL: by the second where the first has no value.
+    start: the end of its FROM. where: the span of its WHERE condition (None without one). times: the event times by
+    which a row is final, as SQL; the second applies if the first is NULL.
     """
 
     number: int
@@ -108,7 +109,7 @@ class Joined:
         return tuple(spec for _, spec in self.times)
 
     def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
-        """The whole text, with this SELECT giving only the rows that become final between two watermarks."""
+        """The whole text, with this SELECT limited to rows that become final between two watermarks."""
         final = [spec.becoming_final(time, low, high, instant) for time, spec in self.times]
         condition = final[0] if len(final) == 1 else (
             f"CASE WHEN {self.times[0][0]} IS NOT NULL THEN {final[0]} ELSE {final[1]} END"
@@ -122,11 +123,10 @@ class Joined:
 
 @dataclass(frozen=True)
 class Last:
-    """A SELECT that looks `rows` rows back, whenever they were (None: to the first).
+    """A SELECT that looks `rows` rows back, however old they are (None: to the first row).
 
-    keys: what they are equal in, columns of the one stream that it reads; None where it is not known what they are.
-    time: its event time, as SQL. source: from where to where in the text its FROM and WHERE stand; `filtered`: where in
-    them the WHERE's condition begins, if there is one.
+    keys: the columns of the one stream it reads in which the rows are equal; None if unknown. time: its event time, as
+    SQL. source: the span of its FROM and WHERE in the text. filtered: the offset of the WHERE condition, if it has one.
     """
 
     rows: int | None
@@ -137,7 +137,7 @@ class Last:
     filtered: int | None
 
     def since(self, sql: str, before: int, instant: Instant) -> str:
-        """A query of its own: for each key, the time of the row so far back from `before`, as `since`."""
+        """A separate query: for each key, the time of the row that is `rows` rows back from `before`, as `since`."""
         upper = f"{self.time} < {instant(before, self.time)}"
         start, end = self.source
         source = (
@@ -161,14 +161,14 @@ Cut = Group | Rows | Joined
 
 
 def cut_rows(words: Sequence[Word], select: Select, time: str, spec: Spec) -> Rows:
-    """The places of a SELECT whose rows are final by `time`."""
+    """The places in a SELECT whose rows are final by `time`."""
     mine = [word for word in words if word.select == select.number and word.text != ";"]
     listed = [word for word in mine if word.clause == "select"]
     return Rows(select.number, spec, listed[0].start, listed[-1].end, mine[-1].end, time)
 
 
 def last_of(words: Sequence[Word], select: Select, back: Back, time: str) -> Last:
-    """The places of a SELECT with an OVER that looks back by rows."""
+    """The places in a SELECT with an OVER that looks back by rows."""
     mine = [word for word in words if word.select == select.number and word.text != ";"]
     where = [word for word in mine if word.clause == "where"]
     source = [word for word in mine if word.clause == "from"]
@@ -191,7 +191,7 @@ def all_of(select: Select) -> Last:
 
 
 def cut_where(words: Sequence[Word], select: Select, times: tuple[tuple[str, RowSpec], ...]) -> Joined:
-    """The places of a SELECT over a join."""
+    """The places in a SELECT over a join."""
     mine = [word for word in words if word.select == select.number and word.text != ";"]
     where = [word for word in mine if word.clause == "where"]
     source = [word for word in mine if word.clause == "from"]
@@ -199,7 +199,7 @@ def cut_where(words: Sequence[Word], select: Select, times: tuple[tuple[str, Row
 
 
 def cut_group(words: Sequence[Word], grouped: Select, spec: GroupSpec) -> Group:
-    """The places of a SELECT with a GROUP BY."""
+    """The places in a SELECT with a GROUP BY."""
     mine = [word for word in words if word.select == grouped.number]
     listed = [word for word in mine if word.clause == "select"]
     group = [word for word in mine if word.clause == "group"]
@@ -225,14 +225,14 @@ def _keys(grouped: Select) -> tuple[str, ...] | None:
 
 
 def _is_plain(item: exp.Expr, relation: str, aliases: set[str]) -> bool:
-    """Whether it is a column of the relation: no field of a struct, no alias of the list."""
+    """Whether the item is a column of the relation: not a field of a struct, nor an alias of the list."""
     if not names_column(item, relation):
         return False
     return bool(item.args.get("table")) or item.name.lower() not in aliases
 
 
 def prefix_of(words: Sequence[Word]) -> int:
-    """The offset at which the WITH clause ends: 0 without one."""
+    """The offset at which the WITH clause ends; 0 without one."""
     if words[0].name != "with":
         return 0
     depth = 0

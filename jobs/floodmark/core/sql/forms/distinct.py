@@ -1,4 +1,4 @@
-"""Deduplication by keys within a horizon: written into the SQL, where it reads the stream."""
+"""Writes deduplication by keys within a horizon into the SQL, at each read of the stream."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from floodmark.core.sql.forms.bounds import HIDDEN
 from floodmark.core.sql.tree.shape import Shape
 from floodmark.core.sql.words.lexis import quoted
 
-Horizon = tuple[Sequence[str], int]  # the key's columns, and how long a row makes another of its key a duplicate: µs
+Horizon = tuple[Sequence[str], int]  # the key's columns, and for how long a row makes others of its key duplicates: µs
 
 
 def deduplicated(shape: Shape, distinct: Mapping[str, Horizon]) -> str:
-    """The SQL in which each of these streams is read without its duplicates."""
+    """The SQL that reads each of these streams without its duplicates."""
     sql = shape.sql
     for start, end, name, named in sorted(shape.places, reverse=True):
         if name in distinct:
@@ -22,7 +22,7 @@ def deduplicated(shape: Shape, distinct: Mapping[str, Horizon]) -> str:
 
 
 def _first_ones(name: str, time: str, keys: Sequence[str], within_us: int) -> str:
-    """Rows with none of their key within the horizon before them, and of those of one event time the first."""
+    """Rows that no row of their key precedes within the horizon; of those with one event time, the first."""
     before, place = f"{HIDDEN}before", f"{HIDDEN}place"
     by, at = ", ".join(map(quoted, keys)), quoted(time)
     frame = f"RANGE BETWEEN {_interval(within_us)} PRECEDING AND {_interval(1)} PRECEDING"

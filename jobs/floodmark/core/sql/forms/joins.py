@@ -1,4 +1,4 @@
-"""What a SELECT reads, joined: how far apart in event time its rows may lie, or that they are of one window."""
+"""Analyses the joins of a SELECT: how far apart in event time joined rows may be, or that they share a window."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SIDES = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 @dataclass(frozen=True)
 class Joined:
-    """The columns of all relations of a SELECT; times: those that tell when a row of the join is final, as SQL.
+    """The columns of all relations of a SELECT.
 
-    A row without a value in the first of `times` (one of a FULL JOIN) is final by the second. endless: its rows may lie
-    any time apart.
+    times: the event times that decide when a row of the join is final, as SQL; the second applies if the first is NULL
+    (in a FULL JOIN). endless: its rows may be any time apart.
     """
 
     columns: Columns
@@ -40,7 +40,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class _Clock:
-    """An event time of one of the relations: that one's number and name, and the column's name."""
+    """An event time of one of the relations: the relation's number and name, and the column's name."""
 
     read: int
     relation: str
@@ -53,7 +53,7 @@ class _Clock:
 
 
 def side_of(join: exp.Join | None) -> str:
-    """inner, left, right, full, semi or anti; first for what is not joined to anything before it."""
+    """inner, left, right, full, semi or anti; first for a relation that is not joined to one before it."""
     if join is None:
         return "first"
     kind = (join.args.get("kind") or "").upper()
@@ -61,7 +61,7 @@ def side_of(join: exp.Join | None) -> str:
 
 
 def join_windows(shape: Shape, select: Select, columns: Sequence[Columns]) -> Joined:
-    """Relations of windows: each is joined by the window to one before it. Raises SqlAt where one is not."""
+    """Join relations of windows, each by the window to one before it; raises SqlAt for one that is not."""
     for number in range(1, len(select.reads)):
         if not any((*_equal_windows(select, columns, number), *_used_windows(select, columns, number))):
             raise _at(shape, select, "JOIN of windows: expected ON ... AND a.w = b.w, the windows of both sides (of "
@@ -70,7 +70,7 @@ def join_windows(shape: Shape, select: Select, columns: Sequence[Columns]) -> Jo
 
 
 def join_rows(shape: Shape, select: Select, columns: Sequence[Columns]) -> Joined:
-    """Relations of single rows: the distance in event time of each two is bounded. Raises SqlAt where it is not."""
+    """Join relations of single rows with bounded distances in event time; raises SqlAt if one is not bounded."""
     clocks = [list(_clocks(number, read.alias, columns[number])) for number, read in enumerate(select.reads)]
     for read, found in zip(select.reads, clocks, strict=True):
         if not found:
@@ -89,7 +89,7 @@ def join_rows(shape: Shape, select: Select, columns: Sequence[Columns]) -> Joine
 
 
 def _is_endless(select: Select, distances: _Distances) -> bool:
-    """Whether rows of inner joins may lie any time apart: then one is final when its own rows are."""
+    """Whether rows of inner joins may be any time apart; then a joined row is final when its own rows are."""
     return len(_preserved(select)) == len(select.reads) and not _is_full(select) and math.inf in distances.values()
 
 
@@ -105,7 +105,7 @@ def _at(shape: Shape, select: Select, problem: str) -> SqlAt:
 
 
 def _conditions(select: Select, number: int) -> Iterator[exp.Expr]:
-    """What holds for all rows in which the relation with this number is joined."""
+    """The conditions that hold for all rows in which the relation with this number is joined."""
     join = select.reads[number].join
     if join is not None and join.args.get("on") is not None:
         yield from _conjuncts(join.args["on"])
@@ -125,7 +125,7 @@ def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _owned(node: exp.Expr, select: Select, columns: Sequence[Columns]) -> tuple[int, Meaning]:
-    """Of which relation a column is, and what it is; -1 and None where it is nothing that counts here."""
+    """The relation and meaning of a column; -1 and None if it has no meaning or is ambiguous."""
     found = [
         (number, meaning)
         for number, read in enumerate(select.reads)
@@ -135,7 +135,7 @@ def _owned(node: exp.Expr, select: Select, columns: Sequence[Columns]) -> tuple[
 
 
 def _equal_windows(select: Select, columns: Sequence[Columns], number: int) -> Iterator[Part]:
-    """The parts of windows that are equal in this relation and in one before it."""
+    """The window parts that are equal in this relation and in one before it."""
     for node in _conditions(select, number):
         if isinstance(node, (exp.EQ, exp.NullSafeEQ)):
             sides = (_owned(side, select, columns) for side in (node.left, node.right))
@@ -145,7 +145,7 @@ def _equal_windows(select: Select, columns: Sequence[Columns], number: int) -> I
 
 
 def _used_windows(select: Select, columns: Sequence[Columns], number: int) -> Iterator[Part]:
-    """The same for USING."""
+    """The window parts that USING makes equal in this relation and in one before it."""
     for name in using(select.reads[number].join):
         right = lookup(columns[number], name)
         if isinstance(right, Part) and right.tells_end and right in (lookup(own, name) for own in columns[:number]):
@@ -174,14 +174,14 @@ def _is_full(select: Select) -> bool:
     return any(side_of(read.join) == "full" for read in select.reads)
 
 
-# (a, b) -> how much later than a, at most, b is, in microseconds.
+# (a, b) -> by how many microseconds, at most, b is later than a.
 _Distances = dict[tuple[_Clock, _Clock], float]
-# An event time, and between what it is moved.
+# An event time, and the bounds of the offset added to it.
 _Moment = tuple[_Clock, int, int]
 
 
 def _distances(select: Select, columns: Sequence[Columns], clocks: Sequence[_Clock]) -> _Distances:
-    """What all conditions together say of each two event times."""
+    """The distance between each two event times that follows from all conditions together."""
     known: _Distances = {(a, b): 0.0 if a == b else math.inf for a in clocks for b in clocks}
     places = {(clock.read, clock.name): clock for clock in clocks}
     for number in range(1, len(select.reads)):
@@ -227,7 +227,7 @@ def _moved(moment: _Moment | None, node: exp.Add | exp.Sub) -> _Moment | None:
 
 
 def _learn(known: _Distances, left: _Moment | None, op: str, right: _Moment | None) -> None:
-    """Take note of left < right, left > right or left = right."""
+    """Record left < right, left > right or left = right."""
     if left is None or right is None:
         return
     (a, a_low, a_high), (b, b_low, b_high) = left, right
@@ -240,7 +240,7 @@ def _learn(known: _Distances, left: _Moment | None, op: str, right: _Moment | No
 def _reach(
     shape: Shape, select: Select, clock: _Clock, clocks: Sequence[Sequence[_Clock]], distances: _Distances
 ) -> Time:
-    """How far from this event time what a row of the join hangs on may lie."""
+    """How far from this event time the rows may be on which a row of the join depends."""
     before, after = clock.time.before_us, clock.time.after_us
     for number, others in enumerate(clocks):
         back = min(distances[one, clock] + one.time.before_us for one in others)
@@ -254,7 +254,7 @@ def _reach(
 
 
 def _output(select: Select, columns: Sequence[Columns], times: dict[tuple[int, str], Time]) -> Columns:
-    """The columns of the join; windows and event times are known where each row has a value of them."""
+    """The columns of the join; windows and event times keep their meaning where every row has a value."""
     certain = [] if _is_full(select) else _preserved(select)
     found: list[Column] = []
     for number, (read, own) in enumerate(zip(select.reads, columns, strict=True)):
@@ -272,7 +272,7 @@ def _output(select: Select, columns: Sequence[Columns], times: dict[tuple[int, s
 
 
 def merged(columns: Sequence[Column], name: str) -> list[Column]:
-    """USING: one column by the name alone, those of both sides by name and relation."""
+    """Merge a USING column: by name alone it is one column; by name and relation, those of both sides."""
     same = [column for column in columns if column.known == name]
     meaning = next((column.meaning for column in same if column.meaning is not None), None)
     rest: list[Column] = []

@@ -1,4 +1,4 @@
-"""A lookup table beside streams: rows of a stream are looked up in it, and wait for nothing."""
+"""Analyses lookup tables beside streams: a stream's rows look up rows in them and never wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIDES = ("inner", "left", "semi", "anti")
 
 
 def check_joins(shape: Shape, select: Select, looked_up: Sequence[Read]) -> None:
-    """Raise SqlAt for a join that would give rows of the table for which the epoch has none of a stream."""
+    """Raise SqlAt for a join that would return table rows to which the epoch has no stream row."""
     sides = {read.alias: side_of(read.join) for read in select.reads}
     for read in looked_up:
         if sides[read.alias] not in ("first", *_SIDES):
@@ -33,7 +33,7 @@ def _refused(shape: Shape, select: Select, side: str, read: Read) -> SqlAt:
 
 
 def beside(joined: Joined, looked_up: Sequence[Read]) -> Joined:
-    """The join of the streams with the tables' columns, which are not known here."""
+    """The join of the streams, with the tables' columns, which are not known here."""
     shown = [read for read in looked_up if side_of(read.join) not in ("semi", "anti")]
     columns = [*joined.columns, *(Fields(read.alias) for read in shown)]
     for name in (name for read in looked_up for name in using(read.join)):

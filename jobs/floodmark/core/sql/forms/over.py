@@ -1,4 +1,4 @@
-"""The `OVER (...)` of a SELECT: windows that follow each row, or an order among the rows of one window."""
+"""Analyses the `OVER (...)` of a SELECT: windows that follow each row, or an order among the rows of one window."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FORM = (
     "write OVER ([PARTITION BY ...] ORDER BY event_time_column RANGE BETWEEN INTERVAL 'n' MINUTES PRECEDING AND "
     "CURRENT ROW)"
 )
-_BY_PLACE = ("first_value", "last_value", "nth_value")  # in a frame of RANGE, rows that are equal have one place
-_OF_WHOLE = ("lead", "ntile", "cume_dist", "percent_rank")  # of these every row hangs on those after it
+_BY_PLACE = ("first_value", "last_value", "nth_value")  # in a RANGE frame, equal rows share one position
+_OF_WHOLE = ("lead", "ntile", "cume_dist", "percent_rank")  # for these every row depends on the rows after it
 _BY_WINDOW = "PARTITION BY w, ... with w from FROM (SELECT window(ts, '1 hour') AS w, ... FROM ...)"
 
 
@@ -30,7 +30,7 @@ def overs_of(select: Select) -> list[exp.Window]:
 
 
 def check_in_windows(shape: Shape, select: Select, columns: Columns) -> None:
-    """An OVER among the rows of one window may have any order and any frame. Raises SqlAt where it crosses windows."""
+    """Allow any order and frame for an OVER among the rows of one window; raises SqlAt if it crosses windows."""
     for over in overs_of(select):
         parts = [part for item in over.args.get("partition_by") or [] if (part := _part(item, columns))]
         if not parts:
@@ -39,7 +39,7 @@ def check_in_windows(shape: Shape, select: Select, columns: Columns) -> None:
 
 
 def check_places(shape: Shape, select: Select) -> None:
-    """An OVER among rows that are all there may have any order and any frame, if a row's place in it is known."""
+    """Allow any order and frame for an OVER over complete rows, provided that it defines a row's position."""
     for over in overs_of(select):
         _check_place(shape, select, over)
 
@@ -70,9 +70,9 @@ def _part(item: exp.Expr, columns: Columns) -> Part | None:
 
 @dataclass(frozen=True)
 class Reach:
-    """What the OVERs of a SELECT hang on: rows within `span` of a row's event time, and those that `backs` tell.
+    """The rows on which the OVERs of a SELECT depend: those within `span` of a row's event time, and those in `backs`.
 
-    time: the event time of a row. places: whether rows that are equal in an order are told apart.
+    time: the event time of a row. places: whether an OVER distinguishes rows that are equal in its order.
     """
 
     time: exp.Expr
@@ -83,14 +83,14 @@ class Reach:
 
 @dataclass(frozen=True)
 class Back:
-    """An OVER that looks so many rows back, whenever they were (None: to the first), of those equal in `parts`."""
+    """An OVER that looks `rows` rows back (None: to the first), however old, among rows equal in `parts`."""
 
     rows: int | None
     parts: tuple[exp.Expr, ...]
 
 
 def reach_of(shape: Shape, select: Select, columns: Columns) -> Reach:
-    """What the OVERs among the rows of a SELECT hang on. Raises SqlAt for what cannot be folded."""
+    """The rows that the OVERs of a SELECT over rows depend on. Raises SqlAt for an OVER that cannot be folded."""
     found = [_reach(shape, select, over, columns) for over in overs_of(select)]
     time, *others = (one.time for one in found)
     if any(other.sql("spark").lower() != time.sql("spark").lower() for other in others):
@@ -141,7 +141,7 @@ def _by_time(shape: Shape, select: Select, over: exp.Window, columns: Columns) -
 
 
 def _rows_back(shape: Shape, select: Select, over: exp.Window) -> int | None:
-    """How many rows before its own an OVER looks at; None: all."""
+    """How many rows before its own an OVER reads; None: all."""
     name, frame = _function(over), over.args.get("spec")
     if name in _OF_WHOLE or (frame is not None and frame.args.get("end_side") == "FOLLOWING"):
         problem = f"{name}: OVER that hangs on rows to come is never final; in a window: {_BY_WINDOW}"
@@ -153,9 +153,10 @@ def _rows_back(shape: Shape, select: Select, over: exp.Window) -> int | None:
 
 
 def _places(shape: Shape, select: Select, over: exp.Window, end: str) -> int | None:
-    """How many rows before its own a bound of a frame lies; None: not known, but not after it.
+    """How many rows before its own a frame's bound is; None: unknown, but not after it.
 
-    A bound says where it lies by its number: Spark takes `-1 PRECEDING` for `1 FOLLOWING`, and computes expressions.
+    Only a bound that is a plain number is accepted: Spark reads `-1 PRECEDING` as `1 FOLLOWING`, and computes
+    expressions.
     """
     frame = over.args["spec"]
     bound, side = frame.args.get(end), frame.args.get(f"{end}_side")
@@ -211,9 +212,9 @@ def _at(shape: Shape, select: Select, problem: str) -> SqlAt:
 
 
 def tie_breaks(words: Sequence[Word], numbers: Set[int]) -> Iterator[int]:
-    """Where the orders of these SELECTs' OVERs end, as offsets, if rows that are equal in them would be told apart.
+    """The offsets where ORDER BYs of these SELECTs' OVERs end, if the OVER distinguishes rows that are equal in it.
 
-    There `, struct(*)` makes the order the same whenever and in whatever epochs the rows came.
+    Adding `, struct(*)` there makes the order independent of when and in which epochs the rows arrived.
     """
     for i, word in enumerate(words):
         if word.name == "over" and word.kind == "word" and word.select in numbers and words[i + 1].text == "(":

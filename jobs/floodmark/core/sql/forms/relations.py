@@ -1,9 +1,11 @@
-"""What each SELECT of a query gives, and where the query is cut to what becomes final.
+"""Describes the result of each SELECT of a query, and where the query is cut to final results.
 
-A relation is of single rows, each with an event time; of windows, where every row is of one window and nothing done
-above may mix windows; of totals, which go on for ever; or of lookup tables alone, which an epoch has whole. Rows become
-rows of windows by a window call. A query is cut there; or, where its rows hang on others and never come into a window,
-at the uppermost SELECT that makes them do so.
+There are four kinds of relation. "rows": single rows, each with an event time. "windows": every row belongs to one
+window, and nothing above may mix windows. "totals": results that are updated for ever. "lookup": lookup tables alone,
+which an epoch has whole.
+
+A window call turns rows into rows of windows, and the query is cut there. If its rows depend on others and never enter
+a window, it is cut at the uppermost SELECT that makes them depend on others.
 """
 
 from __future__ import annotations
@@ -44,9 +46,10 @@ Kind = Literal["rows", "windows", "totals", "lookup"]
 
 @dataclass(frozen=True)
 class Relation:
-    """`cuts`: where what it gives is cut. `uncut`: the SELECTs below that must not be, for one above needs all of it.
+    """The result of a SELECT, with `cuts`: the places at which it is cut.
 
-    ranked: the SELECTs with an order in which no two rows may be equal. lasts: what they look back to by rows.
+    uncut: the SELECTs below that must not be cut, because one above needs all of their rows. ranked: the SELECTs with
+    an order in which no two rows may be equal. lasts: what they look back to by rows.
     """
 
     columns: Columns
@@ -58,12 +61,12 @@ class Relation:
 
     @property
     def has_state(self) -> bool:
-        """Whether what it gives may hang on rows of earlier epochs."""
+        """Whether its result may depend on rows of earlier epochs."""
         return self.kind != "rows" or bool(self.cuts)
 
 
 def relation_of(shape: Shape, root: Source) -> Relation:
-    """What the whole query gives. Raises SqlAt for what cannot be folded."""
+    """The relation that the whole query returns. Raises SqlAt if it cannot be folded."""
     found = _Relations(shape).of(root)
     twice = next((cut for cut in found.cuts if cut.number in found.uncut), None)
     if twice is not None:
@@ -84,7 +87,7 @@ def windowed_root(shape: Shape, root: Source) -> tuple[Select, WindowSpec, Relat
 
 
 def _together(cuts: Collection[Cut]) -> Iterator[Cut]:
-    """The cuts, where windows of one size and slide become final together: those above joins wait for these."""
+    """The cuts, with windows of one size and slide becoming final together: they wait for those above joins."""
     for cut in cuts:
         if isinstance(cut, Joined) or not isinstance(cut.spec, WindowSpec):
             yield cut
@@ -96,7 +99,7 @@ def _together(cuts: Collection[Cut]) -> Iterator[Cut]:
 
 
 def _bare(spec: GroupSpec) -> GroupSpec:
-    """The spec of a window, without how far the rows in it reach."""
+    """A window's spec, without how far its rows reach."""
     return replace(spec, before_us=0, after_us=0) if isinstance(spec, WindowSpec) else spec
 
 
@@ -114,12 +117,12 @@ class _Relations:
             return Relation((Fields(),), "lookup")
         if isinstance(source, Union):
             return self._union([self.of(branch) for branch in source.branches])
-        if source.number not in self._known:  # WITH: read more than once, it is one and the same
+        if source.number not in self._known:  # WITH: a SELECT that is read more than once is analysed once
             self._known[source.number] = self._select(source, [self.of(below) for below in source.sources])
         return self._known[source.number]
 
     def _counted(self, columns: Iterable[Column], select: Select | None = None) -> Columns:
-        """The columns, where all that were looked at so far are few enough to be looked at."""
+        """The columns; raises SqlAt once all SELECTs together have more than MAX_COLUMNS."""
         found = tuple(islice(columns, MAX_COLUMNS + 1 - self._columns))
         self._columns += len(found)
         if self._columns > MAX_COLUMNS:
@@ -134,7 +137,7 @@ class _Relations:
             problem = "UNION ALL of a stream with a lookup table: every epoch would give the table's rows again"
             raise self.shape.at(("union",), problem)
         if len({branch.has_state for branch in branches}) > 1:
-            # One branch's rows are those of the epoch, the other's those of all windows that become final in it.
+            # One branch has the rows of the epoch, the other those of all windows that become final in it.
             raise self.shape.at(("union",), f"UNION ALL of windows and of single rows {NOT_THERE_YET}; make two rules")
         columns = united(branch.columns for branch in branches)
         kind: Kind = "windows" if any(branch.kind == "windows" for branch in branches) else branches[0].kind
@@ -162,7 +165,7 @@ class _Relations:
             raise self.shape.at(("group",), problem)
 
     def _no_sessions(self, select: Select, below: Sequence[Relation]) -> None:
-        """Spark pushes what speaks of a session down below its aggregation, to rows that are not merged yet."""
+        """Refuse what Spark would push below a session's aggregation, to rows that are not merged yet."""
         if not any(isinstance(spec, SessionSpec) for relation in below for cut in relation.cuts for spec in cut.specs):
             return
         if select.node.args.get("where") is not None:
@@ -209,7 +212,7 @@ class _Relations:
         return joins.join_rows(self.shape, select, columns)
 
     def _windowed(self, select: Select, own: Relation) -> Relation | None:
-        """Rows that a call puts into windows."""
+        """The relation if a call puts its rows into windows; None otherwise."""
         found = window.window_of(self.shape, select, own.columns) if own.kind == "rows" else None
         if found is None:
             return None
@@ -229,7 +232,7 @@ class _Relations:
         return replace(_uncut(own), columns=columns, kind="windows", cuts=(cut,))
 
     def _grouped(self, select: Select, own: Relation, joined: joins.Joined) -> Relation | None:
-        """Windows that are grouped once more; or totals."""
+        """The relation if it groups windows again or makes totals; None without GROUP BY."""
         if not select.grouped:
             return None
         if own.kind == "rows":
@@ -245,7 +248,7 @@ class _Relations:
         return own
 
     def _ranked(self, select: Select, own: Relation, joined: joins.Joined) -> Relation:
-        """An OVER, a join of rows, or neither of them."""
+        """The relation with an OVER, a join of rows, or neither of them."""
         words = self.shape.words
         if over.overs_of(select) and own.kind == "windows":
             over.check_in_windows(self.shape, select, own.columns)
@@ -279,7 +282,7 @@ class _Relations:
 
 
 def _above(below: Sequence[Relation], columns: Columns, kind: Kind) -> Relation:
-    """What is made of these relations and keeps their rows as they are."""
+    """The relation above these relations, which keeps their rows as they are."""
     return Relation(
         columns,
         kind,
@@ -291,17 +294,17 @@ def _above(below: Sequence[Relation], columns: Columns, kind: Kind) -> Relation:
 
 
 def _uncut(relation: Relation) -> Relation:
-    """The relation where a SELECT above is cut in its place."""
+    """The relation with its cuts removed, because a SELECT above is cut instead."""
     return replace(relation, cuts=(), uncut=relation.uncut | {cut.number for cut in relation.cuts})
 
 
 def _timeless(columns: Columns) -> Columns:
-    """Among the rows of a window the event time is a column like others."""
+    """The columns without event times: among the rows of a window, an event time is an ordinary column."""
     return tuple(replace(column, meaning=None) for column in columns)
 
 
 def _reaching(columns: Columns, time: exp.Expr, reach: Time) -> Iterator[Column]:
-    """The columns, where of the event times only that which orders the rows tells how far they reach."""
+    """The columns; of the event times, only the one that orders the rows keeps a meaning, its reach."""
     relation = time.args["table"].name.lower() if time.args.get("table") else ""
     for column in columns:
         orders = column.known == time.name.lower() and relation in ("", column.relation)
@@ -309,7 +312,7 @@ def _reaching(columns: Columns, time: exp.Expr, reach: Time) -> Iterator[Column]
 
 
 def _grouping(select: Select, item: exp.Expr, columns: Columns) -> Meaning:
-    """What an item of a GROUP BY is: a column below, a name of the list, or a place in it."""
+    """The meaning of a GROUP BY item: a column below, a name of the list, or a position in it."""
     listed = window.listed_as(select, item)
     return meaning_of(item, columns) or (meaning_of(listed, columns) if listed is not None else None)
 

@@ -1,4 +1,4 @@
-"""The `window(...)` or `session_window(...)` of a SELECT: its lengths, and that it is over the event time."""
+"""Analyses the `window(...)` or `session_window(...)` of a SELECT: its lengths and its event-time column."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from floodmark.core.sql.words.lexis import Word
 from floodmark.core.text.durations import format_duration, parse_duration
 from floodmark.errors import SqlAt
 
-# Functions that give one of their arguments: from which on.
+# Functions that return one of their arguments -> the index of the first such argument.
 _CHOOSING = {"if": 1, "iff": 1, "coalesce": 0, "ifnull": 0, "nvl": 0, "nvl2": 1, "nullif": 0}
-_MOST_WINDOWS = 100_000  # Spark makes a copy of each row for each of its windows
+_MOST_WINDOWS = 100_000  # Spark copies each row for each of its windows
 _HINTS = {
     "window": "write GROUP BY window(event_time_column, 'size'[, 'slide'[, 'start']]), ...",
     "session_window": "write GROUP BY session_window(event_time_column, 'gap'), ...",
@@ -36,9 +36,9 @@ def check_places(shape: Shape) -> None:
 
 
 def window_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Anonymous, GroupSpec] | None:
-    """The window call by which a SELECT puts its rows into windows, and what it means; None for a SELECT without one.
+    """The window call by which a SELECT puts its rows into windows, and its spec; None for a SELECT without one.
 
-    `columns`: those of what it reads. Raises SqlAt for a call that cannot be folded.
+    columns: those of its input. Raises SqlAt for a call that cannot be folded.
     """
     calls = [call for call in select.node.find_all(exp.Anonymous) if _is_window(call) and _is_own(select, call)]
     if not calls:
@@ -56,7 +56,7 @@ def window_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Anony
 
 
 def _is_own(select: Select, call: exp.Expr) -> bool:
-    """Whether a call stands in this SELECT, not in one that it reads."""
+    """Whether a call belongs to this SELECT, not to one that it reads."""
     return call.find_ancestor(exp.Select) is select.node
 
 
@@ -73,7 +73,7 @@ def _is_window(node: exp.Expr | None) -> bool:
 
 
 def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
-    """The window call by which the query groups: written there, or in the select list and named there."""
+    """The window call by which the query groups, written in GROUP BY or in the select list and named there."""
     found = [call for item in grouped.node.args["group"].expressions if (call := window_called(grouped, item))]
     if not found:
         raise shape.at(("group",), f"GROUP BY without a window {NOT_THERE_YET}; {HINT}", grouped.number)
@@ -89,7 +89,7 @@ def window_called(grouped: Select, item: exp.Expr) -> exp.Anonymous | None:
 
 
 def listed_as(grouped: Select, item: exp.Expr) -> exp.Expr | None:
-    """What an item of a GROUP BY stands for, where it is a name or a place of the select list; else the item itself."""
+    """The list expression that a GROUP BY item refers to by name or position; for any other item, the item itself."""
     items = grouped.node.expressions
     if isinstance(item, exp.Column) and not item.args.get("table"):
         name = item.name.lower()
@@ -106,7 +106,7 @@ def _by_ordinal(items: Sequence[exp.Expr], ordinal: int) -> exp.Expr | None:
 
 
 def _again(shape: Shape, grouped: Select, problem: str) -> SqlAt:
-    """At the window(...) that is one too many: in the select list, or the last in GROUP BY."""
+    """The error at the superfluous window(...): in the select list, or the last in GROUP BY."""
     calls = _calls(shape, grouped)
     return next((w for w in calls if w.clause == "select"), calls[-1]).refuse(shape.sql, problem)
 
@@ -151,7 +151,7 @@ def _window(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> WindowSp
 
 
 def _session(shape: Shape, grouped: Select, gap: exp.Expr) -> SessionSpec:
-    """The gap may be a text, or an expression over the row that chooses between texts or gives an interval."""
+    """A session's spec; the gap is a text, or an expression over the row that chooses texts or returns an interval."""
     refused = partial(_at_window, shape, grouped)
     for text in _choices(gap):
         if _length(refused, "session_window", text, False) <= 0:
@@ -160,7 +160,7 @@ def _session(shape: Shape, grouped: Select, gap: exp.Expr) -> SessionSpec:
 
 
 def _choices(gap: exp.Expr) -> Iterator[exp.Expr]:
-    """The constants that may become the gap; what a column or a function gives is known to Spark alone."""
+    """The constants that may become the gap; only Spark knows the values of columns and functions."""
     if isinstance(gap, exp.Paren):
         yield from _choices(gap.this)
     elif isinstance(gap, exp.If):
@@ -188,7 +188,7 @@ def _length(refused: Callable[[str], SqlAt], window: str, arg: exp.Expr, negativ
 
 
 def _event_time(shape: Shape, select: Select, call: exp.Anonymous, columns: Columns) -> Time:
-    """The window's column must be the event time of every stream below, passed on or renamed but not computed."""
+    """The event time in the call, which must be that of every stream below: passed on or renamed, but not computed."""
     meaning = meaning_of(call.expressions[0], columns)
     if isinstance(meaning, Time):
         return meaning
@@ -215,7 +215,7 @@ def streams_of(source: Source) -> set[str]:
 
 
 def _check_names(shape: Shape, select: Select, name: str, columns: Columns) -> None:
-    """Nothing else may be called as the window is: the closing condition speaks of its end by that name."""
+    """Refuse other columns with the window's name, by which the closing condition refers to its end."""
     if any(isinstance(column, Named) and column.name == name for column in columns):
         raise shape.at((name,), f"a column named {name} below the GROUP BY; rename it")
     for item in select.node.expressions:

@@ -1,1 +1,1 @@
-"""What is kept for a query between epochs: partial aggregates, first rows, rows of windows."""
+"""Defines a query's state between epochs: partial aggregates, first rows, rows of windows."""

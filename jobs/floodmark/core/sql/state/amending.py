@@ -1,4 +1,4 @@
-"""Whether late rows may amend results: by what a sink can know the result of a window and a key again."""
+"""Decides whether late rows may amend results: a sink must be able to identify the result of a window and key."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.words.lexis import words_of
 
-Shown = tuple[str, str | None]  # what the query groups by, and under which name the result shows it
+Shown = tuple[str, str | None]  # a column that the query groups by, and the name under which the result shows it
 
 
 def amended_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[str] = ()) -> list[Shown]:
-    """What tells a result from others; arguments as for `analyse`. Raises SqlAt where late rows cannot amend any."""
+    """The columns that identify a result; arguments as for `analyse`.
+
+    Raises SqlAt if late rows cannot amend results.
+    """
     words = words_of(sql)
     shape = Shape(sql, words, streams, lookups)
     found = windowed_root(shape, shape.root(parse(sql, words)))

@@ -1,9 +1,9 @@
-"""Windows that hang on the rows of a key and not on time: every n of them, or from one that begins to one that ends.
+"""Analyses windows that depend on the rows of a key: every n rows, or from a begin condition to an end condition.
 
-Spark has no such window, so these two functions are ours: `GROUP BY count_window(n[, every])` and `GROUP BY
-state_window(begin, emit)`, each beside the columns of the key. A key's rows come in the order of event time, then of
-all columns, once the watermark has passed them. `count_window.start` and `.end` are the event times of a window's first
-and last row.
+Spark has no such windows, so Floodmark defines two functions: `GROUP BY count_window(n[, every])` and `GROUP BY
+state_window(begin, emit)`, each beside the columns of the key. A key's rows are ordered by event time, then by all
+columns, once the watermark has passed them. `count_window.start` and `.end` are the event times of a window's first and
+last row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from floodmark.core.sql.words.lexis import Word, quoted
 from floodmark.errors import SqlAt
 
 NUMBER = f"{HIDDEN}number"
-MOST_ROWS = 1_000_000  # of one count window: they are sorted together
+MOST_ROWS = 1_000_000  # of one count window, because its rows are sorted together
 _FORMS = {
     "count_window": "write GROUP BY count_window(rows[, every]), key columns",
     "state_window": "write GROUP BY state_window(begin condition, emit condition), key columns",
@@ -31,7 +31,7 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class EveryRows:
-    """A window of `rows` rows, and the next one `every` rows later; a window that never fills up gives nothing."""
+    """A window of `rows` rows; the next starts `every` rows later. A window that never fills up has no result."""
 
     rows: int
     every: int
@@ -39,7 +39,7 @@ class EveryRows:
 
 @dataclass(frozen=True)
 class FromTo:
-    """A window from the first row for which `begin` is true to the next for which `emit` is: SQL over a row."""
+    """A window from the first row where `begin` is true to the next where `emit` is; both are SQL over a row."""
 
     begin: str
     emit: str
@@ -47,11 +47,10 @@ class FromTo:
 
 @dataclass(frozen=True)
 class Collected:
-    """How it folds.
+    """How the query folds.
 
     name: of the function. keys: columns of `stream`, which the SQL reads as `alias`. read: SQL over the stream for the
-    rows that count. final: the rule's SQL over rows that each have the window as a column of the function's name, and
-    NUMBER.
+    rows that count. final: the rule's SQL over rows with NUMBER and the window, a column that has the function's name.
     """
 
     stream: str
@@ -69,7 +68,7 @@ class Collected:
 
 
 def collected_of(shape: Shape, root: Source) -> Collected | None:
-    """How the query folds; None for one without such a window. Raises SqlAt for what cannot."""
+    """How the query folds; None if it has no such window. Raises SqlAt if it cannot fold."""
     calls = [i for i, word in enumerate(shape.words) if word.name in COLLECTING and is_call(shape.words, i)]
     if not calls:
         return None
@@ -105,7 +104,7 @@ def _check_calls(shape: Shape, calls: Sequence[int]) -> None:
 
 
 def _arguments(shape: Shape, at: int) -> list[str]:
-    """The texts between the commas of a call."""
+    """The arguments of a call, as text."""
     words, end = shape.words, closing(shape.words, at + 1)
     found, begin, depth = [], words[at + 1].end, 0
     for word in words[at + 2 : end]:
@@ -150,7 +149,7 @@ def _read(shape: Shape, root: Select) -> str:
 
 
 def _final(shape: Shape, calls: Sequence[int]) -> str:
-    """The text with the window's column in place of each call; a GROUP BY tells windows of one span apart by number."""
+    """The SQL with the window's column for each call; GROUP BY also has NUMBER, since windows may have equal spans."""
     sql, words = shape.sql, shape.words
     for i in reversed(calls):
         column = quoted(words[i].name) + (f", {NUMBER}" if words[i].clause == "group" else "")

@@ -1,6 +1,6 @@
-"""Aggregates whose parts can be merged, split: what rows give by themselves, what merges two of that, the result.
+"""Splits mergeable aggregates into partial aggregates, their merge and the final result.
 
-An epoch so adds what its own rows give, and reads of the state partial aggregates instead of rows.
+So an epoch adds the partial aggregates of its own rows and reads partial aggregates, not rows, from the state.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from floodmark.core.sql.words.functions import NOT_THERE_YET, closing, is_call
 from floodmark.core.sql.words.lexis import Word, place_of, quoted
 from floodmark.errors import SqlAt
 
-TOTALS = "_floodmark_totals"  # the view with the partial aggregates that `final` reads
-# Aggregate -> what merges two of its values; each is its own partial.
+TOTALS = "_floodmark_totals"  # the view of partial aggregates that `final` reads
+# Aggregate -> the aggregate that merges its values; each is its own partial.
 _MERGED_BY = {
     "sum": "sum", "count": "sum", "count_if": "sum", "min": "min", "max": "max", "any": "bool_or", "bool_or": "bool_or",
     "some": "bool_or", "bool_and": "bool_and", "every": "bool_and", "bit_and": "bit_and", "bit_or": "bit_or",
     "bit_xor": "bit_xor",
 }  # fmt: skip
 _MEANS = ("avg", "mean")
-MOST_DIGITS = 28  # of decimals whose sum does not overflow: it has ten digits more, and there are no more than 38
+MOST_DIGITS = 28  # of decimals whose sum cannot overflow: a sum adds ten digits, and 38 is the maximum
 
 
 @dataclass(frozen=True)
 class Partial:
-    """A column of partial aggregates: its name, the aggregate that gives it, and the one that merges its values."""
+    """A column of partial aggregates: its name, the aggregate that computes it, and the one that merges its values."""
 
     name: str
     sql: str
@@ -40,12 +40,12 @@ class Partial:
 
 @dataclass(frozen=True)
 class Merging:
-    """SQL over rows of partials: text, and partials in whose places the merge of their values stands."""
+    """SQL over rows of partials, as pieces: text, and partials to be replaced by the merge of their values."""
 
     pieces: tuple[str | Partial, ...]
 
     def sql(self, types: Mapping[str, str] | None = None) -> str:
-        """`types`: of partials whose merge is of another type (a sum of sums is wider), so all above it would be."""
+        """The SQL; `types` gives partials whose merge has another type (a sum of sums is wider) the type to cast to."""
         return "".join(one if isinstance(one, str) else _merge(one, (types or {}).get(one.name)) for one in self.pieces)
 
 
@@ -58,9 +58,9 @@ def _merge(partial: Partial, type_: str | None) -> str:
 class Aggregated:
     """Partial aggregates by key.
 
-    keys: the columns by which they are kept. partial: SQL over the streams for keys and partials. means: SQL over the
-    streams for what is an average in the rule; sums: for a value of all that it sums up; None without. places: the
-    line and column of the call for each of their columns. merging: the rule's result, over rows of partials.
+    keys: the columns of the key. partial: SQL over the streams for keys and partials. means: SQL over the streams for
+    the rule's averages; sums: for one value that each sum adds up; each is None if there are none. places: the line and
+    column of the call for each column of these two. merging: the rule's result, over rows of partials.
     """
 
     keys: tuple[str, ...]
@@ -72,7 +72,7 @@ class Aggregated:
     merging: Merging
 
     def said(self, column: str) -> str:
-        """What a column of the partial aggregates holds, as the rule's SQL says it."""
+        """The aggregate of the rule's SQL that a column of partial aggregates holds."""
         found = next((one.sql for one in self.partials if one.name == column), column)
         return " ".join(found.split())
 
@@ -84,7 +84,7 @@ class Aggregated:
         return f"SELECT {keys}{merges}, max(_epoch) AS _epoch FROM {TOTALS} GROUP BY {keys}"  # noqa: S608 - ours
 
     def inexact(self, means: Mapping[str, str], sums: Mapping[str, str], ansi: bool) -> str | None:
-        """Why its parts do not tell the result, by the types in `means` and `sums` by column; None where they do."""
+        """Why the partials do not give the exact result; None if they do. means, sums: the types of their columns."""
         for name, kind in means.items():
             if kind != "double":
                 return self._told(name, _AVERAGES if _digits(kind) else f"avg over {kind.upper()} {_NO_PARTS}")
@@ -107,7 +107,7 @@ _OVERFLOWS = (
 
 
 def _digits(kind: str) -> int:
-    """How many digits values of a type have; 0 for a type other than a decimal."""
+    """The number of digits of a decimal type; 0 for other types."""
     return int(kind.removeprefix("decimal(").partition(",")[0]) if kind.startswith("decimal(") else 0
 
 
@@ -115,7 +115,7 @@ def _digits(kind: str) -> int:
 class Call:
     """An aggregate: its place in the text, its partials, and its result over them.
 
-    mean: itself, if an average; summed: one of what it sums up, if a sum.
+    mean: the call itself, if it is an average. summed: one of the summed values, if it is a sum.
     """
 
     start: int
@@ -135,7 +135,7 @@ class Call:
 def calls_of(shape: Shape, grouped: Select, taken: set[str]) -> Iterator[Call]:
     """The aggregates of a SELECT's list and HAVING; `taken`: names that no partial may have.
 
-    Raises SqlAt for an aggregate whose parts cannot be merged.
+    Raises SqlAt for an aggregate whose partials cannot be merged.
     """
     words = shape.words
     for i, word in enumerate(words):
@@ -186,10 +186,10 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], group: str | None = None) -> Aggregated:
-    """What is kept of a SELECT with a GROUP BY.
+    """The partial aggregates of a SELECT with a GROUP BY.
 
-    `keys`: the columns that it is kept by, and their SQL. `group`: another GROUP BY than its own. Raises SqlAt for an
-    aggregate whose parts cannot be merged.
+    keys: the columns that the state is grouped by, and their SQL. group: a GROUP BY to use in place of the SELECT's
+    own. Raises SqlAt for an aggregate whose partials cannot be merged.
     """
     calls = list(calls_of(shape, grouped, {name.lower() for name, _ in keys}))
     partials = tuple(partial for call in calls for partial in call.partials)
@@ -208,14 +208,14 @@ def aggregated(shape: Shape, grouped: Select, keys: Sequence[tuple[str, str]], g
 
 
 def grouping_column(grouped: Select, item: exp.Expr) -> exp.Column | None:
-    """The column of what the SELECT reads that an item of its GROUP BY is; None for anything else, an alias too."""
+    """The input column that an item of the GROUP BY is; None for anything else, including an alias."""
     aliases = {one.alias.lower(): one.this for one in grouped.node.expressions if isinstance(one, exp.Alias)}
     hidden = isinstance(item, exp.Column) and not item.table and aliases.get(item.name.lower(), item) != item
     return item if isinstance(item, exp.Column) and not hidden and names_column(item, grouped.reads[0].alias) else None
 
 
 def over_streams(shape: Shape, grouped: Select, columns: Sequence[str], group: str | None = None) -> str:
-    """The SELECT with other columns in its list, and with another GROUP BY where one is given."""
+    """The SELECT with other columns in its list, and another GROUP BY if one is given."""
     listed, grouping = clause_of(shape.words, grouped, "select"), clause_of(shape.words, grouped, "group")
     source = shape.sql[listed[-1].end : grouping[0].start]
     by = shape.sql[grouping[0].start : grouping[-1].end] if group is None else f"\nGROUP BY {group}"
@@ -243,5 +243,5 @@ def _replaced(sql: str, calls: Sequence[Call], start: int, end: int) -> Iterator
 
 
 def clause_of(words: Sequence[Word], select: Select, clause: str) -> list[Word]:
-    """The words of one clause of a SELECT; none without it."""
+    """The words of one clause of a SELECT; empty if it has none."""
     return [word for word in words if word.select == select.number and word.clause == clause and word.text != ";"]

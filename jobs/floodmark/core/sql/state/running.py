@@ -1,4 +1,4 @@
-"""A GROUP BY without a window: results by key that every epoch goes on with, kept as partial aggregates."""
+"""Folds a GROUP BY without a window: every epoch updates the results by key, from partial aggregates."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from floodmark.core.sql.words.functions import NOT_THERE_YET
 
 @dataclass(frozen=True)
 class Running(Aggregated):
-    """How it folds.
+    """How the query folds.
 
-    outputs: the names under which the result shows the keys, in their order; None for one that it does not show.
+    outputs: the names under which the result shows the keys, in their order; None for a key that it does not show.
     """
 
     outputs: tuple[str | None, ...]
 
 
 def running_of(shape: Shape, root: Source) -> Running:
-    """How the GROUP BY without a window folds. Raises SqlAt for what cannot."""
+    """How a GROUP BY without a window folds. Raises SqlAt if it cannot."""
     grouped = shape.groups[-1]
     _check_alone(shape, grouped, root)
     keys = [_key(shape, grouped, item) for item in grouped.node.args["group"].expressions]
@@ -56,7 +56,7 @@ def _key(shape: Shape, grouped: Select, item: exp.Expr) -> exp.Column:
 
 
 def shown_as(grouped: Select, key: exp.Column) -> str | None:
-    """The name under which the result shows a column that it groups by."""
+    """The name under which the result shows a grouping column."""
     found = (item for item in grouped.node.expressions if _names(item.unalias(), key))
     return next((item.alias_or_name for item in found), None)
 

@@ -1,4 +1,4 @@
-"""The first rows of each key by an order of their own: results that every epoch goes on with, kept as those rows."""
+"""Folds queries for the first rows of each key in an order of their own; the state holds these rows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FORM = (
 
 @dataclass(frozen=True)
 class Top:
-    """How it folds.
+    """How the query folds.
 
-    rows: how many of each key. keys: columns of `stream`; outputs: the names under which the result shows them, None
-    for one that it does not show. place: the name under which it shows the place. ranked: SQL over the stream for its
-    rows and their PLACE among those of their key.
+    rows: the number of rows per key. keys: columns of `stream`. outputs: the names under which the result shows the
+    keys, None for one that it does not show. place: the name under which it shows the position. ranked: SQL over the
+    stream for its rows and PLACE, each row's position within its key.
     """
 
     stream: str
@@ -40,7 +40,7 @@ class Top:
 
 
 def ranking_of(root: Source, streams: Mapping[str, str | None]) -> Select | None:
-    """The SELECT that numbers the rows of a stream by another order than that of event time, if the query is of one."""
+    """The SELECT that numbers a stream's rows in an order other than event time; None for other queries."""
     if not isinstance(root, Select) or len(root.reads) != 1 or not isinstance(below := root.sources[0], Select):
         return None
     overs = overs_of(below)
@@ -53,7 +53,7 @@ def ranking_of(root: Source, streams: Mapping[str, str | None]) -> Select | None
 
 
 def _by_event_time(over: exp.Window, time: str | None) -> bool:
-    """Whether it goes by event time, oldest first, or numbers rows of one event time: then a place is final."""
+    """Whether it orders by event time, oldest first, or partitions by it; then a row's number is final."""
     order = over.args["order"].expressions[:1] if over.args.get("order") is not None else []
     first = [item for item in order if not item.args.get("desc")]
     named = [*(item.this for item in first), *(over.args.get("partition_by") or [])]
@@ -61,7 +61,7 @@ def _by_event_time(over: exp.Window, time: str | None) -> bool:
 
 
 def top_of(shape: Shape, root: Select, ranking: Select) -> Top:
-    """How the query folds. Raises SqlAt for what cannot."""
+    """How the query folds. Raises SqlAt if it cannot."""
     over, (stream,) = overs_of(ranking)[0], ranking.sources
     assert isinstance(stream, Stream)
     place = _place(shape, ranking)
@@ -82,7 +82,7 @@ def _place(shape: Shape, ranking: Select) -> str:
 
 
 def _limit(shape: Shape, root: Select, place: str) -> int:
-    """How many places the WHERE leaves, counted from the first."""
+    """How many positions the WHERE keeps, counted from the first."""
     where = root.node.args.get("where")
     found = where.this if where is not None else None
     fits = isinstance(found, exp.LTE | exp.LT | exp.EQ) and _names(found.this, place) and _is_count(found.expression)
@@ -104,7 +104,7 @@ def _names(node: exp.Expr, name: str) -> bool:
 
 
 def _keys(shape: Shape, ranking: Select, over: exp.Window) -> Iterator[str]:
-    """The columns of the PARTITION BY, which the SELECT must pass on as they are."""
+    """The columns of the PARTITION BY, which the SELECT must pass on unchanged."""
     items = ranking.node.expressions
     aliases = {item.alias.lower() for item in items if isinstance(item, exp.Alias)}
     passed = {item.name.lower() for item in items if isinstance(item, exp.Column)}

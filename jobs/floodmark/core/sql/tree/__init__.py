@@ -1,1 +1,1 @@
-"""A query as a tree: parsed, its columns, its names."""
+"""Parses a query into a tree and describes its columns and names."""

@@ -1,4 +1,4 @@
-"""What may stand in an expression, and where in the text it is refused."""
+"""Checks which constructs an expression may contain, and where in the text a refused one is."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class SqlText:
     words: Sequence[Word]
 
     def at(self, names: Sequence[str], problem: str, select: int | None = None) -> SqlAt:
-        """The error for the first word out of `names`, in the SELECT with this number where one is given."""
+        """The error for the first word out of `names`, preferably in the SELECT with number `select`."""
         found = [w for w in self.words if w.name in names and w.kind != "string"]
         inside = [w for w in found if select is None or w.select == select]
         return (inside or found or list(self.words))[0].refuse(self.sql, problem)
 
 
 def check_expression(text: SqlText, root: exp.Expr, number: int = -1) -> None:
-    """Refuse what may not stand in an expression of the SELECT with this number."""
+    """Refuse constructs that an expression of the SELECT with this number may not contain."""
     for node in root.walk():
         if isinstance(node, exp.Query):
             raise _subquery(text, node, number)
@@ -68,12 +68,12 @@ def _subquery(text: SqlText, node: exp.Query, number: int) -> SqlAt:
 
 
 def _bare(text: SqlText, node: exp.Expr, number: int) -> None:
-    """Refuse names that Spark takes for the clock or the user where no column has them."""
+    """Refuse names that Spark reads as the clock or the user if no column has that name."""
     bare = isinstance(node, exp.Column) and not node.args.get("table") and node.name.lower() in BARE
     if not bare and not isinstance(node, BARE_NODES):
         return
     name = node.name.lower() if bare else next((n for n in BARE if n.replace("_", "") == node.key), "")
-    # Without the word in the text it came from a call (`unix_timestamp()`), and calls are judged by their names.
+    # Without the word in the text, the node is a call (`unix_timestamp()`); calls are checked by name.
     if any(word.name == name and word.select == number for word in text.words):
         problem = f"{name}: a replay would give another answer; if it is a column, write STREAM.{name}"
         raise text.at((name,), problem, number)
@@ -85,7 +85,7 @@ def _may_be_named(node: exp.Alias) -> bool:
 
 
 def _makes_text_of_constants(node: exp.Expr) -> bool:
-    """Whether Spark could fold it to a text that stands nowhere in the SQL."""
+    """Whether Spark could fold the expression to a text that is not in the SQL."""
     if isinstance(node, exp.Anonymous):
         makes = node.name.lower() in SCALARS - NO_TEXT_OF_CONSTANTS
     elif isinstance(node, exp.Cast):
@@ -96,7 +96,7 @@ def _makes_text_of_constants(node: exp.Expr) -> bool:
 
 
 def _is_constant(node: exp.Expr) -> bool:
-    # A lambda's variables are identifiers, too: inside of it they vary, the call around it may not.
+    # A lambda's variables are identifiers too. They vary inside of it; the call around it may be constant.
     varying = (exp.Column, exp.Star) if node.find(exp.Lambda) else (exp.Column, exp.Star, exp.Identifier)
     return node.find(*varying) is None
 

@@ -1,4 +1,4 @@
-"""Columns beside aggregates that the GROUP BY does not have: Spark would refuse them, but only once a run has begun."""
+"""Finds columns beside aggregates that are missing in GROUP BY; Spark would refuse them only once a run has started."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from floodmark.core.sql.tree.shape import Shape
 from floodmark.core.sql.words.function_names import AGGREGATES, COLLECTING, GROUPING, SORTABLE, UNITS
 
 _OF_A_GROUP = AGGREGATES | SORTABLE | GROUPING | COLLECTING
-# Aggregates whose form tells that they are, and lambdas, which have names of their own.
+# Aggregates with syntax of their own, and lambdas, which have names of their own.
 _OWN = (exp.AggFunc, exp.Any, exp.Filter, exp.WithinGroup, exp.Lambda)
 _WINDOWS = frozenset({"window", "session_window", "count_window", "state_window"})
 
 
 def check_grouped(shape: Shape) -> None:
-    """Raise SqlAt for the first column that Spark would not know which value of to take."""
+    """Raise SqlAt for the first column that is neither grouped nor aggregated."""
     for select in shape.groups:
         other = _ungrouped(select.node)
         if other is not None:
@@ -30,10 +30,10 @@ def check_grouped(shape: Shape) -> None:
 
 
 def _ungrouped(select: exp.Select) -> exp.Column | None:
-    """The first column outside of an aggregate that the GROUP BY nowhere names.
+    """The first column outside of an aggregate that GROUP BY does not mention.
 
-    What it names in any way, or the list as an alias, may stand anywhere: rather one mistake less is found than one
-    too many.
+    Any name that occurs in GROUP BY or is an alias of the list is accepted, so the check may miss an error but reports
+    no false one.
     """
     group = select.args["group"]
     named = _WINDOWS | UNITS | _names(group) | {item.alias.lower() for item in select.expressions if item.alias}
@@ -55,7 +55,7 @@ def _names(group: exp.Expr) -> set[str]:
 
 
 def _outside(node: exp.Expr) -> Iterator[exp.Column]:
-    """The columns of an expression that stand in no aggregate."""
+    """The columns of an expression that are outside of aggregates."""
     if isinstance(node, _OWN) or (isinstance(node, exp.Func) and _function(node) in _OF_A_GROUP):
         return
     if isinstance(node, exp.Column):

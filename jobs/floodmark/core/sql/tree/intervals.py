@@ -1,4 +1,4 @@
-"""INTERVAL literals, as lengths of time."""
+"""Reads INTERVAL literals as lengths of time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from floodmark.core.text.durations import DAY, parse_duration
 
 
 def length_of(node: exp.Expr) -> int:
-    """Microseconds. Raises ValueError for what is not an interval of a fixed length, in one unit."""
+    """Microseconds. Raises ValueError unless the node is an interval of fixed length, in one unit."""
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
         raise ValueError(f"expected a length such as INTERVAL '5' MINUTES, found {node.sql('spark')}")
     unit = node.args.get("unit")
@@ -16,8 +16,9 @@ def length_of(node: exp.Expr) -> int:
 
 
 def slack_of(length: int) -> int:
-    """By how much a length may differ from what Spark moves a timestamp by: it counts whole days by the calendar.
+    """By how much the distance that Spark moves a timestamp may differ from `length`, in microseconds.
 
-    So a day has 23 to 25 hours where clocks are changed; and a calendar may leave a day out.
+    Spark counts whole days by the calendar. A day has 23 to 25 hours where clocks change, and a calendar may skip a
+    day.
     """
     return DAY if abs(length) >= DAY else 0

@@ -1,4 +1,4 @@
-"""Whether the columns that a query gives have names that a table can have, as far as the text tells."""
+"""Checks whether a query's result columns have names that a table can have, as far as the text shows them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from floodmark.core.sql.tree.shape import Select, Shape, Source, Union
 from floodmark.core.sql.words.lexis import words_of
 from floodmark.errors import SqlAt
 
-# Spark names these by their own text, which has parentheses or spaces in it.
+# Spark names these by their own text, which contains parentheses or spaces.
 _NAMED_BY_TEXT = (exp.Func, exp.Binary, exp.Not, exp.Neg, exp.Between, exp.In, exp.Interval, exp.Window)
-_WINDOWS = ("window", "session_window")  # Spark names them so
+_WINDOWS = ("window", "session_window")  # Spark gives their columns these names
 _ODD = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def naming_fault(shape: Shape, source: Source) -> SqlAt | None:
-    """The first column of the result without a name, with one that no table can have, or with another's."""
+    """The first result column with no name, a name that no table can have, or a duplicate name."""
     select = _outermost(source)
     if select is None:
         return None
@@ -40,7 +40,7 @@ def naming_fault(shape: Shape, source: Source) -> SqlAt | None:
 
 
 def reserved_name(sql: str) -> SqlAt | None:
-    """The first name in it that is none of a rule's, for Floodmark, Delta or Spark add a column of that name."""
+    """The first name in the SQL that Floodmark, Delta or Spark use for a column of their own."""
     for word in words_of(sql):
         why = why_reserved(word.name) if word.kind in ("word", "quoted") else None
         if why is not None:
@@ -49,21 +49,21 @@ def reserved_name(sql: str) -> SqlAt | None:
 
 
 def names_of(source: Source) -> list[str] | None:
-    """The columns of the result, in lower case; None where the text does not tell all of them."""
+    """The columns of the result, in lower case; None if the text does not show all of them."""
     select = _outermost(source)
     names = [] if select is None else [_name(item) for item in select.node.expressions]
     return None if not names or None in names else [name for name in names if name is not None]
 
 
 def _outermost(source: Source) -> Select | None:
-    """The SELECT that names the columns: of a UNION ALL, the first."""
+    """The SELECT that names the result's columns: of a UNION ALL, the first."""
     if isinstance(source, Union):
         return _outermost(source.branches[0])
     return source if isinstance(source, Select) else None
 
 
 def _name(item: exp.Expr) -> str | None:
-    """In lower case; None where Spark makes one up, or for a `*`."""
+    """The item's name in lower case; None for a `*` or if Spark generates the name."""
     if item.is_star:
         return None
     if isinstance(item, exp.Dot):

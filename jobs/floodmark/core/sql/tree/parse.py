@@ -1,4 +1,4 @@
-"""From SQL text to a syntax tree, by sqlglot, with Spark's window function understood."""
+"""Parses SQL text into a syntax tree by sqlglot, with support for Spark's window function."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ _TYPES = SparkParser.TYPE_TOKENS - {TokenType.INTERVAL}
 
 
 class _Parser(SparkParser):
-    """Knows Spark's syntax but no function by name: functions are judged by their names in the text, and sqlglot's
-    own ideas of how many arguments each has would only get in the way."""
+    """Parses Spark's syntax but knows no function by name.
+
+    `check_functions` checks functions by their names in the text; sqlglot's own argument counts would only interfere.
+    """
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
-        # As a value, `date(` is a call. To look for a type first would take twice as long for each level of nesting.
+        # As a value, `date(` is a call. Looking for a type first would double the time for each level of nesting.
         if self._next and self._next.token_type == TokenType.L_PAREN and self._curr.token_type in _TYPES:
             return self._parse_column()
         return super()._parse_type(parse_interval, fallback_to_identifier)
 
 
-# Words with which Spark begins a query, and sqlglot (in some places) none.
+# Words that start a query in Spark, but not (in some places) in sqlglot.
 _QUERIES = {
     "from": "FROM before SELECT is not allowed; write SELECT ... FROM",
     "table": "TABLE as a query is not allowed; write a JOIN with a stream or lookup. If it is a column, put its name "
@@ -44,17 +46,17 @@ _COLOURS = re.compile(r"\x1b\[\d*m")
 
 
 def parse(sql: str, words: Sequence[Word]) -> exp.Expr:
-    """The one query in `sql`, as a tree. Raises SqlAt."""
+    """The single query in `sql`, as a tree. Raises SqlAt."""
     _check_words(sql, words)
     return _parsed(sql, words)
 
 
 def parse_expression(sql: str, words: Sequence[Word]) -> exp.Expr:
-    """The one expression in `sql`, as a tree. Raises SqlAt."""
+    """The single expression in `sql`, as a tree. Raises SqlAt."""
     if not words:
         raise SqlAt("expected an expression, found nothing", 1, 1)
     _check_no_query(sql, words)
-    # As a select list of its own: so that an alias, a comma or a further clause shows in the tree.
+    # Parsed as a select list, so that an alias, a comma or a further clause shows in the tree.
     prefix = "SELECT "
     tree = _parsed(sql, words, prefix)
     plain = isinstance(tree, exp.Select) and not any(v for k, v in tree.args.items() if k != "expressions")
@@ -65,7 +67,7 @@ def parse_expression(sql: str, words: Sequence[Word]) -> exp.Expr:
 
 
 def _check_no_query(sql: str, words: Sequence[Word]) -> None:
-    """Refuse queries that do not begin with SELECT: sqlglot reads `(TABLE name)` as a column and its alias."""
+    """Refuse queries that do not start with SELECT: sqlglot reads `(TABLE name)` as a column and its alias."""
     for i, word in enumerate(words):
         if word.name in _QUERIES and word.kind == "word" and _may_be_query(words, i):
             raise word.refuse(sql, _QUERIES[word.name])
@@ -90,12 +92,12 @@ def _check_words(sql: str, words: Sequence[Word]) -> None:
         if word.text == "|>":
             raise word.refuse(sql, "the pipe syntax |> is not allowed; write SELECT ... FROM")
         if word.text == "," and _ends_list(words, i + 1):
-            # Spark would take FROM for a column, and the stream's name for that column's alias.
+            # Spark would read FROM as a column, and the stream's name as that column's alias.
             raise word.refuse(sql, "a comma with nothing after it")
         if _names_relation(words, i):
             raise word.refuse(sql, f"{word.text} where a stream's name is expected: Spark reads it as that name")
         if word.name == "where" and word.clause == "where" and _is_name_list(words, i + 1):
-            # Spark reads `FROM t WHERE (a)` as the table t under the name WHERE with the column a.
+            # Spark reads `FROM t WHERE (a)` as table t with alias WHERE and column a.
             raise word.refuse(sql, "WHERE (name): Spark reads it as an alias; leave the parentheses out")
         if word.name == "collate" and word.kind == "word" and not (i and words[i - 1].text == "."):
             raise word.refuse(sql, "COLLATE: which of several equal texts is shown would hang on row order")
@@ -108,15 +110,15 @@ def _ends_list(words: Sequence[Word], i: int) -> bool:
 
 
 def _names_relation(words: Sequence[Word], i: int) -> bool:
-    """Whether a word of joins stands where a relation begins: `FROM a, JOIN b` is `a JOIN b` to sqlglot alone."""
+    """Whether a join keyword is where a relation starts: only sqlglot reads `FROM a, JOIN b` as `a JOIN b`."""
     if words[i].kind != "word" or words[i].name not in _JOINS or words[i].clause != "from" or i == 0:
         return False
-    calls = is_call(words, i) and words[i + 2].name != "select"  # left(x, 2) among the arguments of another call
+    calls = is_call(words, i) and words[i + 2].name != "select"  # left(x, 2) as an argument of another call
     return not calls and (words[i - 1].text == "," or words[i - 1].name == "from")
 
 
 def _is_name_list(words: Sequence[Word], i: int) -> bool:
-    """Whether `( name, name )` begins at token `i`."""
+    """Whether `( name, name )` starts at token `i`."""
     if i >= len(words) or words[i].text != "(":
         return False
     inside = words[i + 1 : closing(words, i)]
@@ -125,7 +127,7 @@ def _is_name_list(words: Sequence[Word], i: int) -> bool:
 
 
 def _is_interval_or_name(words: Sequence[Word], i: int) -> bool:
-    # A column of that name before the HAVING that `bounded` adds would read as the beginning of an interval.
+    # A column of that name before the HAVING that `bounded` adds would read as the start of an interval.
     after = words[i + 1] if i + 1 < len(words) else None
     literal = after is not None and (after.kind in ("string", "raw", "number") or after.text in ("-", "+"))
     return literal or (i > 0 and words[i - 1].name in (".", "as"))
@@ -142,7 +144,7 @@ def _parsed(sql: str, words: Sequence[Word], prefix: str = "") -> exp.Expr:
     except (SqlglotError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise SqlAt(f"cannot be parsed: {reason}", 1, 1) from None
-    # A comment after the closing semicolon is a statement of its own to sqlglot.
+    # sqlglot returns a comment after the closing semicolon as a statement of its own.
     trees = [tree for tree in statements if tree is not None and not isinstance(tree, exp.Semicolon)]
     if len(trees) != 1:
         raise SqlAt(f"expected one SELECT, found {len(trees)} statements", 1, 1)
@@ -165,7 +167,10 @@ def _check_same_words(sql: str, words: Sequence[Word], tokens: Sequence[Token], 
 
 
 def _without_window_clauses(tokens: list[Token]) -> list[Token]:
-    """sqlglot takes every `window` after GROUP BY for a named-window clause; only `WINDOW name AS (` is one."""
+    """Make `window` an ordinary word where it starts no named-window clause.
+
+    sqlglot reads every `window` after GROUP BY as such a clause; only `WINDOW name AS (` is one.
+    """
     for i, token in enumerate(tokens):
         if token.token_type == TokenType.WINDOW and not _opens_window_clause(tokens, i):
             tokens[i] = Token(
@@ -192,7 +197,7 @@ def _placed(sql: str, words: Sequence[Word], error: ParseError, shift: int) -> S
     line, column = int(detail.get("line") or 1), int(detail.get("col") or 1)
     lines = sql.split("\n")
     offset = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1 - (shift if line == 1 else 0)
-    # sqlglot gives the end of the token; people look for its beginning.
+    # sqlglot reports the end of the token; people look for its start.
     word = next((w for w in words if w.start <= offset <= w.end), None)
     found = f" at {word.text}" if word else ""
     at = word.start if word else min(max(offset, 0), len(sql))
@@ -200,7 +205,7 @@ def _placed(sql: str, words: Sequence[Word], error: ParseError, shift: int) -> S
 
 
 def _expected(problem: str) -> str:
-    """What sqlglot misses, in words."""
+    """What sqlglot expected, in plain words."""
     if problem.startswith("Expecting "):
         return f"expected {problem.removeprefix('Expecting ')} there; look at what is opened and not closed before it"
     if problem.startswith("Required keyword"):

@@ -1,4 +1,4 @@
-"""Which parts of a query's tree are refused, and what is said of them."""
+"""Lists the parts of a query's tree that are refused, with their messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from floodmark.core.sql.words.functions import NOT_THERE_YET
 
-# What of a SELECT is allowed; then what else can stand in one: argument -> (words to find it by, what to say).
+# Arguments of a SELECT that are allowed; then those refused: argument -> (words to locate it by, message).
 SELECT_ARGS = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _NO_FIRST = (
     "a stream never ends, so it has no first rows: leave it out, or number the rows inside of a window or by key "
@@ -34,7 +34,7 @@ SET_OPERATIONS = {
     exp.Intersect: (("intersect",), f"INTERSECT {NOT_THERE_YET}; write a JOIN within a bound of event time"),
     exp.Except: (("except", "minus"), f"EXCEPT {NOT_THERE_YET}; write a LEFT ANTI JOIN within a bound of event time"),
 }
-# Expressions that are not functions (functions are checked by their names, see `functions`).
+# Expressions that are not functions; functions are checked by name, see `functions`.
 EXPRESSIONS: tuple[type[exp.Expr], ...] = (
     exp.Alias, exp.Between, exp.Binary, exp.Boolean, exp.Bracket, exp.Column, exp.Cube, exp.DataType,
     exp.DataTypeParam, exp.Distinct, exp.Escape, exp.Filter, exp.Func, exp.GroupingSets, exp.HexString,
@@ -50,7 +50,7 @@ REFUSED_EXPRESSIONS: dict[type[exp.Expr], tuple[tuple[str, ...], str]] = {
     exp.Placeholder: (("?",), "a parameter is not allowed; use ${NAME} of the rule file"),
     exp.Parameter: (("@",), "a parameter is not allowed; use ${NAME} of the rule file"),
 }
-# sqlglot reads these as an alias where Spark may read the beginning of a clause.
+# sqlglot reads these as an alias where Spark may read the start of a clause.
 NO_ALIASES = frozenset(
     """
 anti apply asof cluster cross distribute emit fetch for full inner intersect join lateral left limit match_recognize

@@ -1,4 +1,4 @@
-"""Which forms of query can be folded: an allow-list over the syntax tree, each refusal with its name and place."""
+"""Checks which forms of query can be folded, by an allow-list over the syntax tree; refusals have name and place."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from floodmark.core.sql.tree.refusals import (
 )
 from floodmark.core.sql.words.functions import NOT_THERE_YET
 
-MAX_JOINS = 50  # what bounds each of them is found by comparing all: seconds of work
-MAX_SELECTS = 2_000  # those of a WITH name count wherever it is read: so often they are looked at, and Spark plans them
+MAX_JOINS = 50  # each is compared with all others to find its bounds: seconds of work
+MAX_SELECTS = 2_000  # a WITH query counts once for each read, because it is checked and planned each time
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a SELECT reads under one name (in lower case). `join`: how it is joined to those before it, if to any."""
+    """A relation that a SELECT reads, with its lower-case name; `join`: how it is joined to those before it, if any."""
 
     source: Source
     alias: str
@@ -32,7 +32,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Select:
-    """One SELECT of the query, with its number in the order of the text."""
+    """One SELECT of the query, with its number in text order."""
 
     node: exp.Select
     number: int
@@ -73,10 +73,10 @@ Source = Select | Union | Stream | Lookup
 
 @dataclass
 class Shape(SqlText):
-    """Walks the tree once, refusing what is not allowed. After `root()`: what was found.
+    """Walks the tree once and refuses what is not allowed; after `root()`, holds what it found.
 
-    unbounded: whether rows may be kept for ever. read: names of tables. places: where in the text a stream is read:
-    from, to, its name, and whether it gets another.
+    unbounded: whether state may keep rows for ever. read: names of tables. places: each read of a stream in the text:
+    start, end, its name, and whether it has an alias.
     """
 
     declared: Mapping[str, str | None]
@@ -112,7 +112,7 @@ class Shape(SqlText):
         return self.read.intersection(self.lookups)
 
     def _few_joins(self, tree: exp.Expr) -> None:
-        joins = sum(1 for _ in tree.find_all(exp.Join))  # a comma between relations is one, too
+        joins = sum(1 for _ in tree.find_all(exp.Join))  # a comma between relations counts as a join
         if joins > MAX_JOINS:
             raise self.at(("join", ","), f"expected at most {MAX_JOINS} joins, found {joins}")
 
@@ -177,7 +177,7 @@ class Shape(SqlText):
         return select
 
     def _over(self, select: Select) -> None:
-        """Windows that follow each row stand in the list of a SELECT."""
+        """Refuse OVER outside of a select list."""
         other = [clause for arg in ("where", "group", "having") if (clause := select.node.args.get(arg)) is not None]
         if any(clause.find(exp.Window) for clause in other):
             raise self.at(
@@ -295,5 +295,5 @@ def _roots(node: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _set_args(node: exp.Expr) -> dict[str, object]:
-    # `distinct=False` of a UNION ALL and empty lists say nothing.
+    # `distinct=False` of a UNION ALL and empty lists have no meaning.
     return {arg: value for arg, value in node.args.items() if value is not None and value != [] and value is not False}

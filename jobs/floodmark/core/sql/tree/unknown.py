@@ -1,4 +1,4 @@
-"""Columns that the SQL names and no table has."""
+"""Finds columns that the SQL names and no table has."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from floodmark.core.sql.words.function_names import UNITS
 from floodmark.core.sql.words.lexis import Word, refuse_at, words_of
 from floodmark.errors import SqlAt
 
-# What Spark, or Floodmark, adds by name.
+# Names that Spark or Floodmark add.
 _ADDED = frozenset("window session_window count_window state_window start end _valid_from _valid_to _metadata".split())
 
 
 def unknown_column(sql: str, columns: Collection[str]) -> SqlAt | None:
-    """The first name of a column that is none of `columns`, of all its tables, and that it makes nowhere.
+    """The first column name that is in no table's `columns` and that the SQL does not define.
 
-    Which relation has which column is not looked at: rather one mistake less is found than one too many.
+    The check ignores which relation has which column, so it may miss an error but reports no false one.
     """
     words = words_of(sql)
     tree = parse(sql, words)
@@ -27,13 +27,13 @@ def unknown_column(sql: str, columns: Collection[str]) -> SqlAt | None:
 
 
 def unknown_in_expression(sql: str, columns: Collection[str]) -> SqlAt | None:
-    """The same of an expression over the rows of one stream."""
+    """The same for an expression over the rows of one stream."""
     words = words_of(sql)
     return _first(sql, words, parse_expression(sql, words), columns, set())
 
 
 def _made(tree: exp.Expr) -> set[str]:
-    """Names that the SQL itself gives: aliases, relations, and whatever stands in a lambda."""
+    """Names that the SQL itself defines: aliases, relations, and every name inside a lambda."""
     aliases = {node.alias.lower() for node in tree.find_all(exp.Alias, exp.Table, exp.Subquery, exp.CTE) if node.alias}
     tables = {table.name.lower() for table in tree.find_all(exp.Table)}
     inside = {name.name.lower() for node in tree.find_all(exp.Lambda) for name in node.find_all(exp.Identifier)}
@@ -56,7 +56,7 @@ def _first(
 
 
 def _read(tree: exp.Expr) -> Iterator[exp.Identifier]:
-    """The first name of each column: the relation or struct where one stands before it, else the column."""
+    """The first part of each column's name: the relation or struct before it, if there is one, else the column."""
     for column in tree.find_all(exp.Column):
         if isinstance(column.parts[0], exp.Identifier):
             yield column.parts[0]

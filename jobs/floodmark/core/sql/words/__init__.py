@@ -1,1 +1,1 @@
-"""The words of SQL, by Spark's lexical rules, and the functions that a rule may use."""
+"""Splits SQL into words by Spark's lexical rules and lists the functions that a rule may use."""

@@ -1,12 +1,12 @@
-"""Spark 4.2's built-in functions, sorted by what a replay may do to them.
+"""Lists Spark 4.2's built-in functions by whether a replay gives the same result.
 
-An allow-list: what is in none of these sets (a function of the user's own, a newer built-in) is refused.
-Made once from SHOW FUNCTIONS and the groups of Spark's ExpressionInfo.
+These sets are an allow-list: a function in none of them (a user-defined function, a newer built-in) is refused. They
+were generated once from SHOW FUNCTIONS and the groups of Spark's ExpressionInfo.
 """
 
 from __future__ import annotations
 
-# Functions of their arguments (and of the session zone, which a rule fixes) alone.
+# Functions that depend only on their arguments and on the session zone, which a rule fixes.
 SCALARS = frozenset(
     """
 array array_append array_compact array_contains array_distinct array_except array_insert array_intersect array_join
@@ -50,7 +50,7 @@ st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid st_srid
 """.split()
 )
 
-# Those of them that make no text of constants: what Spark would fold to 'now' it would read as the clock.
+# Scalars that never return text from constants. Spark would fold a constant text to 'now' and read it as the clock.
 NO_TEXT_OF_CONSTANTS = frozenset(
     """
 array array_contains array_distinct array_position array_size arrays_overlap cardinality element_at get map named_struct
@@ -72,13 +72,13 @@ floor hypot ln log log10 log1p log2 mod negative pi pmod positive pow power radi
 sqrt tan tanh try_add try_divide try_mod try_multiply try_subtract unhex width_bucket
 """.split()
 )
-# Type names that may stand before a parenthesis: CAST(x AS varchar(10)).
+# Type names that may precede a parenthesis: CAST(x AS varchar(10)).
 TYPES = frozenset("varchar character numeric dec".split())
 
-# Words that stand where an argument does and are no columns: timestampadd(HOUR, 1, at).
+# Words that are arguments of functions but not columns: timestampadd(HOUR, 1, at).
 UNITS = frozenset("microsecond millisecond second minute hour day dayofyear week month quarter year".split())
 
-# Aggregates whose answer is the same for every order of the rows (floating point: within 1e-9).
+# Aggregates whose result is the same for every order of the rows (floating point: within 1e-9).
 AGGREGATES = frozenset(
     """
 any approx_count_distinct avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or
@@ -88,10 +88,10 @@ stddev_pop stddev_samp sum try_avg var_pop var_samp variance
 """.split()
 )
 
-# Aggregates that are well defined once they are sorted.
+# Aggregates that are well defined once their result is sorted.
 SORTABLE = frozenset("array_agg collect_list collect_set".split())
 
-# Aggregates whose answer hangs on the order in which rows arrive or partial answers are merged.
+# Aggregates whose result depends on the order in which rows arrive or partial results are merged.
 ORDER_DEPENDENT = SORTABLE | frozenset(
     """
 any_value approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine count_min_sketch first
@@ -115,7 +115,7 @@ aes_encrypt monotonically_increasing_id rand randn random randstr shuffle spark_
 """.split()
 )
 
-# What they give hangs on who runs the rule, where, or on which file a row came from.
+# Their result depends on who runs the rule, where, or on which file a row came from.
 SURROUNDINGS = frozenset(
     """
 current_catalog current_database current_path current_schema current_timezone current_user input_file_block_length
@@ -138,18 +138,18 @@ variant_explode variant_explode_outer
 """.split()
 )
 
-# Functions of a row's place among others. Those of TIED tell rows apart that are equal in the order asked for.
+# Functions of a row's position among others. Those in TIED distinguish rows that are equal in the ORDER BY.
 TIED = frozenset("first_value lag last_value lead nth_value ntile row_number".split())
 RANKS = TIED | frozenset("cume_dist dense_rank percent_rank rank".split())
 
-# Of the windows that come with later state.
+# Needs state that is not implemented yet.
 STATEFUL = frozenset({"window_time"})
 
-# Which of a GROUP BY's sets a result is of; and the calls in the GROUP BY itself that make such sets.
+# Functions that tell which grouping set a result belongs to; and the calls in GROUP BY that define such sets.
 GROUPING = frozenset({"grouping", "grouping_id"})
 SETS = frozenset({"cube", "rollup", "sets"})
 
-# Names that Spark takes for functions even without parentheses, where no column has the name.
+# Names that Spark reads as functions even without parentheses, if no column has the name.
 BARE = frozenset(
     """
 current_date current_path current_time current_timestamp current_user grouping__id localtime localtimestamp
@@ -157,7 +157,7 @@ session_user user
 """.split()
 )
 
-# Windows of rows, which Spark has not: ours (see `collected`).
+# Windows of rows, which Spark does not have; Floodmark implements them (see `collected`).
 COLLECTING = frozenset({"count_window", "state_window"})
 
 ALLOWED = COLLECTING | SCALARS | TYPES | AGGREGATES | GROUPING | {"window", "session_window"}

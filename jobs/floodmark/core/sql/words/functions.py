@@ -1,4 +1,4 @@
-"""Which functions a rule's SQL calls, and whether a replay of the same rows gives the same answer."""
+"""Checks which functions a rule's SQL calls, and whether a replay of the same rows gives the same result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from floodmark.core.sql.words.lexis import Word
 
 NOT_THERE_YET = "needs state that is not there yet"
 
-# Words of the language that may stand directly before a parenthesis.
+# Keywords that may come directly before a parenthesis.
 _KEYWORDS = frozenset(
     """
 all and as between by case distinct div else escape except from group having in is join like ilike rlike regexp not on
@@ -21,7 +21,7 @@ or over select then union using values when where with within
 """.split()
 )
 
-# Those that follow a value or a name: where an expression begins, Spark takes them for functions.
+# Keywords that follow a value or a name: where an expression starts, Spark reads them as functions.
 _FOLLOWING = _KEYWORDS - frozenset("all case distinct except from not select values".split())
 _BEGINNING = frozenset(
     """
@@ -47,14 +47,14 @@ _REASONS = (
     ),
     (names.RANKS, "expected OVER (...) after it"),
 )
-# Spark turns these strings into the clock wherever a date or timestamp is wanted, in a cast as in a comparison.
+# Spark reads these strings as the clock wherever it expects a date or timestamp, in casts and comparisons.
 _CLOCK_TEXT = re.compile(r"(?:now|(?:today|tomorrow|yesterday)(?:\s+\S+|[^a-z\s]\S*)?)", re.IGNORECASE)
 _SIZE, _HOP, _GAP = (
     "window(event_time, '1 minute')",
     "window(event_time, '1 minute', '10 seconds')",
     "session_window(event_time, '5 minutes')",
 )
-# What other engines call it: name there → what to write here.
+# Names of functions in other engines -> what to write here.
 _ELSEWHERE = {
     **dict.fromkeys(("tumble", "tumblingwindow", "tumbling_window", "time_bucket", "date_bin", "time_window"), _SIZE),
     **dict.fromkeys(("hop", "hoppingwindow", "hopping_window"), _HOP),
@@ -65,14 +65,14 @@ _ELSEWHERE = {
 }
 _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 _CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
-_BLANK = "".join(map(chr, (*range(33), *range(127, 161))))  # what Spark trims off before it reads a date
+_BLANK = "".join(map(chr, (*range(33), *range(127, 161))))  # characters that Spark trims before it reads a date
 
 
 def check_functions(sql: str, words: Sequence[Word], grouped: Set[int], clocked: Set[int]) -> None:
-    """Raise SqlAt for the first function that is not allowed where it stands.
+    """Raise SqlAt for the first function that is not allowed where it is called.
 
-    `grouped`: the numbers of the SELECTs that have a GROUP BY. Elsewhere an aggregate needs an OVER.
-    `clocked`: of those whose list may have the epoch's clock.
+    grouped: the numbers of the SELECTs that have a GROUP BY; elsewhere an aggregate needs an OVER. clocked: the numbers
+    of the SELECTs whose list may contain the epoch's clock.
     """
     for i, word in enumerate(words):
         if word.kind in _TEXTS and not (i and words[i - 1].kind in _TEXTS):
@@ -99,7 +99,7 @@ def _check_clock(sql: str, words: Sequence[Word], i: int, clocked: Set[int]) -> 
 
 
 def is_call(words: Sequence[Word], i: int) -> bool:
-    """Whether token `i` names a function that is called there."""
+    """Whether token `i` is the name of a function call."""
     word = words[i]
     if word.kind not in ("word", "quoted") or i + 1 >= len(words) or words[i + 1].text != "(":
         return False
@@ -112,7 +112,7 @@ def is_call(words: Sequence[Word], i: int) -> bool:
 
 
 def _begins_expression(words: Sequence[Word], i: int) -> bool:
-    """Whether token `i`, a keyword that follows a value elsewhere, stands where an expression begins."""
+    """Whether token `i`, a keyword that elsewhere follows a value, is where an expression starts."""
     if i == 0:
         return True
     before, name = words[i - 1], words[i].name
@@ -128,7 +128,7 @@ def _begins_expression(words: Sequence[Word], i: int) -> bool:
 
 
 def _check_text(sql: str, words: Sequence[Word], i: int) -> None:
-    # Spark joins texts that stand side by side: 'no' 'w' is 'now'.
+    # Spark concatenates adjacent texts: 'no' 'w' is 'now'.
     side_by_side = itertools.takewhile(lambda word: word.kind in _TEXTS, itertools.islice(words, i, None))
     if _CLOCK_TEXT.fullmatch("".join(map(_spelt, side_by_side)).strip(_BLANK)):
         problem = f"the text {words[i].text}: Spark may read the clock for it; a replay would differ"
@@ -136,7 +136,7 @@ def _check_text(sql: str, words: Sequence[Word], i: int) -> None:
 
 
 def _spelt(word: Word) -> str:
-    """The text that a literal stands for. A doubled quote is left out: what is around it may be joined."""
+    """The text that a literal denotes. A doubled quote is left out, because Spark may join the parts around it."""
     if word.kind == "raw":
         return word.text[2:-1]
     inside = word.text[1:-1].replace(word.text[0] * 2, "")
@@ -203,13 +203,13 @@ def _check_aggregate(sql: str, word: Word, grouped: Set[int]) -> None:
 
 
 def _is_sorted(words: Sequence[Word], i: int) -> bool:
-    """Whether the call at `i` is the whole first argument of sort_array, or the only one of array_sort."""
+    """Whether the call at `i` is the whole first argument of sort_array, or the only argument of array_sort."""
     sorter = words[i - 2].name if i >= 2 and words[i - 1].text == "(" else ""
     after = closing(words, i + 1) + 1
     if after + 1 < len(words) and words[after].name == "filter" and words[after + 1].text == "(":
         after = closing(words, after + 1) + 1
     follows = words[after].text if after < len(words) else ""
-    # With a comparator of its own, array_sort leaves equal elements in the order in which they came.
+    # With a comparator of its own, array_sort leaves equal elements in the order in which they arrived.
     return (sorter == "sort_array" and follows in (")", ",")) or (sorter == "array_sort" and follows == ")")
 
 

@@ -1,7 +1,7 @@
-"""The words of a rule's SQL, by Spark's own lexical rules, each with its place, its SELECT and its clause.
+"""Splits a rule's SQL into words by Spark's own lexical rules, each with its place, SELECT and clause.
 
-sqlglot's tokens are not enough: its comments and strings differ from Spark's in corners (a comment that ends in a
-backslash goes on in Spark), and what one side takes for a comment must never be a clause for the other.
+sqlglot's tokens are not enough: its comments and strings differ from Spark's in corner cases (in Spark, a comment that
+ends in a backslash continues). Text that one of them reads as a comment must never be a clause for the other.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ _CLAUSES = frozenset({"from", "where", "group", "having"})
 
 @dataclass(frozen=True)
 class Word:
-    """One token. `name`: lower case, without backquotes. `end` is exclusive. `select`: number of the SELECT around it
-    in the order of the text, -1 outside; `clause`: select, from, where, group, having."""
+    """One token.
+
+    name: lower case, without backquotes. end: exclusive. select: the number of the enclosing SELECT in text order, -1
+    outside of any. clause: select, from, where, group or having.
+    """
 
     kind: str
     text: str
@@ -62,12 +65,15 @@ def place_of(sql: str, offset: int) -> tuple[int, int]:
 
 
 def quoted(name: str) -> str:
-    """The name of a column, or of a relation, as SQL."""
+    """The name of a column or relation, quoted as SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def words_of(sql: str) -> tuple[Word, ...]:
-    """All tokens but comments and space. Raises SqlAt for what Spark's lexer, or a rule, does not know."""
+    """All tokens except comments and space.
+
+    Raises SqlAt for tokens that Spark's lexer does not know or a rule may not have.
+    """
     if len(sql) > MAX_LENGTH:
         raise SqlAt(f"expected at most {MAX_LENGTH} characters of SQL, found {len(sql)}", 1, 1)
     return tuple(_with_clauses(list(_scan(sql))))
@@ -102,7 +108,7 @@ def _strange(char: str) -> str:
 
 
 def _comment_end(sql: str, start: int) -> int:
-    """The end of a bracketed comment; Spark nests them, but for hints, which open none."""
+    """The end of a bracketed comment. Spark nests comments; a hint starts none."""
     depth = 0
     for match in _BRACKETS.finditer(sql, start):
         if match.group() == "/*+":
@@ -114,7 +120,7 @@ def _comment_end(sql: str, start: int) -> int:
 
 
 def _refuse_substitution(sql: str, start: int, text: str) -> None:
-    # Spark would replace it by a setting, a variable of the environment or nothing, before it even parses the SQL.
+    # Before it parses the SQL, Spark would replace it by a setting, an environment variable or nothing.
     if "${" in text:
         raise refuse_at(sql, start + text.index("${"), "the characters ${ are not allowed: Spark would substitute them")
 
@@ -124,7 +130,7 @@ def _name(kind: str, text: str) -> str:
 
 
 def _with_clauses(words: list[Word]) -> Iterator[Word]:
-    """The words with their SELECT and clause: one frame for each open parenthesis, inner frames inherit."""
+    """The words with their SELECT and clause: one frame for each open parenthesis; inner frames inherit."""
     frames: list[tuple[int, str]] = [(-1, "")]
     count = 0
     for i, word in enumerate(words):
@@ -143,7 +149,7 @@ def _with_clauses(words: list[Word]) -> Iterator[Word]:
 
 
 def _owns_select(frames: list[tuple[int, str]]) -> bool:
-    """Whether the innermost frame has a SELECT of its own: in `extract(year FROM x)` it has not."""
+    """Whether the innermost frame has a SELECT of its own; in `extract(year FROM x)` it does not."""
     return frames[-1][0] >= 0 and (len(frames) == 1 or frames[-1][0] != frames[-2][0])
 
 
