@@ -1,4 +1,4 @@
-"""What the sinks show of an open epoch that is to be taken back: asked of their logs, without a JVM."""
+"""Read from the sinks' logs what an open epoch did that is to be taken back. No JVM."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
 
-Readers = Mapping[str, Sequence[str]]  # by `identity` of a table: who reads it, in words
+Readers = Mapping[str, Sequence[str]]  # by `identity` of a table: its readers, in words
 
 
 def check_before(rule: Rule, root: Path) -> None:
-    """What a run looks at before it starts, but for what the rule reads: that may be what the epoch fails at."""
+    """The checks before a run, except those of the rule's inputs, which may be the reason why the epoch fails."""
     check_home(root, rule.qos)
     home = Home(root, rule.rule)
     ledger = LedgerReader.load(home.ledger)
@@ -41,7 +41,7 @@ def check_before(rule: Rule, root: Path) -> None:
 
 
 def sinks_seen(head: Head, rule: Rule, ledger: str, readers: Readers) -> list[Seen]:
-    """What each Delta sink of the open epoch's own text shows. `rule`: today's; `ledger`: its id.
+    """What the open epoch did to each Delta sink of its own rule text. `rule`: the current one; `ledger`: its id.
 
     Raises HistoryGone, TableBroken, Sealed or LedgerBroken at a sink that is not what the ledger knows; Refused at one
     that is no Delta table.
@@ -64,7 +64,7 @@ def _refuse_others(text: Rule) -> None:
 
 
 def seen_at(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) -> Seen:
-    """The same of the sink that lies there."""
+    """The same, for the sink at `place`."""
     app = app_id(ledger, head.generation, head.token, "sink")
     name, epoch = name_at(head, place), head.epoch + 1
     recorded = _recorded(head, name, place, app)
@@ -83,7 +83,7 @@ def seen_at(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) ->
 
 
 def _absent(place: str, first: int, net: Net) -> str | None:
-    """A file that is to be put back and is gone. Raises HistoryGone where the log does not say any more what it was."""
+    """A file to restore that no longer exists. Raises HistoryGone if the log no longer describes it."""
     if not net.removed:
         return None
     try:
@@ -113,9 +113,9 @@ def _recorded(head: Head, name: str, place: str, app: str) -> int | None:
 
 
 def _commits(place: str, app: str, epoch: int, since: int) -> list[int]:
-    """The commits of the epoch's attempts, the oldest first. The table has recorded that there is one.
+    """The commits of the epoch's attempts, oldest first. The table has recorded at least one.
 
-    `since`: the version of the newest write before them that the ledger names; -1: none.
+    `since`: the version of the newest earlier write that the ledger names; -1: none.
     """
     found = sorted(_newest_first(place, app, epoch, since))
     if not found:
@@ -127,7 +127,7 @@ def _commits(place: str, app: str, epoch: int, since: int) -> list[int]:
 
 
 def _newest_first(place: str, app: str, epoch: int, since: int) -> Iterator[int]:
-    """Down to the first attempt, or to what the same rule had committed before."""
+    """The same, newest first: down to the first attempt, or to an earlier commit of the same rule."""
     for version in range(tables.newest_version(place), since, -1):
         try:
             recorded = dict(tablelog.transactions(place, version))

@@ -1,4 +1,4 @@
-"""Which columns of its streams a rule needs, and whether the tables have them. No JVM."""
+"""The columns of its streams that a rule needs, and checks that the tables have them. No JVM."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from floodmark.errors import SqlRefused, WrongColumn
 if TYPE_CHECKING:
     from floodmark.core.rules.rule import EventTime, Process, Rule, Stream
 
-# Types that two keys can be compared by without a doubt.
+# Types with unambiguous equality, allowed for keys.
 KEY_TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "binary", "date", "timestamp",
              "timestamp_ntz")  # fmt: skip
 _DELTA_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 TIMES = ("timestamp", "timestamp_ntz")
-# The expression that makes a time of a column that is none, by Delta type.
+# The expression that converts a column of another type to a time, by Delta type.
 MAKES_TIME = {
     "string": "to_timestamp({})",
     "date": "cast({} AS timestamp)",
@@ -40,7 +40,7 @@ def needed(rule: Rule, name: str, found: Mapping[str, str]) -> list[str]:
 def asked(rule: Rule, name: str, wanted: Collection[str], found: Mapping[str, str]) -> list[str]:
     """The `wanted` columns of stream `name` and those that its expectations read, in the table's order.
 
-    Only the former are folded: an expectation may change, and the columns of state may not.
+    Only the `wanted` ones are folded: expectations may change, but the columns of state may not.
     """
     words = {column.lower() for column in wanted}
     for one in rule.streams[name].expect.values():
@@ -54,7 +54,7 @@ def _words(text: str | None) -> set[str]:
 
 
 def check_columns(rule: Rule, name: str, found: Mapping[str, str]) -> None:
-    """Raise WrongColumn where stream `name` lacks its event time, or has a column that hides the SQL's window."""
+    """Raise WrongColumn if stream `name` lacks a column that the rule needs, or has one that hides the SQL's window."""
     _check_event_time(name, rule.streams[name], found)
     _check_expectations(name, rule.streams[name], found)
     if rule.process is not None:
@@ -63,7 +63,7 @@ def check_columns(rule: Rule, name: str, found: Mapping[str, str]) -> None:
 
 
 def _check_expectations(name: str, stream: Stream, found: Mapping[str, str]) -> None:
-    """Raise WrongColumn where a check reads a column that is not there."""
+    """Raise WrongColumn if a check reads a column that does not exist."""
     from floodmark.core.rules.expectations import unknown_column
 
     columns = [*found, *([stream.event_time.name] if stream.event_time else [])]
@@ -74,9 +74,9 @@ def _check_expectations(name: str, stream: Stream, found: Mapping[str, str]) -> 
 
 
 def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> None:
-    """Raise WrongColumn where a table has a column that hides the SQL's window."""
+    """Raise WrongColumn if a table has a column that hides the SQL's window."""
     hidden = {"window", "session_window"} & set(map(str.lower, found))
-    if hidden and rule.query.windows:  # in this order: analysing the SQL takes long
+    if hidden and rule.query.windows:  # in this order: analysing the SQL is slow
         raise WrongColumn(
             f"{table}: expected no column named `{min(hidden)}`, for it cannot be told from the window; found "
             f"{', '.join(found)}: rename it in the table"
@@ -84,9 +84,9 @@ def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> No
 
 
 def check_names(rule: Rule, found: Mapping[str, Iterable[str]]) -> None:
-    """Raise SqlRefused where the SQL, or a stream's expression, reads a column that no table has.
+    """Raise SqlRefused if the SQL, or a stream's expression, reads a column that no table has.
 
-    `found`: the columns of each stream and lookup table. This loads the SQL parser: half a second.
+    `found`: the columns of each stream and lookup table. This loads the SQL parser, which takes half a second.
     """
     from floodmark.core.sql.tree.unknown import unknown_column, unknown_in_expression
 
@@ -102,18 +102,18 @@ def check_names(rule: Rule, found: Mapping[str, Iterable[str]]) -> None:
 
 
 def _made(stream: Stream | None) -> list[str]:
-    """The column that an expression gives beside those of the table."""
+    """The column that an expression adds to those of the table."""
     time = stream.event_time if stream else None
     return [time.name] if time and time.expr else []
 
 
 def is_key_type(kind: str) -> bool:
-    """Whether two values of the type (as Spark writes it) are equal or not, beyond doubt."""
+    """Whether equality of two values of the type (as Spark writes it) is unambiguous."""
     return kind.partition("(")[0] in KEY_TYPES
 
 
 def _check_made_time(name: str, time: EventTime, found: Mapping[str, str]) -> None:
-    """Raise WrongColumn where a column of the table has the name of the time that is made of it."""
+    """Raise WrongColumn if a column of the table has the name of the computed event time."""
     if time.name.lower() in map(str.lower, found):
         raise WrongColumn(
             f"stream {name}: event_time: expected a name that no column of the table has, found {time.name!r}: dead "
@@ -122,7 +122,7 @@ def _check_made_time(name: str, time: EventTime, found: Mapping[str, str]) -> No
 
 
 def _check_key(process: Process, name: str, stream: Stream, found: Mapping[str, str]) -> None:
-    """Raise WrongColumn where a key column is missing, or of a type that cannot be compared."""
+    """Raise WrongColumn if a key column is missing, or has a type that cannot be compared."""
     types = {column.lower(): _DELTA_NAMES.get(kind, kind) for column, kind in found.items()}
     if stream.event_time and stream.event_time.expr:
         types[stream.event_time.name.lower()] = "timestamp"
@@ -137,7 +137,7 @@ def _check_key(process: Process, name: str, stream: Stream, found: Mapping[str, 
 
 
 def _check_event_time(name: str, stream: Stream, found: Mapping[str, str]) -> None:
-    """Raise WrongColumn where the event time is missing or no time, with the `expr` to write."""
+    """Raise WrongColumn if the event time is missing or not a time; the message has the `expr` to write."""
     time = stream.event_time
     if time is None:
         return

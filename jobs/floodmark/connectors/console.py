@@ -1,4 +1,4 @@
-"""The console as a sink, for trying things: at least once, for a retried epoch prints again."""
+"""The console as a sink, for experiments: at least once, because a retried epoch prints again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class Shown:
-    """An epoch's first rows as text, of so many."""
+    """An epoch's first rows as text; `rows`: how many it has."""
 
     columns: tuple[str, ...]
     first: tuple[tuple[str, ...], ...]
@@ -25,7 +25,7 @@ class Shown:
 
 
 def first_of(frame: DataFrame, rows: int) -> Shown:
-    """What is printed of a frame with so many rows."""
+    """The first rows of a frame, to print. `rows`: how many it has."""
     return Shown(tuple(frame.columns), tuple(tuple(map(str, row)) for row in frame.take(SHOWN)), rows)
 
 
@@ -40,7 +40,7 @@ def show(shown: Shown, epoch: int) -> None:
     for row in shown.first:
         table.add_row(*row)
     screen = Console()
-    # No title of the table: that would be as narrow as the table.
+    # The table has no title, because rich would wrap it to the table's width.
     screen.print(f"epoch {epoch}: {shown.rows} rows (console: at least once)")
     screen.print(table)
 

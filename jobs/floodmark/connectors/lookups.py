@@ -1,4 +1,4 @@
-"""Lookup tables: which version an epoch reads, and when each version began. No JVM."""
+"""Lookup tables: which version an epoch reads, and since when each version has been valid. No JVM."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import Lookup, Rule
 
 ADDED = BEGIN, END = "_valid_from", "_valid_to"  # columns of a table with `history`
-MOST_VERSIONS = 500  # each costs Spark a scan of its own, some tenth of a second of planning
+MOST_VERSIONS = 500  # Spark scans each separately, with some tenth of a second of planning
 FOR_EVER = 253_402_300_799_999_999  # the last microsecond of the year 9999
 
 
 @dataclass(frozen=True)
 class Stood:
-    """A version of a table, and when it was the newest: microseconds since 1970, [begin, end)."""
+    """A version of a table, and the time in which it was the newest: microseconds since 1970, [begin, end)."""
 
     version: int
     begin: int
@@ -46,12 +46,12 @@ class LookupTable:
         return read_table(f"lookup {self.name}", self.address)
 
     def newest(self) -> Pinned:
-        """What an epoch that begins now is to read."""
+        """The version that an epoch reads if it starts now."""
         table = self.table()
         return Pinned(table=tables.table_id(table), version=table.version())
 
     def check(self, pinned: Pinned) -> None:
-        """Refuse another table than the epoch's intent names, or an older state of it."""
+        """Refuse a table other than the one in the epoch's intent, or an older state of it."""
         found = self.newest()
         if found.table != pinned.table or found.version < pinned.version:
             raise HistoryGone(
@@ -61,9 +61,9 @@ class LookupTable:
             )
 
     def stood(self, newest: int, since: int | None) -> list[Stood]:
-        """The versions up to `newest` that were in force at or after `since` (None: all), oldest first.
+        """The versions up to `newest` that were valid at or after `since` (None: all), oldest first.
 
-        Raises HistoryGone where the log does not reach that far back, Refused for too many.
+        Raises HistoryGone if the log does not reach back that far, Refused if there are too many.
         """
         begins = self._begins(newest)
         ends = [later for _, later in list(begins.items())[1:]]
@@ -106,12 +106,12 @@ def lookup_tables(rule: Rule) -> dict[str, LookupTable]:
 
 
 def pinned_now(rule: Rule) -> dict[str, Pinned]:
-    """What an epoch that begins now is to read."""
+    """The versions that an epoch reads if it starts now."""
     return {name: table.newest() for name, table in lookup_tables(rule).items()}
 
 
 def changed_since(rule: Rule, pinned: Mapping[str, Pinned]) -> str | None:
-    """The first lookup table that may hold other rows than it did at these versions; None where none does."""
+    """The first lookup table whose rows may have changed since these versions; None if there is none."""
     for name, one in lookup_tables(rule).items():
         then, now = pinned.get(name), one.newest()
         if then is None or then.table != now.table or now.version < then.version:
@@ -122,7 +122,7 @@ def changed_since(rule: Rule, pinned: Mapping[str, Pinned]) -> str | None:
 
 
 def check_lookups(rule: Rule) -> None:
-    """Lookup tables are there, and none has a column that hides the SQL's window."""
+    """Check that lookup tables exist, and that none has a column that hides the SQL's window or that `history` adds."""
     for name, table in lookup_tables(rule).items():
         columns = tables.columns_of(table.table())
         refuse_window_column(rule, f"lookup {name}", columns)
@@ -130,7 +130,7 @@ def check_lookups(rule: Rule) -> None:
 
 
 def _refuse_own_times(name: str, table: LookupTable, columns: Iterable[str]) -> None:
-    """Raise WrongColumn where the table has a column that `history` adds."""
+    """Raise WrongColumn if the table has a column that `history` adds."""
     taken = [column for column in columns if column.lower() in ADDED] if table.lookup.history else []
     if taken:
         raise WrongColumn(

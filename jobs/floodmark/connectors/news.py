@@ -1,4 +1,4 @@
-"""Is there anything to do for a rule? Answered from ledger and source logs, without a JVM."""
+"""Decide from ledger and source logs whether a rule has pending work, without a JVM."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class News:
-    """Why a run is needed (None: it is not), the last committed epoch, and each source's end as seen now.
+    """Why a run is needed (None: it is not), the last committed epoch, and each source's present end.
 
-    `backlog`: bytes of input that wait; `seq`: the ledger's newest row, 0 without one. `retired`: why no run is
-    ever needed, of a retired rule.
+    `backlog`: bytes of unread input; `seq`: the ledger's newest row, 0 without one. `retired`: for a retired rule, why
+    it needs no runs.
     """
 
     why: str | None
@@ -50,7 +50,7 @@ class News:
 def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
     """Compare a rule's ledger with its sources. Raises what a run would raise before it reads.
 
-    `close_until`: up to where the input is to be taken as complete, if that was asked for.
+    `close_until`: the time up to which input is to be treated as complete, if requested.
     """
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
@@ -64,9 +64,9 @@ def look(rule: Rule, root: Path, close_until: datetime | None = None) -> News:
 
 
 def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:
-    """The same of a rule that reads what others are about to write: there is something to do, as far as is known.
+    """The same for a rule that reads what others are about to write: its work is assumed to be pending.
 
-    What they write is not in `seen`: the end of that is where it is once they have ended.
+    Streams that they write are not in `seen`, because their ends are known only once these rules have finished.
     """
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
@@ -81,7 +81,7 @@ def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:
 
 
 def _backlog(rule: Rule, head: Head | None) -> int:
-    """Bytes to read: of a source that is not read yet, or of a generation that has yet to begin, all that is there."""
+    """Bytes to read; for a source that is not read yet, or a generation that has not started, all of its data."""
     lines = {} if head is None or head.seal is not None else head.lines
     sums = head.log_sums if head else {}
     return sum(
@@ -90,14 +90,14 @@ def _backlog(rule: Rule, head: Head | None) -> int:
 
 
 def _known(source: Source, line: str | None, log_sum: str | None) -> str | None:
-    """The line of an offset, where it is one in the table that lies there now."""
+    """The line of an offset, if it refers to the source that is at the address now."""
     return None if line is None or source.is_another(line, log_sum) else line
 
 
 def still_due(rule: Rule, root: Path, seen: dict[str, str]) -> str | None:
-    """Why a run of the rule has yet to be made; None: somebody has done what LOOK saw. Raises as LOOK does.
+    """Why a failed run is still needed; None: another run has done the work that LOOK found. Raises as LOOK does.
 
-    For a run that failed. Of the sources counts what lies up to the offsets `seen`, of one that is not among them all.
+    Only data up to the offsets `seen` counts; for a source without one, all data.
     """
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
@@ -130,7 +130,7 @@ def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, str] | None = 
 
 
 def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | None:
-    """Why a tick is due."""
+    """Why a tick is due; None: it is not."""
     if rule.rebuild:
         return None if close_until is None else f"to close what is open until {close_until}"
     if head is None or (close_until is None and rule.close_idle_after_us is None and not head.heard):
@@ -142,15 +142,15 @@ def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | 
     return None if until is None else "nothing has come for so long that the watermark goes on"
 
 
-ROWS = 64  # of a ledger, among which the intent of the newest epoch nearly always is
-# What of a rule has no part in its results; of Spark's settings one has.
+ROWS = 64  # newest rows of a ledger, which nearly always include the newest epoch's intent
+# Fields of a rule that do not affect its results; of Spark's settings, one does (`ansi`).
 _BESIDE = {"hash", "description", "epoch", "cleanup", "schedule", "freshness", "group", "spark", "airflow"} | {
     "max_rows_per_window"
 }
 
 
 def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, str] | None = None) -> str | None:
-    """Why a rule that is rebuilt by each run is to be rebuilt now; None where its sinks would hold the same.
+    """Why a rule that each run rebuilds is to be rebuilt now; None if its sinks would hold the same.
 
     `seen`: offsets beyond which new data does not count.
     """
@@ -173,12 +173,12 @@ def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, str] | None = 
 
 
 def _answers(rule: Rule) -> tuple[dict[str, object], bool]:
-    """All of a rule that has a part in its results."""
+    """The part of a rule that affects its results."""
     return rule.model_dump(exclude=_BESIDE), rule.ansi
 
 
 def _looked_up(ledger: LedgerReader) -> dict[str, Pinned]:
-    """The versions of lookup tables that the newest epoch has read; none where that was many rows ago."""
+    """The versions of lookup tables that the newest epoch read; none if that was many rows ago."""
     intents = [row for row in ledger.newest(ROWS) if row.kind == "intent"]
     return Intent.model_validate_json(intents[-1].body).lookups if intents else {}
 
@@ -198,7 +198,7 @@ def _behind(rule: Rule, head: Head, seen: dict[str, str] | None = None) -> dict[
 
 
 def check_reached(rule: Rule, root: Path, seen: dict[str, str]) -> int:
-    """The epoch now committed; RunFailed unless the ledger has folded everything up to the offsets `seen`."""
+    """The last committed epoch. Raises RunFailed unless the ledger has reached the offsets `seen`."""
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
     if head is None or at_the_gate(head) is not Gate.PLAN:

@@ -1,4 +1,4 @@
-"""How much of its sources the next epoch of a rule is to read, where the rule says how long an epoch is to take."""
+"""How much the next epoch of a rule reads, if the rule limits an epoch's duration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import EpochLimits, Rule
     from floodmark.ledger.ledger import LedgerReader
 
-ROWS = 4 * MEASURED  # of the ledger: an epoch has two, or more
+ROWS = 4 * MEASURED  # of the ledger: an epoch has at least two
 
 
 def paced(rule: Rule, ledger: LedgerReader) -> EpochLimits:
-    """The rule's limits, with as many bytes as take `max_seconds` at the rate of the epochs before."""
+    """The rule's limits, with as many bytes as take `max_seconds` at the rate of earlier epochs."""
     head, seconds = ledger.head, rule.epoch.max_seconds
     assert head is not None and seconds is not None
     found = list(sources(rule).values())

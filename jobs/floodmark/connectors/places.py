@@ -1,4 +1,4 @@
-"""Where a rule's tables lie now: what `core.protocol.places` decides by, asked of the tables. No JVM."""
+"""The present locations of a rule's tables: the facts from which `core.protocol.places` decides. No JVM."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Read = TypeVar("Read", "Stream", "Lookup")
 
 
 def head_now(head: Head, rule: Rule, ledger: str | None) -> Head:
-    """The head, with its sinks where the rule's file leads to them now. Raises HistoryGone.
+    """The head, with its sinks at the locations to which the rule's file leads now. Raises HistoryGone.
 
-    `ledger`: its id; where it is not known, nothing is asked of what the tables have recorded.
+    `ledger`: its id; if unknown, the versions that the tables have recorded are not checked.
     """
     opened = {place: table for place in where(rule).values() if (table := tables.open_table(place)) is not None}
     found = {place: tables.table_id(table) for place, table in opened.items()}
@@ -35,13 +35,13 @@ def head_now(head: Head, rule: Rule, ledger: str | None) -> Head:
 
 
 def is_moved(head: Head, rule: Rule) -> bool:
-    """Whether a sink's address leads elsewhere than the ledger knows. Opens no table."""
+    """Whether a sink's address leads to another location than the ledger's. Opens no table."""
     places = set(places_of(head).values())
     return not places <= set(where(rule).values())
 
 
 def check_goes_on(head: Head, rule: Rule, ledger: str | None = None) -> Head:
-    """The head with its sinks where they lie now, of a rule whose text and sinks fit the progress made.
+    """Check that the rule's text and sinks fit its progress; returns the head with its sinks' present locations.
 
     Raises RuleChanged or HistoryGone.
     """
@@ -56,7 +56,7 @@ def check_goes_on(head: Head, rule: Rule, ledger: str | None = None) -> Head:
 
 
 def text_now(text: str, head: Head, rule: Rule) -> Rule:
-    """A text that the ledger holds, with its tables where they lie now. `rule`: today's, of the file."""
+    """A rule's text in the ledger, with the present locations of its tables. `rule`: the current one, from the file."""
     from floodmark.core.rules.rule import Rule
 
     found = put_back(Rule.from_json(text), head)
@@ -73,7 +73,7 @@ def text_now(text: str, head: Head, rule: Rule) -> Rule:
 
 
 def _there(then: Read, now: Read | None, id_: str | None) -> Read:
-    """What a rule reads, where the table with that id lies: at the address that it had, or at the one it has now."""
+    """A stream or lookup at the address of the table with that id: the address in the ledger, or the current one."""
     if now is None or now.address == then.address or id_ is None or _id(then.address) == id_:
         return then
     return then.model_copy(update={"address": now.address}) if _id(now.address) == id_ else then

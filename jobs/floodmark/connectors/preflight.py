@@ -1,4 +1,4 @@
-"""What can be refused before Spark starts: answered from logs and schemas, without a JVM."""
+"""Checks before Spark starts: on logs and schemas, without a JVM."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from floodmark.ledger.ledger import LedgerReader
 
 
 def check_without_jvm(rule: Rule, root: Path) -> None:
-    """Everything that can be refused before Spark starts, with nothing written but the home's probe.
+    """Run all checks that need no Spark; they write nothing but the home's probe.
 
-    What lost commits have left in the sinks' logs is cleared away first: with it they could not be read.
+    First it removes remains of lost commits from the sinks' logs, because these would be unreadable with them.
     """
     check_home(root, rule.qos)
     check_apart(rule, root)
@@ -43,7 +43,7 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
 
 
 def check_apart(rule: Rule, root: Path) -> None:
-    """Refuse a sink inside the home, where the ledgers and states of all rules lie, or around it."""
+    """Refuse a sink inside or around the home, where the ledgers and states of all rules are."""
     for address in delta_sinks(rule):
         if same_address(address, str(root)) or within(address, str(root)) or within(str(root), address):
             raise NotOwned(
@@ -53,7 +53,8 @@ def check_apart(rule: Rule, root: Path) -> None:
 
 
 def mend_sinks(ledger: str, head: Head) -> None:
-    """A sink whose rows were kept by a reset has commits that older rows of the ledger name: it is left as it is."""
+    """Remove remains of lost commits from the sinks' logs, except after a reset that kept the sinks' rows: then older
+    rows of the ledger name commits, too."""
     app = app_id(ledger, head.generation, head.token, "")
     named = {address: name for name, address in places_of(head).items()}
     added = delta_sinks(Rule.from_json(head.open.rule)) if head.open else []  # no commit row names these yet
@@ -90,7 +91,7 @@ def check_replaced(rule: Rule) -> None:
 
 
 def check_one_each(rule: Rule) -> None:
-    """Refuse a sink that is the table of a stream, a lookup or another sink, however the addresses are spelt."""
+    """Refuse a sink that is the table of a stream, a lookup or another sink, even under another address."""
     read = tables_read(rule)
     read |= {name: lookup.address for name, lookup in rule.lookups.items()}
     known = {found: f"of {name}" for name, address in read.items() if (found := _id_at(address)) is not None}
@@ -108,14 +109,14 @@ def _id_at(address: str) -> str | None:
 
 
 def check_streams(rule: Rule) -> None:
-    """Streams and lookup tables are there and have columns that fit the rule."""
+    """Check that streams and lookup tables exist and have columns that fit the rule."""
     check_lookups(rule)
     for name, source in sources(rule).items():
         check_columns(rule, name, source.columns())
 
 
 def check_sources(rule: Rule, head: Head) -> None:
-    """The streams' tables hold what was read of them, by the epoch that is open as well. Raises HistoryGone."""
+    """Check that the streams' tables still hold what was read, also by an open epoch. Raises HistoryGone."""
     read = [(head.entry, head.log_sums)]
     if head.open is not None:
         read.append((Entry.parse(head.open.entry), head.open.log_sums))
@@ -125,13 +126,13 @@ def check_sources(rule: Rule, head: Head) -> None:
 
 
 def check_written(rule: Rule) -> None:
-    """The columns that the rule's SQL names are there. It takes half a second, which idle runs can spare."""
+    """Check that the columns that the rule's SQL names exist. This takes half a second, which idle runs save."""
     streams = {name: source.columns() for name, source in sources(rule).items()}
     lookups = {name: tables.columns_of(LookupTable(name, one).table()) for name, one in rule.lookups.items()}
     check_names(rule, {**streams, **lookups})
 
 
 def check_starts(rule: Rule) -> None:
-    """The versions are there at which a rule that has not begun is to start."""
+    """Check that the versions exist at which a new rule is to start."""
     for source in sources(rule).values():
         source.start()

@@ -1,4 +1,4 @@
-"""How long the sources of a rule keep what it has not read yet, from their logs alone."""
+"""How long the sources of a rule retain its unread input, according to their logs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def limits(rule: Rule, head: Head) -> dict[str, Limit]:
-    """By stream that has unread input, what of it goes first. What an open epoch, or backfill, reads counts as unread.
+    """By stream with unread input, the limit that expires first. Input of an open epoch or backfill counts as unread.
 
-    A rule that is rebuilt by each run reads what is there then, and needs no history.
+    A rule that each run rebuilds reads the data present then, and needs no history.
     """
     found: dict[str, Limit] = {}
     if rule.rebuild:

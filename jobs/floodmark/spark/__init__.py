@@ -1,1 +1,1 @@
-"""What runs in Spark: six rooms, each of which imports those after it: look, rule, fold, write, read, session."""
+"""The code that runs in Spark: six packages, each importing those after it: look, rule, fold, write, read, session."""

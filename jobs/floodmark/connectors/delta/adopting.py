@@ -1,4 +1,4 @@
-"""Takes over a table that was there before its rule, with the rows that it has: one commit, which says so."""
+"""Adopt a table that existed before its rule, with its rows, in one commit that records this."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from floodmark.ledger.delta import datafiles, tables
 
 
 def sink_at(rule: Rule, address: str) -> Sink:
-    """The rule's sink at this address. Raises Refused where it has none there, or one whose rows are merged by key, and
-    NotOwned where each run would take the rows away."""
+    """The rule's sink at this address. Raises Refused if there is none, or one whose rows are merged by key, and
+    NotOwned if each run would replace the rows."""
     place = location(address)
     sinks = {location(str(sink.address)): sink for sink in tables_written(rule)}
     if place not in sinks:
@@ -36,7 +36,7 @@ def sink_at(rule: Rule, address: str) -> Sink:
 
 
 def adoptable(address: str, ledger: str | None) -> DeltaTable | None:
-    """The table, where it can be adopted; None where it needs no adoption. `ledger`: id of the rule's, if it has one.
+    """The table, if it can be adopted; None if it needs no adoption. `ledger`: id of the rule's ledger, if it has one.
 
     Raises NotThereYet, NotOwned, or Refused.
     """
@@ -54,7 +54,7 @@ def adoptable(address: str, ledger: str | None) -> DeltaTable | None:
 
 
 def adopt(table: DeltaTable, rule: str, ledger: str) -> int:
-    """Make the table this ledger's; the version up to which its rows are not the rule's."""
+    """Make this ledger the table's owner. Returns the version up to which rows are not the rule's."""
     place, version = datafiles.root_of(table).removeprefix("file://"), table.version()
     reach(rule, "adopt.before")
     try:

@@ -1,4 +1,4 @@
-"""What a Delta table is, as a source and as a sink."""
+"""The Delta kind of source and of sink."""
 
 from __future__ import annotations
 

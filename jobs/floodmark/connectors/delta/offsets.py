@@ -1,4 +1,4 @@
-"""Where a stream stands in a Delta table, as Spark's Delta source writes it. Nobody outside of this room reads one."""
+"""Offsets in Delta tables, as Spark's Delta source writes them. Only this package parses them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from floodmark.core.protocol.entry import compact
 
 @dataclass(frozen=True)
 class DeltaOffset:
-    """Place in a Delta table: files of `version` up to position `index` are read (-1: none of them).
+    """A position in a Delta table: the files of `version` up to position `index` are read (-1: none of them).
 
-    `snapshot` says that the files are those of the whole table at `version`, not the ones that version added.
+    `snapshot`: the files are those of the whole table at `version`, not those that the version added.
     """
 
     table_id: str
@@ -22,7 +22,7 @@ class DeltaOffset:
 
     @property
     def newest_read(self) -> int:
-        """The newest version of which something was read."""
+        """The newest version of which any file was read."""
         return self.version if self.snapshot or self.index >= 0 else self.version - 1
 
     @classmethod

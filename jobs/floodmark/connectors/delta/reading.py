@@ -1,4 +1,4 @@
-"""Tables that a rule reads, and what to say where there is none."""
+"""Open the tables that a rule reads, with a helpful error if one does not exist."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeltaSink:
-    """A Delta table that a rule writes. It keeps each app id's last version, so a repeated write has no effect."""
+    """A Delta table that a rule writes. It records each app id's last version, so a repeated write has no effect."""
 
     def __init__(self, address: str):
         self.address = location(address)
@@ -30,7 +30,7 @@ class DeltaSink:
         return None if table is None else tables.table_id(table)
 
     def check(self, owner: str | None) -> None:
-        """Refuse a table that is not `owner`'s (a ledger's id; None: no ledger yet). Writes nothing."""
+        """Refuse a table that `owner` does not own (a ledger's id; None: no ledger yet). Writes nothing."""
         table = tables.open_table(self.address)
         if table is None:
             return
@@ -50,7 +50,7 @@ class DeltaSink:
         self.check_remembers(table)
 
     def check_remembers(self, table: DeltaTable) -> None:
-        """Refuse a table that would forget which versions of an app it has seen, or whose log is not where it lies."""
+        """Refuse a table that would forget the recorded versions of an app, or whose log is stored elsewhere."""
         if name := forgetful(table.metadata().configuration):
             raise Refused(
                 f"sink {self.address}: {name} is set in the table, so no rule can write to it: {REFUSED[name]}. Unset "
@@ -58,7 +58,7 @@ class DeltaSink:
             )
 
     def check_nothing_left(self, app: str, rule: str) -> None:
-        """Refuse rows of an earlier generation, in a sink that joins the one whose `app` this is."""
+        """Refuse rows of an earlier generation in a sink that is added to the generation of this `app`."""
         table = tables.open_table(self.address)
         if table is None or tables.is_empty(table) or tables.adopted_at(table) is not None:
             return
@@ -70,7 +70,7 @@ class DeltaSink:
             )
 
     def check_partitions(self, wanted: Sequence[str]) -> None:
-        """Refuse a table that is partitioned otherwise than its sink says; its files would have to be written anew."""
+        """Refuse a table with other partitions than its sink declares; its files would have to be rewritten."""
         table = tables.open_table(self.address)
         found = None if table is None else tables.partitions_of(table)
         if found is not None and [name.lower() for name in found] != [name.lower() for name in wanted]:
@@ -82,7 +82,7 @@ class DeltaSink:
             )
 
     def check_replaceable(self) -> None:
-        """Refuse a table whose rows may not be taken away."""
+        """Refuse a table whose rows may not be removed."""
         self.check_changeable()
         table = tables.open_table(self.address)
         if table is not None and tables.adopted_at(table) is not None:
@@ -92,7 +92,7 @@ class DeltaSink:
             )
 
     def check_changeable(self) -> None:
-        """Refuse a table that only grows."""
+        """Refuse an append-only table."""
         table = tables.open_table(self.address)
         if table is not None and (name := appends_only(table.metadata().configuration)):
             raise Refused(
@@ -101,7 +101,7 @@ class DeltaSink:
             )
 
     def check_can_be_emptied(self) -> None:
-        """Refuse a table that only grows, or with rows that were there before the rule."""
+        """Refuse an append-only table, or one with rows from before the rule."""
         self.check_changeable()
         table = tables.open_table(self.address)
         if table is not None and tables.adopted_at(table) is not None:
@@ -112,9 +112,9 @@ class DeltaSink:
 
 
 def check_partitions(rule: Rule, made_by: str | None = None) -> None:
-    """Refuse sinks whose tables are there, stay as they are, and are partitioned otherwise than the rule says.
+    """Refuse sinks whose tables exist, keep their layout, and have other partitions than the rule declares.
 
-    `made_by`: a ledger whose own tables do not stay as they are, as long as they hold nothing.
+    `made_by`: a ledger whose own tables don't keep their layout as long as they are empty.
     """
     for address, sink in delta_sinks(rule).items():
         table = tables.open_table(address) if made_by else None

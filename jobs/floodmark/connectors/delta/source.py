@@ -1,4 +1,4 @@
-"""A Delta table as a source. The questions about it need no JVM; only the functions that take a session do."""
+"""A Delta table as a source. Only the functions that take a session need a JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DeltaSource(Planned):
-    """A Delta table that a rule reads: rewindable, its place is (version, file)."""
+    """A Delta table that a rule reads. It is rewindable; an offset is (version, file)."""
 
     def __init__(self, name: str, stream: Stream):
         self.name = name
@@ -43,7 +43,7 @@ class DeltaSource(Planned):
         return tables.columns_of(self.table())
 
     def start(self) -> str:
-        """The offset at which a generation begins, as a line of an offset-log entry."""
+        """The offset at which a generation starts, as a line of an offset-log entry."""
         table, start = self.table(), self.declared.start
         if start == "earliest":
             return self._at(table, table.version(), snapshot=True)
@@ -62,11 +62,11 @@ class DeltaSource(Planned):
         return first_not_before(table, self.address, datetime.fromisoformat(start.timestamp))
 
     def _at(self, table: DeltaTable, version: int, snapshot: bool = False) -> str:
-        # Delta refuses (0, -1, false) as an offset that was committed; the snapshot of version 0 is the same rows.
+        # Delta rejects (0, -1, false) as a committed offset; the snapshot of version 0 has the same rows.
         return DeltaOffset(tables.table_id(table), version, -1, snapshot or version == 0).line()
 
     def end(self) -> str:
-        """The offset at which all that is there now is read, once the first snapshot is."""
+        """The offset at which all present data is read, provided the first snapshot is."""
         table = self.table()
         return self._at(table, table.version() + 1)
 
@@ -80,7 +80,7 @@ class DeltaSource(Planned):
         return said_of(DeltaOffset.parse(line))
 
     def news(self, line: str, upto: str | None = None) -> bool:
-        """Whether data beyond the offset `line` has been committed (not beyond `upto`, where given)."""
+        """Whether data beyond the offset `line` has been committed (and not beyond `upto`, if given)."""
         at = DeltaOffset.parse(line)
         newest = self.table().version() if upto is None else DeltaOffset.parse(upto).newest_read
         if at.snapshot and self._has_files(at.version):
@@ -88,7 +88,7 @@ class DeltaSource(Planned):
         return any(True for _ in self._fresh(at, newest))
 
     def backlog(self, line: str, rebuilt: bool = False) -> Backlog:
-        """Commits with data that are not folded yet, a first snapshot counted as one."""
+        """Commits with data that are not folded yet; a first snapshot counts as one."""
         at, newest = DeltaOffset.parse(line), self.table().version()
         fresh = list(self._fresh(at, newest))
         if not rebuilt:
@@ -98,13 +98,13 @@ class DeltaSource(Planned):
         return Backlog(commits, "commits", _behind(commits, newest, at.snapshot), facts)
 
     def _fresh(self, at: DeltaOffset, newest: int) -> Iterator[tablelog.DataCommit]:
-        """The commits up to version `newest` that have data beyond the offset; a first snapshot is none of them."""
+        """The commits up to version `newest` with data beyond the offset; a first snapshot is not included."""
         taken = {at.version: at.index + 1}  # files of a version that is half read
         commits = tablelog.data_commits(self.address, at.version + at.snapshot, newest)
         return (commit for commit in commits if commit.adds > taken.get(commit.version, 0) or commit.removes)
 
     def check_appended(self, line: str) -> None:
-        """Refuse a commit that takes rows away which are folded, or about to be. Raises HistoryGone."""
+        """Raise HistoryGone if a commit removes rows that are folded or pending."""
         self._refuse_removed(self._fresh(DeltaOffset.parse(line), self.table().version()))
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
@@ -117,7 +117,7 @@ class DeltaSource(Planned):
             )
 
     def _who(self, said: dict[str, Any]) -> str:
-        """What a commit that takes rows away was, by what it says of itself."""
+        """Who made a commit that removes rows, and why, according to its metadata."""
         rule = f"rule {self.declared.rule}" if self.declared.rule else "the rule that writes it"
         if not str(said.get("app", "")).startswith("floodmark/"):
             return "something other than a rule did, and Floodmark folds what is added"
@@ -131,7 +131,7 @@ class DeltaSource(Planned):
         )
 
     def waiting(self, line: str | None) -> int:
-        """Bytes of the files beyond the offset `line` (None: of all files); a half-read version counts whole."""
+        """Bytes of the files beyond the offset `line` (None: of all files); a partly read version counts in full."""
         table = self.table()
         at = None if line is None else DeltaOffset.parse(line)
         if at is None:
@@ -140,7 +140,7 @@ class DeltaSource(Planned):
         return size + (datafiles.size_of(self._as_of(at.version)) if at.snapshot else 0)
 
     def bytes_a_row(self) -> float | None:
-        """Of the newest version, by its statistics; None where they do not tell."""
+        """Bytes a row in the newest version, by its statistics; None if these are missing."""
         table = self.table()
         counts = [file.rows for file in datafiles.files_of(table)]
         rows = sum(count for count in counts if count is not None)
@@ -150,11 +150,11 @@ class DeltaSource(Planned):
         return bool(self._paths_at(version))
 
     def _paths_at(self, version: int) -> set[str]:
-        """The files of the table as it was at a version."""
+        """The files of the table at a version."""
         return set(datafiles.values_of(self._as_of(version).get_add_actions()["path"]))
 
     def _as_of(self, version: int) -> DeltaTable:
-        """The table as it was; the newest was read before, so what fails here is the older part of its log."""
+        """The table at a version. Its newest version was just read, so a failure concerns the older part of its log."""
         table = self.table()
         with tables.reading(self.address):
             try:
@@ -173,7 +173,7 @@ class DeltaSource(Planned):
         )
 
     def forgets(self, line: str, now_us: int) -> list[Limit]:
-        """By the table's log, of what lies beyond the offset `line`: log entries, and files that were replaced."""
+        """Limits from the table's log, on what lies beyond the offset `line`: its log entries and replaced files."""
         at = DeltaOffset.parse(line)
         table = self.table()
         newest, first = table.version(), at.version + at.snapshot
@@ -196,25 +196,25 @@ class DeltaSource(Planned):
         return found + [Limit(self.name, FILES, now_us - one, kept[FILES]) for one in removed]
 
     def log_sum(self, line: str) -> str | None:
-        """Of the newest log entry that is read at the offset `line`; None where nothing is, or the entry is gone."""
+        """Of the newest log entry that is read at the offset `line`; None if none is read, or the entry is gone."""
         return tablelog.log_sum(self.address, DeltaOffset.parse(line).newest_read)
 
     def is_another(self, line: str, log_sum: str | None = None) -> bool:
-        """Whether the table was made anew, cloned or put back since it was read; arguments as for `check_identity`."""
+        """Whether the table was recreated, cloned or restored since it was read; arguments as for `check_identity`."""
         table, at = self.table(), DeltaOffset.parse(line)
         return (
             tables.table_id(table) != at.table_id or table.version() < at.newest_read or self._is_split(line, log_sum)
         )
 
     def _is_split(self, line: str, known: str | None) -> bool:
-        """Whether the newest entry that was read is another commit by now. One that is gone tells nothing."""
+        """Whether the newest entry that was read is now another commit. An entry that is gone counts as the same."""
         found = None if known is None else self.log_sum(line)
         return found is not None and found != known
 
     def check_identity(self, line: str, log_sum: str | None) -> None:
-        """Refuse a table that was made anew or cloned under the same address, or that lost what was read of it.
+        """Refuse a table that was recreated or cloned at the same address, or that lost commits that were read.
 
-        `line`: the offset up to which it was read; `log_sum`: as it was then, if that is known.
+        `line`: the offset up to which it was read; `log_sum`: its value at that time, if known.
         """
         table, at = self.table(), DeltaOffset.parse(line)
         found, known = tables.table_id(table), at.table_id
@@ -237,7 +237,7 @@ class DeltaSource(Planned):
             )
 
     def stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:
-        # Delta's own default of 1000 files an epoch would be a limit that nobody asked for.
+        # Delta's default limit of 1000 files an epoch would apply otherwise.
         reader = spark.readStream.format("delta").option("maxFilesPerTrigger", str(limits.max_files or 2**31 - 1))
         if limits.max_bytes:
             reader = reader.option("maxBytesPerTrigger", str(limits.max_bytes))
@@ -254,7 +254,7 @@ class DeltaSource(Planned):
 
 
 def first_not_before(table: DeltaTable, address: str, moment: datetime) -> int:
-    """The first version committed at or after `moment`; the next one to come where all are older."""
+    """The first version committed at or after `moment`; if all are older, the next version to be committed."""
     times = commit_times(table, address)
     found = first_from(times, floor(moment.timestamp() * 1000))
     if found is not None and found == min(times) > 0:
@@ -267,7 +267,7 @@ def first_not_before(table: DeltaTable, address: str, moment: datetime) -> int:
 
 
 def said_of(at: DeltaOffset) -> str:
-    """Up to where a table is read, in words."""
+    """The position up to which a table is read, in words."""
     if at.snapshot:
         return f"snapshot of version {at.version}" + (f", {at.index + 1} files" if at.index >= 0 else "")
     return f"before version {at.version}" if at.index < 0 else f"version {at.version}, {at.index + 1} files"

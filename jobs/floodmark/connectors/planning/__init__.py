@@ -1,1 +1,1 @@
-"""How Spark plans what an epoch reads of its sources."""
+"""How Spark plans what an epoch reads from its sources."""

@@ -1,4 +1,4 @@
-"""Spark's checkpoint directory, made anew by every run from the ledger. It is never the truth."""
+"""Spark's checkpoint directory: every run recreates it from the ledger, which alone is the truth."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from uuid import uuid4
 
 from floodmark.core.protocol.entry import Entry, compact
 
-HEAD = 1  # the batch that stands for the head's epoch; those that Spark folds come after it
+HEAD = 1  # the batch of the head's epoch; batches to fold come after it
 
 
 def make(parent: Path, head: Entry, open_entry: Entry | None, shuffle_partitions: int) -> Path:
-    """A directory in which batch HEAD is the head's commit and the next the open intent, if any: Spark replays that.
+    """A directory in which batch HEAD is the head's commit and the next the open intent, if any, which Spark replays.
 
-    Batch 0 ends where the head does, too. Spark asks each source once more for the rows of its last batch, and were
-    there no batch before, Delta would list all files of the source's table to answer.
+    Batch 0 has the same end as the head. Spark reads each source's last batch again, and without a batch before it
+    Delta would list all files of the source's table.
     """
     directory = parent / uuid4().hex
     _put(directory / "metadata", compact({"id": str(uuid4())}))
@@ -44,5 +44,5 @@ def planned(directory: Path, batch: int) -> Entry:
 
 
 def sweep(parent: Path) -> None:
-    """Remove what killed runs left behind. Only the holder of the rule's lock may call this."""
+    """Remove directories of killed runs. Only the holder of the rule's lock may call this."""
     shutil.rmtree(parent, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The rows of a range of offsets, as Spark plans it.
 
-Spark plans the range as it plans that of an open intent. What it planned is then read in batch, so no file is chosen
-here. A streaming query is started for it and ended, which takes a second.
+Spark plans the range like that of an open intent; the planned relation is then read in batch, so this module chooses
+no files. It starts and stops a streaming query, which takes a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from floodmark.errors import Refused
 
 
 def planned_range(spark: SparkSession, source: Planned, begin: str, end: str) -> DataFrame | None:
-    """None where there are no rows in it. Raises Refused where Spark does not plan the source as files."""
+    """The rows of the range; None if it has none. Raises Refused if Spark does not plan the source as files."""
     with TemporaryDirectory(prefix="floodmark-") as parent:
         planning = _Planning(spark, Path(parent), Entry(0, (begin,)), Entry(1, (end,)))
         planning.run(source.stream(spark, EpochLimits()))
@@ -53,9 +53,9 @@ class _Planning:
             query.stop()
 
     def _batch(self, _: DataFrame, batch_id: int) -> None:
-        if batch_id > checkpoint.HEAD + 1:  # what has come since; nobody asks for it
+        if batch_id > checkpoint.HEAD + 1:  # newer data, beyond the range
             return
         try:
             self.found = relations(self._session, checkpoint.query(self._directory), 1)
-        except Exception as fault:  # told by the thread that waits: Spark would wrap it
+        except Exception as fault:  # the waiting thread raises it; Spark would wrap it
             self.failure = fault

@@ -1,9 +1,9 @@
 """The rows that Spark has planned for a batch, as ordinary relations.
 
-What foreachBatch hands over is an RDD of rows: nothing is pushed through it, and every action decodes every column of
-every file again. The plan that Spark made for the batch holds the very relation that each source gave (for Delta: its
-list of files, deletion vectors and column mapping included), so a frame over that relation has the same rows, and reads
-only the columns and row groups that an action needs.
+foreachBatch passes an RDD of rows: Spark pushes nothing down through it, and every action decodes all columns of all
+files again. The batch's plan holds the relation of each source (for Delta: its list of files, including deletion
+vectors and column mapping). A frame over this relation has the same rows, and reads only the columns and row groups
+that an action needs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Told = dict[int, DataFrame | None]
 
 
 def relations(session: SparkSession, query: str, streams: int) -> Told:
-    """By place of a stream, its frame in the batch of the running query; None for one without new rows.
+    """By position of a stream, its frame in the batch of the running query; None for a stream without new rows.
 
-    A stream is left out where Spark's plan does not tell: it is not planned as files, or not told from another one.
+    A stream is left out if Spark's plan does not read it as files, or does not distinguish it from another one.
     """
     leaves = _leaves(session, query)
     kinds = [leaf.getClass().getSimpleName() for leaf in leaves]
@@ -35,10 +35,10 @@ def relations(session: SparkSession, query: str, streams: int) -> Told:
 
 
 def by_stream(tables: Sequence[str | None], streams: int) -> list[list[int]] | None:
-    """Which leaves, by place, are of each stream; None where that cannot be told. `tables`: None is an empty leaf.
+    """The positions of each stream's leaves; None if that is ambiguous. `tables`: None is an empty leaf.
 
-    Of files with deletion vectors Delta reads each version apart, so a stream may have several leaves, all of its table
-    and side by side. No stream has none: so there are as many runs of a table as streams only where each is one.
+    Delta reads each version of files with deletion vectors separately, so a stream may have several adjacent leaves,
+    all of its table. Every stream has at least one. So if there are as many runs of a table as streams, each is one.
     """
     if len(tables) == streams:
         return [[i] for i in range(streams)]
@@ -47,7 +47,7 @@ def by_stream(tables: Sequence[str | None], streams: int) -> list[list[int]] | N
 
 
 def _table(leaf: Any) -> str | None:
-    """Where the files of a leaf lie; None where it is none of files."""
+    """The location of a leaf's files; None if the leaf does not read files."""
     relation = leaf.relation()
     return str(relation.location().rootPaths().mkString(",")) if relation.getClass().getName() == FILES else None
 
@@ -58,7 +58,7 @@ def _frame(session: SparkSession, leaves: Sequence[Any]) -> DataFrame | None:
 
 
 def _leaves(session: SparkSession, query: str) -> list[Any]:
-    """The leaves of the plan of the batch at work, left to right."""
+    """The leaves of the running batch's plan, left to right."""
     running = _jvm(session).streams().get(query)
     leaves = running.streamingQuery().lastExecution().logical().collectLeaves()
     return [leaves.apply(i) for i in range(leaves.size())]

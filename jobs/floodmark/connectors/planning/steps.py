@@ -1,4 +1,4 @@
-"""Where the epochs of a run end, of a source that Spark does not plan by itself."""
+"""The ends of a run's epochs, for a source that Spark does not plan itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def steps(source: Source, since: str, limits: EpochLimits) -> list[str]:
-    """`since`, and the ends of the epochs that read from there on all that is there now. Raises SourceBroken."""
+    """`since`, and the ends of the epochs that read all present data from there on. Raises SourceBroken."""
     found, end = [since], source.end()
     while source.news(found[-1], end):
         found.append(_after(source, found[-1], end, limits))

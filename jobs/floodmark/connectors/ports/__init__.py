@@ -1,1 +1,1 @@
-"""What the engine knows of sources and sinks, whatever their kind."""
+"""The engine's interface to sources and sinks of any kind."""

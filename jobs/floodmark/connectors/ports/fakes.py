@@ -1,4 +1,4 @@
-"""A source and a sink in this process's memory. Tests alone use them: what every kind promises is tried on these.
+"""A source and a sink in this process's memory. Only tests use them, to check what every kind promises.
 
 To have them in rules, name them: `SOURCES["fake"] = "floodmark.connectors.ports.fakes:SOURCE"`, and `SINKS` likewise.
 """
@@ -40,7 +40,7 @@ _AS_DELTA = {"bigint": "long", "int": "integer", "smallint": "short", "tinyint":
 
 @dataclass
 class Rows:
-    """What there is under a name. `id`: another one where somebody has put other rows in its place."""
+    """The rows under a name. `id`: differs once other rows have replaced them."""
 
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     id: str = field(default_factory=lambda: str(uuid4()))
@@ -50,12 +50,12 @@ ROWS: dict[str, Rows] = {}
 
 
 def append(name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Add rows to those that are there under a name."""
+    """Add rows to those under a name."""
     ROWS.setdefault(name, Rows()).rows.extend(rows)
 
 
 class Said(BaseModel):
-    """`name`: of its rows; `columns`: as `CREATE TABLE` has them."""
+    """`name`: of its rows; `columns`: as in `CREATE TABLE`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -288,7 +288,7 @@ class FakeWriter(Writer):
 
 
 class FakeTransaction(Transaction):
-    """One write to a shelf. It sees the shelf as it was when it began."""
+    """One write to a shelf. It sees the shelf as it was at the write's start."""
 
     def __init__(self, shelf: Shelf, way: Way):
         self._shelf, self._way = shelf, way
@@ -305,7 +305,7 @@ class FakeTransaction(Transaction):
         return bool(self._way.whole or self._way.span or self._way.upsert)
 
     def check_types(self, name: str, frame: Any) -> None:
-        """A shelf takes rows of any types."""
+        """A shelf accepts rows of any types."""
 
     def write(self, frame: Any) -> int:
         rows = _rows_of(frame)
@@ -368,7 +368,7 @@ def _micros(value: Any) -> int:
 
 
 def digest_of_rows(rows: Sequence[Row]) -> Digest:
-    """A digest of the same shape as Spark's; its hash is another one."""
+    """A digest of the same form as Spark's, with another hash."""
     hashes = [int.from_bytes(sha256(repr(row).encode()).digest()[:8], "big") for row in rows]
     high, low = (sum((one >> shift & LOW) - MIDDLE for one in hashes) for shift in (32, 0))
     return digest_of(len(hashes), high, low, {})

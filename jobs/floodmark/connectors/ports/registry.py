@@ -55,6 +55,6 @@ def account(one: Mapping[str, Any]) -> Account | None:
 
 
 def check_rereads(rule: Rule) -> None:
-    """Raise Refused for a look at rows that a later run is to read."""
+    """Raise Refused if rows of a source can be read only once: a look must leave them to runs."""
     for why in once_only(rule):
         raise Refused(f"rule {rule.rule}: expected sources whose rows can be read again, for a look takes none; {why}")

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Transaction(Protocol):
-    """One write. It sees the sink as it was when it began; whoever has written as the same writer since makes it fail.
+    """One write. It sees the sink as it was at the start; another write by the same writer since then makes it fail.
 
-    `digest`: of the rows written; `results`: of those that were merged, where that is not the same.
+    `digest`: of the rows written; `results`: of the rows merged, if these differ.
     """
 
     digest: Digest
@@ -36,31 +36,31 @@ class Transaction(Protocol):
         ...
 
     def write(self, frame: Any) -> int:
-        """Write the rows where nobody sees them yet; returns how many there were."""
+        """Write the rows without making them visible; returns the number of rows."""
         ...
 
     def compute(self, frame: Any) -> int:
-        """The digests that a write of these rows would have, without the write; returns how many there are."""
+        """Compute the digests that a write of these rows would have, without writing; returns the number of rows."""
         ...
 
     def moves(self) -> tuple[int, int]:
-        """How many rows the commit would add and remove, by what was written."""
+        """How many rows the commit would add and remove, according to what was written."""
         ...
 
     def promised(self) -> Effect:
-        """What the commit is to do to the sink, by what was computed."""
+        """The computed effect of the commit on the sink."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """What the commit says of the rows."""
+        """What the commit's metadata says about the rows."""
         ...
 
     def commit(self, version: int, metadata: str) -> int | None:
-        """Have the rows seen, and the writer's version recorded, at once. None where another writer came between."""
+        """Make the rows visible and record the writer's version, atomically. None if another writer came between."""
         ...
 
     def held(self, commit: int) -> Digest:
-        """The digest of the rows that commit `commit` has brought, read back. Raises HistoryGone without them."""
+        """The digest of the rows that commit `commit` added, read back. Raises HistoryGone if they are gone."""
         ...
 
 
@@ -89,11 +89,11 @@ class Writer(Protocol):
         return ()
 
     def recorded(self) -> int | None:
-        """The largest version that the writer has recorded; None: none, or there is no such sink."""
+        """The largest version that the writer has recorded; None: none, or the sink does not exist."""
         ...
 
     def begin(self, frame: Any, where: str) -> Transaction:
-        """A transaction for these rows. `where`: what errors begin with."""
+        """A transaction for these rows. `where`: the prefix of error messages."""
         ...
 
     def seal(self, spark: SparkSession, version: int, metadata: str) -> int | None:
@@ -101,23 +101,23 @@ class Writer(Protocol):
         ...
 
     def committed(self, version: int) -> Committed:
-        """What the writer's `version` did. Raises HistoryGone where the sink no longer knows."""
+        """What the writer's `version` did. Raises HistoryGone if the sink no longer records it."""
         ...
 
     def committed_at(self, commit: int, version: int) -> Committed | None:
-        """The same of commit `commit`; None where that is another's."""
+        """The same for commit `commit`; None if that is another's."""
         ...
 
     def presence(self, commit: int) -> Presence:
-        """Where the rows are that a commit brought. Raises HistoryGone where that cannot be told."""
+        """Where the rows that a commit added are now. Raises HistoryGone if that is unknown."""
         ...
 
     def lacks_files(self, commit: int) -> bool:
-        """Whether what a commit wrote cannot be read back, for others have put its rows elsewhere since."""
+        """Whether what a commit wrote cannot be read back, because others have moved its rows since."""
         ...
 
     def settle(self, commit: int) -> None:
-        """Have a commit survive the loss of power."""
+        """Make a commit survive a power loss."""
         ...
 
 

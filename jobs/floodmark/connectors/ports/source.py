@@ -1,10 +1,10 @@
-"""A source as the engine knows it: what can be asked of it, and what its rows are.
+"""The port of sources: what the engine can ask a source, and how it reads the rows.
 
-An offset is a text of the source's own: one line of JSON, as `json.dumps` writes it. Nobody else looks into one: it is
-stored, compared as a whole, and handed back.
+An offset is a source's own text: one line of JSON, as `json.dumps` writes it. Only the source parses it: all other code
+stores it, compares it as a whole, and passes it back.
 
 A kind of source is a class that is a `Source`, and its `SourceKind` (`core.rules.kinds`). `conformance` under `tests`
-holds what every one of them promises.
+checks what every kind promises.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What of a source is not folded yet: how many `unit`s, and the same for people. `facts`: for programs, by name."""
+    """A source's input that is not folded yet: how many `unit`s, and the same for people. `facts`: for programs."""
 
     amount: int
     unit: str
@@ -33,9 +33,9 @@ class Backlog:
 
 
 class Source(Protocol):
-    """A stream of a rule. All but the last two methods are answered without a JVM.
+    """A stream of a rule. All but the last two methods work without a JVM.
 
-    What has a body here is true of a source that only ever grows, and that nobody can put another one in the place of.
+    Methods with a body here are right for a source that only grows, and that nobody can replace by another one.
     """
 
     name: str
@@ -46,44 +46,44 @@ class Source(Protocol):
         ...
 
     def start(self) -> str:
-        """The offset at which a generation begins."""
+        """The offset at which a generation starts."""
         ...
 
     def end(self) -> str:
-        """The offset at which all that is there now is read."""
+        """The offset at which all present data is read."""
         ...
 
     def news(self, since: str, upto: str | None = None) -> bool:
-        """Whether there is input beyond `since` (and not beyond `upto`, where that is given)."""
+        """Whether there is input beyond `since` (and not beyond `upto`, if given)."""
         ...
 
     def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
-        """What is beyond `since`. `rebuilt`: the rule reads all of it again in each run. Raises as `check_appended`."""
+        """The input beyond `since`. `rebuilt`: every run of the rule reads all of it. Raises as `check_appended`."""
         ...
 
     def identity(self, offset: str) -> str:
-        """Of which source the offset is: another text, another source, whatever its address."""
+        """The identity of the offset's source: a different text means a different source, whatever its address."""
         return self.address
 
     def in_snapshot(self, offset: str) -> bool:
-        """Whether what is read from there on comes in no order of time, so that the watermark waits."""
+        """Whether input from the offset on is in no order of time, so that the watermark waits."""
         return False
 
     def waiting(self, since: str | None) -> int:
-        """Bytes beyond `since`; None: of all that is there. 0 where nobody can tell."""
+        """Bytes beyond `since` (None: of all present data); 0 if unknown."""
         return 0
 
     def bytes_a_row(self) -> float | None:
-        """About; None where nobody can tell."""
+        """An estimate; None if unknown."""
         return None
 
     def check_appended(self, since: str) -> None:
-        """Raise HistoryGone where rows were taken out of it that are folded, or about to be."""
+        """Raise HistoryGone if rows were removed from the source that are folded or pending."""
 
     def check_identity(self, offset: str, log_sum: str | None) -> None:
-        """Raise HistoryGone where it is another one than was read up to `offset`, or lacks what was read.
+        """Raise HistoryGone if it is another source than was read up to `offset`, or lacks what was read.
 
-        `log_sum`: as it was then, if that is known.
+        `log_sum`: its value at that time, if known.
         """
         if self.is_another(offset, log_sum):
             raise HistoryGone(
@@ -96,11 +96,11 @@ class Source(Protocol):
         return False
 
     def log_sum(self, offset: str) -> str | None:
-        """What tells what was read last from something else in its place; None where nothing does."""
+        """A checksum that distinguishes what was read last from anything in its place; None if there is none."""
         return None
 
     def forgets(self, since: str, now_us: int) -> list[Limit]:
-        """In which ways input beyond `since` may go before it is read, at `now_us` microseconds since 1970."""
+        """In which ways input beyond `since` may expire before it is read, at `now_us` microseconds since 1970."""
         return []
 
     def say(self, offset: str) -> str:
@@ -108,25 +108,25 @@ class Source(Protocol):
         return offset
 
     def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
-        """Exactly the rows from `begin` to `end`, in batch: the same again whenever it is asked."""
+        """Exactly the rows from `begin` to `end`, in batch, and the same rows on every call."""
         ...
 
     def whole(self, spark: SparkSession) -> DataFrame:
-        """All that is there now, with every column."""
+        """All present rows, with every column."""
         return self.frame(spark, self.start(), self.end())
 
 
 class Planned(Source, Protocol):
-    """A source for which Spark has one of its own (`SourceCan.planned`): Spark plans what each epoch reads."""
+    """A source for which Spark has its own source (`SourceCan.planned`): Spark plans what each epoch reads."""
 
     def stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:
-        """What Spark plans epochs by."""
+        """The streaming frame by which Spark plans epochs."""
         ...
 
 
 class Stepped(Source, Protocol):
-    """Any other source: it says itself where epochs end."""
+    """Any other source: it decides itself where epochs end."""
 
     def after(self, since: str, upto: str, limits: EpochLimits) -> str:
-        """Where an epoch that begins at `since` ends, within its limits and not beyond `upto`; never at `since`."""
+        """Where an epoch that starts at `since` ends, within its limits and not beyond `upto`; never at `since`."""
         ...

@@ -1,7 +1,8 @@
-"""Windows of rows: a key's rows are put in order once the watermark has passed them, and held while a window is open.
+"""Windows of rows: a key's rows are ordered once the watermark has passed them, and held while a window is open.
 
-Two state tables: the rows that wait for the watermark, and for each key the rows of its open window as its newest epoch
-left them (a row that is not held says that there are none). An epoch reads and writes only keys with rows it passes.
+One state table has the rows that wait for the watermark. The other has each key's rows of open windows, as its newest
+epoch left them; a row that is not held says that there are none. An epoch reads and writes only keys with rows that its
+watermark passes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import aside
 from floodmark.spark.session.jvm import materialised, without_rows
 
-HELD = "_held"  # whether a row is of an open window
+HELD = "_held"  # whether a row belongs to an open window
 _PLACE, _ROWS, _CLOSED, _PART, _BEGUN, _ENDS = (
     f"{HIDDEN}{name}" for name in ("place", "rows", "closed", "part", "begun", "ends")
 )
@@ -55,7 +56,7 @@ class CollectedRows(Fold):
         return Folded(session.sql(at.sql(self._how.final)), {**changes, self._held: self._left(numbered, at)})
 
     def _read(self, rows: DataFrame) -> DataFrame:
-        """The rows that the SQL's WHERE leaves."""
+        """The rows that pass the SQL's WHERE."""
         rows.createOrReplaceTempView(self._how.stream)
         return rows.sparkSession.sql(self._how.read)
 
@@ -68,7 +69,7 @@ class CollectedRows(Fold):
         return rows.where(self._before(after))
 
     def _with_held(self, passed: DataFrame, state: Mapping[str, StateReader], at: Moment) -> DataFrame:
-        """The same with the rows that are held for their keys."""
+        """The same, plus the rows that are held for their keys."""
         held = state[self._held](None)
         if held is None:
             return passed
@@ -81,7 +82,7 @@ class CollectedRows(Fold):
         return newest.where(f"_epoch = {_PLACE}").drop(_PLACE)
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
-        """The rows in order, with what tells their windows."""
+        """The rows in order, with the columns that determine their windows."""
         return self._counted(rows) if isinstance(self._how.window, EveryRows) else self._parted(rows, self._how.window)
 
     def _counted(self, rows: DataFrame) -> DataFrame:
@@ -108,7 +109,7 @@ class CollectedRows(Fold):
         )
 
     def _windows(self, numbered: DataFrame) -> DataFrame:
-        """Each row once for every window that it is in, if that is full."""
+        """Each row once for every full window that it is in."""
         window, time = self._how.window, self._time
         if isinstance(window, EveryRows):
             first = f"greatest(0, ceil(({_PLACE} - {window.rows}) / {window.every}))"
@@ -122,7 +123,7 @@ class CollectedRows(Fold):
         return rows.selectExpr(*map(quoted, self._columns), NUMBER, span)
 
     def _left(self, numbered: DataFrame, at: Moment) -> DataFrame:
-        """The rows of windows that are open; of a key without any, one row that is not held."""
+        """The rows of open windows; for a key without any, one row that is not held."""
         window = self._how.window
         is_open = (
             f"{_PLACE} > {_CLOSED} * {window.every}" if isinstance(window, EveryRows) else f"{_BEGUN} AND NOT {_ENDS}"

@@ -1,4 +1,4 @@
-"""What every kind of state has in common: the small interface through which an epoch folds it."""
+"""The interface of all kinds of state, through which an epoch folds them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.session.constants import aside
 from floodmark.spark.session.jvm import without_rows
 
-# Rows of a state table, given an event time (None: any) before which none is needed; None where it holds none.
+# Reads a state table, given an event time (None: any) before which no row is needed. Returns None if it has no rows.
 StateReader = Callable[[int | None], DataFrame | None]
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Where an epoch stands: watermarks and its recorded clock in microseconds, and epochs whose state is not seen."""
+    """An epoch's watermarks and recorded clock, in microseconds, and the `lost` epochs, whose state is not read."""
 
     epoch: int
     before: int | None
@@ -34,18 +34,18 @@ class Moment:
     clock: int
 
     def sql(self, text: str) -> str:
-        """SQL of the rule, with the epoch's clock in it."""
+        """The rule's SQL with the epoch's clock in it."""
         return at_clock(text, self.clock)
 
     def committed(self, rows: DataFrame) -> DataFrame:
-        """Of the rows of a state table those of epochs that are committed; another attempt at this one left others."""
+        """The rows of committed epochs in a state table; other attempts at this epoch may have left more."""
         found = rows.where(f"_epoch < {aside(f'{self.epoch}L', '_epoch')}")
         return found.where(f"_epoch NOT IN ({', '.join(map(str, self.lost))})") if self.lost else found
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """Rows of one stream, folded in this epoch or an earlier one, that the rule's class rejects; with `_reason`."""
+    """Rows of one stream, folded in this or an earlier epoch, that the rule's class rejects; with `_reason`."""
 
     count: int
     rows: DataFrame
@@ -53,9 +53,9 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Folded:
-    """Output rows (None: no result is due) and, for each state table that gets rows, those to append.
+    """Output rows (None: no result is due) and, for each state table that changes, the rows to append.
 
-    `held`: what is kept in memory or on disk for them until the epoch has ended. `rejected`: by stream.
+    `held`: the frame that is persisted for them until the epoch ends. `rejected`: by stream.
     """
 
     output: DataFrame | None
@@ -69,7 +69,7 @@ class Folded:
 
 
 class Fold(ABC):
-    """One kind of state. `tables` names its state tables and their schemas, `_epoch` included."""
+    """One kind of state. `tables`: its state tables and their schemas, including `_epoch`."""
 
     def __init__(self, rule: Rule, shape: Shape):
         self.rule, self.shape = rule, shape
@@ -83,38 +83,38 @@ class Fold(ABC):
 
     @abstractmethod
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
-        """Of `rows`, the committed ones of each state table, those of `table` that a later epoch can still need."""
+        """The rows of `table` that a later epoch can still need. `rows`: the committed rows of each state table."""
 
-    instead = "Name in the SQL only other columns of the stream"  # of a column that no state table can have
+    instead = "Name in the SQL only other columns of the stream"  # for a column that a state table cannot have
 
     def said(self, column: str) -> str:
-        """What a column of a state table holds, in the rule's own words."""
+        """What a column of a state table holds, in the rule's terms."""
         return column
 
     def time_of(self, table: str) -> str | None:
-        """The column with the event time before which `needed_from` needs none of a state table's rows."""
+        """The state table's column of event time that `needed_from` applies to."""
         return None
 
     def needed_from(self, watermark: int | None) -> int | None:
-        """Event time in microseconds before which no state row is needed at `watermark`; None: not known by time."""
+        """Event time in microseconds before which no state row is needed at `watermark`; None: time does not decide."""
         return None
 
     def since(self, batch: Batch, at: Moment) -> int | None:
-        """An event time before which no row matters to the epoch, in microseconds; None: not known."""
+        """Event time in microseconds before which no row affects the epoch; None: unknown."""
         return batch.earliest()
 
     def instant(self, at: int) -> str:
-        """SQL for a time in microseconds, as the event times of this rule's streams have it."""
+        """SQL for a time in microseconds, in the type of this rule's event times."""
         kinds = {time_type(self.rule.streams[name], schema) for name, schema in self.shape.streams.items()}
         return instant(at, next(kind for kind in kinds if kind))
 
     def show(self, batch: Batch) -> None:
-        """Make the epoch's rows of each stream what the SQL reads by the stream's name."""
+        """Register each stream's rows of the epoch as a view with the stream's name, for the SQL."""
         for name in self.shape.streams:
             batch.folded(name).createOrReplaceTempView(name)
 
     def inexact(self, aggregated: Aggregated, session: SparkSession) -> str | None:
-        """Why partial aggregates of the streams do not tell the result; None where they do."""
+        """Why partial aggregates of the streams do not give the exact result; None if they do."""
         means, sums = (
             {field.name: field.dataType.simpleString() for field in (self.schema_of(sql, session) if sql else ())}
             for sql in (aggregated.means, aggregated.sums)
@@ -122,37 +122,37 @@ class Fold(ABC):
         return aggregated.inexact(means, sums, session.conf.get("spark.sql.ansi.enabled") == "true")
 
     def output_schema(self, session: SparkSession) -> StructType:
-        """Columns that the rule's SQL gives."""
+        """The output columns of the rule's SQL."""
         return self.schema_of(self.rule.sql, session)
 
     def schema_of(self, sql: str, session: SparkSession) -> StructType:
-        """Columns that SQL over the streams gives, from empty inputs."""
+        """The output columns of SQL over the streams, computed from empty inputs."""
         for name, schema in self.shape.streams.items():
             without_rows(session, schema).createOrReplaceTempView(name)
         found = session.sql(sql).schema
-        for name in self.shape.streams:  # left there, they would answer where an epoch's own are missing
+        for name in self.shape.streams:  # otherwise they would be read where an epoch's own views are missing
             session.catalog.dropTempView(name)
         return found
 
 
-FEW = 200_000  # rows: their keys are sent to every task, which is cheaper than to move all of the state
+FEW = 200_000  # rows: up to this, broadcasting their keys is cheaper than shuffling all of the state
 
 
 def touched(kept: DataFrame, added: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Of `kept` the rows with a key of `added`; null is a key like others."""
+    """The rows of `kept` with a key in `added`; null counts as a key."""
     same = [kept[quoted(key)].eqNullSafe(added[quoted(key)]) for key in keys]
     return kept.join(added, same, "left_semi") if same else kept
 
 
 def decimals(partials: StructType) -> dict[str, str]:
-    """The types of the decimals among partial aggregates: those whose merge is of another type."""
+    """The types of decimal partial aggregates, by name: merging them would change their type."""
     return {field.name: field.dataType.simpleString() for field in partials if isinstance(field.dataType, DecimalType)}
 
 
 def typed(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The same columns in the types that they have in batch: a sum of decimal sums would grow in every step.
+    """The same columns cast to the types that they have in batch: sums of decimal sums would widen with every step.
 
-    Where they are of these types they stay: Spark does not cast to a struct or array that it takes to be without nulls.
+    Columns of the right type are not cast: Spark refuses to cast to a struct or array that it considers non-nullable.
     """
     columns = zip(frame.schema, schema, strict=True)
     return frame.select(*(_typed(found, wanted) for found, wanted in columns))

@@ -1,4 +1,4 @@
-"""The planner: which kind of state a rule needs."""
+"""Choose the kind of state that a rule needs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fold_of(rule: Rule, shape: Shape, session: SparkSession) -> Fold:
 
 
 def _sliced(rule: Rule, shape: Shape, session: SparkSession) -> Fold | None:
-    """Windows by slices, where the rule has or wants them."""
+    """Windows by slices, if these are exact. Raises Refused if not, and the rule requires them."""
     if rule.slices is None:
         return None
     inexact = Stateless(rule, shape).inexact(rule.slices, session)
@@ -46,7 +46,7 @@ def _sliced(rule: Rule, shape: Shape, session: SparkSession) -> Fold | None:
 
 
 class Stateless(Fold):
-    """The rows of the epoch through the SQL; nothing is kept."""
+    """Run the SQL over the epoch's rows; no state."""
 
     @property
     def tables(self) -> dict[str, StructType]:

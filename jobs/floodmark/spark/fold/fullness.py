@@ -1,4 +1,4 @@
-"""Windows that get more rows than their rule allows: counted, and refused before anything of the epoch is written."""
+"""Count the rows of windows, and refuse too many of them before anything of the epoch is written."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from floodmark.errors import InputFault
 
 
 def reach(windows: Iterable[Spec]) -> int:
-    """How far before a row the windows can begin that it is in, in microseconds."""
+    """How long before a row its windows can start, in microseconds."""
     return max(spec.size_us for spec in _sizes(windows))
 
 
 def refuse_full(rule: Rule, name: str, rows: DataFrame, column: str, windows: Iterable[Spec]) -> None:
-    """Raise InputFault where a window has more of a stream's rows than the rule allows.
+    """Raise InputFault if a window has more rows of a stream than the rule allows.
 
-    `rows`: all those of the windows that this epoch's rows are in; `column`: their event time, quoted.
+    `rows`: all rows of the windows that this epoch's rows are in; `column`: their event time, quoted.
     """
     most = rule.max_rows_per_window
     assert most is not None

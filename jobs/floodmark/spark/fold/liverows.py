@@ -1,4 +1,4 @@
-"""Which kept rows are still needed where no event time tells: those of open sessions, and the last rows of a key."""
+"""State rows that are needed where event time does not decide: those of open sessions, and the last rows of a key."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from floodmark.core.sql.words.lexis import quoted
 def live_rows(
     query: Query, table: str, time: str, rows: Mapping[str, DataFrame], watermark: int, instant: Instant
 ) -> DataFrame:
-    """The rows of `table` that something not final at `watermark` needs. `rows`: those kept of each stream.
+    """The rows of `table` that results not final at `watermark` need. `rows`: the state rows of each stream.
 
-    Where it is not known by which of its columns a session, or what another row looks back to, is found, more are left.
+    If the key columns of a session, or of rows that look back, are unknown, more rows than needed remain.
     """
     lasts = [last for last in query.lasts if table in last.streams]
     if any(last.rows is None or last.keys is None for last in lasts):
@@ -32,7 +32,7 @@ def live_rows(
 
 
 def _since(query: Query, watermark: int) -> int | None:
-    """An event time before which only sessions, and what looks back by rows, need anything."""
+    """An event time before which only sessions, and SQL that looks back by rows, need rows."""
     others = [spec for spec in query.windows if spec.needed_from(watermark) is not None]
     return needed_from(others, watermark) if others else None
 
@@ -59,6 +59,6 @@ def _of_lasts(
 
 
 def _of_own(view: str, keys: Sequence[str], time: str) -> str:
-    """The rows since the time that the view has for their keys."""
+    """Condition: rows from the time on that the view has for their key."""
     same = "".join(f" AND {HIDDEN}key{i} <=> {quoted(key)}" for i, key in enumerate(keys))
     return f"EXISTS (SELECT 1 FROM {view} WHERE {HIDDEN}since <= {time}{same})"  # noqa: S608 - ours

@@ -1,6 +1,6 @@
-"""Windows by partial aggregates of slices: what an epoch's rows add to each key and slice is appended.
+"""Windows by partial aggregates of slices: an epoch appends what its rows add to each key and slice.
 
-The windows that become final are merged from the slices kept and those of the epoch.
+Windows that become final are merged from stored slices and the epoch's own.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SlicedWindows(Fold):
         return typed(session.sql(at.sql(final)), self._output)
 
     def _needed(self, rows: DataFrame, watermark: int | None) -> DataFrame:
-        """The slices of windows that are not final."""
+        """The slices of windows that are not yet final."""
         since = self.needed_from(watermark)
         return rows if since is None else rows.where(f"NOT ({self._before(since)})")
 

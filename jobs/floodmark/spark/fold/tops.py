@@ -1,5 +1,6 @@
-"""The first rows of each key: what of an epoch's rows may be among them is appended, and the keys it touches are ranked
-anew. A rewrite of the table leaves the rows that are first today.
+"""The first rows of each key: an epoch appends its candidates, and ranks the keys that it touches again.
+
+A rewrite of the table leaves only the rows that rank first.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ class TopRows(Fold):
 
     def _touched(self, kept: DataFrame, fresh: DataFrame, batch: Batch) -> DataFrame:
         keys = fresh.select(*(F.col(quoted(key)) for key in self._top.keys))
-        few = total(batch.counts).folded <= FEW  # what `materialised` gives has no size by which Spark could tell
+        few = total(batch.counts).folded <= FEW  # Spark cannot know the size of what `materialised` returns
         return touched(kept.drop("_epoch"), F.broadcast(keys) if few else keys, self._top.keys)
 
     def _first(self, rows: DataFrame) -> DataFrame:
-        """Of the rows those with the first places of their key. What stands beside the stream's columns stays."""
+        """The rows that rank first for their key. Columns beside the stream's own remain."""
         rows.createOrReplaceTempView(self._top.stream)
         ranked = rows.sparkSession.sql(self._top.ranked)
         return ranked.where(f"{PLACE} <= {self._top.rows}").drop(PLACE)

@@ -1,7 +1,7 @@
-"""Running aggregates: what an epoch's rows add to each key is appended, and a key's total is the sum of all of that.
+"""Running aggregates: an epoch appends what its rows add to each key, and a key's total is the sum of all of that.
 
-An epoch so writes what it has computed without a look at the state, and reads of the state only the keys that it
-touches: their results are emitted anew. A rewrite of the table leaves one row for each key.
+So an epoch computes its additions without reading the state, and reads only the keys that it touches, to emit their
+results again. A rewrite of the table leaves one row for each key.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RunningTotals(Fold):
         added = materialised(session.sql(at.sql(self._running.partial)), session)
         new = added.selectExpr("*", f"{aside(f'{at.epoch}L', quoted(self._running.keys[0]))} AS _epoch")
         kept = state[TABLE](None)
-        if total(batch.counts).folded <= FEW:  # what `materialised` gives has no size by which Spark could tell
+        if total(batch.counts).folded <= FEW:  # Spark cannot know the size of what `materialised` returns
             added = F.broadcast(added)
         both = new if kept is None else new.unionByName(touched(at.committed(kept), added, self._running.keys))
         both.createOrReplaceTempView(TOTALS)

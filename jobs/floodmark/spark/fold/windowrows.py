@@ -1,7 +1,7 @@
-"""Windows and joins by their input rows: those that a result not yet final still needs are kept.
+"""Windows and joins by their input rows: state holds the rows that results not yet final need.
 
-The results that become final in the epoch (windows: W before < end <= W after) are computed by the rule's own SQL over
-kept and new rows.
+The rule's own SQL computes the results that become final in the epoch (windows: W before < end <= W after), over state
+and new rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WindowRows(Fold):
         return Folded(self._due(batch, state, session, at), kept)
 
     def _keeps_any(self, batch: Batch, name: str, at: Moment) -> bool:
-        """Whether a window not yet final needs a row of this batch: if any, then the newest."""
+        """Whether a window not yet final needs a row of this batch; it is enough to check the newest."""
         newest, since = batch.maxima[name], self.needed_from(at.after)
         return newest is not None and (since is None or newest >= since)
 
@@ -64,8 +64,8 @@ class WindowRows(Fold):
         return session.sql(at.sql(self._sql(low, at.after)))
 
     def _refuse_full(self, batch: Batch, state: Mapping[str, StateReader], at: Moment) -> None:
-        """Raise InputFault for a window that this epoch's rows make too large. Rows of one that is not final are kept,
-        so all of its rows are counted."""
+        """Raise InputFault if this epoch's rows make a window too large. State has all earlier rows of a window that
+        is not final, so the count is complete."""
         first = batch.earliest()
         if first is None:
             return
@@ -77,7 +77,7 @@ class WindowRows(Fold):
             refuse_full(self.rule, name, rows, self._column(name), self.windows)
 
     def _low(self, batch: Batch, at: Moment) -> int | None:
-        """The watermark from which on results are due: an earlier one where a row comes to results that were final."""
+        """The watermark from which results are due: an earlier one if a row changes results that were final."""
         earliest = batch.earliest() if at.before is not None and self.rule.amend_us is not None else None
         return at.before if at.before is None or earliest is None else min(at.before, earliest)
 
@@ -88,14 +88,14 @@ class WindowRows(Fold):
 
     @property
     def _tumbles(self) -> bool:
-        """Whether a row is in one window only, whichever GROUP BY of the SQL it is for, and matters to no other."""
+        """Whether a row is in one window only, the same for every GROUP BY, and affects no other."""
         alone = len(set(self.windows)) == 1 and self.rule.amend_us is None and not self.rule.query.lasts
         return alone and self.windows[0].tumbles
 
     def _sql(self, before: int | None, after: int) -> str:
         """The rule's SQL over the windows that become final.
 
-        Where a row is in one window only the rows are those of these windows, and the text stays as it is.
+        If each row is in one window only, the rows are already those of these windows, and the text is unchanged.
         """
         if self._tumbles:
             return self.rule.query.sql
@@ -131,7 +131,7 @@ class WindowRows(Fold):
         return self._since(self._low(batch, at))
 
     def time_of(self, table: str) -> str:
-        """The event time of the stream whose rows the table keeps."""
+        """The event time of the stream whose rows are in the table."""
         time = self.rule.streams[table].event_time
         assert time is not None
         wanted = time.name.lower()

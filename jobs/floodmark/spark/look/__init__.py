@@ -1,1 +1,1 @@
-"""What a rule would do, with nothing written: preview, look-ahead, rehearsal of a replay."""
+"""Show what a rule would do, without writing: preview, look-ahead, rehearsal of a replay."""

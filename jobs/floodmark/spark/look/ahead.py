@@ -1,6 +1,6 @@
-"""What the next epoch of a rule would give, from what is new and the state of today. Writes nothing, takes no lock.
+"""Compute the results of a rule's next epoch, from new data and present state. Writes nothing, takes no lock.
 
-All that is new counts as one epoch, whatever limits the rule declares.
+All new data counts as one epoch, whatever limits the rule declares.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from floodmark.spark.session.faults import explained
 
 @dataclass(frozen=True)
 class Ahead:
-    """`rows`: the first of the results, as JSON has them; `more`: there are others. `expected`: how each expectation
-    fared. Watermarks in microseconds."""
+    """`rows`: the first results, with values as in JSON; `more`: there are others. `expected`: the outcome of each
+    expectation. Watermarks in microseconds."""
 
     epoch: int
     counts: Counts
@@ -53,9 +53,9 @@ class Ahead:
 
 
 def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> Ahead:
-    """What a run would do now with all that is new, and at most `rows` of what it would write.
+    """What a run would do now with all new data, and at most `rows` of the rows that it would write.
 
-    Raises Refused where a run would first have to finish something.
+    Raises Refused if a run would first have to finish something.
     """
     check_rereads(rule)
     place = Home(home, rule.rule)
@@ -63,7 +63,7 @@ def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> Ahead:
     head = ledger.head if ledger else None
     if head is not None:
         _refuse_unfinished(head, rule)
-    if rule.rebuild:  # it reads everything again, over no state
+    if rule.rebuild:  # it reads everything again, without state
         head = None
     with explained(rule.rule):
         session, plan = analyse(root, rule, head, gaining=True)
@@ -92,7 +92,7 @@ def _refuse_unfinished(head: Head, rule: Rule) -> None:
 
 
 def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, Moment]:
-    """READ, of all that is new, and where the epoch would stand."""
+    """READ of all new data, and the Moment of its epoch."""
     rule, shape, clock = plan.rule, plan.fold.shape, int(time.time() * 1000)
     found = sources(rule).values()
     begun = head.entry if head else Entry(clock, tuple(source.start() for source in found))

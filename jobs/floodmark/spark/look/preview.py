@@ -1,4 +1,4 @@
-"""The rule's SQL, or its class, in batch over a bounded sample of each stream. Writes nothing, and knows no ledger."""
+"""Run the rule's SQL, or its class, in batch over a bounded sample of each stream. Writes nothing, reads no ledger."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ AS_JSON = {
 
 @dataclass(frozen=True)
 class Preview:
-    """`rows`: values, and whether the row's window would be final; `more`: there are rows beyond those shown.
+    """`rows`: values, and whether the row's window would be final; `more`: there are more rows than those shown.
 
-    `expected`: how each expectation fared.
+    `expected`: the outcome of each expectation.
     """
 
     columns: list[tuple[str, str]]
@@ -52,7 +52,7 @@ class Preview:
 
 
 def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
-    """Take at most `sample` rows of each stream, and at most `rows` of what the SQL gives for them."""
+    """Read at most `sample` rows of each stream, and return at most `rows` of the results."""
     check_rereads(rule)
     with explained(rule.rule):
         session, plan = analyse(root, rule, None)
@@ -75,7 +75,7 @@ def _shown(frame: DataFrame | None, final: bool, rows: int) -> list[tuple[Values
 
 
 def _some(parts: list[list[tuple[Values, bool]]], rows: int) -> list[tuple[Values, bool]]:
-    """The first of each part; where there are many, what waits has half of the room."""
+    """The first rows of each part; if there are too many, rows that are not final get half of the room."""
     room = rows // 2 if len(parts) > 1 else 0
     first = [row for part in parts[:1] for row in part][: rows - min(room, sum(map(len, parts[1:])))]
     return [*first, *(row for part in parts[1:] for row in part)][:rows]
@@ -84,7 +84,7 @@ def _some(parts: list[list[tuple[Values, bool]]], rows: int) -> list[tuple[Value
 def _batch(session: SparkSession, rule: Rule, shape: Shape, sample: int) -> Batch:
     clock = int(time.time() * 1000)
     latest = latest_times(rule, shape, clock)
-    frame = sampled(session, rule, shape, sample).persist()  # a limit takes other rows each time it is computed
+    frame = sampled(session, rule, shape, sample).persist()  # a limit may return other rows each time
     return Batch(frame, rule, shape, Limits(None, latest))
 
 
@@ -94,12 +94,12 @@ def _watermark(rule: Rule, batch: Batch) -> int | None:
 
 
 def _is_ours(rule: Rule) -> bool:
-    """Whether it is more than SQL that Spark knows."""
+    """Whether the rule is more than SQL that Spark can run."""
     return rule.process is not None or rule.query.collected is not None
 
 
 def _folded(session: SparkSession, plan: Plan, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
-    """What the rule gives for the rows that the sample's watermark has passed, from no state."""
+    """The rule's results for the rows that the sample's watermark has passed, without state."""
     moment = Moment(1, None, mark, (), int(time.time()) * 1_000_000)
     output = plan.fold.fold(batch, dict.fromkeys(plan.fold.tables, _empty), session, moment).output
     return [] if output is None else [(output, True)]
@@ -110,7 +110,7 @@ def _empty(needed_from: int | None) -> DataFrame | None:
 
 
 def _results(session: SparkSession, rule: Rule, batch: Batch, mark: int | None) -> list[tuple[DataFrame, bool]]:
-    """The result in parts: what would be final, and what would not. A stateless result is final."""
+    """The results in parts: those that would be final, and those that would not. Stateless results are final."""
     for name in rule.streams:
         batch.folded(name).createOrReplaceTempView(name)
     if not rule.query.windows or mark is None:
@@ -127,7 +127,7 @@ def _results(session: SparkSession, rule: Rule, batch: Batch, mark: int | None) 
 
 
 def values_of(frame: DataFrame, rows: int) -> list[Values]:
-    """Values as JSON has them: Spark prints times in the rule's zone, Python would take this machine's."""
+    """Values as in JSON: Spark prints times in the rule's zone, Python would use this machine's."""
     texts = frame.select(F.to_json(F.struct("*"), AS_JSON)).take(rows)
     return [tuple(json.loads(text).values()) for (text,) in texts]
 

@@ -23,7 +23,7 @@ from floodmark.spark.session.faults import explained
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """`rows`: some of them as they would be, with `_stream`, `_becomes` and `_reason`."""
+    """`rows`: some of the replay's rows, with `_stream`, `_becomes` and `_reason`."""
 
     counts: dict[str, Counts]
     rows: list[dict[str, Any]]
@@ -32,7 +32,7 @@ class Rehearsal:
 def rehearse(
     root: SparkSession, rule: Rule, home: Path, head: Head, wanted: Callable[[Head], Replay], rows: int
 ) -> Rehearsal:
-    """Sort the rows of a replay as its READ would now, and take at most `rows` of them."""
+    """Sort the rows of a replay as its READ would now, and return at most `rows` of them."""
     check_goes_on(head, rule)
     with explained(rule.rule):
         session, plan = analyse(root, rule, head)

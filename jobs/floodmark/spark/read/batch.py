@@ -1,10 +1,10 @@
-"""READ: one stream of rows from all of a rule's sources; a batch sorted into filtered, dead, late and folded.
+"""READ: one frame of rows from all of a rule's sources, sorted into filtered, dead, late and folded rows.
 
-The streaming query carries the union of the rule's streams: `_s` says which stream a row is of, `_k` whether the
-stream's `where` keeps it, `_t` its event time in microseconds, `_e` which of its expressions raised, if one did (the
-number of a reason of `rowchecks.Checks`), `_x` which expectations it fails (bits, as of `expecting.Asked`); the columns
+The frame (`frames.read_range`) is the union of the rule's streams. `_s` is the stream's number, `_k` whether its
+`where` keeps the row, `_t` the event time in microseconds. `_e` is the number of the expression that raised, if any (a
+reason of `rowchecks.Checks`). `_x` has the expectations that the row fails (bits, as in `expecting.Asked`). The columns
 of stream i follow as `s<i>_<column>`.
-An epoch reads the same union over the relations that Spark planned for its batch, where they can be had.
+An epoch reads this union over the relations that Spark planned for its batch, if they are available.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from floodmark.spark.read.rowchecks import NONE
 from floodmark.spark.read.shape import Shape, time_type
 from floodmark.spark.session.constants import aside
 
-# A row's `_kind` is the place of one of them; the last three are of rows that fail an expectation.
+# A row's `_kind` is an index into this tuple; the last three are for rows that fail an expectation.
 KINDS = ("filtered", "no_time", "ahead", "late", "folded", "failed", "dropped", "unmet", "stopping")
 EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED, FAILED, DROPPED, UNMET, STOPPING = range(len(KINDS))
 DEAD = NO_TIME, AHEAD, FAILED, UNMET
-ASKED = FOLDED, DROPPED, UNMET, STOPPING  # rows that are folded, were it not for what is expected of them
+ASKED = FOLDED, DROPPED, UNMET, STOPPING  # rows on which expectations run
 BY_EXPECTATION = {STOPPING: "fail", UNMET: "dead", DROPPED: "drop"}
 REASONS = {
     NO_TIME: "no event time",
@@ -48,14 +48,14 @@ NO_LIMIT = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Limits:
-    """What sorts a row: the watermark of the previous epoch, and the latest event time that is not dead, by stream."""
+    """Limits that sort rows: the previous epoch's watermark, and by stream the latest event time that is not dead."""
 
     watermark: int | None
     latest: dict[str, int]
 
 
 def latest_times(rule: Rule, shape: Shape, clock_ms: int) -> dict[str, int]:
-    """Event time after which a row is dead. A time without zone is compared with the clock of the rule's zone."""
+    """By stream: event time after which a row is dead. A time without zone is compared in the rule's zone."""
     found = {}
     for name, stream in rule.streams.items():
         local = (
@@ -75,7 +75,7 @@ class Batch:
         self.maxima: dict[str, int | None] = {}
         self.digests: dict[str, Digest] = {}
         self._failed: dict[str, int] = {}
-        self._of: dict[str, int] = {}  # of how many rows something is expected
+        self._of: dict[str, int] = {}  # rows on which expectations run, by stream
         hashed = reduce(lambda rows, digesting: digesting.hashed(rows), self._digesting, self._frame)
         self._take(hashed.selectExpr(*self._measures()).head())
         self._refuse_unexpected()
@@ -84,7 +84,7 @@ class Batch:
 
     @property
     def _digesting(self) -> list[Digesting]:
-        """Of each stream's folded rows, in their event time: no other column is read here."""
+        """Digests of each stream's folded rows, over their event time only: no other column is read here."""
         return [
             Digesting(
                 StructType([field for field in schema if self._is_time(name, field.name)]),
@@ -100,7 +100,7 @@ class Batch:
         return time is not None and time.name.lower() == column.lower()
 
     def _kind(self) -> str:
-        """One CASE for all streams: what becomes of a row."""
+        """One CASE for all streams: the kind of a row."""
         watermark = self._limits.watermark
         timed = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.event_time]
         cases = [f"WHEN _e < {rowchecks.SQL} THEN {FAILED}", f"WHEN NOT _k THEN {FILTERED}"]
@@ -120,7 +120,7 @@ class Batch:
 
     @property
     def _asked(self) -> list[tuple[int, Asked]]:
-        """What is expected of rows, by the place of their stream."""
+        """The expectations on rows, by the position of their stream."""
         return [(i, self.shape.asked[name]) for i, name in enumerate(self.shape.streams) if name in self.shape.asked]
 
     def _measures(self) -> list[str]:
@@ -149,7 +149,7 @@ class Batch:
             self.digests[name] = self._digesting[i].digest(measured)
 
     def _refuse_unexpected(self) -> None:
-        """Raise InputFault where a row fails an expectation that is to stop the run."""
+        """Raise InputFault if a row fails an expectation that stops the run."""
         for i, expected in self._asked:
             name = list(self.shape.streams)[i]
             rows = self._frame.where(_is(i, *ASKED)).selectExpr("_x", *self._own(name))
@@ -157,7 +157,7 @@ class Batch:
             expecting.refuse(rows, "_x", expected, counts, where, self._of[name], self.shape.columns(name))
 
     def _refuse_failed(self) -> None:
-        """Raise InputFault where an expression raises for a row, with the first row that is found."""
+        """Raise InputFault if an expression raises for a row; the message shows the first such row."""
         for i, (name, rows) in enumerate(self._failed.items()):
             if rows:
                 found = self._frame.where(f"_s = {i} AND _kind = {FAILED}")
@@ -166,7 +166,7 @@ class Batch:
                 raise InputFault(_failing(self._rule.rule, name, rows, row.asDict()))
 
     def earliest(self) -> int | None:
-        """The smallest event time of a folded row, in microseconds; in a pass of its own."""
+        """The smallest event time of a folded row, in microseconds; computed in a separate pass."""
         row = self._frame.where(f"_kind = {FOLDED}").agg(F.min("_t")).head()
         return None if row is None else row[0]
 
@@ -175,12 +175,12 @@ class Batch:
         place = list(self.shape.streams).index(name)
         counts = self.counts[name]
         rows = self._frame.where(f"_s = {place}")
-        if counts.folded < counts.read:  # else there is nothing to look for again
+        if counts.folded < counts.read:  # otherwise all rows are folded
             rows = rows.where(f"_kind = {FOLDED}")
         return rows.selectExpr(*self._own(name, self.shape.streams[name]))
 
     def set_apart(self, kinds: tuple[int, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
-        """Late or dead rows of all streams: their columns and `_epoch`, `_stream`, `_reason`, `_source`."""
+        """Late or dead rows of all streams, with their columns and `_epoch`, `_stream`, `_reason`, `_source`."""
         frames = []
         for i, name in enumerate(self.shape.streams):
             rows = self._frame.where(F.expr(f"_s = {i}") & F.col("_kind").isin(*kinds))
@@ -189,7 +189,7 @@ class Batch:
         return united(frames)
 
     def told(self) -> DataFrame:
-        """Every row with its `_stream`, what `_becomes` of it, and for what `_reason`."""
+        """Every row with its `_stream`, its outcome (`_becomes`) and the `_reason`."""
         what = {FILTERED: "filtered", LATE: "late", FOLDED: "folded", DROPPED: "dropped"}
         cases = " ".join(f"WHEN {kind} THEN '{what.get(kind, 'dead')}'" for kind in EVERY)
         frames = []
@@ -207,7 +207,7 @@ class Batch:
         return F.coalesce(F.expr(f"CASE _kind {cases} END"), unmet, error)
 
     def _own(self, name: str, columns: StructType | None = None) -> list[str]:
-        """The columns of a stream (None: all with which it is read) by their own names."""
+        """SQL for the columns of a stream (None: all that are read) under their own names."""
         prefix = self.shape.prefix(name)
         return [
             f"{quoted(prefix + field.name)} AS {quoted(field.name)}" for field in columns or self.shape.columns(name)
@@ -215,19 +215,19 @@ class Batch:
 
 
 def _is(stream: int, *kinds: int) -> str:
-    """SQL: whether a row is of a stream, by its place, and became one of these."""
+    """SQL: whether a row belongs to the stream at this position, and has one of these kinds."""
     return f"_s = {stream} AND _kind IN ({', '.join(map(str, kinds))})"
 
 
 def stamped(rows: DataFrame, epoch: int, stream: str, source: str) -> DataFrame:
-    """Rows of a stream and their `_reason`, with the other columns of a table of rows that are set apart."""
+    """Rows of a stream and their `_reason`, with the other columns of a late or dead table."""
     columns = [F.col(quoted(name)) for name in rows.columns if name != "_reason"]
     stamps = [F.lit(epoch).cast("long").alias("_epoch"), F.lit(stream).alias("_stream"), F.col("_reason")]
     return rows.select(*columns, *stamps, F.lit(source).alias("_source"))
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
-    """All rows, with the columns of all; a column that a frame lacks is null."""
+    """The rows and columns of all frames; a column that a frame lacks is null."""
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 

@@ -1,7 +1,7 @@
 """Digests of rows, by Spark's own xxhash64, in the pass that writes or counts them anyway.
 
-A row's hash goes through its columns, by name. A column that is not null adds its name's hash, then its value; one that
-is null adds nothing, so a column that joins the table later leaves the digests of older rows as they are.
+A row's hash covers its columns, sorted by name. A non-null column adds the hash of its name, then its value. A null
+column adds nothing, so a column that is added to the table later does not change the digests of older rows.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from pyspark.sql.types import (
 
 from floodmark.core.protocol.digests import LOW, MIDDLE, Digest, Floats, digest_of
 
-SEED = 42  # what xxhash64 begins with
+SEED = 42  # the seed of xxhash64
 HASH = "_floodmark_row"  # the column that holds a row's hash while its digest is taken
 _AS_THEY_ARE = (IntegralType, BooleanType, DateType, DecimalType, TimestampType, TimestampNTZType, BinaryType)
 
 
 @dataclass(frozen=True)
 class Digesting:
-    """How the digest of frames with this schema is taken.
+    """Computes digests of frames with this schema.
 
-    `exact`: its floating point is a copy of the input; else it is computed, and enters as a sum. `before`: SQL before
-    each column's name, its quote included; `column`: holds the hash; `only`: SQL, of rows that count (None: all).
+    `exact`: its floating point is a copy of the input; otherwise it is computed, and enters as a sum. `before`: SQL
+    before each column's name, with the opening quote; `column`: holds the hash; `only`: SQL condition of the rows that
+    count (None: all).
     """
 
     schema: StructType
@@ -52,7 +53,7 @@ class Digesting:
     only: str | None = None
 
     def hashed(self, frame: DataFrame) -> DataFrame:
-        """The frame with one column more: the hash of each row that counts."""
+        """The frame plus the hash of each row that counts, and the numbers of `_floats`."""
         steps = ", ".join(self._fields(self.schema, self.before, 0))
         found = f"xxhash64({steps})" if steps else f"{SEED}L"
         if self.only is not None:
@@ -61,11 +62,11 @@ class Digesting:
         return frame.selectExpr("*", f"{found} AS {self.column}", *numbers)
 
     def without(self, frame: DataFrame) -> DataFrame:
-        """The frame that `hashed` was given, from the one that it gave."""
+        """Remove the columns that `hashed` added."""
         return frame.drop(self.column, *(self._number(i) for i in range(len(self._floats))))
 
     def measures(self) -> list[str]:
-        """Aggregates over the frame that `hashed` gives, as SQL."""
+        """Aggregates over the frame that `hashed` returns, as SQL."""
         found = [f"count({self.column}) AS {self.column}_rows"]
         for half, bits in (("high", f"shiftrightunsigned({self.column}, 32)"), ("low", f"{self.column} & {LOW}L")):
             found.append(f"sum(({bits}) - {MIDDLE}L) AS {self.column}_{half}")
@@ -83,18 +84,18 @@ class Digesting:
         return digest_of(rows, found[f"{self.column}_high"], found[f"{self.column}_low"], floats)
 
     def of(self, frame: DataFrame) -> Digest:
-        """The digest of a frame, in a pass of its own."""
+        """The digest of a frame, computed in a separate pass."""
         found = self.hashed(frame).selectExpr(*self.measures()).head()
         assert found is not None
         return self.digest(found.asDict())
 
     def _number(self, place: int) -> str:
-        """The column that holds the number of one of `_floats`."""
+        """The column that holds the number at this position of `_floats`."""
         return f"{self.column}_f{place}"
 
     @property
     def _floats(self) -> dict[str, str]:
-        """SQL of one number for each row, for every path to computed floating point."""
+        """For every path to computed floating point, SQL of one number for each row."""
         return {} if self.exact else dict(_in_fields(self.schema, "", self.before, 0))
 
     def _fields(self, schema: StructType, before: str, depth: int) -> Iterator[str]:
@@ -104,7 +105,7 @@ class Digesting:
             yield from self._value(value, field.dataType, depth)
 
     def _value(self, value: str, kind: DataType, depth: int) -> Iterator[str]:
-        """What a value adds to the hash, as SQL; nothing of it where it is null."""
+        """SQL of what a value adds to the hash; a null adds nothing."""
         if isinstance(kind, StructType):
             yield from self._fields(kind, f"{value}.`", depth)
         elif isinstance(kind, ArrayType):
@@ -129,7 +130,7 @@ class Digesting:
         if isinstance(kind, StringType):
             return value if kind == StringType() else f"CAST({value} AS STRING) COLLATE UTF8_BINARY"
         if isinstance(kind, VariantType):
-            return f"to_json({value}, map('timeZone', 'UTC'))"  # a time in it has the text of one zone
+            return f"to_json({value}, map('timeZone', 'UTC'))"  # times in it are printed in one zone
         return value if isinstance(kind, _AS_THEY_ARE) else f"CAST({value} AS STRING)"
 
 
@@ -139,9 +140,9 @@ def _summed(name: str, rows: int, found: Mapping[str, Any]) -> Floats:
 
 
 def _paths(kind: DataType, path: str, value: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Every way to a value of floating point in `value`: its path, and SQL of one number for each row.
+    """Every path to floating point in `value`, and SQL of one number for each row.
 
-    In an array or map the number is the sum of its values, null and NaN left out.
+    In an array or map the number is the sum of its values, without null and NaN.
     """
     if isinstance(kind, (FloatType, DoubleType)):
         yield path, f"CAST({value} AS DOUBLE)"
@@ -169,7 +170,7 @@ def _by_name(schema: StructType) -> list[StructField]:
 
 
 def _tag(name: str) -> str:
-    """SQL for the hash of a column's name, a constant. As bytes in hexadecimal, for any character may be in it."""
+    """SQL for the hash of a column's name, a constant. Hexadecimal bytes, because a name may hold any character."""
     return f"xxhash64(X'{name.lower().encode().hex()}')"
 
 

@@ -1,7 +1,7 @@
-"""Expectations asked of rows: which of them a row fails, as bits of a number, and how many rows failed each.
+"""Run expectations on rows: which of them a row fails, as bits of a number, and how many rows fail each.
 
-The first expectation has the lowest bit. They are in the order in which they decide, so the lowest bit that is set says
-what becomes of a row.
+The first expectation has the lowest bit. Expectations are in the order in which they decide, so the lowest bit that is
+set decides a row's outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from floodmark.errors import InputFault, SqlRefused
 from floodmark.spark.read.rowchecks import risky_of, tried
 from floodmark.spark.session.jvm import materialised
 
-FAILED = "_floodmark_failed"  # the number, beside the columns of a row
+FAILED = "_floodmark_failed"  # the column of the number, beside a row's own columns
 SAMPLE = 3  # rows in a message
 ROW = 400  # characters of a row in a message
 WAY_OUT = (
@@ -44,7 +44,7 @@ class Asked:
         return bool(self.expected)
 
     def failed(self, frame: DataFrame) -> Column:
-        """The number for a row of `frame`. A check that is null, or that raises, is failed."""
+        """The number for a row of `frame`. A check that is null or raises counts as failed."""
         return reduce(Column.bitwiseOR, (self._bit(frame, i, one) for i, (_, one) in enumerate(self.expected)))
 
     def _bit(self, frame: DataFrame, place: int, one: Expectation) -> Column:
@@ -52,15 +52,15 @@ class Asked:
         return F.when(F.coalesce(met, F.lit(False)), F.lit(0)).otherwise(F.lit(1 << place)).cast("long")
 
     def bits(self, on_fail: str) -> int:
-        """The bits of those with an `on_fail`; 0: there is none."""
+        """The bits of the expectations with this `on_fail`; 0: there are none."""
         return sum(1 << i for i, (_, one) in enumerate(self.expected) if one.on_fail == on_fail)
 
     def decided(self, number: str, place: int) -> str:
-        """SQL: whether the expectation at a place decides what becomes of a row."""
+        """SQL: whether the expectation at this position decides a row's outcome."""
         return f"({number} & {(2 << place) - 1}L) = {1 << place}L"
 
     def measures(self, number: str, only: str, taken: str, after: str = "") -> list[str]:
-        """SQL of what `counts` reads. `only`: of which rows; `taken`: of those that go no further."""
+        """SQL of what `counts` reads. `only`: condition of the rows to count; `taken`: of the rows that are removed."""
         found = []
         for i in range(len(self.expected)):
             found.append(f"count_if({only} AND ({number} & {1 << i}L) <> 0) AS failed{i}{after}")
@@ -68,21 +68,21 @@ class Asked:
         return found
 
     def counts(self, found: Mapping[str, Any], after: str = "") -> dict[str, Failed]:
-        """What was counted, by name."""
+        """The counts, by name of the expectation."""
         return {
             name: Failed(failed=found[f"failed{i}{after}"], taken=found[f"taken{i}{after}"])
             for i, (name, _) in enumerate(self.expected)
         }
 
     def reason(self, number: str) -> Column:
-        """What is said of a row that fails one; null of one that fails none."""
+        """The reason for a row that fails an expectation; null if it fails none."""
         said: Column = F.lit(None).cast("string")
         for i, (name, one) in reversed(list(enumerate(self.expected))):
             said = F.when(F.expr(self.decided(number, i)), F.lit(reason(name, one.check))).otherwise(said)
         return said
 
     def strict(self) -> Asked:
-        """The same, where no row can be set apart any more: one that would be dead stops the work."""
+        """The same, if rows can no longer be quarantined: `on_fail: dead` becomes `fail`."""
         stops = tuple(
             (name, one.model_copy(update={"on_fail": "fail"}) if one.on_fail == "dead" else one)
             for name, one in self.expected
@@ -91,8 +91,8 @@ class Asked:
 
 
 def asked_of(frame: DataFrame, expect: Mapping[str, Expectation], where: str) -> Asked:
-    """The expectations as they can be asked of rows like those of `frame`. Raises SqlRefused, naming the first that
-    Spark cannot compute, or that is no condition."""
+    """The expectations, for rows like those of `frame`. Raises SqlRefused naming the first that Spark cannot compute,
+    or that is not a condition."""
     expected = ordered(expect)
     for name, one in expected:
         try:
@@ -110,14 +110,14 @@ def asked_of(frame: DataFrame, expect: Mapping[str, Expectation], where: str) ->
 
 @dataclass(frozen=True)
 class Met:
-    """The results that go on to the sinks (None: none is due), and how many failed which expectation."""
+    """The results that continue to the sinks (None: none is due), and how many failed each expectation."""
 
     rows: DataFrame | None
     counts: dict[str, Failed] = field(default_factory=dict)
 
 
 def met(output: DataFrame | None, asked: Asked, rule: str, session: SparkSession) -> Met:
-    """The results without those that an expectation drops. Raises InputFault where one says that the run is to stop."""
+    """The results without dropped rows. Raises InputFault if a result fails an expectation that stops the run."""
     if not asked:
         return Met(output)
     if output is None:
@@ -134,9 +134,9 @@ def met(output: DataFrame | None, asked: Asked, rule: str, session: SparkSession
 def refuse(
     rows: DataFrame, number: str, asked: Asked, counts: Mapping[str, Failed], where: str, of: int, shown: StructType
 ) -> None:
-    """Raise InputFault where rows fail an expectation that is to stop the run, with some of them.
+    """Raise InputFault if rows fail an expectation that stops the run; the message shows some of them.
 
-    `rows`: those that were asked, with their `number`; `of`: how many; `shown`: the columns to show.
+    `rows`: the checked rows, with their `number`; `of`: how many; `shown`: the columns to show.
     """
     stopping = [(name, one) for name, one in asked.expected if one.on_fail == "fail" and counts[name].failed]
     if not stopping:

@@ -21,16 +21,16 @@ from floodmark.spark.read.rowchecks import NONE, Checks, tried
 from floodmark.spark.read.shape import Shape, micros, time_type
 
 ROW = 400  # characters of a row in a message
-TIME, KEEP = "_floodmark_time", "_floodmark_keep"  # structs with what was tried
-ERROR = "_floodmark_error"  # the number of what raised
+TIME, KEEP = "_floodmark_time", "_floodmark_keep"  # structs with the tried values
+ERROR = "_floodmark_error"  # the number of the expression that raised
 
 
 def read_range(
     spark: SparkSession, rule: Rule, shape: Shape, begin: Entry, end: Entry, clock: int, told: Told | None = None
 ) -> DataFrame:
-    """The rule's streams as one frame, in batch, over what is between two entries.
+    """The rule's streams as one batch frame, over the range between two entries.
 
-    `clock`: the epoch's, in microseconds. `told`: what Spark's plan of the range tells, by the place of a stream.
+    `clock`: the epoch's, in microseconds. `told`: relations of Spark's plan of the range, by the position of a stream.
     """
     known = told or {}
     found = [
@@ -44,7 +44,7 @@ def read_range(
 
 
 def sampled(spark: SparkSession, rule: Rule, shape: Shape, rows: int) -> DataFrame:
-    """The same frame over at most so many rows of each stream."""
+    """The same frame over at most `rows` rows of each stream."""
     return _united([source.whole(spark).limit(rows) for source in sources(rule).values()], rule, shape)
 
 
@@ -58,7 +58,7 @@ def _united(frames: Sequence[DataFrame | None], rule: Rule, shape: Shape, clock:
 
 
 def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int | None) -> DataFrame:
-    """Rows of a stream's table as those of the rule's frame. `clock`: the epoch's, in microseconds; None: Spark's."""
+    """Rows of a stream's table, with the columns of the rule's frame. `clock`: the epoch's, in µs; None: Spark's."""
     mine, checks = shape.columns(name), shape.checks.get(name, NONE)
     if stream.event_time and stream.event_time.expr:
         frame = _with_time_made(frame, stream.event_time, checks, clock)
@@ -90,7 +90,7 @@ def _with_time_made(frame: DataFrame, time: EventTime, checks: Checks, clock: in
 
 
 def _failed(frame: DataFrame, checks: Checks, keep: Column, clock: int | None) -> Column:
-    """The number of the first thing that raises for a row, in the order in which they are computed; null: none."""
+    """The number of the first expression that raises for a row, in the order of computation; null: none."""
     time = [(F.col(TIME).isNull(), rowchecks.TIME)] if checks.time else []
     where = [(F.col(KEEP).isNull(), rowchecks.WHERE), (~keep, None)] if checks.where else [(~keep, None)]
     tests = (check.tested if clock is None else at_clock(check.tested, clock) for check in checks.sql)
@@ -103,7 +103,7 @@ def _failed(frame: DataFrame, checks: Checks, keep: Column, clock: int | None) -
 
 
 def _with_nulls(frame: DataFrame, name: str, shape: Shape) -> DataFrame:
-    """The frame with the other streams' columns, in the order that all have."""
+    """The frame plus the other streams' columns as nulls, in the order that all frames share."""
     if len(shape.streams) == 1:
         return frame
     named = {

@@ -1,4 +1,4 @@
-"""Lookup tables as an epoch sees them: the version that its intent names, or the versions up to that one."""
+"""Lookup tables as an epoch reads them: the version that its intent names, or the versions up to it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from floodmark.spark.session.faults import of_version
 
 
 def show(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned], since: Callable[[], int | None]) -> None:
-    """Make each lookup table what the SQL reads by its name. `since`: event time before which the epoch has no row.
+    """Register each lookup table as a view for the SQL. `since`: the epoch has no row with an earlier event time.
 
-    Raises HistoryGone where a version is no longer there.
+    Raises HistoryGone if a version no longer exists.
     """
     for name, table in lookup_tables(rule).items():
         table.check(pinned[name])
@@ -27,7 +27,7 @@ def show(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned], since:
 
 
 def show_columns(session: SparkSession, rule: Rule, pinned: Mapping[str, Pinned]) -> None:
-    """The same for who only asks what columns they have."""
+    """The same, for callers that only need the columns."""
     show(session, rule, pinned, lambda: FOR_EVER - 1)
 
 
@@ -37,7 +37,7 @@ def _at(session: SparkSession, table: LookupTable, version: int) -> DataFrame:
 
 
 def _history(session: SparkSession, table: LookupTable, newest: int, since: int | None) -> DataFrame:
-    """The rows of each version, with the time from and until which they stood."""
+    """The rows of each version, with the time from and until which the version was valid."""
     versions = [
         _at(session, table, one.version)
         .withColumn(BEGIN, F.expr(f"timestamp_micros({one.begin})"))

@@ -1,7 +1,7 @@
-"""Columns of a table read as the types that an earlier attempt read, after the table's owner has made them wider.
+"""Read columns of a table with the types that an earlier attempt read, after the table's owner has widened them.
 
-Delta makes a type wider, or gives a struct a field, for the rows to come: every row that is older fits the older type.
-So an epoch that was begun before gives the same rows when it is taken again (ADR 0049).
+Widened types and added struct fields in Delta apply to new rows: every older row fits the older type. So an epoch that
+started before the change reads the same rows when it is retried (ADR 0049).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from floodmark.spark.read.typechanges import gained_fields
 
 
 def older_types(recorded: Iterable[tuple[str, str]], schema: StructType) -> dict[str, DataType]:
-    """The columns of a table, by name, that had another type when that was `recorded`: name and type of each."""
+    """The columns whose type has changed, with the type that was `recorded` (as name and type of each column)."""
     now = {field.name: field.dataType for field in schema}
     found = ((name, _parsed(kind)) for name, kind in recorded if name in now and now[name].simpleString() != kind)
     return {name: kind for name, kind in found if kind is not None and not any(gained_fields(now[name], kind, name))}
 
 
 def narrowed(frame: DataFrame, types: Mapping[str, DataType]) -> DataFrame:
-    """The frame with these columns as these types."""
+    """The frame with these columns cast to these types."""
     if not types:
         return frame
     now = {field.name: field.dataType for field in frame.schema}
@@ -33,7 +33,7 @@ def narrowed(frame: DataFrame, types: Mapping[str, DataType]) -> DataFrame:
 
 
 def _parsed(kind: str) -> DataType | None:
-    """The type; None for one whose text Spark does not read, such as a struct with an odd name in it."""
+    """The type; None if Spark cannot parse its text, such as a struct with an odd field name."""
     try:
         return DataType.fromDDL(kind)
     except ParseException:

@@ -1,6 +1,6 @@
-"""What Spark plans epochs by: for each stream a source of Spark's own, or ours, which knows where epochs end.
+"""The frame by which Spark plans epochs: for each stream Spark's own source, or ours, which knows where epochs end.
 
-No row comes from here. An epoch reads what Spark planned for it as relations, or asks the source for its range.
+No rows are read here. An epoch reads the relations that Spark planned for it, or reads its range from the source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT, ENDS, COLUMN = "floodmark", "ends", "planned"
 
 
 def planning(spark: SparkSession, rule: Rule, entry: Entry) -> DataFrame:
-    """The rule's streams as one streaming frame, to be read on from `entry`; of no use but to be planned."""
+    """The rule's streams as one streaming frame that continues from `entry`; it serves only for planning."""
     frames = [
         streamed(spark, source, rule.streams[name].kind, line, rule.epoch)
         for (name, source), line in zip(sources(rule).items(), entry.offsets, strict=True)
@@ -35,7 +35,7 @@ def planning(spark: SparkSession, rule: Rule, entry: Entry) -> DataFrame:
 
 
 def streamed(spark: SparkSession, source: Source, kind: str, since: str, limits: EpochLimits) -> DataFrame:
-    """One source as a streaming frame, to be read on from `since`."""
+    """One source as a streaming frame that continues from `since`."""
     if source_can(kind).planned:
         return cast(Planned, source).stream(spark, limits)
     spark.dataSource.register(Steps)
@@ -43,7 +43,7 @@ def streamed(spark: SparkSession, source: Source, kind: str, since: str, limits:
 
 
 class Steps(DataSource):
-    """A stream of which the ends of all epochs are known, as a list of offsets, and no rows."""
+    """A stream without rows that knows the ends of all epochs, as a list of offsets."""
 
     @classmethod
     def name(cls) -> str:
@@ -61,13 +61,13 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends = ends
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """The ends are all that there is now."""
+        """The ends already cover all available data."""
 
     def initialOffset(self) -> Any:  # noqa: N802 - Spark's name
         return self._ends[0]
 
     def latestOffset(self, start: Any, limit: ReadLimit) -> Any:  # noqa: N802 - Spark's name
-        """The end of the epoch that begins at `start`: the next one."""
+        """The end of the epoch that starts at `start`: the next offset."""
         place = self._ends.index(start)
         return self._ends[min(place + 1, len(self._ends) - 1)]
 

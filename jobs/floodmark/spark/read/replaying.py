@@ -18,7 +18,7 @@ from floodmark.spark.read.shape import Shape
 
 
 def count(session: SparkSession, dead: str, head: Head, replay: Replay) -> int:
-    """How many rows it reads. Raises Refused for a condition that names no column."""
+    """How many rows the replay reads. Raises Refused if a condition names an unknown column."""
     try:
         return _rows(session, dead, head, replay).count()
     except AnalysisException as fault:
@@ -28,7 +28,7 @@ def count(session: SparkSession, dead: str, head: Head, replay: Replay) -> int:
 def replayed(
     session: SparkSession, rule: Rule, shape: Shape, dead: str, head: Head, replay: Replay, clock: int
 ) -> DataFrame:
-    """The frame of `batch.union` over the rows of a replay. `dead`: the table's address."""
+    """The rule's frame over the rows of a replay. `dead`: the dead table's address."""
     rows = _rows(session, dead, head, replay)
     try:
         frames = [
@@ -52,15 +52,15 @@ def _unknown(fault: AnalysisException) -> Refused:
 
 
 def _rows(session: SparkSession, dead: str, head: Head, replay: Replay) -> DataFrame:
-    """Rows that later epochs set apart are not among them, so a retry finds the same ones."""
+    """The rows of a replay. It excludes rows that later epochs quarantine, so a retry reads the same ones."""
     rows = session.read.format("delta").load(dead)
     return rows.where(wanted(replay, head.replays.values(), head.lost))
 
 
 def _corrected(rows: DataFrame, stream: Stream, shape: Shape, name: str, replay: Replay) -> list[Column]:
-    """The columns of the stream's table, as they came or corrected; an event time that `expr` makes is made again.
+    """The columns of the stream's table, original or corrected, without an event time that `expr` computes again.
 
-    A column that was not read when the row died is null.
+    A column that was not read when the row was quarantined is null.
     """
     there = {name.lower() for name in rows.columns}
     corrected = {column.lower(): sql for column, sql in replay.corrected.items()}
@@ -77,7 +77,7 @@ def _corrected(rows: DataFrame, stream: Stream, shape: Shape, name: str, replay:
 
 
 def _given(stream: Stream, replay: Replay) -> Stream:
-    """The stream; where its event time is corrected, `expr` does not make it."""
+    """The stream, without its event time's `expr` if the event time is corrected."""
     time = stream.event_time
     if time is None or time.name.lower() not in map(str.lower, replay.corrected):
         return stream

@@ -1,6 +1,6 @@
-"""Expressions over one row, evaluated so that null and error stay apart: the row for which one raises can be told.
+"""Evaluate expressions over one row so that an error differs from null, to find the rows for which one raises.
 
-Spark's TryEval is null where its child raises. Its child here is a struct, which is never null by itself.
+Spark's TryEval is null if its child raises. Its child here is a struct, which is never null by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.session.jvm import jvm_class
 
 SHOWN = 200  # characters of an expression in a reason
-# Of Spark's expressions those that raise for no row; arithmetic, if of floating point, and casts are looked at apart.
+# Spark's expressions that never raise for a row; floating-point arithmetic and casts are judged in `_may_raise`.
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _CALM = frozenset(
     """
@@ -36,9 +36,9 @@ _FLOATING = ("double", "float")
 
 @dataclass(frozen=True)
 class Checks:
-    """What of a stream may raise for a row: its event time's `expr`, its `where`, expressions of the SQL.
+    """The expressions of a stream that may raise for a row: its event time's `expr`, its `where`, parts of the SQL.
 
-    `time_first`: the `where` reads the event time, so without one it has no answer.
+    `time_first`: the `where` reads the event time, so it cannot be evaluated without one.
     """
 
     time: str | None = None
@@ -51,13 +51,13 @@ class Checks:
 
     @property
     def reasons(self) -> list[str]:
-        """What is said of a row, by the number of what raised: 0 for the event time, 1 for `where`, then the SQL's."""
+        """Reasons by the number of the expression that raised: 0 the event time, 1 the `where`, then the SQL's."""
         found = [("event_time.expr", self.time or ""), ("where", self.where or "")]
         return [_reason(place, sql) for place, sql in (*found, *((check.place, check.sql) for check in self.sql))]
 
 
 NONE = Checks()
-TIME, WHERE, SQL = 0, 1, 2  # numbers of what raised; from SQL on: of the SQL's expressions
+TIME, WHERE, SQL = 0, 1, 2  # numbers of the expressions; from SQL on: those of the rule's SQL
 
 
 def _reason(place: str, sql: str) -> str:
@@ -66,7 +66,7 @@ def _reason(place: str, sql: str) -> str:
 
 
 def checks_of(rule: Rule, name: str, table: DataFrame, timed: DataFrame) -> Checks:
-    """What may raise for a row of stream `name`. `timed`: the table with its event time."""
+    """The expressions that may raise for a row of stream `name`. `timed`: the table with its event time."""
     stream = rule.streams[name]
     time = stream.event_time and stream.event_time.expr
     where = stream.where
@@ -87,13 +87,13 @@ def _reads(expression: str, column: str) -> bool:
 
 
 def risky_of(frame: DataFrame, expressions: Sequence[str]) -> set[str]:
-    """Those of the expressions that can be computed of a row of `frame` and may raise for one."""
+    """The expressions that can be computed from one row of `frame`, and may raise for it."""
     found = _resolved(frame, expressions) if expressions else {}
     return {sql for sql, resolved in found.items() if _may_raise(frame, resolved)}
 
 
 def _resolved(frame: DataFrame, expressions: Sequence[str]) -> Mapping[str, Any]:
-    """Spark's expressions for SQL; what does not stand on columns of one row of the frame is left out."""
+    """Spark's expressions, by SQL, without those that cannot be computed from one row of the frame."""
     try:
         plan = frame.select(*map(F.expr, expressions))._jdf.queryExecution().analyzed()
     except AnalysisException:
@@ -115,10 +115,10 @@ def _may_raise(frame: DataFrame, node: Any) -> bool:
 
 
 def tried(frame: DataFrame, sql: str) -> Column:
-    """A struct with the value as `v`; null where the expression raises for the row.
+    """A struct with the value as `v`; null if the expression raises for the row.
 
-    Spark computes what occurs twice in a projection beforehand, outside of the try. It leaves alone what stands in a
-    branch of a condition; so it stands in one, whose condition always holds and is not known to.
+    Spark computes repeated subexpressions of a projection in advance, outside the try, unless they are in a branch of
+    a condition. So this one is in a branch whose condition is always true, which Spark cannot know.
     """
     always = f"array(true, true)[CAST({quoted(frame.columns[0])} IS NULL AS INT)]"
     given = F.expr(f"CASE WHEN {always} THEN named_struct('v', {sql}\n) END")

@@ -1,4 +1,4 @@
-"""The columns that a rule reads of its streams, their times, and what is asked of their rows."""
+"""The columns that a rule reads from its streams, their event times, and the checks on their rows."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ from floodmark.spark.read.rowchecks import Checks
 
 @dataclass(frozen=True)
 class Shape:
-    """Columns of each stream that the rule folds: name → Spark schema, the streams in the order of their offsets.
+    """The columns of each stream that the rule folds: name → Spark schema, in the order of the streams' offsets.
 
-    `checks`: what may raise for a row of a stream; `asked`: what is expected of it, and `more`: the columns that a
-    stream then has for it, those that are folded included. `older`: of each stream's table, the columns that are read
-    as the types that they had before.
+    By stream: `checks`: expressions that may raise for a row; `asked`: expectations on rows; `more`: the folded columns
+    and those that the expectations read; `older`: columns that are read with the types that they had before.
     """
 
     streams: dict[str, StructType]
@@ -39,7 +38,7 @@ class Shape:
     older: dict[str, dict[str, DataType]] = dataclasses.field(default_factory=dict)
 
     def columns(self, name: str) -> StructType:
-        """The columns with which a row of a stream is read, and set apart."""
+        """The columns with which a row of a stream is read and quarantined."""
         return self.more.get(name, self.streams[name])
 
     def prefix(self, name: str) -> str:
@@ -49,8 +48,8 @@ class Shape:
 def shape_of(
     spark: SparkSession, rule: Rule, frozen: Mapping[str, list[str]], recorded: Columns | None = None
 ) -> Shape:
-    """The rule's input columns as the tables are now. `frozen`: the columns a generation with `SELECT *` began with;
-    `recorded`: those of an open epoch, which is finished with the types that it began with."""
+    """The rule's input columns in the tables' present state. `frozen`: those with which a generation with `SELECT *`
+    started; `recorded`: those of an open epoch, which is finished with the types that it started with."""
     found, checks, expected, more, older = {}, {}, {}, {}, {}
     for name, source in sources(rule).items():
         columns = source.columns()
@@ -121,7 +120,7 @@ def time_type(stream: Stream, schema: StructType) -> str | None:
 
 
 def micros(column: str, kind: str | None) -> str:
-    """SQL for a time column in microseconds; a time without zone counts as if its clock were in UTC."""
+    """SQL for a time column in microseconds; a time without zone is treated as UTC."""
     if kind is None:
         return "CAST(NULL AS BIGINT)"
     if kind == "timestamp":
@@ -130,16 +129,16 @@ def micros(column: str, kind: str | None) -> str:
 
 
 def instant(at: int, kind: str) -> str:
-    """SQL for a time in microseconds as a value of the column's own type."""
+    """SQL that turns a time in microseconds into a value of the column's own type."""
     if kind == "timestamp":
         return f"timestamp_micros({at})"
     return f"timestampadd(MICROSECOND, {at}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
 
 
 def set_apart_schema(shape: Shape) -> StructType:
-    """Columns of the late and dead tables. A name with two types in two streams is refused.
+    """Columns of the late and dead tables. Raises Refused if a name has different types in two streams.
 
-    Names that differ in case only are one column, for Delta and for Spark; it is written as the first stream has it.
+    Names that differ only in case are one column for Delta and Spark, with the first stream's spelling.
     """
     fields: dict[str, StructField] = {}
     for name in shape.streams:

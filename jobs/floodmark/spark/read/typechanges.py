@@ -10,7 +10,7 @@ from floodmark.core.sql.words.lexis import quoted
 
 
 def gained_fields(there: DataType, wanted: DataType, path: str = "") -> Iterator[tuple[str, StructField]]:
-    """The fields that structs in columns of a table lack: where, as SQL names it, and which."""
+    """The fields that structs in a table's columns lack: the path in SQL, and the field."""
     for name, one, other in _inside(there, wanted):
         yield from gained_fields(one, other, f"{path}{name}.")
     if isinstance(there, StructType) and isinstance(wanted, StructType) and path:
@@ -19,7 +19,7 @@ def gained_fields(there: DataType, wanted: DataType, path: str = "") -> Iterator
 
 
 def wrong_types(there: DataType, wanted: DataType, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Where a table has another type than is wanted, with both; a field that a struct lacks is none."""
+    """The paths at which a table's type differs from the wanted one, with both types; missing fields don't count."""
     for name, one, other in _inside(there, wanted):
         yield from wrong_types(one, other, f"{path}{name}.")
     nested = there.typeName() == wanted.typeName() and isinstance(there, (StructType, ArrayType, MapType))
@@ -28,7 +28,7 @@ def wrong_types(there: DataType, wanted: DataType, path: str = "") -> Iterator[t
 
 
 def _inside(there: DataType, wanted: DataType) -> Iterator[tuple[str, DataType, DataType]]:
-    """The parts that both types have: how SQL calls each, and both its types."""
+    """The parts that both types have: each part's name in SQL, and both its types."""
     if isinstance(there, StructType) and isinstance(wanted, StructType):
         known = {field.name.lower(): field for field in there}
         for field in wanted:

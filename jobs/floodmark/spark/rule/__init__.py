@@ -1,1 +1,1 @@
-"""A rule's run: its epochs, generations, backfills, and what is checked before."""
+"""A rule's run: its epochs, generations, backfills, and the checks before them."""

@@ -1,9 +1,9 @@
-"""Takes the open epoch back. Every step can be taken again after a kill.
+"""Take the open epoch back. Every step can be repeated after a kill.
 
-1. LOOK      what the sinks show of it, and whether all of that can be undone; else it is refused.
-2. ANNOUNCE  a row of the ledger: from then on the epoch gets no other end, whoever runs the rule.
-3. UNDO      one commit in each sink: what the epoch's commits did is undone, and none of them can come any more.
-4. END       a row of the ledger: the epoch has no effect, and the rule stands where it stood before it.
+1. LOOK      what the epoch did to the sinks. If not all of that can be undone, the request is refused.
+2. ANNOUNCE  a row of the ledger: from then on every run of the rule takes the epoch back.
+3. UNDO      one commit in each sink undoes the epoch's commits, and blocks any further ones.
+4. END       a row of the ledger: the epoch has no effect, and the rule is in the same state as before it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from floodmark.spark.write.takingback import TakingBack
 
 
 def begin(ledger: Ledger, rule: Rule, readers: Readers) -> None:
-    """LOOK and ANNOUNCE; one that is announced already is gone on with. `readers`: of tables, by `identity`."""
+    """LOOK and ANNOUNCE; does nothing if that is announced already. `readers`: of tables, by `identity`."""
     head = abandonable(ledger.head, rule.rule)
     if head.abandoning:
         return
@@ -49,7 +49,7 @@ def begin(ledger: Ledger, rule: Rule, readers: Readers) -> None:
 
 
 def finish(session: SparkSession, ledger: Ledger, rule: Rule) -> int:
-    """UNDO and END; the number of the epoch."""
+    """UNDO and END; returns the number of the epoch."""
     head = ledger.head
     assert head is not None and head.open is not None and head.abandoning
     epoch, seen = head.epoch + 1, sinks_seen(head, rule, ledger.id, {})
@@ -74,7 +74,7 @@ def _undone(session: SparkSession, rule: str, seen: Seen, head: Head, ledger: st
 
 
 def _undo(session: SparkSession, rule: str, site: Site, head: Head, ledger: str) -> None:
-    """The transaction begins before the look: an attempt that commits after it makes it conflict, unseen by none."""
+    """Undo in a transaction that starts before the look, so an attempt that commits after it causes a conflict."""
     assert head.open is not None
     begun = TakingBack(session, site.address, site.app)
     seen = seen_at(site.address, head, ledger)
@@ -88,7 +88,7 @@ def _undo(session: SparkSession, rule: str, site: Site, head: Head, ledger: str)
 
 
 def _compared(site: Site, head: Head) -> Undone:
-    """VERIFY: the commit that the table holds did the reverse of the epoch's commits, and nothing else."""
+    """VERIFY: the table's commit reversed the epoch's commits, and did nothing else."""
     assert head.open is not None
     version = undo_version(head.epoch + 1)
     found = tablelog.our_commit(site.address, site.app, version)

@@ -1,4 +1,4 @@
-"""From a rule's text to its session and its plan, with the columns that its epochs read."""
+"""Turn a rule's text into its session and plan, with the columns that its epochs read."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def analyse(
     gaining: bool = False,
     engine: Mapping[str, str] | None = None,
 ) -> tuple[SparkSession, Plan]:
-    """The rule's session and plan. Raises SqlRefused or WrongColumn where Spark finds fault with SQL or columns.
+    """The rule's session and plan. Raises SqlRefused or WrongColumn if Spark rejects the SQL or the columns.
 
-    `gaining`: for epochs to come, which read columns that the streams have gained, where the rule wants these.
-    `engine`: what the backfill ran on that is to be finished, if one is.
+    `gaining`: for new epochs, which read columns that were added to the streams, if the rule accepts these.
+    `engine`: that of the open backfill, if one is to be finished.
     """
     check_expressions(rule)
     ansi = intent.ansi if intent else rule.ansi
@@ -67,7 +67,7 @@ def analyse(
 
 
 def frozen_columns(rule: Rule, head: Head | None, intent: Intent | None) -> dict[str, list[str]]:
-    """`SELECT *` means the columns that the epochs have read so far, whatever the table has gained since."""
+    """`SELECT *` means the columns that epochs have read so far, without columns that were added to the table since."""
     if head is None or head.seal is not None or not rule.query.star:
         return {}
     return {
@@ -77,25 +77,25 @@ def frozen_columns(rule: Rule, head: Head | None, intent: Intent | None) -> dict
 
 
 def _recorded(head: Head | None, intent: Intent | None) -> Columns:
-    """The columns that an open epoch was begun with. An intent before format 8 does not say which types changed."""
+    """The columns with which an open epoch started. An intent before format 8 does not say which types changed."""
     if head is None or intent is None or intent.format < 8:
         return {}
     return _known(head, intent)
 
 
 def _known(head: Head, intent: Intent | None) -> Columns:
-    """The columns that epochs have read so far, the open one if there is one."""
+    """The columns that epochs have read so far, including an open one."""
     return (intent.columns if intent else {}) or head.columns
 
 
 def gained(rule: Rule, stream: str, known: list[str]) -> list[str]:
-    """The columns of a stream's table beside those that are known."""
+    """The columns of a stream's table that are not known."""
     there = {column.lower() for column in (*known, _made_time(rule, stream) or "")}
     return [column for column in sources(rule)[stream].columns() if column.lower() not in there]
 
 
 def _made_time(rule: Rule, stream: str) -> str | None:
-    """The event time that a stream's table has not, for an expression makes it."""
+    """The event time that is not in a stream's table, because an expression computes it."""
     time = rule.streams[stream].event_time
     return time.name if time and time.expr else None
 

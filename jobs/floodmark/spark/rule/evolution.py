@@ -1,9 +1,9 @@
-"""Tables of the rule's own after an edit.
+"""Adapt the rule's own tables to an edit.
 
-Late and dead rows: columns added, where a row is now read with more of them. State of a class: states and columns added
-or dropped, types made wider; `core.lifecycle.changes` has settled before that every stored value fits. A table is
-rewritten in one commit, between epochs, by the driver that holds the rule; taken again after a kill, it finds nothing
-to do.
+Late and dead tables get new columns, if rows are now read with more of them. For a class's state, states and columns
+are added or dropped, and types widened; `core.lifecycle.changes` has already checked that every stored value fits. The
+driver that holds the rule's lock rewrites a table in one commit, between epochs. Repeated after a kill, it finds
+nothing to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from floodmark.spark.write.sites import Site
 
 
 def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -> None:
-    """Make the state tables of a process rule what its class declares now."""
+    """Adapt the state tables of a process rule to what its class declares now."""
     process = plan.rule.process
     for name, site in found.state.items() if process else ():
         if tables.open_table(site.address) is None:
@@ -39,9 +39,9 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
 
 
 def fit_apart(session: SparkSession, plan: Plan, found: Sites, open_epoch: int | None = None) -> None:
-    """Give the tables of rows that are set apart the columns, and structs in them the fields, that such rows have now.
+    """Add to the late and dead tables the columns, and to structs in them the fields, that rows have now.
 
-    Raises WrongColumn for a column whose rows there have a type that Delta cannot make today's.
+    Raises WrongColumn for a column whose type there cannot be changed to the current one.
     """
     stays = "no epoch is open" if open_epoch is None else f"epoch {open_epoch} stays open"
     wanted = set_apart_schema(plan.fold.shape)
@@ -68,7 +68,7 @@ def _refuse_other_types(rule: str, name: str, there: StructType, wanted: StructT
 
 
 def _fit(session: SparkSession, plan: Plan, name: str, site: Site, coming: int) -> None:
-    """`coming`: the epoch from which on the table has these columns."""
+    """`coming`: the first epoch with which the table has these columns."""
     rows = session.read.format("delta").load(site.address)
     wanted = plan.fold.tables[name]
     if _types(rows.schema) == _types(wanted):
@@ -85,7 +85,7 @@ def _types(schema: StructType) -> list[tuple[str, str]]:
 
 
 def _refuse_misfits(plan: Plan, name: str, there: StructType) -> None:
-    """A state that was dropped and is declared again has what it held; its old type is no part of today's rule."""
+    """Raise RuleChanged for a state that was dropped and is declared again with a type that its values do not fit."""
     assert plan.rule.process is not None
     wanted = columns_of(plan.rule.process.state[name])
     known = {column.name for column in wanted}

@@ -1,8 +1,8 @@
-"""How a generation begins, and how one gives way to the next. Every step can be taken again after a kill.
+"""Start a generation, and replace one by the next. Every step can be repeated after a kill.
 
-A change is announced by a `seal` row in the ledger: from then on no run of the old generation can commit. What is left
-to do follows from that row: seal every table of the old generation, make the new state tables, empty the sinks under
-the new app id, and write the commit row of epoch 0.
+A `seal` row in the ledger announces a change: from then on no run of the old generation can commit. The pending steps
+follow from that row: seal every table of the old generation, create the new state tables, empty the sinks under the new
+app id, and write the commit row of epoch 0.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from floodmark.spark.write.sites import Site, empty, seal
 from floodmark.spark.write.tablesink import TableSink, writable
 from floodmark.spark.write.taking import schema_of
 
-REBUILD = "rebuild"  # why a generation ends where each run makes a new one
+REBUILD = "rebuild"  # why a generation ends if each run starts a new one
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A rule that has been analysed: its fold, the columns that its SQL gives, and what is expected of its results."""
+    """An analysed rule: its fold, the columns of its results, and the expectations on these."""
 
     rule: Rule
     fold: Fold
@@ -71,7 +71,7 @@ class Plan:
         return delta_sinks(self.rule)
 
     def taking(self, sink: Sink) -> Taking:
-        """What one of the rule's sinks takes of the results."""
+        """The rows and columns of the results that one of the rule's sinks gets."""
         return taking_of(sink, self.output.names)
 
     def has_instants_in_paths(self, sink: Sink) -> bool:
@@ -102,7 +102,7 @@ class Sites:
 
 
 def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str, known: Head | None) -> Sites:
-    """`known`: the newest head, which tells what the ledger calls the sinks; None before there is one."""
+    """`known`: the newest head, which has the sinks' names in the ledger; None before there is one."""
 
     def site(name: str, role: str, address: str, point: str, **how: Any) -> Site:
         return Site(name, point, address, app_id(ledger, generation, token, role), **how)
@@ -131,7 +131,7 @@ def opens(sink: Sink) -> Callable[[Site], Writer]:
 
 
 def _copies_input(plan: Plan, name: str) -> bool:
-    """Whether a state table holds rows of a stream as they came, with their epoch."""
+    """Whether a state table holds unchanged rows of a stream, with their epoch."""
     stream = plan.fold.shape.streams.get(name)
     return stream is not None and plan.fold.tables[name].fields[:-1] == stream.fields
 
@@ -156,7 +156,7 @@ def begin_first(session: SparkSession, plan: Plan, home: Home, run: str, clock_m
 
 
 def refuse_lost_ledger(plan: Plan, home: Home) -> None:
-    """A first generation finds no tables of its rule's, or such as hold nothing: else the ledger has lost its rows."""
+    """Raise LedgerBroken if a first generation finds tables that its rule has written: then the ledger was lost."""
     known = LedgerReader.load(home.ledger)
     if known is None:
         left = [name for name in ("late", "dead", "state") if (home.path / name).exists()]
@@ -175,7 +175,7 @@ def new_token() -> str:
 def make_tables(
     session: SparkSession, plan: Plan, home: Home, ledger: str, generation: int, token: str, known: Head | None
 ) -> Sites:
-    """All tables of a generation that has not begun; its state tables are made anew."""
+    """Create all tables of a generation that has not started; its state tables are recreated."""
     found = sites_of(plan, home, ledger, generation, token, known)
     for site in found.state.values():
         shutil.rmtree(Path(site.address), ignore_errors=True)
@@ -192,7 +192,7 @@ def make_state(session: SparkSession, plan: Plan, name: str, site: Site, ledger:
 
 
 def _state_properties(plan: Plan, name: str) -> dict[str, str]:
-    """State is rewritten often and read by its own rule only, so what a rewrite replaced need not stay for long."""
+    """A state table's properties. Only its rule reads state, and often rewrites it, so replaced files expire soon."""
     time = plan.fold.time_of(name)
     return {
         "delta.dataSkippingStatsColumns": f"_epoch,{quoted(time)}" if time else "_epoch",
@@ -233,7 +233,7 @@ def first_commit(
 
 
 def columns_of(streams: Mapping[str, StructType]) -> Columns:
-    """Name and type of each column, as the ledger has them."""
+    """Name and type of each column, as the ledger records them."""
     return {name: [(field.name, field.dataType.simpleString()) for field in one] for name, one in streams.items()}
 
 
@@ -275,7 +275,7 @@ def refuse_adopted(rule: Rule, keep_output: bool) -> None:
 
 
 def start_change(ledger: Ledger, rule: str, keep_output: bool, why: str = "reset") -> Head:
-    """Announce the change; one that is under way already is gone on with, if it is of the same kind."""
+    """Announce the change, or continue with a pending one of the same kind."""
     head = ledger.head
     assert head is not None
     if head.seal is not None:
@@ -290,7 +290,7 @@ def start_change(ledger: Ledger, rule: str, keep_output: bool, why: str = "reset
 
 
 def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger) -> None:
-    """Take the steps that a seal row still asks for."""
+    """Take the steps that are pending according to a seal row."""
     head, name = ledger.head, plan.rule.rule
     assert head is not None and head.seal is not None
     change = head.seal
@@ -308,7 +308,7 @@ def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger)
 
 
 def _can_be_sealed(site: Site) -> bool:
-    """State of the old generation is read by nobody any more, so it may be broken; it is what a reset leaves behind."""
+    """Whether a table can be sealed. Nobody reads the old generation's state again, so that may be damaged."""
     try:
         return site.writer.status() is not None and (site.role != "state" or not log_faults(site.address))
     except TableBroken:
@@ -345,7 +345,7 @@ def _site_of(sink: Sink, name: str, app: str) -> Site:
 def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
     """All tables that a driver of the head's generation may still write to.
 
-    A sink that was added to the rule is named by the first commit after that. Until then only intents tell of it.
+    The first commit after a sink is added to the rule names it. Until then only intents do.
     """
     app = app_id(ledger, head.generation, head.token, "sink")
     added = {name_at(head, place_of(sink)): sink for sink in head.announced_sinks}

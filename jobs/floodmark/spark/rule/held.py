@@ -1,4 +1,4 @@
-"""A rule whose lock this run holds: what was left open is finished first, then what is due is begun."""
+"""A rule whose lock this run holds: finish what is open first, then run what is due."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from floodmark.spark.write.tablesink import writable
 
 
 class HeldRule:
-    """`begun`: whether the generation was begun in this very run."""
+    """`begun`: whether this run started the generation."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class HeldRule:
         self._root, self._rule, self._home, self._ledger = root, rule, home, ledger
         self._report, self._has_begun = report, begun
         self.drainer = drainer
-        self.backfill: Put | None = None  # that was open, and was finished here
+        self.backfill: Put | None = None  # the open backfill that this run finished
 
     @property
     def head(self) -> Head:
@@ -56,14 +56,14 @@ class HeldRule:
             self._plan_new()
 
     def recover(self, go_on: bool = True) -> bool:
-        """Finish what is open. True if that went on to the end of the input, where it may `go_on`."""
+        """Finish what is open. True if that continued to the end of the input, which `go_on` allows."""
         while (step := at_the_gate(self.head)) is not Gate.PLAN:
             if self._take(step, go_on):
                 return True
         return False
 
     def _take(self, step: Gate, go_on: bool) -> bool:
-        """One step of recovery; as `recover`."""
+        """One step of `recover`, with the same result."""
         head = self.head
         if step in (Gate.FINISH_EPOCH, Gate.FINISH_BACKFILL):
             check_unfailed(head)
@@ -83,11 +83,11 @@ class HeldRule:
         return False
 
     def abandon(self) -> None:
-        """Go on with what a row has announced: the open epoch is taken back."""
+        """Take the open epoch back, as a row of the ledger has announced."""
         self._report.abandoned.append(abandoning.finish(self._root, self._ledger, self._rule))
 
     def _finish(self, head: Head, go_on: bool) -> bool:
-        """Finish the open epoch with the rule text that its intent holds; go on with it if that is today's."""
+        """Finish the open epoch with the rule text in its intent; continue with that text if it is the current one."""
         assert head.open is not None
         text = text_now(head.open.rule, head, self._rule)
         same = go_on and not text.rebuild and head.open.rule == self._rule.to_json()
@@ -105,12 +105,12 @@ class HeldRule:
         return same
 
     def _has_gained(self, head: Head) -> bool:
-        """Whether the epochs after the open one read other columns."""
+        """Whether epochs after the open one read other columns."""
         frozen = frozen_columns(self._rule, head, head.open) if grows(self._rule) else {}
         return any(gained(self._rule, name, columns) for name, columns in frozen.items())
 
     def _finish_backfill(self, head: Head) -> None:
-        """With the rule text that its intent holds."""
+        """Finish the open backfill with the rule text in its intent."""
         assert head.backfill is not None
         self.drainer.check_tables()
         text = text_now(head.backfill.rule, head, self._rule)
@@ -120,7 +120,7 @@ class HeldRule:
         done.release()
 
     def _lose(self, head: Head) -> None:
-        """At qos 0 an epoch whose intent is met again is not redone, but counted."""
+        """At qos 0, count an epoch with an open intent as lost instead of retrying it."""
         intent = head.open
         assert intent is not None
         counts = total(intent.counts)
@@ -155,7 +155,7 @@ class HeldRule:
         self.drainer.tick(session, plan)
 
     def _rebuild(self) -> None:
-        """A generation of one epoch, from the start of the input to its end, which replaces what the sinks hold."""
+        """Run a generation of one epoch over the whole input, which replaces all rows of the sinks."""
         check_replaced(self._rule)
         if not self._has_begun:
             session, plan = analyse(self._root, self._rule, None)
@@ -168,7 +168,7 @@ class HeldRule:
         self.drainer.drain_at_once(session, plan, ticks=() if until is None else tick(until))
 
     def fit_to_go_on(self, gaining: bool = False) -> tuple[SparkSession, Plan]:
-        """Today's rule, once it, its tables and its sinks are found fit for the epoch after the head."""
+        """The current rule's session and plan, after checks that it, its tables and sinks fit the next epoch."""
         head = self.head
         check_goes_on(head, self._rule, self._ledger.id)
         self.drainer.check_tables()
@@ -182,7 +182,7 @@ class HeldRule:
         return session, plan
 
     def _check_sinks(self, session: SparkSession, plan: Plan) -> None:
-        """Sinks have the rule's columns and layout; those that were added since the last epoch are made."""
+        """Check the sinks' columns and give them their layout; create those that were added since the last epoch."""
         check_partitions(plan.rule)
         check_columns(session, plan)
         for site in self.drainer.sites(plan).sinks.values():

@@ -1,4 +1,4 @@
-"""One run of a rule: the gate, then every epoch that is due."""
+"""One run of a rule: first recovery at the gate, then every epoch that is due."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class RuleRun:
         close_until: datetime | None = None,
         clock_ms: int | None = None,
     ):
-        """`close_until`: after all input, take it as complete up to there.
+        """`close_until`: after all input, treat it as complete up to this time.
 
-        `clock_ms`: for tests of rules, the recorded clock in milliseconds since 1970; else it is this machine's.
+        `clock_ms`: for tests of rules, the recorded clock in milliseconds since 1970; otherwise this machine's.
         """
         self._root, self._rule, self._run, self._close_until = root, rule, run, close_until
         self._clock_ms = clock_ms
@@ -77,7 +77,7 @@ class RuleRun:
         return self._report
 
     def reset(self, keep_output: bool) -> RunReport:
-        """A new generation from the start of the input."""
+        """Start a new generation from the start of the input."""
         self._check_first()
         with self._locked():
             known = LedgerReader.load(self._home.ledger)
@@ -107,7 +107,7 @@ class RuleRun:
         return self._report
 
     def replay(self, wanted: Callable[[Head], Replay]) -> RunReport:
-        """Finish what is open, then fold dead rows once more, in an epoch of their own, if any are wanted."""
+        """Finish what is open, then fold the `wanted` dead rows again, if there are any, in an epoch of their own."""
         self._check_first()
         with self._locked():
             refuse_rebuilt(self._rule, "dead rows")
@@ -127,10 +127,10 @@ class RuleRun:
             return backfilling.rehearsed(self._recompute(self._begun(), wanted))
 
     def backfill(self, wanted: Callable[[Head], Asked], wait: float, say: Callable[[str], None]) -> Put:
-        """Compute an interval again beside other runs; then, with the lock, put it into the sinks.
+        """Compute an interval again beside other runs; then, with the lock, replace it in the sinks.
 
-        `wanted`: the interval, given where the rule stands; asked anew once the lock is held, and it may refuse then.
-        `wait`: seconds to wait for the run that holds the rule at most; `say`: told of each step.
+        `wanted`: returns the interval for a head; called again with the lock held, when it may refuse.
+        `wait`: the most seconds to wait for another run's lock; `say`: reports each step.
         """
         check_without_jvm(self._rule, self._home.root)
         with explained(self._rule.rule):
@@ -147,7 +147,7 @@ class RuleRun:
         self, done: Recomputed | None, basis: Head, wanted: Callable[[Head], Asked], say: Callable[[str], None]
     ) -> Put:
         checkpoint.sweep(self._home.checkpoints)
-        self._begun()  # else a ledger would be made anew where the rule was dropped while this waited
+        self._begun()  # otherwise a ledger would be recreated if the rule was dropped during the wait
         ledger = self._open_ledger()
         held = self._held(ledger)
         held.recover(go_on=False)
@@ -180,7 +180,7 @@ class RuleRun:
         return backfilling.compute(session, plan, self._home, head, asked)
 
     def _check_first(self) -> None:
-        """What can be refused while nothing is written: a class whose module cannot be run here, too."""
+        """Run the checks that write nothing, including that a class's module can be imported here."""
         check_without_jvm(self._rule, self._home.root)
         process = self._rule.process
         if process is not None:
@@ -192,7 +192,7 @@ class RuleRun:
             yield
 
     def _begin(self) -> HeldRule:
-        """The rule's first generation."""
+        """Start the rule's first generation."""
         session, plan = analyse(self._root, self._rule, None)
         now_ms = time.time_ns() // 1_000_000 if self._clock_ms is None else self._clock_ms
         ledger = generation.begin_first(session, plan, self._home, self._run, now_ms)
@@ -203,9 +203,9 @@ class RuleRun:
         return HeldRule(self._root, self._rule, self._home, ledger, self._report, drainer, begun)
 
     def _open_ledger(self, known: LedgerReader | None = None) -> Ledger:
-        """The ledger of a rule that may go on. Raises Retired, and Refused in the middle of a rename.
+        """The ledger of a rule that may continue. Raises Retired, and Refused during a rename.
 
-        `known`: as it was loaded with the lock held.
+        `known`: the ledger as loaded with the lock held.
         """
         ledger = Ledger.open(self._home.ledger, self._run, known)
         check_living(ledger.head, self._rule.rule)
@@ -213,7 +213,7 @@ class RuleRun:
         return ledger
 
     def _find_sinks(self, ledger: Ledger) -> None:
-        """Say in the ledger which of its sinks lie elsewhere by now, before anything is made of that."""
+        """Record in the ledger which of its sinks have moved, before anything depends on it."""
         head = ledger.head
         moved = moves(head, head_now(head, self._rule, ledger.id)) if head else {}
         if moved:
@@ -226,7 +226,7 @@ class RuleRun:
         return head_now(known.head, self._rule, known.id)
 
     def _known(self, what: str) -> LedgerReader:
-        """The ledger as it is; Refused where there is nothing to do that with."""
+        """The ledger. Raises Refused if the rule has not run yet, with `what` in the message."""
         known = LedgerReader.load(self._home.ledger)
         if known is None or known.head is None:
             raise Refused(f"rule {self._rule.rule} has not run yet: there is nothing to {what}")

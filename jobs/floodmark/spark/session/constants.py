@@ -1,8 +1,8 @@
-"""Numbers that change with every epoch, as SQL.
+"""SQL for numbers that change with every epoch.
 
-Spark writes a number into the text of the code that it generates. A plan with another watermark would so be new code in
-every epoch, compiled again and run cold by the JVM: 2.0 s instead of 1.0 s over 5,000,000 rows. An array goes in by
-reference; so the number stands in one, at a place that the optimizer cannot work out beforehand.
+Spark writes numbers into the text of the code that it generates. So each epoch's watermark would give new code, which
+the JVM compiles again and runs cold: 2.0 s instead of 1.0 s over 5,000,000 rows. Arrays are passed by reference, so the
+number goes into one, at an index that the optimizer cannot compute in advance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Spark and Delta raise, as errors of Floodmark's own tree: said once, at the boundary of a run."""
+"""Translate errors of Spark and Delta into Floodmark's own, once, at the boundary of a run."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ CONSTRAINT = re.compile(
 )
 OF_CLASS = re.compile(r"ProcessFault: (.+)|RuleInvalid: (.+ cannot be imported: .+)")
 SPARKS = "org.apache.spark.SparkThrowable"
-FRAMES = 40  # of a stack that are looked at: what Java calls of itself is less deep
-NOTHING = "Nothing of the epoch was written"  # what some say themselves
+FRAMES = 40  # of a stack to examine: Java's own calls are less deep
+NOTHING = "Nothing of the epoch was written"  # some messages already say this
 UNKNOWN = "Spark failed"
 NAMING = ("Caused by: ", "Checksum error", "org.apache.hadoop.fs.ChecksumException")
 READING = "while reading file"
@@ -41,7 +41,7 @@ READING = "while reading file"
 
 @contextmanager
 def explained(rule: str) -> Iterator[None]:
-    """Turn foreign errors into Floodmark's; its own pass as they are."""
+    """Turn foreign errors into Floodmark's; its own pass unchanged."""
     try:
         yield
     except FloodmarkError:
@@ -58,7 +58,7 @@ def explained(rule: str) -> Iterator[None]:
 
 @contextmanager
 def of_table(name: str) -> Iterator[None]:
-    """Name the table at which the disk was full or read-only; every other error passes as it is."""
+    """Name the table in errors of a full or read-only disk, a constraint or missing columns; others pass unchanged."""
     try:
         yield
     except FloodmarkError:
@@ -79,7 +79,7 @@ def of_table(name: str) -> Iterator[None]:
 
 
 def _refused_by(name: str, said: str) -> InputFault:
-    """A row that a table's own constraint does not take, as Delta shows it."""
+    """The error for a row that violates the table's own constraint, with the row as Delta shows it."""
     shown = " ".join(said.split()).rstrip(".")
     return InputFault(
         f"{name}: expected rows that the table's own constraint takes, found another: {shown}. Drop "
@@ -89,7 +89,7 @@ def _refused_by(name: str, said: str) -> InputFault:
 
 @contextmanager
 def of_version(name: str, address: str, version: int) -> Iterator[None]:
-    """Name the table of which a version is not there any more; every other error passes as it is."""
+    """Name the table in the error for a version that no longer exists; all other errors pass unchanged."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as fault:
@@ -104,7 +104,7 @@ def of_version(name: str, address: str, version: int) -> Iterator[None]:
 
 @contextmanager
 def of_new_epoch(rule: str, epoch: int) -> Iterator[None]:
-    """Where a row makes an epoch fail before its intent, say that nothing is open; others pass as they are."""
+    """If a row makes an epoch fail before its intent, say that nothing is open; other errors pass unchanged."""
     try:
         yield
     except InputFault as fault:
@@ -123,7 +123,7 @@ def of_new_epoch(rule: str, epoch: int) -> Iterator[None]:
 
 @contextmanager
 def of_open_epoch(rule: str, epoch: int) -> Iterator[None]:
-    """Say of an open epoch that fails on a row, or for what nobody knows, that no edit reaches it; others pass."""
+    """If an open epoch fails on a row, or for an unknown reason, say that edits do not affect it; others pass."""
     try:
         yield
     except (InputFault, ProcessFault) as fault:
@@ -156,7 +156,7 @@ def _of_spark(rule: str, fault: PySparkException | Py4JJavaError) -> FloodmarkEr
 
 
 def _data(fault: Exception) -> Cause | None:
-    """The cause that is of a row's data, if a fault comes down to that."""
+    """The cause that concerns a row's data, if the error has one."""
     origin = fault.java_exception if isinstance(fault, Py4JJavaError) else getattr(fault, "_origin", None)
     return of_data(tuple(causes_in(str(fault)) if origin is None else _chain(origin)))
 
@@ -187,7 +187,7 @@ def _interfaces(kind: Any) -> Iterator[Any]:
 
 
 def _text(fault: Exception) -> str:
-    """All that a fault and its causes say."""
+    """All messages of an error and its causes."""
     if isinstance(fault, Py4JJavaError):
         return "\n".join(_messages(fault.java_exception))
     causes = _causes(fault) if isinstance(fault, PySparkException) else ()
@@ -199,13 +199,13 @@ def _first(text: str) -> str:
 
 
 def _causes(fault: PySparkException) -> Iterator[str]:
-    """What a fault of the JVM says: its own text leaves out by what it was caused."""
+    """The messages of the JVM's exception: PySpark's own text leaves out the causes."""
     origin = getattr(fault, "_origin", None)
     return iter(()) if origin is None else _messages(origin)
 
 
 def _told(text: str) -> str:
-    """The line of a long message that names the file and says what is wrong with it, or the two that do so together."""
+    """The line of a long message that names the file and its problem, or the two lines that do so together."""
     lines = [line.strip() for line in text.splitlines()]
     told = next((line for line in lines if "file" in line and line.startswith(NAMING)), lines[0])
     named = next((line for line in lines if READING in line), told)
@@ -213,7 +213,7 @@ def _told(text: str) -> str:
 
 
 def _messages(fault: Any) -> Iterator[str]:
-    """What a Java exception and its causes say, the innermost first: that is where the reason stands."""
+    """The messages of a Java exception and its causes, innermost first, because that one has the reason."""
     cause = fault.getCause()
     if cause is not None:
         yield from _messages(cause)

@@ -1,4 +1,4 @@
-"""What PySpark gets from the JVM by long ways, by a short one."""
+"""Shortcuts to the JVM, for what PySpark does slowly."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pyspark.sql.types import StructType
 
 
 def jvm_class(session: SparkSession, name: str) -> Any:
-    """The class with its static members, by its whole name.
+    """The class with its static members, by its full name.
 
-    Written as `jvm.org.apache…`, each part of the name would be looked for as a class, in vain, in all of Spark's jars.
+    `jvm.org.apache…` would search all of Spark's jars in vain for a class, once for each part of the name.
     """
     jvm: Any = session._jvm
     return JavaClass(name, jvm._gateway_client)
 
 
 def without_rows(session: SparkSession, schema: StructType) -> DataFrame:
-    """A frame of these columns, to see what becomes of them. `createDataFrame([])` would make an RDD of Python rows."""
+    """An empty frame with these columns, for analysis. `createDataFrame([])` would create an RDD of Python rows."""
     java: Any = session._jsparkSession
     columns = java.parseDataType(schema.json())
     return DataFrame(java.createDataFrame(jvm_class(session, "java.util.ArrayList")(), columns), session)
 
 
 def materialised(frame: DataFrame, session: SparkSession) -> DataFrame:
-    """The same rows in `session`, computed as far as the last shuffle: every action on them goes on from there.
+    """The same rows in `session`, computed up to the last shuffle, from which every action on them continues.
 
-    foreachBatch makes its frame in this way. Unlike a cache it copies no rows, so it costs no memory.
+    foreachBatch creates its frame in this way. Unlike a cache, it copies no rows, so it costs no memory.
     """
     java: Any = session._jsparkSession
     execution = frame._jdf.queryExecution()

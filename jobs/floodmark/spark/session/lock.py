@@ -1,6 +1,6 @@
-"""One driver at a time: an OS lock in the rule's home, taken in the JVM so that it dies with the process that writes.
+"""One driver at a time: an OS lock in the rule's home. The JVM holds it, so it ends with the process that writes.
 
-The lock file is opened once in a JVM and by nothing else in it, for closing any other channel on it frees the lock.
+A JVM opens the lock file only once, because closing any other channel on it releases the lock.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from floodmark.ledger.holder import holder_pid, holder_text, owner_file
 from floodmark.ledger.locking import moved_away, once_in_this_process
 from floodmark.spark.session.jvm import jvm_class
 
-LOOK_EVERY = 0.5  # seconds between two looks at a lock that another run holds
+LOOK_EVERY = 0.5  # seconds between two attempts at a lock that another run holds
 
 
 @contextmanager
 def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
-    """Hold the rule's lock, or raise Busy with the holder's name. Raises Refused where there is no home to lock."""
+    """Hold the rule's lock, or raise Busy with the holder's name. Raises Refused if there is no home to lock."""
     with once_in_this_process(lock.absolute()):
         if not lock.parent.is_dir():
             raise Refused(
@@ -39,7 +39,7 @@ def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
         try:
             if channel.tryLock() is None:
                 raise Busy(holder_text(lock))
-            if holder_pid(lock) is None:  # what the JVM holds lies elsewhere by now, or nowhere
+            if holder_pid(lock) is None:  # the file that the JVM has locked was moved or removed
                 raise moved_away(lock)
             with _named(session, lock, run):
                 yield
@@ -51,7 +51,7 @@ def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
 def waited_for(
     session: SparkSession, lock: Path, run: str, seconds: float, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """The same; where another run holds it, wait for its end for so long before Busy is raised."""
+    """The same; if another run holds the lock, wait up to `seconds` for its end before raising Busy."""
     until, holder, pause = time.monotonic() + seconds, "", threading.Event()
     with ExitStack() as stack:
         while True:

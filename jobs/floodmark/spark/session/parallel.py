@@ -1,4 +1,4 @@
-"""Work on several tables side by side; nothing of it goes on after the call has ended."""
+"""Work on several tables in parallel; no task outlives the call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def side_by_side(tasks: Iterable[Callable[[], T]]) -> list[T]:
-    """Results in the tasks' order. When all have ended, the first failure, if any, is raised."""
+    """Results in the tasks' order. Once all tasks have finished, raises the first failure, if any."""
     waiting = list(tasks)
     with ThreadPoolExecutor(max_workers=max(1, len(waiting))) as pool:
         futures = [pool.submit(task) for task in waiting]

@@ -26,9 +26,9 @@ ZONED_PARTITIONS = "spark.databricks.delta.write.utcTimestampPartitionValues"
 
 
 def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> SparkSession:
-    """The application's session, with what its rules share.
+    """The application's session, with the settings that its rules share.
 
-    `backlog`: bytes of input that wait for them all; None: not known. Raises Refused where there is no Java to start.
+    `backlog`: bytes of unread input of all rules; None: unknown. Raises Refused if there is no Java to start.
     """
     _check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
@@ -42,7 +42,7 @@ def root_session(master: str, rules: list[Rule], backlog: int | None = None) -> 
 
 
 def _check_java() -> None:
-    """Spark starts a JVM of its own unless it was given one; its script says little of a Java that is not there."""
+    """Raise Refused if Spark has to start a JVM but Java is missing, which Spark's script reports poorly."""
     given = "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._active_spark_context is not None
     if not given and java_place() is None:
         told = machine.java(None, "")
@@ -50,7 +50,7 @@ def _check_java() -> None:
 
 
 def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> SparkSession:
-    """A session of the rule's own: what it sets and names, no other rule sees."""
+    """The rule's own session: other rules see neither its settings nor its names."""
     session = root.newSession()
     settings = {
         **rule.spark.conf,
@@ -68,16 +68,16 @@ def rule_session(root: SparkSession, rule: Rule, zone: str, ansi: bool) -> Spark
 
 
 def pin_hash_seed(session: SparkSession) -> None:
-    """Let every Python worker begin with one seed of hashes, whatever the environment or a setting says.
+    """Start every Python worker with the same hash seed, whatever the environment or a setting says.
 
-    A class that follows the order of a set then gives a retry the same rows. Spark hands these variables to the workers
-    with each plan, on executors, too, and starts others where they differ.
+    A class that follows the order of a set then gives a retry the same rows. Spark passes these variables to workers
+    with each plan, also on executors, and starts new workers if they differ.
     """
     session.sparkContext.environment[HASH_SEED] = "0"
 
 
 def cut(session: SparkSession, recorded: Mapping[str, str]) -> None:
-    """Fix how files and shuffles are cut: as they were in the attempt that is to be finished, if it recorded that."""
+    """Fix how Spark splits files and shuffles: as in the attempt that is to be finished, if it recorded that."""
     for name, value in engine.cutting(recorded, _set(session), cores(session)).items():
         if value is None:
             session.conf.unset(name)
@@ -86,12 +86,12 @@ def cut(session: SparkSession, recorded: Mapping[str, str]) -> None:
 
 
 def cores(session: SparkSession) -> int:
-    """How many tasks Spark means to run at a time."""
+    """How many tasks Spark plans to run in parallel."""
     return session.sparkContext.defaultParallelism
 
 
 def engine_of(session: SparkSession) -> dict[str, str]:
-    """What an attempt in the rule's session runs on, as its intent records it."""
+    """The engine of an attempt in the rule's session, as its intent records it."""
     context = session.sparkContext
     java = jvm_class(session, "java.lang.System").getProperty("java.version")
     return {
@@ -106,13 +106,13 @@ def engine_of(session: SparkSession) -> dict[str, str]:
 
 
 def _set(session: SparkSession) -> dict[str, str]:
-    """The settings that decide how files and shuffles are cut, those that are not Spark's own defaults."""
+    """The settings for splitting files and shuffles that are not Spark's defaults."""
     conf = session._jsparkSession.sessionState().conf()
     return {name: str(conf.getConfString(name)) for name in engine.CUTTING if conf.contains(name)}
 
 
 def in_utc(session: SparkSession) -> SparkSession:
-    """A copy of a rule's session, its zone UTC, in which Delta writes instants with their zone."""
+    """A copy of a rule's session with zone UTC, in which Delta writes instants with their zone."""
     java: Any = session._jsparkSession
     copy = SparkSession(session.sparkContext, java.cloneSession())
     copy.conf.set("spark.sql.session.timeZone", "UTC")
@@ -121,7 +121,7 @@ def in_utc(session: SparkSession) -> SparkSession:
 
 
 def refuse_leaked_transaction(session: SparkSession) -> None:
-    """A write transaction left in the session's settings would make unrelated writes vanish without a word."""
+    """Raise RunFailed if a write transaction is left in the session's settings: it would swallow unrelated writes."""
     leaked = [key for key in TXN_CONF if session.conf.get(key, None) is not None]
     if leaked:
         raise RunFailed(f"{', '.join(leaked)} is set in the session and would swallow writes: unset it")

@@ -1,4 +1,4 @@
-"""A Delta table written and read where a rule's would be: for `floodmark doctor --spark`."""
+"""Write and read a Delta table where a rule's would be, for `floodmark doctor --spark`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ROWS, FILES = 1000, 4
 
 
 def written_and_read(master: str, place: Path, seconds: float) -> str:
-    """What was done, in words.
+    """Returns what was done, in words.
 
-    Raises what Spark raises, and RunFailed where rows are missing or it takes longer than so many seconds: a master
-    that has no room for an executor would wait for ever.
+    Raises Spark's errors, and RunFailed if rows are missing or it takes longer than `seconds`: a master that has no
+    room for an executor would wait forever.
     """
     session = root_session(master, [], backlog=0)
     try:
@@ -49,19 +49,19 @@ def _with_version(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
 @contextmanager
 def _within(session: SparkSession, seconds: float) -> Iterator[None]:
-    """Cancel Spark's jobs after so many seconds. Raises RunFailed then."""
+    """Cancel Spark's jobs after `seconds`, and raise RunFailed."""
     over, called_off = Event(), Event()
 
     def call_off() -> None:
         if not over.wait(seconds):
             called_off.set()
-        while not over.wait(1):  # also what is only begun after the first call
+        while not over.wait(1):  # also jobs that start after the first call
             session.sparkContext.cancelAllJobs()
 
     Thread(target=call_off, daemon=True).start()
     try:
         yield
-    except Exception as fault:  # whatever a cancelled job shows itself as
+    except Exception as fault:  # a cancelled job may raise any error
         if called_off.is_set():
             raise RunFailed(
                 f"not done after {seconds:g} s, and called off: are workers registered, with cores and memory to "

@@ -1,1 +1,1 @@
-"""WRITE and VERIFY: every table of a rule, written once for each epoch."""
+"""WRITE and VERIFY: write every table of a rule once for each epoch."""

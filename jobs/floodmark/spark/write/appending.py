@@ -1,9 +1,9 @@
 """One append to a Delta table under an app transaction, through Delta's own transaction.
 
-The writer's options `txnAppId` and `txnVersion` make Delta reconstruct the table's whole state in Spark jobs before
-each write, only to learn what version the app has recorded: a third of a small epoch. delta-rs reads the same from the
-log in milliseconds. So the transaction begins first, then the caller asks for the recorded version, and the transaction
-has the app among its reads: whoever commits under the same app after it began makes it conflict.
+With the writer's options `txnAppId` and `txnVersion`, Delta reconstructs the table's whole state in Spark jobs before
+each write, only to find the app's recorded version. That takes a third of a small epoch. delta-rs reads it from the log
+in milliseconds. So the transaction starts first, then the caller reads the recorded version. The app is among the
+transaction's reads, so a commit under the same app after its start makes it conflict.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from floodmark.spark.read.typechanges import wrong_types
 from floodmark.spark.session.jvm import jvm_class, materialised
 from floodmark.spark.session.session import in_utc
 
-# Somebody committed since the transaction began: as the same app, or to files that the transaction has read.
+# A commit since the transaction started: under the same app, or on files that the transaction has read.
 CONFLICT = "io.delta.exceptions.Concurrent"
 ROWS_IN_A_FILE = 500_000
 
 
 def files_for(rows: int) -> int:
-    """How many files to write at most so many rows to: few for readers, enough for the cores."""
+    """How many files to write for at most `rows` rows: few for readers, enough for the cores."""
     return 1 + rows // ROWS_IN_A_FILE
 
 
 class Appending:
-    """A transaction on the table at `address`, begun at the newest version, that writes as `app`.
+    """A transaction on the table at `address`, started at the newest version, that writes as `app`.
 
-    For one thread at a time; the one that commits may be another than the one that has written.
+    Use it from one thread at a time; different threads may write and commit.
 
-    `exact`: its floating point is a copy of the input. `effect`: what a write does to rows that are there; None:
-    nothing. `digest`: of the rows written; `results`: of those that were merged, where that is not the same.
+    `exact`: its floating point is a copy of the input. `effect`: what a write does to existing rows; None: nothing.
+    `digest`: of the rows written; `results`: of the rows merged, if these differ.
     """
 
     def __init__(self, session: SparkSession, address: str, app: str, exact: bool = False):
@@ -59,13 +59,13 @@ class Appending:
         self.results: Digest | None = None
 
     def _enter(self) -> None:
-        """Give the thread at work the session. Where its own checksum of the newest version is missing, Delta computes
-        the table's state in the session of the thread, and a thread of Python's has none."""
+        """Set the session of the current thread. If the newest version has no checksum, Delta computes the table's
+        state in the thread's session, and threads of Python have none."""
         self._class("org.apache.spark.sql.classic.SparkSession").setActiveSession(self._session._jsparkSession)
 
     def check_types(self, name: str, frame: DataFrame) -> None:
-        """Refuse rows of other types than the table's: what writes the files for Delta asks for names alone, and
-        delta-rs fails at a file of another type."""
+        """Refuse rows whose types differ from the table's: Delta's file writer checks only names, and delta-rs fails
+        on a file of another type."""
         table = StructType.fromJson(json.loads(self._txn.metadata().schemaString()))
         wrong = "; ".join(
             f"{path}: table {there}, rows {kind}" for path, there, kind in wrong_types(table, frame.schema)
@@ -77,9 +77,9 @@ class Appending:
             )
 
     def write(self, frame: DataFrame) -> int:
-        """Write the rows to files that no version of the table names yet; returns how many rows there were.
+        """Write the rows to files that no version of the table names yet; returns the number of rows.
 
-        Files without rows stay out of the commit; VACUUM takes them.
+        The commit leaves out files without rows; VACUUM removes them.
         """
         self.digest = self._written(frame, self._digesting(frame))
         return self.digest.rows
@@ -93,20 +93,20 @@ class Appending:
         return digesting.digest(taken.get)
 
     def _is_in_utc(self, schema: StructType) -> bool:
-        """Whether the table is partitioned by instants. Spark names a directory by the clock of the session that
-        writes, and in autumn a clock shows two instants alike: only UTC tells them apart."""
+        """Whether the table is partitioned by instants. Spark names a directory by the session's local time, which is
+        ambiguous when daylight saving time ends: only UTC is not."""
         by = {str(name).lower() for name in self._values(self._txn.metadata().partitionColumns())}
         return any(isinstance(field.dataType, TimestampType) and field.name.lower() in by for field in schema)
 
     def compute(self, frame: DataFrame) -> int:
-        """The digest that a write of these rows would have, without the write; returns how many rows there are."""
+        """Compute the digest that a write of these rows would have, without writing; returns the number of rows."""
         self.digest = self._digesting(frame).of(frame)
         return self.digest.rows
 
     def held(self, commit: int) -> Digest:
         """The digest of the rows in the files that commit `commit` of the table added.
 
-        Raises HistoryGone where a file, or the commit's log entry, is not there any more.
+        Raises HistoryGone if a file, or the commit's log entry, no longer exists.
         """
         files = [self._delta("actions.Action").fromJson(line) for line in datafiles.added_files(self._address, commit)]
         if not files:
@@ -115,15 +115,15 @@ class Appending:
         return self._digesting(rows).of(rows)
 
     def promised(self) -> Effect:
-        """What the commit is to do to the table, by what was computed: a plain append adds its rows."""
+        """The computed effect of the commit on the table: a plain append adds its rows."""
         return self.effect or Effect(self.digest.rows, inserted=self.digest.rows)
 
     def moves(self) -> tuple[int, int]:
-        """How many rows the commit would add and remove, by the files that it is to name."""
+        """How many rows the commit would add and remove, according to the files that it names."""
         return tablelog.rows_moved(self._actions())
 
     def facts(self) -> dict[str, Any]:
-        """What the commit's metadata says of the rows."""
+        """What the commit's metadata says about the rows."""
         results = {} if self.results is None else {"results": self.results.model_dump()}
         return {"digest": self.digest.model_dump(), **results, **(asdict(self.effect) if self.effect else {})}
 
@@ -140,7 +140,7 @@ class Appending:
     def commit(self, version: int, metadata: str) -> int | None:
         """Record (app, version), and the files written, in one commit.
 
-        Returns the commit's Delta version, or None where another commit came between: nothing was recorded.
+        Returns the commit's Delta version, or None if another commit came between; then nothing was recorded.
         """
         self._enter()
         sync_files(self._address, self._paths())
@@ -153,11 +153,11 @@ class Appending:
             return None
 
     def _paths(self) -> list[str]:
-        """Of the files that the commit is to add, as the log will spell them."""
+        """The paths of the files that the commit adds, as the log spells them."""
         return [path for action in (self._actions() if asked() else []) for path in datafiles.paths_of(action)]
 
     def _actions(self) -> list[dict[str, Any]]:
-        """The files that come and go, as the log will say it."""
+        """The files that the commit adds and removes, as actions of the log."""
         return [json.loads(self._files.apply(i).json()) for i in range(self._files.size())]
 
     def _operation(self, version: int, metadata: str) -> Any:

@@ -1,6 +1,6 @@
-"""Result rows and the table's rows brought together by key: the frames that an upsert is made of.
+"""Join result rows with the table's rows by key: the frames of an upsert.
 
-A key's columns stand as `k0`, `k1`, … and its row as the struct `row`, so that no name of the result can clash.
+A key's columns are `k0`, `k1`, … and its row is the struct `row`, so that no name of the result can conflict.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from floodmark.core.rules.sinks.upserts import Upsert
 from floodmark.core.sql.words.lexis import quoted
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
-FILE = {"file": "file_name"}  # where a row of the table stands
-PLACE = FILE | {"path": "file_path", "at": "row_index"}  # and which of the file's it is, where Delta tells
-CHANGE = "_change_type"  # Delta writes rows that have one to the change feed, and not to the table
+FILE = {"file": "file_name"}  # the file that holds a row of the table
+PLACE = FILE | {"path": "file_path", "at": "row_index"}  # and the row's index in it, if Delta provides that
+CHANGE = "_change_type"  # Delta writes rows with a value here to the change feed, not to the table
 
 
 def keys_of(upsert: Upsert, table: str = "") -> list[Column]:
@@ -25,15 +25,15 @@ def keys_of(upsert: Upsert, table: str = "") -> list[Column]:
 
 
 def packed(frame: DataFrame, upsert: Upsert, columns: Sequence[str]) -> list[Column]:
-    """The key's columns, and `row` with so many of the frame's, by name: a result's columns may change places."""
+    """The key's columns, and `row` with these columns sorted by name: a result's columns may change their order."""
     keys = [F.col(quoted(column)).alias(f"k{i}") for i, column in enumerate(upsert.key)]
     return [*keys, F.struct(*(F.col(quoted(column)) for column in sorted(columns))).alias("row")]
 
 
 def one_for_each_key(frame: DataFrame, upsert: Upsert) -> DataFrame:
-    """Key, `row`, `times`: how often the key came, and `gone`: it takes the key's row away.
+    """Key, `row`, `times`: how often the key occurs, and `gone`: it deletes the key's row.
 
-    The row that stays is the largest by `newest`, then by all columns; without `newest` one is expected.
+    The remaining row is the largest by `newest`, then by all columns; without `newest`, one row is expected.
     """
     gone = F.expr(f"coalesce({upsert.delete}\n, false)" if upsert.delete else "false").alias("gone")
     rows = frame.select(*packed(frame, upsert, upsert.columns or frame.columns), gone)
@@ -43,9 +43,9 @@ def one_for_each_key(frame: DataFrame, upsert: Upsert) -> DataFrame:
 
 
 def _order(row: str, upsert: Upsert) -> Column:
-    """What rows of one key are compared by: nulls are the smallest, so a row without `newest` loses to any other.
+    """The value by which rows of one key are compared: nulls are smallest, so a row without `newest` is the oldest.
 
-    `row` comes last of all, so that the largest tells it, stamps included; those say nothing of a row's age.
+    `row` comes last, so that the maximum contains it, with its stamps; these say nothing about a row's age.
     """
     newest = F.col(f"{row}.{quoted(str(upsert.newest))}").alias("newest")
     plain = [F.col(row).dropFields(*upsert.stamps).alias("plain")] if upsert.stamps else []
@@ -53,9 +53,9 @@ def _order(row: str, upsert: Upsert) -> Column:
 
 
 def there(table: DataFrame, wanted: DataFrame, upsert: Upsert, place: Mapping[str, str]) -> DataFrame:
-    """Of the table the rows with a wanted key: key, `row`, its place, and `rows`: how many have this key.
+    """The table's rows with a wanted key: key, `row`, its place, and `rows`: how many have this key.
 
-    `row` has all columns only where `newest` compares them.
+    `row` has all columns only if `newest` compares them.
     """
     columns = table.columns if upsert.newest else list(upsert.key)
     places = [of_file(table, told).alias(name) for name, told in place.items()]
@@ -65,16 +65,16 @@ def there(table: DataFrame, wanted: DataFrame, upsert: Upsert, place: Mapping[st
 
 
 def of_file(table: DataFrame, told: str) -> Column:
-    """What Spark tells of the file that a row is in. A column of the table may be named `_metadata`, too."""
+    """A field of Spark's metadata for the row's file. The table may have a column named `_metadata`, too."""
     return table.metadataColumn("_metadata").getField(told)
 
 
 def changes(rows: DataFrame, found: DataFrame, upsert: Upsert, place: Mapping[str, str]) -> DataFrame:
-    """The rows that change the table: `effect`, key, `row`, and of the table's row its place, and `rows`."""
+    """The rows that change the table: `effect`, key, `row`, and the table row's place and `rows`."""
     both = _joined(rows, found, upsert, "left")
     others = [f"other.{name}" for name in (*place, "rows")]
     effects = both.select(_effect(upsert).alias("effect"), *keys_of(upsert, "one"), "one.row", *others)
-    # The shuffle holds the rows for the actions to come.
+    # The shuffle keeps the rows for later actions.
     return effects.where("effect IS NOT NULL").repartition(*keys_of(upsert))
 
 
@@ -97,7 +97,7 @@ def without(table: DataFrame, keys: DataFrame, upsert: Upsert) -> DataFrame:
 
 
 def feed(changes: DataFrame, table: DataFrame, effects: DataFrame, upsert: Upsert) -> DataFrame:
-    """What the table's change feed tells: each row that comes and each that goes. `effects`: effect and key."""
+    """The rows of the table's change feed: each row added and each removed. `effects`: effect and key."""
     rows = table.select(*packed(table, upsert, table.columns))
     goes = _joined(rows, effects.where(F.col("effect") != INSERT), upsert, "inner").select("row.*", _told("preimage"))
     return goes.unionByName(changes.where(F.col("effect") != DELETE).select("row.*", _told("postimage")))

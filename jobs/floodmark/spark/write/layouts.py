@@ -1,4 +1,4 @@
-"""How a sink's table lies: its columns, properties and clusters. No commit here holds a row."""
+"""The layout of a sink's table: its columns, properties and clustering. No commit here holds rows."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from floodmark.ledger.delta.syncing import sync_table
 
 
 def lay_out(spark: SparkSession, address: str, properties: Mapping[str, str], clusters: Sequence[str]) -> None:
-    """Give a table the properties, and the columns to be clustered by, that it has not; what it has besides stays."""
+    """Set the properties and clustering columns that a table lacks; its other properties are unchanged."""
     set_properties(spark, address, properties)
     if clusters and list(clusters) != _clustered(spark, address):
         _cluster(spark, address, ", ".join(map(quoted, clusters)))
 
 
 def table_at(address: str) -> str:
-    """The Delta table at an address, as SQL names it."""
+    """The name of the Delta table at an address, in SQL."""
     return f"delta.{quoted(address)}"
 
 
 def loosen(spark: SparkSession, address: str) -> None:
-    """Take a table's clusters from it, before it gets other columns or partitions."""
+    """Remove a table's clustering, before its columns or partitions change."""
     if _clustered(spark, address):
         _cluster(spark, address, None)
 
 
 def set_properties(spark: SparkSession, address: str, properties: Mapping[str, str]) -> None:
-    """Give a table the properties that it has not, in a commit without rows. Raises Refused where Delta takes none."""
-    known = tables.properties_of(address) if properties else {}  # nearly every run has nothing to look for
-    there = {name.lower(): value for name, value in known.items()}  # Delta writes its own names in its own letters
+    """Set the properties that a table lacks, in a commit without rows. Raises Refused if Delta rejects one."""
+    known = tables.properties_of(address) if properties else {}  # nearly every run has nothing to check
+    there = {name.lower(): value for name, value in known.items()}  # Delta spells its own names its own way
     lacking = {name: value for name, value in properties.items() if there.get(name.lower()) != value}
     if lacking:
         listed = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in lacking.items())
@@ -47,7 +47,7 @@ def set_properties(spark: SparkSession, address: str, properties: Mapping[str, s
 
 
 def check_columns(spark: SparkSession, name: str, address: str, schema: StructType, adds: bool = False) -> None:
-    """Refuse a table whose columns are not those of the sink, naming the difference; `adds`: it may lack some."""
+    """Refuse a table whose columns differ from the sink's, naming the differences; `adds`: it may lack some."""
     if tables.open_table(address) is None:
         return
     has = {field.name: field.dataType.simpleString() for field in spark.read.format("delta").load(address).schema}
@@ -64,7 +64,7 @@ def check_columns(spark: SparkSession, name: str, address: str, schema: StructTy
 
 
 def add_columns(spark: SparkSession, address: str, schema: StructType) -> None:
-    """Give the table the columns that it lacks, in a commit without rows; its rows hold NULL there."""
+    """Add the columns that the table lacks, in a commit without rows; existing rows have NULL there."""
     table = tables.open_table(address)
     assert table is not None
     known = {column.lower() for column in tables.columns_of(table)}
@@ -74,14 +74,14 @@ def add_columns(spark: SparkSession, address: str, schema: StructType) -> None:
 
 
 def schema_of(address: str) -> StructType:
-    """The columns of a table, by its log."""
+    """The columns of a table, from its log."""
     table = tables.open_table(address)
     assert table is not None
     return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
 def add_fields(spark: SparkSession, address: str, fields: Iterable[tuple[str, StructField]]) -> None:
-    """Give structs in columns of a table the fields that they lack, in a commit without rows."""
+    """Add the fields that structs in a table's columns lack, in a commit without rows."""
     listed = ", ".join(f"{path}{_declared(field)}" for path, field in fields)
     if listed:
         _alter(spark, address, f"ADD COLUMNS ({listed})", "fields that Delta takes")
@@ -92,7 +92,7 @@ def _declared(field: StructField) -> str:
 
 
 def _type(kind: DataType) -> str:
-    """As SQL: simpleString() leaves the names of a struct's fields bare, and a rule's SQL may name them anyhow."""
+    """The type in SQL. simpleString() does not quote names of struct fields, which a rule's SQL may choose freely."""
     if isinstance(kind, StructType):
         return f"struct<{', '.join(f'{quoted(part.name)}: {_type(part.dataType)}' for part in kind)}>"
     if isinstance(kind, ArrayType):

@@ -1,4 +1,4 @@
-"""Deletion vectors: which rows of a table's files are gone, written beside the files by Delta's own code."""
+"""Deletion vectors: which rows of a table's files are deleted. Delta's own code writes them beside the files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from floodmark.spark.session.jvm import jvm_class
 
 
 def deletion_vectors(session: SparkSession, txn: Any, rows: DataFrame, files: Any) -> dict[str, Any]:
-    """The vectors (Delta's descriptors) of the files after these rows are gone, too, by the files' names.
+    """The vectors (Delta's descriptors) of the files once these rows are deleted too, by the files' names.
 
-    `rows`: a row's file as `path` and its place there as `at`; `files`: Scala's Seq of the files they are in.
+    `rows`: a row's file as `path` and its index there as `at`; `files`: Scala's Seq of the files they are in.
     """
     generator = jvm_class(session, "org.apache.spark.sql.delta.commands.DeletionVectorBitmapGenerator$")
     every = jvm_class(session, "org.apache.spark.sql.catalyst.expressions.Literal").TrueLiteral()

@@ -1,9 +1,9 @@
-"""One replacement of an interval in a Delta table, or of all its rows, under an app transaction, through Delta's own.
+"""Replace an interval of a Delta table, or all its rows, under an app transaction, through Delta's own transaction.
 
-1. FIND    in which of the table's files, as the transaction sees it, rows of the interval lie; only files whose
-           statistics let them hold one are read.
-2. WRITE   what else these files hold anew, together with the new rows.
-3. COMMIT  files in, files out and the app's version.
+1. FIND    the table's files, as the transaction sees it, that hold rows of the interval. Only files whose statistics
+           allow such rows are read.
+2. WRITE   the new rows, and the other rows of these files again.
+3. COMMIT  added files, removed files and the app's version.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class Span:
 
     @property
     def holds(self) -> str:
-        """SQL, true for such a row and false for any other."""
+        """SQL that is true for these rows and false for all others."""
         column = quoted(self.column)
         within = f"{column} >= {instant(self.low, self.kind)} AND {column} < {instant(self.high, self.kind)}"
         return f"coalesce({within}, false)"
 
 
 class Replacing(Rewriting):
-    """A transaction on the table at `address`, begun at the newest version, that replaces the rows of `span`."""
+    """A transaction on the table at `address`, started at the newest version, that replaces the rows of `span`."""
 
     def __init__(self, session: SparkSession, address: str, app: str, span: Span):
         super().__init__(session, address, app)
         self._span = span
 
     def write(self, frame: DataFrame) -> int:
-        """Write the files that change; returns how many rows come. `frame` is computed twice: it is to be held."""
+        """Write the files that change; returns the number of new rows. Materialise `frame`: it is computed twice."""
         rows = self.compute(frame)
         span = self._span
         files = self._files_within([Bound(span.column, span.kind, span.low, span.high - 1)])
@@ -58,7 +58,7 @@ class Replacing(Rewriting):
         return rows
 
     def compute(self, frame: DataFrame) -> int:
-        """The digest of the new rows, without the write; returns how many there are."""
+        """Compute the digest of the new rows, without writing; returns their number."""
         self.results = self._digesting(frame).of(frame)
         return self.results.rows
 
@@ -71,7 +71,7 @@ class Replacing(Rewriting):
         return {row["file"]: row["count"] for row in rows.groupBy("file").count().collect()}
 
     def _rewritten(self, frame: DataFrame, touched: Sequence[Any], effect: Effect) -> Effect:
-        """Write the new rows, and what stays of the files that lose a row; these files go."""
+        """Write the new rows, and the remaining rows of the files that lose rows; these files are removed."""
         after = frame
         if touched:
             after = self._table(touched).where(f"NOT {self._span.holds}").unionByName(frame)
@@ -81,10 +81,10 @@ class Replacing(Rewriting):
 
 
 class ReplacingAll(Rewriting):
-    """A transaction on the table at `address`, begun at the newest version, that replaces all of its rows."""
+    """A transaction on the table at `address`, started at the newest version, that replaces all of its rows."""
 
     def write(self, frame: DataFrame) -> int:
-        """Write the rows that come; all files that are there go. Returns how many rows come."""
+        """Write the new rows, and remove all existing files. Returns the number of new rows."""
         gone = self._files_within([])
         rows = super().write(frame)
         self._files = self._files.concat(self._seq(*(file.remove() for file in gone)))

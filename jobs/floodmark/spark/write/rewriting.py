@@ -1,4 +1,4 @@
-"""A transaction that writes some of a table's files anew: its look and its write see one version of the table."""
+"""A transaction that rewrites some of a table's files: its reads and writes see one version of the table."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from urllib.parse import unquote
 from floodmark.ledger.delta.keybounds import Bound, may_hold
 from floodmark.spark.write.appending import Appending
 
-RENAMED = "delta.columnMapping.mode"  # statistics then have other names than the columns
+RENAMED = "delta.columnMapping.mode"  # with it, statistics use other names than the columns
 
 
 class Rewriting(Appending):
-    """The transaction has read the table: whoever commits rows to it meanwhile makes it conflict."""
+    """The transaction has read the table, so any commit of rows in the meantime makes it conflict."""
 
     def _files_within(self, bounds: list[Bound]) -> list[Any]:
-        """The table's files that may hold such a value. The transaction counts as having read them all."""
+        """The table's files that may hold a value within the bounds. The transaction counts as having read them all."""
         self._txn.readWholeTable()
         known = [] if self._says(RENAMED) else bounds
         return [file for file in self._files_there() if may_hold(file.stats(), known, _partition(file, known))]
 
     def _files_there(self) -> list[Any]:
-        """All files of the table: from its checksum, where it lists them, else by Spark jobs over its log."""
+        """All files of the table: from its checksum, if that lists them, otherwise by Spark jobs over its log."""
         checksum = self._txn.snapshot().checksumOpt()
         listed = checksum.get().allFiles() if checksum.isDefined() else checksum
         if listed.isDefined():
@@ -29,7 +29,7 @@ class Rewriting(Appending):
         return list(self._txn.snapshot().allFiles().collectAsList())
 
     def _says(self, setting: str) -> bool:
-        """Whether a property of the table is set to something else than no."""
+        """Whether a table property is set, to a value other than `false` and `none`."""
         found = self._txn.metadata().configuration().get(setting)
         return found.isDefined() and found.get() not in ("false", "none")
 
@@ -40,7 +40,7 @@ class Rewriting(Appending):
 
 
 def _partition(file: Any, bounds: list[Bound]) -> dict[str, str | None]:
-    """Of the bounds' columns, those by which the table is partitioned, and their value in the file."""
+    """The partition columns among those of the bounds, with their values in the file."""
     values = file.partitionValues()
     return {bound.column: values.apply(bound.column) for bound in bounds if values.contains(bound.column)}
 

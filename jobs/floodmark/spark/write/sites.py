@@ -1,7 +1,7 @@
 """Write sites: every table of a rule, written once for each epoch under the generation's app id.
 
-A site asks for the version that its sink has recorded before it writes, and the pure table in
-`core.protocol.recovery` says what to do with it. A skipped write is therefore known and compared, never assumed.
+A site reads the version that its sink has recorded before it writes, and the pure table in `core.protocol.recovery`
+decides what to do. So a skipped write is known and compared, never assumed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Site:
-    """One table that an epoch may write. `name` stands in the ledger; `role` in the crash points.
+    """One table that an epoch may write. The ledger uses its `name`, crash points its `role`.
 
-    `upsert`: how rows are merged into it; `span`: those that they replace; `whole`: they replace all; none of these:
-    they are appended. `exact`: its floating point is a copy of the input. `adds_columns`: those that the rows have and
-    the table has not. `opens`: as what it is written.
+    `upsert`: how rows are merged into it; `span`: the rows that they replace; `whole`: they replace all; otherwise they
+    are appended. `exact`: its floating point is a copy of the input. `adds_columns`: the table gets columns that it
+    lacks. `opens`: the sink through which it is written.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Site:
 
 @dataclass(frozen=True)
 class Work:
-    """What an attempt at an epoch wants written at one site; `frame` None: nothing.
+    """What an attempt at an epoch writes at one site; `frame` None: nothing.
 
-    A site that gets nothing is asked all the same: it must not have recorded this epoch.
+    A site that gets nothing is checked, too: it must not have recorded this epoch.
     """
 
     site: Site
@@ -69,9 +69,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Which epoch, which try at it, and the hash of the intent that every commit carries.
+    """The epoch, the number of the attempt, and the hash of the intent that every commit carries.
 
-    `backfill`: the number of the one that stands after that epoch, if it is the attempt at a backfill.
+    `backfill`: for an attempt at a backfill after that epoch, the backfill's number.
     """
 
     epoch: int
@@ -82,7 +82,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a site is to commit: `rows` that `begun` has written to files, or computed, by `step`; None: nothing."""
+    """What a site is to commit: `rows` that `begun` (None: nothing) wrote to files, or only computed, by `step`."""
 
     site: Site
     step: Step
@@ -91,24 +91,24 @@ class Prepared:
 
 
 def write(work: Work, attempt: Attempt) -> Written | None:
-    """Write the rows unless they are there; None where there are none (one that takes rows away is made all the same).
+    """Write the rows unless they exist; None if there are none (a write that removes rows is committed all the same).
 
-    Raises what `before_write` and `before_backfill` raise.
+    Raises as `before_write` and `before_backfill`.
     """
     return finish(prepare(work, attempt), attempt)
 
 
 def prepare(work: Work, attempt: Attempt) -> Prepared:
-    """Write the rows to files that no version of the table names yet, or only compute them where they are there.
+    """Write the rows to files that no version of the table names yet, or only compute them if they exist.
 
-    Has no effect, so what fails here leaves nothing open. Raises what `before_write` and `before_backfill` raise.
+    Has no effect, so a failure here leaves nothing open. Raises as `before_write` and `before_backfill`.
     """
     with of_table(work.site.name):
         return _prepared(work, attempt)
 
 
 def finish(prepared: Prepared, attempt: Attempt) -> Written | None:
-    """Commit what was written, or compare it with what is there; None where there is nothing to commit."""
+    """Commit what was written, or compare it with what exists; None if there is nothing to commit."""
     with of_table(prepared.site.name):
         return _finished(prepared, attempt)
 
@@ -150,7 +150,7 @@ def _version(site: Site, attempt: Attempt) -> int:
 
 
 def _committed(begun: Transaction, site: Site, attempt: Attempt, rows: int) -> Written:
-    """Commit what was written, and VERIFY what the log says of it."""
+    """Commit what was written, and VERIFY it against the log."""
     version = _version(site, attempt)
     commit = begun.commit(version, said_of(site, version, attempt, begun.facts()))
     if commit is not None:
@@ -164,9 +164,9 @@ def _committed(begun: Transaction, site: Site, attempt: Attempt, rows: int) -> W
 
 
 def _compared(site: Site, attempt: Attempt, rows: int, begun: Transaction | None) -> Written:
-    """What an earlier attempt wrote, if it is what this one computed (`begun`; None: nothing) and is still there.
+    """What an earlier attempt wrote, if it equals what this one computed (`begun`; None: nothing) and still exists.
 
-    At qos 1 a commit of this very attempt is a twin's, and its rows are not looked at.
+    At qos 1, a commit of this same attempt is a twin's, and its rows are not compared.
     """
     found = site.writer.committed(_version(site, attempt))
     verified = _verified(site, found, attempt, rows)
@@ -180,10 +180,10 @@ def _compared(site: Site, attempt: Attempt, rows: int, begun: Transaction | None
 
 
 def _held(site: Site, found: Committed, begun: Transaction, now: Presence) -> Digest:
-    """The digest of the rows in the commit's files, found to be what it wrote.
+    """The digest of the rows in the commit's files, after a check that these are what it wrote.
 
-    Once others have joined these files (OPTIMIZE) and removed them (VACUUM), the log proves as much as can be proven:
-    what the commit wrote, and that its rows have only been carried to other files since.
+    Once others have joined these files (OPTIMIZE) and removed them (VACUUM), only the log is left as proof. It shows
+    what the commit wrote, and that its rows have only been moved to other files since.
     """
     if now.joined and site.writer.lacks_files(found.commit) and "digest" in found.metadata:
         _LOG.warning(
@@ -201,14 +201,14 @@ def _with(written: Written, digest: Digest, results: Digest | None) -> Written:
 
 
 def _verified(site: Site, found: Committed, attempt: Attempt, rows: int) -> Written:
-    """VERIFY: the commit that the table holds is of this intent, has as many rows as this attempt computed."""
+    """VERIFY: the table's commit has this intent, and as many rows as this attempt computed."""
     comparing.same_effect(site.name, found, attempt.intent, rows)
     site.writer.settle(found.commit)
     return Written(version=found.metadata["version"], commit=found.commit, rows=found.rows)
 
 
 def said_of(site: Site, version: int, attempt: Attempt, facts: Mapping[str, Any] | None = None) -> str:
-    """The metadata that every commit of ours carries."""
+    """The metadata that each of our commits carries."""
     said = {"app": site.app, "version": version, "epoch": attempt.epoch, "attempt": attempt.number}
     if attempt.backfill is not None:
         said["backfill"] = attempt.backfill

@@ -1,4 +1,4 @@
-"""The rows and columns that a sink takes of the results, as frames; `core.rules.sinks.takings` says which."""
+"""The rows and columns of the results that a sink gets, as frames; `core.rules.sinks.takings` decides which."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def schema_of(taking: Taking, output: StructType) -> StructType:
 
 
 def taken(results: DataFrame, taking: Taking, generation: int, epoch: int) -> DataFrame:
-    """What of the results goes to the sink, and with a key which of them take rows away (`GONE`)."""
+    """The results that go to the sink; with a key, `GONE` marks those that delete rows."""
     if taking.is_all_of(results.columns):
         return results
     rows = results if taking.where is None else results.where(F.expr(f"coalesce(({taking.where}\n), false)"))
@@ -37,7 +37,7 @@ def _columns(rows: DataFrame, taking: Taking, generation: int, epoch: int) -> It
     for name in taking.columns:
         column = F.col(quoted(name))
         empty = name in laid and isinstance(rows.schema[name].dataType, StringType)
-        yield (F.nullif(column, F.lit("")) if empty else column).alias(name)  # Delta has no such partition
+        yield (F.nullif(column, F.lit("")) if empty else column).alias(name)  # Delta has no partition for empty text
     for name, number in zip(taking.stamps, (generation, epoch), strict=False):
         yield F.expr(aside(f"{number}L", quoted(taking.columns[0]))).alias(name)
     if taking.gone is not None:
@@ -45,7 +45,7 @@ def _columns(rows: DataFrame, taking: Taking, generation: int, epoch: int) -> It
 
 
 def check_takings(session: SparkSession, rule: Rule, output: StructType) -> None:
-    """Raise WrongColumn or SqlRefused where a sink cannot take the results as the rule says. `output`: the result."""
+    """Raise WrongColumn or SqlRefused if a sink cannot store the results as the rule says. `output`: the result."""
     for sink in rule.sinks:
         taking = taking_of(sink, output.names)
         if sink.where is not None:

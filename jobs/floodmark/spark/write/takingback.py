@@ -1,7 +1,7 @@
-"""One commit that undoes what others did to a Delta table's files, under an app transaction, through Delta's own.
+"""One commit that undoes other commits' changes to a Delta table's files, under an app transaction of Delta's own.
 
-What they added goes; what they took away comes back, as the log had it before them: with its statistics, its deletion
-vector, its row ids. No file is written.
+It removes the files that they added. It restores the files that they removed, as the log had them before: with
+statistics, deletion vector and row ids. No file is written.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from floodmark.spark.write.rewriting import Rewriting
 
 
 class TakingBack(Rewriting):
-    """A transaction on a sink, begun at its newest version, that takes an epoch back as the sink's app."""
+    """A transaction on a sink, started at its newest version, that takes an epoch back as the sink's app."""
 
     def undo(self, seen: Seen) -> None:
-        """Raises HistoryGone where a file is not there that is to go or to come back."""
+        """Raises HistoryGone if a file to remove or to restore does not exist."""
         if seen.net.is_nothing:
             return
         self._txn.readWholeTable()
@@ -44,7 +44,7 @@ class TakingBack(Rewriting):
             yield found.next()
 
     def _added(self, file: Any) -> Any:
-        """The log's word that a file comes with its rows."""
+        """The log's action that adds a file with its rows."""
         said = json.loads(file.json())
         said["add"]["dataChange"] = True
         return self._delta("actions.Action").fromJson(json.dumps(said))

@@ -1,4 +1,4 @@
-"""Whether the result has what an upsert needs of it: columns, types that can be compared, a condition."""
+"""Check that the result has what an upsert needs: columns, types that can be compared, a condition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INEXACT = ("float", "double")
 
 
 def check_upserts(session: SparkSession, rule: Rule, output: StructType) -> None:
-    """Raise WrongColumn or SqlRefused where a sink cannot be merged into as the rule says. `output`: the result."""
+    """Raise WrongColumn or SqlRefused if a sink cannot be merged into as the rule says. `output`: the result."""
     for sink in rule.sinks:
         upsert = upsert_of(sink, output.names)
         if upsert is not None:
@@ -48,7 +48,7 @@ _PLACES = {"key": "the key", "newest": "the result"}
 
 
 def _leaves(kind: DataType) -> Iterator[DataType]:
-    """The types that a type is made of; a map stands for itself."""
+    """The types that a type consists of; a map counts as one type."""
     if isinstance(kind, StructType):
         for field in kind:
             yield from _leaves(field.dataType)
@@ -59,7 +59,7 @@ def _leaves(kind: DataType) -> Iterator[DataType]:
 
 
 def check_condition(session: SparkSession, sink: Sink, field: str, condition: str, output: StructType) -> None:
-    """Raise SqlRefused unless it is a condition over the result's columns."""
+    """Raise SqlRefused unless `condition` is a condition over the result's columns."""
     try:
         [found] = without_rows(session, output).selectExpr(f"({condition}\n)").schema
     except AnalysisException as fault:

@@ -2,12 +2,12 @@
 
 1. CHECK   one row for each key; the smallest and the largest key.
 2. FIND    which rows change the table as the transaction sees it, and in which of its files. Only files whose
-           statistics let them hold one of the keys are read, and only the key's columns (all, where `newest` decides).
-3. WRITE   the new rows, and anew the files that lose a row. Where the table has deletion vectors, rows of large files
+           statistics allow one of the keys are read, and only the key's columns (all, if `newest` decides).
+3. WRITE   the new rows, and again the files that lose a row. If the table has deletion vectors, rows of large files
            are marked there instead.
-4. COMMIT  files in, files out and the app's version.
+4. COMMIT  added files, removed files and the app's version.
 
-The transaction has read the table: whoever commits rows to it meanwhile makes it conflict.
+The transaction has read the table, so any commit of rows in the meantime makes it conflict.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from floodmark.spark.write.marking import deletion_vectors
 from floodmark.spark.write.rewriting import Rewriting, name_of, rows_of
 
 CHANGE_FEED, VECTORS = "delta.enableChangeDataFeed", "delta.enableDeletionVectors"
-MOST_SENT = 100_000  # keys that every task gets a copy of: some 10 MB
+MOST_SENT = 100_000  # keys that are broadcast to every task: some 10 MB
 
 
 class Upserting(Rewriting):
-    """A transaction on the table at `address`, begun at the newest version, that merges rows by key as `app`."""
+    """A transaction on the table at `address`, started at the newest version, that merges rows by key as `app`."""
 
     def __init__(self, session: SparkSession, address: str, app: str, upsert: Upsert, where: str):
-        """`where`: what errors begin with."""
+        """`where`: the prefix of error messages."""
         super().__init__(session, address, app)
         self._upsert, self._where = upsert, where
 
     def write(self, frame: DataFrame) -> int:
-        """Write the files that the rows change, none where they change nothing; returns how many rows there are.
+        """Write the files that the rows change, none if nothing changes; returns the number of rows.
 
-        Raises InputFault where two rows have one key and nothing says which of them stays.
+        Raises InputFault if two rows have one key and nothing says which of them is to remain.
         """
         rows = materialised(keyed.one_for_each_key(frame, self._upsert), self._session)
         checked = self._checked(rows)
@@ -56,13 +56,13 @@ class Upserting(Rewriting):
         return int(checked["results"])
 
     def compute(self, frame: DataFrame) -> int:
-        """The digest of the results, without the write; returns how many rows there are."""
+        """Compute the digest of the results, without writing; returns the number of rows."""
         return int(self._checked(keyed.one_for_each_key(frame, self._upsert))["results"])
 
     def _checked(self, rows: DataFrame) -> dict[str, Any]:
-        """`results`, `keys`: how many of each; the key that came most often; the bounds of the keys.
+        """`results`, `keys`: how many of each; the most frequent key; the bounds of the keys.
 
-        Takes the digest of the rows that stay of each key, those that take a row away included.
+        Computes the digest of each key's remaining row, including rows that delete.
         """
         key = F.to_json(F.struct(*(F.col(f"row.{quoted(name)}").alias(name) for name in self._upsert.key)))
         measures = [
@@ -102,7 +102,7 @@ class Upserting(Rewriting):
         self.effect = self._changed(effect, changes, touched, goes) if effect.changed else effect
 
     def _counted(self, changes: DataFrame) -> list[Row]:
-        """How many rows (`count`) each `effect` has on each `file`; of what is inserted the file is null."""
+        """How many rows (`count`) each `effect` has on each `file`; for inserted rows the file is null."""
         found = changes.groupBy("effect", "file").agg(F.count(F.lit(1)).alias("count"), F.max("rows").alias("rows"))
         counted = found.collect()
         most = max((one["rows"] or 0 for one in counted), default=0)
@@ -115,7 +115,7 @@ class Upserting(Rewriting):
         return counted
 
     def _extremes(self, rows: DataFrame) -> Iterator[Column]:
-        """The smallest and the largest value of each column of the key; null where one is null."""
+        """The smallest and the largest value of each column of the key; null if any value is null."""
         for field in rows.select(*keyed.keys_of(self._upsert)).schema:
             measure = MEASURES.get(field.dataType.simpleString())
             for name, extreme in (("low", F.min), ("high", F.max)) if measure else ():
@@ -131,7 +131,7 @@ class Upserting(Rewriting):
         return found
 
     def _changed(self, effect: Effect, changes: DataFrame, touched: Sequence[Any], goes: Mapping[str, int]) -> Effect:
-        """Write the rows to come; files that lose rows are written anew, or have these rows marked."""
+        """Write the new rows; files that lose rows are rewritten, or get deletion vectors for these rows."""
         kept: dict[bool, list[Any]] = {True: [], False: []}
         may_mark = self._may_mark()
         for file in touched:
@@ -141,14 +141,14 @@ class Upserting(Rewriting):
         return effect.with_written(written, sum(rows_of(file) - goes[name_of(file)] for file in marked))
 
     def _may_mark(self) -> bool:
-        """A change feed needs the rows that go, which are read where files are written anew."""
+        """A change feed needs the removed rows, which are read only when files are rewritten."""
         return self._says(VECTORS) and not self._says(CHANGE_FEED)
 
     def _marks(self, file: Any, goes: int, changed: int) -> bool:
         return is_marked(int(file.numPhysicalRecords().get()), rows_of(file), goes, changed)
 
     def _marked(self, changes: DataFrame, files: Sequence[Any]) -> Iterator[Any]:
-        """Write the deletion vectors by which these files lose rows; of each file, how it comes and goes."""
+        """Write the deletion vectors by which these files lose rows; yields the actions that re-add and remove each."""
         if not files:
             return
         rows = changes.where(F.col("effect") != INSERT).where(F.col("file").isin(list(map(name_of, files))))
@@ -158,7 +158,7 @@ class Upserting(Rewriting):
             yield from (moves._1(), moves._2())
 
     def _rewritten(self, effect: Effect, changes: DataFrame, touched: Sequence[Any]) -> int:
-        """Write the rows to come, and what stays of the files that lose a row; these go. Returns how many it wrote."""
+        """Write the new rows, and the remaining rows of files that lose a row; these are removed. Returns how many."""
         before = self._table(touched)
         comes = changes.where(F.col("effect") != DELETE).select("row.*").select(*map(quoted, before.columns))
         stays = keyed.without(before, self._sent(changes, effect.changed), self._upsert)
@@ -173,14 +173,14 @@ class Upserting(Rewriting):
         return rows
 
     def _digesting(self, frame: DataFrame) -> Digesting:
-        """What goes to the change feed is no row of the table."""
-        if keyed.CHANGE not in frame.columns or not self._says(CHANGE_FEED):  # else a column of the rule's
+        """Rows for the change feed are not rows of the table."""
+        if keyed.CHANGE not in frame.columns or not self._says(CHANGE_FEED):  # without a feed: the rule's own column
             return super()._digesting(frame)
         rows = StructType([field for field in frame.schema if field.name != keyed.CHANGE])
         return Digesting(rows, only=f"{keyed.CHANGE} IS NULL")
 
     def _sent(self, rows: DataFrame, count: int, *more: str) -> DataFrame:
-        """The rows' keys for a join with the table: where they are few, every task gets a copy."""
+        """The rows' keys for a join with the table; if they are few, they are broadcast to every task."""
         keys = rows.select(*keyed.keys_of(self._upsert), *more)
         return F.broadcast(keys) if count <= MOST_SENT else keys
 

@@ -1,4 +1,4 @@
-"""Rows and stored values of a process rule in one frame, as `spark.fold.process.turns` reads and writes them."""
+"""Put rows and stored values of a process rule into one frame, as `spark.fold.process.turns` reads and writes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBERS = {COUNTERS: "value", TIMERS: "at", CLOCK_TIMERS: "at"}  # the value's c
 
 
 class Frames:
-    """The columns of a rule's streams and state tables, and the frames made of them."""
+    """The columns of a rule's streams and state tables, and the frames built from them."""
 
     def __init__(self, rule: Rule, shape: Shape, process: Process):
         self._rule, self._shape = rule, shape
@@ -46,11 +46,11 @@ class Frames:
         return next(column for column in self._shape.streams[stream].names if column.lower() == time.name.lower())
 
     def names_of(self, table: str) -> list[str]:
-        """The columns that tell the values of a state table apart."""
+        """The columns that identify a value in a state table."""
         return [field.name for field in self.key] + (["name"] if table in NUMBERS else [])
 
     def table(self, name: str) -> StructType:
-        """Key, value, the event time of the put, whether it is gone, epoch."""
+        """Columns: key, value, event time of the put, whether the value is deleted, epoch."""
         found = StructType([*self.key, *self._values_of(name)])
         return found.add("_at", self.time).add("_deleted", "boolean").add("_epoch", "long")
 
@@ -94,7 +94,7 @@ class Frames:
         return "timestamp" if table == CLOCK_TIMERS else self.time
 
     def given(self, session: SparkSession, rows: list[DataFrame], values: list[DataFrame]) -> DataFrame:
-        """All of it with every column, each key's in one place: its values, newest first, then its rows in order."""
+        """All rows and values in one frame, partitioned by key: a key's values, newest first, then its sorted rows."""
         nothing = session.createDataFrame([], self._given_schema())
         return (
             united([nothing, *values, *rows]).repartition(*self.layout.key_columns).sortWithinPartitions(*self._order())
@@ -108,7 +108,7 @@ class Frames:
         return self._with_states(found)
 
     def taken_schema(self) -> StructType:
-        """Columns of what the class gives."""
+        """Columns of the class's output."""
         found = self._with_keys(StructType().add("part", "integer").add("time", "long").add("gone", "boolean"))
         found = found.add("name", "string").add("number", "long")
         found = self._with_states(_with_all(found, self.layout.output_columns, self.output))
@@ -138,17 +138,17 @@ class Frames:
         return [*keys, F.col("waits"), F.col("epoch").desc(), F.col("time"), F.col("part"), *rows]
 
     def results(self, taken: DataFrame) -> DataFrame:
-        """Output rows of what the class gave."""
+        """Output rows in what the class returned."""
         return taken.select(*_renamed(self.layout.output_columns, list(self.output.names)))
 
     def rejected(self, stream: str, taken: DataFrame) -> DataFrame:
-        """Rows of a stream that the class has rejected, and `_reason`."""
+        """Rows of a stream that the class rejected, with `_reason`."""
         place = list(self._shape.streams).index(stream)
         columns = _renamed(self.layout.row_columns(place), list(self._shape.streams[stream].names))
         return taken.where(f"part = {REJECTED - place}").select(*columns, F.col("why").alias("_reason"))
 
     def changes(self, table: str, taken: DataFrame, epoch: int) -> DataFrame:
-        """Rows for a state table of what the class gave."""
+        """Rows for a state table in what the class returned."""
         place = self.layout.tables.index(table)
         if table in self._states:
             values = _renamed(self.layout.state_columns(place), list(self._states[table].names))
@@ -183,14 +183,14 @@ def _with_all(schema: StructType, names: list[str], of: StructType) -> StructTyp
 
 
 def _instant(column: str, kind: str) -> str:
-    """SQL for a column of microseconds as a time."""
+    """SQL that turns a column of microseconds into a time."""
     if kind == "timestamp":
         return f"timestamp_micros({column})"
     return f"timestampadd(MICROSECOND, {column}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
 
 
 def _ordered(column: str, kind: DataType) -> Column:
-    """What to sort by: a map has no order of its own, its entries have."""
+    """The column to sort by: maps cannot be sorted, but their entries can."""
     return F.array_sort(F.map_entries(F.col(column))) if isinstance(kind, MapType) else F.col(column)
 
 
@@ -211,7 +211,7 @@ def _key_fields(process: Process, shape: Shape) -> list[StructField]:
 
 
 def _refuse_without_order(shape: Shape) -> None:
-    """Rows of one time are sorted by all their columns; so each has to have an order."""
+    """Raise WrongColumn for a column that cannot be sorted: rows of one time are sorted by all their columns."""
     for stream, schema in shape.streams.items():
         for field in schema:
             inside = field.dataType.valueType if isinstance(field.dataType, MapType) else field.dataType

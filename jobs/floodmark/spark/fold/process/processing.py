@@ -1,7 +1,7 @@
 """Keyed user state: a rule's class gets each row once the watermark has passed it, and keeps values by key.
 
-Rows that wait are kept as they are. Values are appended with their epoch, the newest of a key counts, and a value that
-is gone leaves a row that says so. An epoch reads the values of the keys that it touches, and no others.
+Waiting rows are stored unchanged. Values are appended with their epoch, and a key's newest value is valid; a deleted
+value is a row marked as deleted. An epoch reads only the values of the keys that it touches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Processed(Fold):
         return self._frames.event_time(table) if table in self._streams else None
 
     def needed_from(self, watermark: int | None) -> int | None:
-        """Of the rows that wait; which values are needed is not known by time."""
+        """Applies to waiting rows; for values, time does not decide."""
         return watermark
 
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
@@ -94,7 +94,7 @@ class Processed(Fold):
     def _given(
         self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment
     ) -> DataFrame | None:
-        """Rows that are due, and the values of all keys that have rows or timers due; None where nothing can be due."""
+        """Rows that are due, and the values of all keys with rows or timers due; None if nothing can be due."""
         if at.after is None or (at.before == at.after and not self._process.clock_timers):
             return None
         rows = [self._frames.row(name, found) for name in self._streams for found in self._due(batch, state, name, at)]
@@ -109,7 +109,7 @@ class Processed(Fold):
         return self._frames.given(session, rows, [_of_keys(united(values), touched)] if values else [])
 
     def _due(self, batch: Batch, state: Mapping[str, StateReader], name: str, at: Moment) -> Iterator[DataFrame]:
-        """New rows, and rows that have waited, before <= event time < after."""
+        """New and waiting rows with `before` <= event time < `after`."""
         if at.after is None or at.before == at.after:
             return
         new, kept = batch.folded(name), state[name](at.before)
@@ -121,7 +121,7 @@ class Processed(Fold):
             yield waited.where(self._is(column, "<", at.after))
 
     def _timers_due(self, stored: Mapping[str, DataFrame], at: Moment) -> Iterator[DataFrame]:
-        """Rows of timers that fire, and some that do not any more: they only make their keys be looked at.
+        """Rows of timers that fire, and some outdated ones, which only cause their keys to be read.
 
         A timer before the previous watermark has fired, moved or been deleted.
         """
@@ -133,7 +133,7 @@ class Processed(Fold):
             yield timers.where(self._is("at", "<=", at.clock, zoned=True))
 
     def _taken(self, given: DataFrame, at: Moment) -> DataFrame:
-        """What the class makes of it."""
+        """The frame that the class computes from `given`."""
         process, schema = self._process, self._frames.taken_schema()
         work = Work(
             layout=self._frames.layout,
@@ -147,13 +147,13 @@ class Processed(Fold):
             schema=to_arrow_schema(schema, timezone="UTC"),
         )
         pin_hash_seed(given.sparkSession)
-        # Executors need no copy of this package: what they call travels with the plan.
+        # Executors need no copy of this package: the code that they call is pickled into the plan.
         cloudpickle.register_pickle_by_value(floodmark)  # type: ignore[no-untyped-call]
         return given.mapInArrow(worker(work), schema)
 
 
 def _parts(held: DataFrame) -> dict[int, int]:
-    """How many rows of which part there are. Here the class works: once, before anything is written."""
+    """The number of rows of each part. The class runs here: once, before anything is written."""
     try:
         return {row["part"]: row["count"] for row in held.groupBy("part").count().collect()}
     except BaseException:
@@ -167,7 +167,7 @@ def _any_waits(batch: Batch, name: str, at: Moment) -> bool:
 
 
 def _of_keys(values: DataFrame, touched: DataFrame) -> DataFrame:
-    """The values of the keys in `touched`; a key may have a null in it."""
+    """The values of the keys in `touched`; keys may contain nulls."""
     other = touched.toDF(*(f"t_{name}" for name in touched.columns))
     equal = (F.col(name).eqNullSafe(F.col(f"t_{name}")) for name in touched.columns)
     same = reduce(lambda one, more: one & more, equal)

@@ -1,7 +1,7 @@
-"""What a Python worker does for a process class: sorted rows and stored values in, output and changes of state out.
+"""The Python worker of a process class: sorted rows and stored values in, output and state changes out.
 
 Both are Arrow batches with the columns of all kinds of rows side by side, null where a kind has none. A worker holds
-one batch of input, the stored values of one key, and what it has not sent on yet: never a partition or a key's rows.
+one batch of input, the stored values of one key, and unsent output: never a whole partition or all rows of a key.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from floodmark.core.process.slots import Change, Place, Slot
 from floodmark.core.process.values import short
 from floodmark.errors import ProcessFault
 
-SEND = 4096  # output rows and changes that wait to be sent on
-OUTPUT = -1  # in column `part` of what comes out; else it is the number of a state table, or
-REJECTED = -2  # this for the rows of the first stream that the class has rejected, one less for those of the second, …
+SEND = 4096  # output rows and changes that are sent together
+OUTPUT = -1  # marks output rows in column `part`; otherwise `part` is the number of a state table, or
+REJECTED = -2  # this for rejected rows of the first stream, one less for those of the second, …
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things stand in the rows. Key column i is `k<i>`; `states`: state tables with their columns.
+    """The columns of the rows. Key column i is `k<i>`; `states`: the columns of each state table.
 
-    In: `waits` (a row of stream `part`, whose column j is `r<part>_<j>`) or not (a stored value of table `part`); both:
-    `time`, in microseconds. A state's column j is `s<table>_<j>`; the other tables have `name` and `number`.
-    Out: the same for changes of state, with `gone`; an output row has `o<j>`, one that was rejected its
-    `r<part>_<j>` and `why`.
+    In: with `waits`, a row of stream `part`, whose column j is `r<part>_<j>`; otherwise a stored value of table `part`.
+    Both have `time`, in microseconds. A state's column j is `s<table>_<j>`; other tables have `name` and `number`.
+    Out: the same for changes of state, with `gone`; an output row has `o<j>`, a rejected row its `r<part>_<j>` and
+    `why`.
     """
 
     keys: int
@@ -54,7 +54,7 @@ class Layout:
         return [f"s{table}_{j}" for j in range(len(self.states[table]))] if table < len(self.states) else []
 
     def place(self, name: str) -> str:
-        """What a column that comes in is, in words."""
+        """An input column, in words."""
         for i, (stream, names) in enumerate(self.streams):
             if name in self.row_columns(i):
                 return f"stream {stream}, column {names[self.row_columns(i).index(name)]}"
@@ -67,7 +67,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Work:
-    """All that a worker needs; `schema`: of the batches that it gives."""
+    """All that a worker needs; `schema`: of the batches that it returns."""
 
     layout: Layout
     source: str
@@ -120,10 +120,10 @@ def _records(layout: Layout, batches: Batches) -> Iterator[tuple[Any, ...]]:
 
 
 def _plain(column: pa.Array) -> list[Any]:
-    """Python's values, times with a zone in UTC: arithmetic with others follows the clock on the wall.
+    """Python's values. Times with a zone are in UTC, because Python computes within a zone by wall-clock time.
 
-    Two kinds go their own way, for pyarrow takes many times as long: a time, and what has no map inside but is asked
-    for as if it had.
+    Two kinds avoid pyarrow's slow conversions: times, and values that are not nested, for which `maps_as_pydicts` is
+    not needed.
     """
     if not pa.types.is_nested(column.type):
         return _instants(column) if _has_zone(column.type) else list(column.to_pylist())
@@ -157,8 +157,8 @@ def _zipped(layout: Layout, columns: dict[str, pa.Array], names: list[str], rows
 
 
 def _told(layout: Layout, columns: dict[str, pa.Array], name: str) -> list[Any]:
-    """Python's values of a column. Raises ProcessFault for one that Python has not: a time beyond its calendar, text
-    that is no UTF-8."""
+    """Python's values of a column. Raises ProcessFault for values that Python cannot hold: times outside its calendar,
+    text that is not UTF-8."""
     try:
         return _plain(columns[name])
     except (OverflowError, ValueError) as fault:
@@ -185,7 +185,7 @@ def _is_plain(one: pa.Array) -> bool:
 
 
 def _split(layout: Layout, records: Iterable[tuple[Any, ...]]) -> tuple[dict[Place, Slot], Iterator[Any]]:
-    """A key's stored values, which come first, newest first, and its rows."""
+    """Split a key's records into its stored values, which come first (newest first), and its rows."""
     stored: dict[Place, Slot | None] = {}
     rows = iter(records)
     first = None
@@ -208,7 +208,7 @@ def _timed(layout: Layout, records: Iterable[tuple[Any, ...]]) -> Iterator[tuple
 
 
 class _Outbox:
-    """What waits to be sent on, one list of rows for each place it goes to."""
+    """Rows that wait to be sent, one list for each `part`."""
 
     def __init__(self, work: Work):
         self._work, self._layout = work, work.layout

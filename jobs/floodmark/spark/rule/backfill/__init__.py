@@ -1,1 +1,1 @@
-"""An interval computed again, and put into the sinks."""
+"""Backfills: compute an interval again, and replace it in the sinks."""

@@ -1,13 +1,13 @@
-"""A backfill: results of a past interval, computed from what epochs have read, in the place of those in the sinks.
+"""A backfill: compute a past interval from what epochs have read, and replace its results in the sinks.
 
-1. COMPUTE  without the rule's lock: what the sources hold up to where an epoch ended, late rows included and dead ones
-            not, through today's SQL. The results are held.
-2. FILES    with the lock, once what was computed still stands: those that the sinks are to have, which none names yet.
-3. INTENT   a ledger row with all of it but the rows.
-4. WRITE    in each Delta sink one commit: the rows of the interval go, the results come. VERIFY as for an epoch.
-5. COMMIT   ledger row. Offsets, watermark and state are as they were.
+1. COMPUTE  without the rule's lock: run the current SQL over what the sources hold up to the end of an epoch. Late rows
+            are included, dead ones are not. The results are persisted.
+2. FILES    with the lock, if the computation is still valid: files for the sinks, which no table names yet.
+3. INTENT   a ledger row with everything but the rows.
+4. WRITE    one commit in each Delta sink removes the rows of the interval and adds the results. VERIFY as in an epoch.
+5. COMMIT   ledger row. Offsets, watermark and state are unchanged.
 
-A backfill that is open is finished before anything else: computed again from its intent, and compared.
+An open backfill is finished before anything else: it is computed again from its intent, and compared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from floodmark.spark.write.taking import taken
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What a backfill puts into the sinks. `rows` are held until `release`; `names`: the ledger's, by address."""
+    """What a backfill writes to the sinks. `rows` are persisted until `release`; `names`: the ledger's, by address."""
 
     session: SparkSession
     plan: Plan
@@ -63,7 +63,7 @@ class Recomputed:
 
 
 def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: Asked) -> Recomputed:
-    """The results of an interval as of the head. Raises InputFault where the SQL fails on a row of it."""
+    """The results of an interval as of the head. Raises InputFault if the SQL fails on one of its rows."""
     span = Restated(begin=asked.begin, end=asked.end, high=asked.high, upto=head.epoch)
     batch, counts = _read(session, plan, home, head, span)
     results = met(_results(session, plan, batch, asked), plan.asked, plan.rule.rule, session)
@@ -91,7 +91,7 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
 
 
 def again(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
-    """The open backfill, computed from its intent. Raises ReplayDiffers where it is not what the intent says."""
+    """Compute the open backfill from its intent. Raises ReplayDiffers if it differs from the intent."""
     recorded = head.backfill
     assert recorded is not None
     told = Told(recorded.column, recorded.shift)
@@ -105,7 +105,7 @@ def again(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomput
 
 @dataclass(frozen=True)
 class Put:
-    """A backfill that is done. `sinks`: by address, how many rows stand in the place of how many."""
+    """A finished backfill. `sinks`: by address, the number of new rows and of the rows that they replace."""
 
     intent: Backfill
     sinks: dict[str, tuple[int, int]]
@@ -116,7 +116,7 @@ def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
     begun, rule = time.monotonic(), done.plan.rule.rule
     head = ledger.head
     assert head is not None
-    intent = done.intent.model_copy(update={"number": len(head.backfills) + 1})  # others may have come between
+    intent = done.intent.model_copy(update={"number": len(head.backfills) + 1})  # others may have finished since
     reopened = head.backfill is not None
     if reopened:
         head = _announce(ledger, rule, intent)
@@ -137,7 +137,7 @@ def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
 
 
 def rehearsed(done: Recomputed) -> Put:
-    """What it would do now. Writes nothing."""
+    """What the backfill would do now. Writes nothing."""
     span, intent = _span(done), done.intent
     held = {address: writable(sink).frame(done.session) for address, sink in done.plan.sinks.items()}
     return Put(
@@ -152,7 +152,7 @@ def _taken(plan: Plan, address: str, rows: DataFrame, generation: int, epoch: in
 
 
 def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> tuple[Batch, dict[str, Counts]]:
-    """The rows that the interval hangs on, and what became of them; dead ones are counted, and left out."""
+    """The rows on which the interval depends, with their counts; dead ones are counted and left out."""
     begun = Entry.parse(head.begun_with.entry)
     check_sources(plan.rule, head)
     frames = [read_again(session, plan, begun, head.entry), *replays_again(session, plan, home, head, span.upto)]
@@ -161,7 +161,7 @@ def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Resta
     gone = _by_stream(plan, dead)
     if any(gone.values()):
         rows = _less(plan, rows, dead, sum(gone.values()))
-    # A row that is to be dead, and is not yet, cannot be set apart any more: it stops the backfill.
+    # A row that would be dead now, but was not then, can no longer be quarantined: it stops the backfill.
     rule = plan.rule.model_copy(update={"on_error": "fail"})
     strict = {name: one.strict() for name, one in plan.fold.shape.asked.items()}
     limits = Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT))
@@ -179,7 +179,7 @@ def _by_stream(plan: Plan, rows: DataFrame) -> dict[str, int]:
 
 
 def _less(plan: Plan, rows: DataFrame, dead: DataFrame, expected: int) -> DataFrame:
-    """The rows without the dead ones, each of which must be among them."""
+    """The rows without the dead ones. Raises HistoryGone unless each dead row is among them."""
     left = without(rows, dead, _stopping(plan))
     found = rows.count() - left.count()
     if found != expected:
@@ -192,8 +192,8 @@ def _less(plan: Plan, rows: DataFrame, dead: DataFrame, expected: int) -> DataFr
 
 
 def _stopping(plan: Plan) -> str:
-    """SQL: whether an expectation would stop the backfill at a row. It may ask for columns that the SQL does not, and
-    that tell a dead row from one which is its like to the SQL."""
+    """SQL: whether an expectation would stop the backfill at a row. Expectations may read columns that the SQL does
+    not, which distinguish a dead row from one that is equal for the SQL."""
     asked = plan.fold.shape.asked
     found = ((i, asked[name].strict().bits("fail")) for i, name in enumerate(plan.rule.streams) if name in asked)
     return " OR ".join(f"(_s = {i} AND (_x & {bits}L) <> 0)" for i, bits in found) or "false"
@@ -204,7 +204,7 @@ def _with_dead(counts: Counts, dead: int) -> Counts:
 
 
 def _late(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> dict[str, int]:
-    """How many of the rows had been late, and were kept."""
+    """How many of the rows are in the late table."""
     return _by_stream(plan, apart(session, plan, home.late, head, span.upto).where(_within(span)))
 
 
@@ -218,7 +218,7 @@ def _results(session: SparkSession, plan: Plan, batch: Batch, asked: Asked) -> D
 
 
 def _named(plan: Plan, told: Told) -> str:
-    """The column that tells where a result lies, as the sinks spell it."""
+    """The column that determines a result's interval, as the sinks spell it."""
     return next(name for name in plan.output.names if name.lower() == told.column.lower())
 
 
@@ -230,7 +230,7 @@ def _span(done: Recomputed) -> Span:
 
 
 def _aimed(done: Recomputed, home: Home, ledger: str, head: Head) -> list[Site]:
-    """The sinks, each with the rows that go; what is there is compared at qos 1, too."""
+    """The sinks, each with the span of rows to replace; existing commits are compared at qos 1, too."""
     found = sites_of(done.plan, home, ledger, head.generation, head.token, head).sinks
     return [replace(site, span=_span(done), writes_again=False) for site in found.values()]
 
@@ -259,7 +259,7 @@ def _removed(site: Site, written: Written) -> int:
 
 
 def _same(rule: str, recorded: Backfill, found: Backfill) -> None:
-    """Raise ReplayDiffers where a backfill, computed again, is not what its intent says."""
+    """Raise ReplayDiffers if a backfill, computed again, differs from its intent."""
     names = ("counts", "restated", "digests", "expected")
     _refuse(rule, recorded, [name for name in names if getattr(recorded, name) != getattr(found, name)])
     _refuse(rule, recorded, list(recorded.results.differences(found.results)))

@@ -1,4 +1,4 @@
-"""The rows that a generation's epochs have read, once more: for a backfill."""
+"""Read the rows of a generation's epochs again, for a backfill."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from floodmark.spark.read.shape import Shape
 from floodmark.spark.rule.generation import Plan
 
 TIMES, PLACE = "_floodmark_times", "_floodmark_place"
-TAGS = ("_k", "_t", "_e", "_x")  # what is said of a row, beside its stream and columns
+TAGS = ("_k", "_t", "_e", "_x")  # computed for a row, beside its stream and columns
 
 
 def read_again(session: SparkSession, plan: Plan, begun: Entry, end: Entry) -> DataFrame:
-    """The rule's frame over what the sources hold between two entries."""
+    """The rule's frame over the sources' rows between two entries."""
     return read_range(session, plan.rule, plan.fold.shape, begun, end, end.clock_ms * 1000)
 
 
 def replays_again(session: SparkSession, plan: Plan, home: Home, head: Head, upto: int) -> list[DataFrame]:
-    """The rows of each epoch up to `upto` that read dead ones, in the same frame."""
+    """The rows of each replay up to epoch `upto`, with the columns of the same frame."""
     earlier = {epoch: replay for epoch, replay in head.replays.items() if epoch <= upto}
     found = []
     for epoch in sorted(earlier, reverse=True):
@@ -41,8 +41,8 @@ def replays_again(session: SparkSession, plan: Plan, home: Home, head: Head, upt
 
 
 def apart(session: SparkSession, plan: Plan, table: str, head: Head, upto: int) -> DataFrame:
-    """What epochs up to `upto` have set apart in a table of the rule's own, in the same frame; those that were
-    abandoned, whose rows stand there too, have set nothing apart."""
+    """The rows that epochs up to `upto` quarantined in a late or dead table, with the columns of the same frame. Rows
+    of abandoned epochs, which are in the table too, don't count."""
     kept = f"_epoch <= {upto}" + "".join(f" AND _epoch <> {epoch}" for epoch in head.lost)
     rows, shape = session.read.format("delta").load(table).where(kept), plan.fold.shape
     frames = []
@@ -53,22 +53,22 @@ def apart(session: SparkSession, plan: Plan, table: str, head: Head, upto: int) 
 
 
 def _as_kept(stream: Stream) -> Stream:
-    """Rows that were set apart have their event time, whatever made it."""
+    """The stream, without `where` and `expr`: quarantined rows already have their event time."""
     time = stream.event_time and stream.event_time.model_copy(update={"expr": None})
     return stream.model_copy(update={"where": None, "event_time": time})
 
 
 def _with_all(rows: DataFrame, schema: StructType) -> DataFrame:
-    """The rows with every column that the rule reads today; one that it did not read then is null."""
+    """The rows with every column that the rule reads now; columns that it did not read then are null."""
     there = {name.lower() for name in rows.columns}
     lacking = [field for field in schema if field.name.lower() not in there]
     return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in lacking})
 
 
 def without(rows: DataFrame, gone: DataFrame, first: str) -> DataFrame:
-    """The rows less those of another such frame, each as often as it stands there; told by its columns.
+    """The rows minus those of another such frame, each as often as it occurs there, compared by their columns.
 
-    `first`: SQL, of those that go before others which are equal in these columns.
+    `first`: SQL condition of rows to remove before others with equal columns.
     """
     columns = [field for field in rows.schema if field.name in gone.columns and field.name not in TAGS]
     digesting = Digesting(StructType(columns), exact=True)

@@ -1,1 +1,1 @@
-"""What is checked of a rule and its tables before an epoch is begun."""
+"""Checks of a rule and its tables before an epoch starts."""

@@ -1,4 +1,4 @@
-"""What a run looks at in its tables before it plans: they are the ledger's, where it knows them, and unharmed."""
+"""Check tables before a run plans: they are the ledger's, at the addresses that it knows, and undamaged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _refuse(site: Site, faults: Iterable[str]) -> None:
 
 
 def way_out(site: Site) -> str:
-    """What can be done about a table that is harmed. A reset leaves state behind, and goes on with the other tables."""
+    """How to recover from a damaged table. A reset abandons state, and continues with the other tables."""
     first = "put the file back from a copy"
     if site.role == "state":
         return f"{first}, or begin anew with `floodmark reset`"

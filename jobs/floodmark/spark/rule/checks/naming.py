@@ -1,6 +1,6 @@
-"""Whether columns have names that the tables and frames of a rule can have: asked before the first table is made.
+"""Check column names before the first table is created: the rule's tables and frames must be able to have them.
 
-What the rule's text tells is refused with its line (`core.rules.checks`); here are columns that come by `SELECT *`.
+Names in the rule's text are refused with their line (`core.rules.checks`); this module checks columns of `SELECT *`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from floodmark.spark.rule.generation import Plan
 
 
 def check_named(plan: Plan) -> None:
-    """Raise WrongColumn for a column that no table, or no frame, can have under its name."""
+    """Raise WrongColumn for a column with a name that no table, or no frame, can have."""
     rule, shape = plan.rule.rule, plan.fold.shape
     for name in shape.streams:
         _refuse_reserved(f"stream {name}", shape.columns(name))
@@ -37,7 +37,7 @@ def _refuse_reserved(where: str, columns: StructType) -> None:
 
 
 def _refuse_nested(where: str, kind: DataType) -> None:
-    """Fields of one name in any case of letters, and without one: nothing can be read of them by name."""
+    """Refuse fields whose names differ only in case, or are empty: they cannot be read by name."""
     for struct in _structs(kind):
         doubled = [name for name, count in Counter(map(str.lower, struct.names)).items() if count > 1 or not name]
         if doubled:

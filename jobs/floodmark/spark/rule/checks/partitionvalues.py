@@ -1,4 +1,4 @@
-"""Whether results can stand in the partitions of their sinks: checked before the epoch's intent."""
+"""Check before an epoch's intent that the sinks' partitions can hold the results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNICODE = ("UTF-8", "UTF8")
 
 
 def with_fit_partitions(results: DataFrame | None, plan: Plan, session: SparkSession) -> DataFrame | None:
-    """The same results. Raises InputFault where a value of a `partition_by` column cannot be written as it is."""
+    """The same results. Raises InputFault if a value of a `partition_by` column cannot be written unchanged."""
     checks = list(_checks(plan, session)) if results is not None else []
     if not checks or results is None:
         return results
@@ -38,7 +38,7 @@ class _Check:
         self._sink, self._taking, self._unfit = sink, taking, unfit
 
     def measures(self, number: int) -> list[str]:
-        """How many results do not fit, and the place and value of the first."""
+        """How many results do not fit, and the first in order of its column's position and its value."""
         place = which(self._unfit, self._taking)
         value = "".join(f" WHEN {i} THEN CAST({quoted(one.column)} AS STRING)" for i, one in enumerate(self._unfit))
         one = f"named_struct('place', {place}, 'value', CASE {place}{value} END)"

@@ -1,4 +1,4 @@
-"""Whether the tables of a rule can hold what it gives, keeps and sets apart: asked before the first of them is made."""
+"""Check before the first table is created that a rule's tables can hold its results, state and quarantined rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from floodmark.spark.rule.generation import Plan
 
 
 def check_stored(plan: Plan) -> None:
-    """Raise WrongColumn for a column of a table to be that Delta has no type for: where it is, and what to write."""
+    """Raise WrongColumn for a column whose type Delta lacks; the message says where it is, and what to write."""
     rule = plan.rule.rule
     for address in plan.tables:
         _check(f"sink {address}", plan.layout(address).columns)
@@ -35,7 +35,7 @@ def _check(where: str, schema: StructType, instead: str = "", said: Mapping[str,
 
 
 def kinds_in(kind: DataType) -> Iterator[str]:
-    """The names of all types that a type is made of."""
+    """The names of all types that a type consists of."""
     if isinstance(kind, StructType):
         for field in kind:
             yield from kinds_in(field.dataType)

@@ -1,1 +1,1 @@
-"""A rule's epochs: planned by Spark, folded one by one, until nothing is left."""
+"""A rule's epochs: Spark plans them, and they are folded one by one until no input is left."""

@@ -1,4 +1,4 @@
-"""Rewrites the state tables to what is live. Runs between epochs, in the driver that holds the rule."""
+"""Rewrite state tables to their live rows, between epochs, in the driver that holds the rule's lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from floodmark.spark.write.sites import Site
 
 
 def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Site], head: Head) -> None:
-    """Rewrite the state tables that are due. Content that any later epoch could see stays as it is."""
+    """Rewrite the state tables that are due. Content that later epochs could read is unchanged."""
     for name, site in sites.items():
         table = tables.open_table(site.address)
         files = datafiles.files_of(table, fold.time_of(name)) if table else []
@@ -35,7 +35,7 @@ def compact(session: SparkSession, rule: str, fold: Fold, sites: Mapping[str, Si
 
 
 def _committed(session: SparkSession, fold: Fold, sites: Mapping[str, Site], head: Head) -> dict[str, DataFrame]:
-    """The rows of committed epochs in each state table, as the epoch to come will see them."""
+    """The rows of committed epochs in each state table, as the next epoch will read them."""
     coming = Moment(head.epoch + 1, head.watermark, head.watermark, head.lost, head.entry.clock_ms * 1000)
     found = {}
     for name, site in sites.items():
@@ -53,12 +53,12 @@ def _rewrite(session: SparkSession, site: Site, live: DataFrame, epoch: int) -> 
 
 
 def _dead(files: list[DataFile], since: int | None) -> int:
-    """Rows of the files whose newest row no window needs any more; the files' statistics say so without Spark."""
+    """How many rows are in files that no window needs any more, by the files' statistics, without Spark."""
     if since is None:
         return 0
     return _rows(file for file in files if file.newest is not None and file.newest < since)
 
 
 def _rows(files: Iterable[DataFile]) -> int:
-    """What is known of them: Spark, which alone writes state, counts the rows of each."""
+    """The files' rows by their statistics: only Spark writes state, and it counts the rows of each file."""
     return sum(file.rows or 0 for file in files)

@@ -1,4 +1,4 @@
-"""Epochs of a rule whose lock is held: until its input is drained, and until nothing is to be closed."""
+"""Run epochs of a rule whose lock is held, until its input is drained and nothing is left to close."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Drainer:
         self._home, self._ledger = home, ledger
         self._report, self._tell = report, tell
         self._close_until, self._clock_ms = close_until, clock_ms
-        self._checked: Head | None = None  # whose tables were found fit
+        self._checked: Head | None = None  # the head whose tables passed their check
 
     @property
     def head(self) -> Head:
         return self._ledger.begun
 
     def drain_all(self, session: SparkSession, plan: Plan) -> None:
-        """All that is there now; where epochs are to take so long, in queries of one epoch, each by the rate so far."""
+        """Drain all present input; with `max_seconds`, in queries of one epoch, each sized by the rate so far."""
         if plan.rule.epoch.max_seconds is None:
             self.drain(session, plan, only_open=False)
             return
@@ -67,12 +67,12 @@ class Drainer:
             self.drain(session, plan, only_open=True, limits=paced(plan.rule, self._ledger))
 
     def drain_at_once(self, session: SparkSession, plan: Plan, ticks: tuple[str, ...] = ()) -> None:
-        """All that is there now, as one epoch."""
+        """Drain all present input as one epoch."""
         ends = tuple(source.end() for source in sources(plan.rule).values())
         self.drain(session, plan, only_open=True, to=ends, ticks=ticks)
 
     def tick(self, session: SparkSession, plan: Plan) -> None:
-        """Close what is to be closed though no more input has come. What came while the run was at work goes first."""
+        """Close what is due although no more input has arrived. Input that arrived during the run goes first."""
         if self.is_behind(plan):
             if self._close_until is None:
                 return
@@ -83,22 +83,22 @@ class Drainer:
 
     @property
     def closes(self) -> bool:
-        """Whether somebody takes the input as complete up to some moment."""
+        """Whether the caller declares the input complete up to some time."""
         return self._close_until is not None
 
     @property
     def has_given_clock(self) -> bool:
-        """Whether a test of the rule gives the clock: then all that is there is one epoch."""
+        """Whether a test of the rule sets the clock: then all present input is one epoch."""
         return self._clock_ms is not None
 
     def close_until(self, plan: Plan) -> int | None:
-        """Up to where somebody takes the input as complete, in microseconds of event time."""
+        """The time up to which the caller declares the input complete, in microseconds of event time."""
         if self._close_until is None:
             return None
         return micros_of(self._close_until, plan.rule, zoned(plan.rule, self.head))
 
     def is_behind(self, plan: Plan, upto: Sequence[str | None] = ()) -> bool:
-        """Whether there is input that is not read; `upto`: by stream, the offset beyond which none counts."""
+        """Whether there is unread input; `upto`: by stream, the offset beyond which none counts."""
         found = list(sources(plan.rule).values())
         lines = zip(found, self.head.entry.offsets, upto or [None] * len(found), strict=True)
         return any(source.news(line, end) for source, line, end in lines)
@@ -113,9 +113,9 @@ class Drainer:
         to: tuple[str, ...] | None = None,
         limits: EpochLimits | None = None,
     ) -> None:
-        """Let Spark plan and fold until the input is drained; `ticks`, `replay`: after an epoch that is one.
+        """Let Spark plan epochs and fold them until the input is drained; first an epoch for `ticks` or `replay`.
 
-        `to`: after an epoch that is planned already, to these offsets. `limits`: of epochs, in place of the rule's.
+        `to`: first an epoch that ends at these offsets. `limits`: of epochs, in place of the rule's.
         """
         head = self.head
         found = self.sites(plan)
@@ -136,7 +136,7 @@ class Drainer:
 
     @contextmanager
     def remembered(self, rule: str) -> Iterator[None]:
-        """Have the ledger say which check failed, so that no later run passes it by."""
+        """Record a failed check in the ledger, so that no later run ignores it."""
         try:
             yield
         except VerifyFailed as fault:
@@ -148,14 +148,14 @@ class Drainer:
             raise VerifyFailed(said) from fault
 
     def check_tables(self) -> None:
-        """Once for each head: with the lock held, nobody but this run writes them."""
+        """Check the tables once for each head: with the lock held, only this run writes them."""
         head = self.head
         if head is not self._checked:
             gate.check(head, generation.old_sites(head, self._home, self._ledger.id))
             self._checked = head
 
     def sites(self, plan: Plan) -> generation.Sites:
-        """Where the generation's tables are written."""
+        """The write sites of the generation's tables."""
         head = self.head
         return generation.sites_of(plan, self._home, self._ledger.id, head.generation, head.token, head)
 

@@ -1,15 +1,15 @@
-"""Folding one epoch: the steps of the protocol, in their order.
+"""Fold one epoch: the steps of the protocol, in their order.
 
 1. PLAN     Spark has planned the range and written its offset log.
-2. READ     one pass over the batch: what becomes of each row, counts, the new watermark.
+2. READ     one pass over the batch: the kind of each row, counts, the new watermark.
 3. FOLD     batch and state of committed epochs -> output rows, and state changes stamped with this epoch.
-4. FILES    state, late, dead and sinks, side by side: files that no table names yet.
-5. INTENT   ledger row, before any effect. A retry writes it again first, which fences a live twin, and compares.
-6. WRITE    every table names its files, side by side.
-7. VERIFY   what the tables say was written is what this attempt computed.
+4. FILES    state, late, dead and sinks, in parallel: files that no table names yet.
+5. INTENT   ledger row, before any effect. A retry first writes it again, which fences a live twin, and compares.
+6. WRITE    every table names its files, in parallel.
+7. VERIFY   what the tables record as written is what this attempt computed.
 8. COMMIT   ledger row: the only commit point.
 
-All that computes stands before the intent of a new epoch. So what fails on the input leaves no epoch open (ADR 0044).
+All computation comes before the intent of a new epoch. So a failure on the input leaves no epoch open (ADR 0044).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from floodmark.spark.write.sites import Attempt, Prepared
 
 @dataclass(frozen=True)
 class Ready:
-    """All of an epoch that is computed: what each site is to commit, how many results there are, what consoles show.
+    """A computed epoch: what each site is to commit, the number of results, what consoles show.
 
     `rejected`, `expected`: as in the commit row.
     """
@@ -83,7 +83,7 @@ class EpochFolder:
         ticks: tuple[str, ...] = (),
         replay: Replay | None = None,
     ):
-        """`ticks`, `replay`: what the first epoch is to say of itself, if that is a tick or reads dead rows."""
+        """`ticks`, `replay`: what the first epoch's intent records, if the epoch is a tick or reads dead rows."""
         assert ledger.head is not None
         self._session = session
         self._plan, self._sites, self._ledger = plan, sites, ledger
@@ -130,7 +130,7 @@ class EpochFolder:
         return checkpoint.planned(self._directory, batch_id)
 
     def _rows(self, entry: Entry) -> DataFrame:
-        """The batch's rows: what Spark planned for it, or what the sources give for the range."""
+        """The batch's rows: the relations that Spark planned for it, or the sources' rows of the range."""
         rule, shape, clock = self._plan.rule, self._plan.fold.shape, entry.clock_ms * 1000
         replay = self._intents.replay_of(entry)
         if replay is not None:
@@ -161,12 +161,12 @@ class EpochFolder:
             folded.release()
 
     def _told(self, reopened: Intent | None) -> AbstractContextManager[None]:
-        """What an error says of the epoch: whether it is open."""
+        """Have errors say whether the epoch is open."""
         epoch = self.head.epoch + 1
         return of_new_epoch(self.rule, epoch) if reopened is None else of_open_epoch(self.rule, epoch)
 
     def _ready(self, batch: Batch, folded: Folded, entry: Entry, intent: Intent) -> Ready:
-        """All results, computed and in files. Without effect."""
+        """Compute all results and write them to files. Has no effect."""
         with self._timed("fold"):
             met_by = met(folded.output, self._plan.asked, self.rule, self._session)
             results = with_fit_partitions(met_by.rows, self._plan, self._session)
@@ -184,7 +184,7 @@ class EpochFolder:
         return Ready(attempt, prepared, rows, shown, rejected, met_by.counts)
 
     def _written(self, ready: Ready, intent: Intent) -> Commit:
-        """WRITE and VERIFY, every table in a thread of its own; returns, or raises, when all of them have ended."""
+        """WRITE and VERIFY, each table in its own thread; returns or raises when all threads have finished."""
         with self._timed("write"):
             results = side_by_side(partial(self._finish, one, ready.attempt) for one in ready.prepared)
             for shown in ready.shown:
@@ -276,11 +276,11 @@ class EpochFolder:
 
 
 def _nothing(_: int | None) -> None:
-    """The state of a rule that keeps none."""
+    """The state of a rule without state."""
 
 
 def same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -> None:
-    """Raise ReplayDiffers where the epoch, read again, is not what its intent says."""
+    """Raise ReplayDiffers if the epoch, read again, differs from its intent."""
     before, now = recorded.model_dump(), found.model_dump()
     unknown = {"format", "engine", *(("digests",) if recorded.format < 2 else ())}  # 1: before there were digests
     differing = [name for name in before if name not in unknown and before[name] != now[name]]

@@ -1,4 +1,4 @@
-"""What an epoch's intent says: a retry takes from the open one what depends on when somebody looks."""
+"""Build an epoch's intent: a retry takes facts that depend on time from the open intent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from floodmark.spark.session.session import engine_of
 
 
 class Intents:
-    """Makes the intents of one query's epochs. `ticks`, `replay`: what the first is to say of itself, if it is one."""
+    """Builds the intents of one query's epochs. `ticks`, `replay`: what the first records, if it is such an epoch."""
 
     def __init__(
         self, session: SparkSession, plan: Plan, ledger: Ledger, ticks: tuple[str, ...], replay: Replay | None
@@ -66,13 +66,13 @@ class Intents:
 
     @cached_property
     def engine(self) -> dict[str, str]:
-        """What this attempt runs on."""
+        """The engine on which this attempt runs."""
         return engine_of(self._session)
 
     def _columns(self) -> Columns:
-        """The columns of all streams, where they are others than in the epoch before.
+        """The columns of all streams, if they differ from those of the previous epoch.
 
-        Only a rule that takes new columns has others than its generation began with; types can change under each.
+        Only a rule that accepts new columns reads others than its generation started with; types can change for any.
         """
         now, before = columns_of(self._plan.fold.shape.streams), self.head.columns
         if not grows(self._plan.rule):
@@ -84,11 +84,11 @@ class Intents:
         return now if now != before else {}
 
     def _pinned(self) -> dict[str, Pinned]:
-        """The versions of lookup tables that the epoch reads: those of its first attempt."""
+        """The versions of lookup tables that the epoch reads; a retry uses those of the first attempt."""
         return dict(self.head.open.lookups) if self.head.open is not None else pinned_now(self._plan.rule)
 
     def _log_sums(self, entry: Entry) -> dict[str, str]:
-        """Of what the epoch has read; a retry takes those of its intent, for entries can be gone by then."""
+        """The log sums of what the epoch has read; a retry uses those of its intent, because entries may be gone."""
         if self.head.open is not None:
             return self.head.open.log_sums
         lines = zip(sources(self._plan.rule).items(), entry.offsets, strict=True)
@@ -96,9 +96,9 @@ class Intents:
         return {name: one for name, one in found.items() if one is not None}
 
     def _heard(self, entry: Entry, batch: Batch) -> dict[str, int]:
-        """When each stream that can be excused was last heard. One with input that is not read yet is not silent.
+        """When each stream that may become idle last had input. A stream with unread input is not idle.
 
-        What is not read yet hangs on when one looks: a retry takes what its intent recorded.
+        Unread input depends on the time of the check, so a retry uses what its intent recorded.
         """
         if self.head.open is not None:
             return self.head.open.heard
@@ -109,14 +109,14 @@ class Intents:
         return hear(self.head.heard, speaking, entry.clock_ms * 1000)
 
     def _ticks_of(self, entry: Entry) -> tuple[str, ...]:
-        """What the epoch says of itself as a tick. A tick reads nothing: no other epoch ends where it began."""
+        """The epoch's ticks. A tick reads nothing: no other epoch ends at the offsets where it started."""
         if self.head.open is not None:
             return self.head.open.ticks
         ticking = entry.offsets == self.head.entry.offsets or self._plan.rule.rebuild  # which has one epoch for all
         return self._ticks if ticking else ()
 
     def replay_of(self, entry: Entry) -> Replay | None:
-        """The dead rows that the epoch reads, if it is a replay. Like a tick it ends where it began."""
+        """The dead rows that the epoch reads, if it is a replay. Like a tick, it ends where it started."""
         if self.head.open is not None:
             return self.head.open.replay
         return self._replay if entry.offsets == self.head.entry.offsets else None

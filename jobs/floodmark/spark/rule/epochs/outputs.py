@@ -1,4 +1,4 @@
-"""What an epoch gives to each table: to the rule's own, to its sinks, and what consoles show."""
+"""What an epoch writes to each of the rule's own tables and sinks, and what consoles show."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from floodmark.spark.write.taking import taken
 
 
 class Outputs:
-    """Of one epoch, by the ledger's `head` before it."""
+    """The outputs of one epoch. `head`: the ledger's, before it."""
 
     def __init__(self, session: SparkSession, plan: Plan, sites: Sites, head: Head):
         self._session, self._plan, self._sites, self.head = session, plan, sites, head
 
     def results(self, frame: DataFrame, batch: Batch) -> DataFrame:
-        """The results; where more than one sink takes them, the work up to the last shuffle is done once."""
-        if not self._plan.fold.tables:  # no shuffle will gather the rows into few files
+        """The results; if several sinks get them, the work up to the last shuffle is done only once."""
+        if not self._plan.fold.tables:  # no shuffle gathers the rows into few files
             frame = frame.coalesce(files_for(total(batch.counts).folded))
         return frame if len(self._plan.rule.sinks) == 1 else materialised(frame, self._session)
 
     def own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
-        """What goes to the rule's own tables."""
+        """The writes to the rule's own tables."""
         counts = total(batch.counts)
         late = self._set_apart(batch, (LATE,), counts.late if self._plan.rule.late == "keep" else 0, entry)
         dead = self._dead(batch, folded, entry)
@@ -44,7 +44,7 @@ class Outputs:
         return [Work(self._sites.late, late), Work(self._sites.dead, dead), *state]
 
     def _dead(self, batch: Batch, folded: Folded, entry: Entry) -> DataFrame | None:
-        """Rows that are dead as they were read, and rows that the class has rejected."""
+        """Rows that READ found dead, and rows that the class rejected."""
         offsets = self._offsets(entry)
         found = self._set_apart(batch, DEAD, total(batch.counts).dead, entry)
         frames = [] if found is None else [found]
@@ -68,12 +68,12 @@ class Outputs:
     def for_sinks(self, output: DataFrame | None, seen: Observation) -> list[tuple[Work, Sink]]:
         """One piece of work for each sink that keeps what it gets. At qos 0 it gets the first attempt's rows alone.
 
-        `seen`: counts the results on their way to one sink, where every sink leaves out some.
+        `seen`: counts the results on their way to one sink, if no sink gets all of them.
         """
         by_address, first = self._plan.sinks, self._is_first
         asked = [(site, by_address[address]) for address, site in self._sites.sinks.items()]
         asked = [(site, sink) for site, sink in asked if first or sink.qos > 0]
-        if output is None and self._plan.rule.rebuild:  # what stands there goes all the same
+        if output is None and self._plan.rule.rebuild:  # existing rows are removed even without results
             output = self._session.createDataFrame([], self._plan.output)
         frames = [output] * len(asked)
         counting = self._counting([sink for _, sink in asked])
@@ -86,12 +86,12 @@ class Outputs:
 
     @property
     def _is_first(self) -> bool:
-        """Whether nobody has tried the epoch before."""
+        """Whether this is the epoch's first attempt."""
         return self.head.attempt <= 1
 
     def _counting(self, sinks: list[Sink]) -> int | None:
-        """The place of a sink on whose way all results are seen; None: none is needed, or none is there. What is
-        written in a session of its own tells nobody what went by."""
+        """The position of a sink on the way to which results are counted; None: not needed, or there is none. Writes
+        in a separate session cannot be observed."""
         if any(sink.gets_all for sink in sinks):
             return None
         return next((i for i, sink in enumerate(sinks) if not self._plan.has_instants_in_paths(sink)), None)
@@ -102,7 +102,7 @@ class Outputs:
     def rows(
         self, sinks: list[tuple[Work, Sink]], got: dict[str, int], output: DataFrame | None, seen: Observation
     ) -> int:
-        """How many results the epoch has: what a sink got that gets all, or what was seen on the way to another."""
+        """How many results the epoch has: as many as a sink got that gets all, or as counted on the way to another."""
         if output is None:
             return 0
         whole = [work.site.name for work, sink in sinks if sink.gets_all]
@@ -111,7 +111,7 @@ class Outputs:
         return output.count() if self._counting([sink for _, sink in sinks]) is None else _seen(seen, output)
 
     def shown(self, output: DataFrame | None, rows: int) -> Iterator[console.Shown]:
-        """What each console is to show."""
+        """What each console shows."""
         for sink in self._plan.rule.sinks:
             if output is not None and not sink_can(sink.kind).keeps and (self._is_first or sink.qos > 0):
                 taken_here = self._taken(sink, output)
@@ -119,7 +119,7 @@ class Outputs:
 
 
 def _seen(seen: Observation, output: DataFrame) -> int:
-    """How many results went by. Where Spark finds that none can come to the sink, it prunes who was to count them."""
+    """How many results were counted. If Spark finds that none can reach the sink, it prunes the counter."""
     try:
         return int(seen.get["rows"])
     except Py4JJavaError:  # no row to convert

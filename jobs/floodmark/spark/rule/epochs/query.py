@@ -1,4 +1,4 @@
-"""One streaming query: Spark plans its epochs, and each is folded."""
+"""One streaming query: Spark plans its epochs, and the folder folds each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from floodmark.spark.rule.epochs.epoch import EpochFolder
 
 
 class _OnlyTheOpenEpoch(Exception):
-    """Ends a query whose rule text was to finish one epoch and plan no other."""
+    """Ends a query that is to finish one epoch and plan no other."""
 
 
 class EpochQuery:
-    """One streaming query. Spark wraps what a batch raised; this keeps the error itself."""
+    """One streaming query. Spark wraps an error that a batch raises; this class keeps the original."""
 
     def __init__(self, folder: EpochFolder, only_open: bool):
         self._folder, self._only_open = folder, only_open
@@ -40,7 +40,7 @@ class EpochQuery:
                 raise
         finally:
             query.stop()
-            with self._busy:  # the lock is freed only when every write that was begun has ended
+            with self._busy:  # wait for every started write before the rule's lock is released
                 pass
 
     _ended_on_purpose = False

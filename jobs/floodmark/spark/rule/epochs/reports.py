@@ -1,4 +1,4 @@
-"""What a run and its epochs did, for progress and for the end."""
+"""Reports of runs and epochs, for progress and for the end of a run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from floodmark.core.protocol.records.head import Head
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What a committed epoch did; for progress and for the end of a run. `failed`: rows by expectation, where any did;
-    `STREAM.NAME`, or `results.NAME`."""
+    """What a committed epoch did. `failed`: the number of failed rows by expectation, as `STREAM.NAME` or
+    `results.NAME`, if there are any."""
 
     rule: str
     epoch: int
