@@ -1,4 +1,4 @@
-"""The same SQL by Floodmark, by plain Spark in batch, and by Spark's own stateful streaming."""
+"""Run the same SQL by Floodmark, by plain Spark batch, and by Spark's own stateful streaming."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rule_file(
 
 
 def _files(epochs: int) -> int:
-    """Files of an epoch: a commit has two, and as many epochs as commits are asked for, or fewer."""
+    """Files of an epoch: a commit has two files, and there are at most as many epochs as commits."""
     return max(2, 2 * COMMITS // epochs)
 
 

@@ -1,4 +1,4 @@
-"""What digests cost: the same rule with them, and with each row's hash taken for a constant."""
+"""Measure the cost of digests: the same rule with them, and with a constant in place of each row's hash."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ AIM = 1.1
 def cost(
     spark: SparkSession, tables: dict[str, Path], work: Callable[[], Path], rows: int, repeats: int
 ) -> Iterator[list[Line]]:
-    """One epoch over each table, without and with digests in turn; the tables by what to call them."""
+    """Run one epoch over each table, without and with digests in turn. `tables`: by title."""
     for name, table in tables.items():
         without, taken = Measured(), Measured()
 
         def epoch(table: Path = table) -> float:
             return contenders.floodmark(spark, table, work(), 1)[0]
 
-        epoch()  # the first over a table compiles code that all later ones use
+        epoch()  # the first epoch over a table compiles code that all later ones use
         for _ in range(repeats):
             with _undigested():
                 without.take(epoch)
@@ -37,7 +37,7 @@ def cost(
 
 @contextmanager
 def _undigested() -> Iterator[None]:
-    """Rows are counted, for an epoch's balance needs that, and nothing of their values is read."""
+    """Only count rows, which an epoch's balance needs, and read none of their values."""
 
     def hashed(self: Digesting, frame: DataFrame) -> DataFrame:
         found = "1L" if self.only is None else f"CASE WHEN {self.only} THEN 1L END"

@@ -1,7 +1,7 @@
-"""The events that every contender reads: generated once for a number of keys, in a Delta table of equal commits.
+"""Generate the events that every contender reads: once for a number of keys, in a Delta table of equal commits.
 
-Event time grows with the row's number and is disturbed by at most DISORDER seconds, less than the lateness, so that
-nothing is late for anybody. Values and keys are functions of the row's number: the input is the same in every run.
+Event time grows with the row's number and is disturbed by at most DISORDER seconds, less than the lateness, so that no
+contender has late rows. Values and keys are functions of the row's number: the input is the same in every run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BEGIN_MS = 1_700_000_040_000  # a full minute
 
 
 def write_events(spark: SparkSession, table: Path, rows: int, keys: int, commits: int = COMMITS) -> None:
-    """`commits` commits of two files each; version 0 is an empty table, so `start: {version: 1}` reads all."""
+    """Write `commits` commits of two files each; version 0 is an empty table, so `start: {version: 1}` reads all."""
     for place in range(commits):
         first, last = rows * place // commits, rows * (place + 1) // commits
         events = spark.range(first, last, 1, 2).selectExpr(

@@ -56,7 +56,7 @@ def write_rules(folder: Path, count: int, group: str | None = "small") -> list[s
 
 
 def arrive(table: Path, rows: int, round_: int) -> None:
-    """Ten minutes of events."""
+    """Append ten minutes of events."""
     first = BEGIN + timedelta(minutes=10 * round_)
     data = {
         "at": pa.array([first + timedelta(seconds=600 * row / rows) for row in range(rows)], pa.timestamp("us", "UTC")),
@@ -74,7 +74,7 @@ class Spent:
     busy: float
 
     def beyond(self, other: Spent, count: int) -> Spent:
-        """What each of `count` took that are in this and not in the other."""
+        """The time of each of the `count` rules that only this measurement has."""
         return Spent((self.clock - other.clock) / count, (self.busy - other.busy) / count)
 
 
@@ -85,7 +85,7 @@ def timed(work: Callable[[], object]) -> Spent:
 
 
 def play(folder: Path, count: int, rows: int, rounds: int) -> list[Spent]:
-    """What each round of a group of so many rules took, and last one with nothing new."""
+    """The time of each round of a group of so many rules, and of a last round without new rows."""
     names = write_rules(folder / "rules", count)
     settle(folder)
     spent = []
@@ -97,7 +97,7 @@ def play(folder: Path, count: int, rows: int, rounds: int) -> list[Spent]:
 
 
 def settle(folder: Path) -> None:
-    """Airflow's environment, which Floodmark's plugin reads when it is asked."""
+    """Set Airflow's environment, which Floodmark's plugin reads when it is called."""
     sys.path.insert(0, str(CHECKOUT / "scripts"))
     import airflow_env
 
@@ -108,7 +108,7 @@ def settle(folder: Path) -> None:
 
 
 def task(run: str) -> None:
-    """The group's task, as a process of Airflow's would do it: its DAG is built, then it works."""
+    """Run the group's task as a process of Airflow's would: build its DAG, then execute the task."""
     from airflow.sdk.exceptions import AirflowSkipException
     from airflow.sdk.execution_time.context import OutletEventAccessors
 

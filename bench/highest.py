@@ -1,4 +1,4 @@
-"""The process class that is measured; Spark's runs in `processes`. It stands alone, for its text goes with the rule."""
+"""The measured process class; Spark's is in `processes`. It has its own module: its text goes with the rule."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class Highest:
-    """How many values a key has had, and the highest of them."""
+    """The number of values of a key so far, and the highest of them."""
 
     output = "k BIGINT, n BIGINT, most DOUBLE"
     state: ClassVar = {"seen": "n BIGINT, most DOUBLE"}

@@ -37,7 +37,7 @@ AIM = 1.0  # seconds
 
 
 class LongLedger:
-    """The rows of a rule that has folded an epoch every five minutes, chained as its client chains them."""
+    """The rows of a rule that has folded an epoch every five minutes, chained as the ledger's client chains them."""
 
     def __init__(self, rule: Rule, table: str, epochs: int):
         self._rule, self._table, self.rows = rule, table, list[Row]()
@@ -70,7 +70,7 @@ class LongLedger:
         self._put("commit", epoch, ended.model_dump_json())
 
     def write(self, address: str) -> None:
-        """In files of 150 rows; its client then rewrites them and remembers the head, as it does at a gate."""
+        """Write files of 150 rows. The ledger's client then rewrites them and remembers the head, as at a gate."""
         Ledger.open(address, "made")
         for at in range(0, len(self.rows), 150):
             part = self.rows[at : at + 150]
@@ -81,7 +81,7 @@ class LongLedger:
 
 
 def make(folder: Path, rules: int, epochs: int) -> list[str]:
-    """Rule files, homes and sources; the names of the rules."""
+    """Write rule files, homes and sources. Returns the names of the rules."""
     names = [f"rule_{number:03}" for number in range(rules)]
     for name in names:
         _write_rule(folder, name)
@@ -106,7 +106,7 @@ def _write_rule(folder: Path, name: str) -> None:
 
 
 class Asked:
-    """Somebody who is signed in to an Airflow that knows the rules' DAGs."""
+    """A signed-in user of an Airflow that knows the rules' DAGs."""
 
     def __init__(self, folder: Path, names: list[str]):
         sys.path.insert(0, str(CHECKOUT / "scripts"))
@@ -127,14 +127,14 @@ class Asked:
         self._headers = {"Authorization": f"Bearer {token}"}
 
     def get(self, path: str) -> tuple[float, bool]:
-        """Seconds of a request, and whether the page is whole."""
+        """Seconds of a request, and whether the page is complete."""
         begun = time.perf_counter()
         answer = self._client.get(f"/floodmark/{path}", headers=self._headers)
         assert answer.status_code == 200, answer.text
         return time.perf_counter() - begun, 'http-equiv="refresh"' not in answer.text
 
     def until_whole(self, path: str) -> tuple[float, float]:
-        """Seconds of the first request, and those until a page is whole."""
+        """Seconds of the first request, and those until a page is complete."""
         begun = time.perf_counter()
         first, whole = self.get(path)
         while not whole:
@@ -156,10 +156,10 @@ def _know(names: list[str]) -> None:
 def measure(folder: Path, rules: int, epochs: int) -> list[tuple[str, float]]:
     names = make(folder, rules, epochs)
     asked = Asked(folder, names)
-    asked.get("static/floodmark.css")  # the first request makes the application
+    asked.get("static/floodmark.css")  # the first request creates the application
     first, whole = asked.until_whole("")
     lines = [("all rules, the first time", first), ("… until all of it is there", whole)]
-    time.sleep(3)  # until no ledger has changed just now: only then is what was read of it kept
+    time.sleep(3)  # until no ledger has changed recently: only then is its content cached
     asked.until_whole("")
     lines.append(("all rules, nothing has changed", asked.get("")[0]))
     first, whole = asked.until_whole(f"dags/rule.{names[0]}")

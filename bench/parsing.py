@@ -23,8 +23,8 @@ from pathlib import Path
 from bench.groups import CACHE, CHECKOUT, Spent, say, settle, write_rules
 
 PARSED = 10.0  # seconds, of all DAG files together
-INTERVAL = 30.0  # seconds between two looks at a file
-WITHIN = 300.0  # seconds, after which something is wrong
+INTERVAL = 30.0  # seconds between two checks of a file
+WITHIN = 300.0  # seconds, after which the measurement fails
 FILES = ("rules.py", "rules_errors.py", "upkeep.py")
 PROGRAM = """
 import json, sys, time
@@ -40,7 +40,7 @@ print(json.dumps(spent))
 
 
 def parsed(rules: int) -> list[Spent]:
-    """What each DAG file took."""
+    """The time that each DAG file took."""
     command = [sys.executable, "-c", PROGRAM, str(rules), *(str(CHECKOUT / "dags" / name) for name in FILES)]
     found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return [Spent(*one) for one in json.loads(found.stdout.splitlines()[-1])]
@@ -48,7 +48,7 @@ def parsed(rules: int) -> list[Spent]:
 
 @contextmanager
 def processor(folder: Path) -> Iterator[None]:
-    """A DAG processor, until the end."""
+    """Run a DAG processor until the end of the block."""
     airflow = [sys.executable, "-m", "airflow"]
     with (folder / "processor.log").open("w") as log:
         subprocess.run([*airflow, "db", "migrate"], stdout=log, stderr=log, check=True)
@@ -61,7 +61,7 @@ def processor(folder: Path) -> Iterator[None]:
 
 
 def until(there: Callable[[], bool]) -> float:
-    """Seconds until it is so."""
+    """Seconds until the condition holds."""
     begun = time.monotonic()
     while not there():
         assert time.monotonic() < begun + WITHIN
@@ -70,13 +70,13 @@ def until(there: Callable[[], bool]) -> float:
 
 
 def descriptions(folder: Path) -> dict[str, str]:
-    """What Airflow's database says of each DAG."""
+    """The description of each DAG in Airflow's database."""
     with closing(sqlite3.connect(folder / "airflow" / "airflow.db", timeout=60)) as database:
         return dict(database.execute("SELECT dag_id, description FROM dag").fetchall())
 
 
 def edited(folder: Path, names: list[str]) -> tuple[float, float]:
-    """Seconds from the start until all DAGs are there, and from an edit until that is seen."""
+    """Seconds from the start until all DAGs are in the database, and from an edit until it is."""
     with processor(folder):
         first = until(lambda: {f"rule.{one}" for one in names} <= descriptions(folder).keys())
         file = folder / "rules" / f"{names[0]}.yaml"

@@ -1,9 +1,9 @@
-"""Keyed state of a Python class, beside `transformWithStateInPandas`: count and highest value of each of many keys.
+"""Compare keyed state of a Python class with `transformWithStateInPandas`: count and highest value of many keys.
 
 Ten epochs: the first touches every key, each of the others a random tenth of them. A key has one row in an epoch that
 touches it, and gives one. Spark's class takes rows as they come (time mode `None`), Floodmark's in the order of event
-time once the watermark has passed them; the lateness is zero, so that only the last row of an epoch waits for the next.
-Spark's side is stopped once it has taken `GIVE_UP` times as long as ours; what it would have taken is then not known.
+time once the watermark has passed them. The lateness is zero, so that only the last row of an epoch waits for the next.
+Spark's side is stopped once it has taken `GIVE_UP` times as long as ours; its full time is then unknown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GIVE_UP = 4
 
 
 class HighestOfSpark(StatefulProcessor):
-    """What `highest.Highest` does."""
+    """The same as `highest.Highest`."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._seen = handle.getValueState("seen", Highest.state["seen"])
@@ -52,7 +52,7 @@ class HighestOfSpark(StatefulProcessor):
         yield pd.DataFrame({"k": [key[0]], "n": [n], "most": [most]})
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Drained:
 
 
 def keyed_state(spark: SparkSession, stateful: SparkSession, work: Callable[[], Path], keys: int) -> list[Line]:
-    """Each side once, after both have been warmed up. `stateful`: the session of Spark's own streaming."""
+    """Run each side once, after both are warmed up. `stateful`: the session of Spark's own streaming."""
     for many in (WARM_KEYS, keys):
         place = work()
         _write_values(spark, place / "values", many)
@@ -102,7 +102,7 @@ def keyed_state(spark: SparkSession, stateful: SparkSession, work: Callable[[], 
 
 
 def _write_values(spark: SparkSession, table: Path, keys: int) -> None:
-    """A commit for each epoch, each a minute later than the one before; version 0 is empty."""
+    """Write a commit for each epoch, each a minute later than the one before; version 0 is empty."""
     for epoch in range(EPOCHS):
         ids = spark.range(0, keys, 1, FILES).where("true" if epoch == 0 else f"pmod(xxhash64(id, {epoch}), 10) = 0")
         values = ids.selectExpr(

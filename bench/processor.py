@@ -1,4 +1,4 @@
-"""Processor time: what a machine that others load swings less than the clock."""
+"""Measure processor time, which other load on the machine affects less than the clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def seconds_so_far() -> float:
-    """Processor seconds of this process and all below it that live: the JVM, and Python's workers."""
+    """Processor seconds of this process and all its living descendants: the JVM, and Python's workers."""
     parents: dict[int, tuple[int, int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and (found := _stat(entry.name)) is not None:
@@ -18,7 +18,7 @@ def seconds_so_far() -> float:
 
 
 def _stat(pid: str) -> tuple[int, int] | None:
-    """Parent and ticks; those of children that have ended are with the parent."""
+    """Parent and ticks; the parent's ticks include those of children that have exited."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):

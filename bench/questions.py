@@ -1,4 +1,4 @@
-"""Nexmark's questions by Floodmark and, where it can express them, by Spark's own structured streaming, in turn.
+"""Answer Nexmark's questions by Floodmark and, where it supports them, by Spark's own structured streaming, in turn.
 
 Both read the same tables in the same number of epochs, each question once.
 """
@@ -35,7 +35,7 @@ class Questions:
         self._both: list[tuple[float, float]] = []
 
     def answered(self, folder: Path, events: int) -> Iterator[list[Line]]:
-        """Lines of each question, then of all that both sides answer. `folder`: where events lie, or are put."""
+        """Lines of each question, then of all that both sides answer. `folder`: the events; written if missing."""
         for name in WARM_UP:
             self._question(name, self._tables(folder, WARM_EVENTS))
         self._both = []

@@ -1,9 +1,9 @@
-"""Two JVMs commit to one Delta table on a local disk: how often are both told that they wrote the same version?
+"""Race two JVMs that commit to one Delta table on a local disk: how often do both report the same version as theirs?
 
     python -m bench.races [--commits N] [--folder DIR]
 
-Once with each of Delta's stores of log entries that works on local files. No lock is held: this shows what the
-rule's lock, and the look at one's own commit right after it, are for. One that cannot read the log any more stops.
+Runs once with each of Delta's log stores that work on local files. No lock is held: this shows why a rule has a lock,
+and why a run checks its own commit right after it. A JVM that can no longer read the log stops.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def session_with(store: str | None) -> SparkSession:
 
 
 def racer(table: str, app: str, commits: int, store: str | None) -> None:
-    """Prints, for each commit, the version that Delta names and whether the log has it as ours right after."""
+    """Print, for each commit, the version that Delta reports and whether the log has it as ours right after."""
     session = session_with(store)
     Appending(session, table, app).commit(0, "{}")
     print("ready", flush=True)
@@ -72,7 +72,7 @@ def race(folder: Path, commits: int, store: str | None) -> dict[str, float]:
 
 
 def told(table: str, said: dict[str, list[tuple[int, bool, int]]]) -> dict[str, float]:
-    """Of all commits: won twice; lost (the log has another's in their place); of these, lost after the look."""
+    """Counts of commits: won twice; lost (the log has another's in their place); of these, lost after the check."""
     versions = [version for commits in said.values() for version, _, _ in commits]
     gone = [(app, ours) for app, commits in said.items() for version, ours, number in commits
             if tablelog.commit_at(table, version, app, number) is None]  # fmt: skip

@@ -33,7 +33,7 @@ PARTS = ("throughput", "digests", "windows", "small", "state", "nexmark", "proce
 
 
 class Bench:
-    """The folder that all of it happens in, and the session that the contenders share."""
+    """The folder of all measurements, and the session that the contenders share."""
 
     def __init__(self, folder: Path, rows: int, repeats: int):
         self.folder, self.rows, self.repeats = folder, rows, repeats
@@ -45,7 +45,7 @@ class Bench:
             self.stateful.conf.set(key, value)
 
     def work(self) -> Path:
-        """A fresh folder; the one before is removed, for a full page cache serves nobody."""
+        """A new folder; the one before is removed, so that it does not fill the page cache."""
         shutil.rmtree(self.folder / "work", ignore_errors=True)
         place = self.folder / "work" / uuid4().hex
         place.mkdir(parents=True)
@@ -108,7 +108,7 @@ class Bench:
 
 
 def told(*lines: Line) -> list[Line]:
-    """The lines, said as soon as they are known: the whole takes long."""
+    """Print the lines as soon as they are known, because the whole run takes long. Returns them."""
     for line in lines:
         print("measured:", line.what.strip(), line.time, line.ratio, line.aim, line.note, file=sys.stderr, flush=True)
     return list(lines)

@@ -1,4 +1,4 @@
-"""What does not grow with the input: an epoch's fixed cost, a ledger row, an idle run, a cold start."""
+"""Measure costs that do not grow with the input: an epoch's fixed cost, a ledger row, an idle run, a cold start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BACKLOG = 10_000
 
 
 def warm_epoch(spark: SparkSession, work: Path) -> list[Line]:
-    """Epochs of 1,000 rows in one run; the second half of them, when the JVM has warmed up; not synced, and synced."""
+    """Epochs of 1,000 rows in one run, without and with sync; only the second half counts, when the JVM is warm."""
     write_events(spark, work / "events", EPOCHS * 1_000, 50, EPOCHS)
     plain, synced = (_epochs(spark, work, sync) for sync in ("0", "1"))
     line = Line.of("  the same, synced (FLOODMARK_SYNC=1)", synced)
@@ -49,7 +49,7 @@ def _epochs(spark: SparkSession, work: Path, sync: str) -> Measured:
 
 
 def ledger_rows(work: Path) -> list[Line]:
-    """Rows of the size that a rule with one stream and one sink writes."""
+    """Ledger rows of the size that a rule with one stream and one sink writes."""
     rule = load_rule(contenders.rule_file(work / "rules", work / "events", work / "sink"), os.environ)
     entry = Entry(1_700_000_000_000, (DeltaOffset("0" * 36, 1, -1, False).line(),)).text()
     facts: dict[str, Any] = {"entry": entry, "watermark": 2, "maxima": {"events": 2}}
@@ -66,7 +66,7 @@ def ledger_rows(work: Path) -> list[Line]:
 
 
 def idle_run(work: Path, repeats: int) -> list[Line]:
-    """`floodmark run` where nothing is new: a process of its own, from its start to its end."""
+    """`floodmark run` without new data: a process of its own, from its start to its exit."""
     _backlog(work)
     _run(work)
     found = Measured([_run(work) for _ in range(repeats)])
@@ -90,7 +90,7 @@ def cold_start(work: Path, repeats: int) -> list[Line]:
 
 
 def _backlog(root: Path) -> None:
-    """A rule, and the events that wait for it, written without Spark."""
+    """Write a rule, and the events that wait for it, without Spark."""
     contenders.rule_file(root / "rules", root / "events", root / "sink")
     begin = datetime(2001, 1, 1, tzinfo=UTC)
     times = [begin + timedelta(milliseconds=60 * place) for place in range(BACKLOG)]
@@ -106,7 +106,7 @@ def _backlog(root: Path) -> None:
 
 
 def _run(root: Path, **settings: str) -> float:
-    """Seconds of `floodmark run bench`, until its JVM, too, has ended: the JVM holds the pipe."""
+    """Seconds of `floodmark run bench`, until its JVM has exited, too: the JVM holds the pipe."""
     places = {"FLOODMARK_RULES": str(root / "rules"), "FLOODMARK_HOME": str(root / "home")}
     command = [sys.executable, "-c", "from floodmark.cli import main; main()", "run", "bench"]
     call = partial(subprocess.run, command, env={**os.environ, **places, **settings}, check=True, capture_output=True)

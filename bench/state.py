@@ -1,4 +1,4 @@
-"""Keyed state: what an epoch costs by the keys that it touches, and by the epochs that went before it."""
+"""Measure keyed state: the cost of an epoch by the keys that it touches, and by the number of epochs before it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _touched(spark: SparkSession, work: Path, rounds: int, vectors: bool) -> lis
 
 
 def small_epochs(spark: SparkSession, work: Path) -> list[Line]:
-    """Running totals in 200 small epochs of one run: the last of them beside the tenth, each with its neighbours."""
+    """Running totals in 200 small epochs of one run: compare the last with the tenth, each with its neighbours."""
     epochs = _epochs(spark, work, [(MANY, 1)] * SMALL_EPOCHS)
     tenth = Measured([epoch.seconds for epoch in epochs[5:15]])
     last = Measured([epoch.seconds for epoch in epochs[-10:]])
@@ -67,7 +67,7 @@ def small_epochs(spark: SparkSession, work: Path) -> list[Line]:
 def _epochs(
     spark: SparkSession, work: Path, commits: Sequence[tuple[int, int]], vectors: bool = False
 ) -> list[EpochReport]:
-    """One epoch for each commit of so many rows, whose keys are so far apart. `vectors`: the sink has them."""
+    """Run one epoch for each commit. `commits`: rows, and the distance of their keys; `vectors`: the sink has them."""
     table = work / "events"
     spark.range(0).selectExpr("id AS k", "0.5D AS v").write.format("delta").save(str(table))
     for rows, apart in commits:

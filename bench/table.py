@@ -1,4 +1,4 @@
-"""Medians with their spread, ratios, and the one table."""
+"""Compute medians with their spread, and ratios, and print the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from floodmark.cli.shared import output
 
 @dataclass
 class Measured:
-    """Seconds, one for each repeat; `busy`: of processor time, where that was taken."""
+    """Seconds, one for each repeat; `busy`: of processor time, if it was measured."""
 
     seconds: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
@@ -21,7 +21,7 @@ class Measured:
         self.seconds.append(seconds)
 
     def take(self, work: Callable[[], float]) -> None:
-        """Do `work`, which returns its seconds by the clock."""
+        """Measure `work`, which returns its seconds by the clock."""
         before = seconds_so_far()
         self.add(work())
         self.busy.append(seconds_so_far() - before)
@@ -39,7 +39,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Line:
-    """One row: what was measured, how long it took, rows a second, how the other side compares with it, what to know.
+    """One row: the subject, its time, rows per second, the ratio of the two sides, the aim, and a note.
 
     `seconds`: the median.
     """
@@ -66,13 +66,13 @@ class Line:
         return cls(what, times.text(), f"{rows / times.median:,.0f}", note=note, seconds=times.median, busy=busy)
 
     def against(self, ours: Measured, at_least: float | None = None) -> Line:
-        """Put beside `ours`: how many times as fast ours is; `at_least`: the aim."""
+        """Compare with `ours`: how many times as fast ours is; `at_least`: the aim."""
         ratio = self.seconds / ours.median
         aim = _aim(ratio >= at_least, f">= {at_least}") if at_least is not None else ""
         return replace(self, ratio=f"{ratio:.2f}", aim=aim, note=self._busy_beside(ours))
 
     def beside(self, other: Measured, at_most: float | None = None) -> Line:
-        """Put beside something else of ours: how many times as long this takes; `at_most`: the aim."""
+        """Compare with another measurement of ours: how many times as long this takes; `at_most`: the aim."""
         ratio = self.seconds / other.median
         aim = _aim(ratio <= at_most, f"<= {at_most}") if at_most is not None else ""
         return replace(self, ratio=f"{ratio:.2f}", aim=aim, note=self._busy_beside(other))
@@ -82,7 +82,7 @@ class Line:
 
 
 def differing(theirs: int, ours: int) -> str:
-    """What to know of two sinks whose numbers of rows differ: what is final at the end, each side has its own rule."""
+    """A note if two sinks have different numbers of rows: each side has its own rule of what is final at the end."""
     return "" if theirs == ours else f"{theirs:,} rows, of Floodmark {ours:,}"
 
 

@@ -1,4 +1,4 @@
-"""Overlapping windows: what a window of an hour that starts every minute costs beside one that starts every hour."""
+"""Measure overlapping windows: windows of an hour that start every minute, compared with ones every hour."""
 
 from __future__ import annotations
 

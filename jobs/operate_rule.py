@@ -1,4 +1,4 @@
-"""What spark-submit starts for all but a run: `operate_rule.py backfill RULE --from T --to T`, as `floodmark`."""
+"""Entry point of spark-submit for all commands but a run: `operate_rule.py backfill RULE --from T --to T`."""
 
 from run_rule import main
 

@@ -1,6 +1,6 @@
-"""What spark-submit starts: `run_rule.py RULE... [--home DIR] [--rules DIR] [--run-id ID]`, as `floodmark run`.
+"""Entry point of spark-submit: `run_rule.py RULE... [--home DIR] [--rules DIR] [--run-id ID]`, as `floodmark run`.
 
-The master is the one that spark-submit was given, unless --master or FLOODMARK_MASTER names another.
+spark-submit's master is used, unless --master or FLOODMARK_MASTER names another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def main(*command: str) -> None:
     if "PYSPARK_GATEWAY_PORT" in os.environ and "FLOODMARK_MASTER" not in os.environ:
         from pyspark import SparkConf, SparkContext
 
-        SparkContext._ensure_initialized()  # the JVM runs already and knows what spark-submit was told
+        SparkContext._ensure_initialized()  # the JVM runs already and has spark-submit's configuration
         os.environ["FLOODMARK_MASTER"] = SparkConf().get("spark.master", "local[*]")
     from floodmark.cli import main as floodmark
     from floodmark.core.failure import ending
@@ -22,7 +22,7 @@ def main(*command: str) -> None:
         floodmark([*command, *sys.argv[1:]])
     except SystemExit as end:
         sys.stdout.flush()
-        print(ending(int(end.code or 0)), file=sys.stderr, flush=True)  # noqa: T201 - for who started spark-submit
+        print(ending(int(end.code or 0)), file=sys.stderr, flush=True)  # noqa: T201 - for the caller of spark-submit
         raise
 
 

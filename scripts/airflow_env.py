@@ -45,7 +45,7 @@ def environment(folder: Path, rules: Path, home: Path, lake: Path, ports: Ports,
 
 
 def _python_path() -> str:
-    """Ours first; what the shell names follows, for modules that settings name. Another Spark's Python does not."""
+    """Our paths first, then the shell's, for modules that settings name. Another Spark's Python is left out."""
     ours = [str(CHECKOUT / "jobs"), str(CHECKOUT / "plugins")]
     named = [Path(place).absolute() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     others = [str(place) for place in named if not ((place / "pyspark").exists() or place.name.startswith("py4j-"))]

@@ -1,6 +1,6 @@
-"""Make the class-data archive: one small run of a rule, after which the JVM writes down the classes that it loaded.
+"""Create the class-data archive: after a small run of a rule, the JVM records the classes that it loaded.
 
-The archive fits one JVM and one class path; set-up makes it anew when either changes.
+The archive fits one JVM and one class path; set-up recreates it when either changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SQL = "SELECT window.start AS start, k, count(*) AS n FROM events GROUP BY windo
 
 
 def main(work: Path) -> None:
-    """Train in `work`, which is to be removed after; then put the archive in its place."""
+    """Train in `work`, which the caller removes afterwards; then move the archive to its place."""
     fresh = work / "floodmark.jsa"
     write_rule(work, {JAVA_OPTIONS: f"-XX:ArchiveClassesAtExit={fresh}"})
     for minute in (0, 10):  # with two runs' worth of input: state is written, then read
@@ -30,7 +30,7 @@ def main(work: Path) -> None:
     command = [sys.executable, "-c", "from floodmark.cli import main; main()", "run", "training"]
     places = {"FLOODMARK_RULES": str(work / "rules"), "FLOODMARK_HOME": str(work / "home"), "FLOODMARK_FAST_START": "0"}
     environment = {**os.environ, **places, "FLOODMARK_MASTER": "local[*]"}
-    # The JVM outlives the command, for it writes the archive as it ends; its end of the pipe tells when it has.
+    # The JVM outlives the command, because it writes the archive as it exits; its end of the pipe closes then.
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     sys.stdout.buffer.write(done.stdout)
     done.check_returncode()

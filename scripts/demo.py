@@ -3,10 +3,10 @@
 1. Some flights are in the lake. Airflow starts and runs the example rule every minute.
 2. More flights arrive. In the middle of an epoch everything that the task started is killed with SIGKILL.
 3. Still more arrive. Airflow tries again after seconds; the run finishes the open epoch first.
-4. A run finds nothing new and ends without a JVM.
-5. What the sink holds is compared with what DuckDB finds in the source file. A report tells all of it.
+4. A run finds nothing new and exits without a JVM.
+5. The sink's rows are compared with DuckDB's result from the source file. A report shows all of it.
 
-Exit code 0 only if every check of the report holds. Everything is below `.demo/`, which is made anew each time.
+Exit code 0 only if every check of the report holds. Everything is below `.demo/`, which is recreated each time.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ FOLDER = CHECKOUT / ".demo"
 RULE = "departure_delays"
 DAG = f"rule.{RULE}"
 PORTIONS = 5
-FIRST, SECOND = 2, 4  # how many portions are there before the first run, and before the run that is killed
+FIRST, SECOND = 2, 4  # portions in the lake before the first run, and before the killed run
 # Below a minute beside the schedule: one portion is one file, so it becomes one epoch.
 SETTINGS = {"schedule": "* * * * *", "epoch": {"max_files": 1}}
 RETRY = {"retries": 3, "retry_delay": "3 seconds"}
 LIMIT = 600.0  # seconds for the whole demo; about 200 on two quiet cores
 ENDED = "ended"
-LOOK_EVERY = 0.005  # an epoch goes on for more than a second after its intent
+LOOK_EVERY = 0.005  # an epoch continues for more than a second after its intent
 
 
 @dataclass
 class Kill:
-    """What was killed: the run as the ledger names it, the epoch that was open, and the processes by id and name."""
+    """One kill: the run as the ledger names it, the open epoch, and the killed processes by id and name."""
 
     run: str
     epoch: int
@@ -55,7 +55,7 @@ class Kill:
 
 @dataclass
 class Demo:
-    """One telling of the story. `begun` is on the monotonic clock."""
+    """One run of the demo. `begun` is on the monotonic clock."""
 
     airflow: LocalAirflow
     begun: float
@@ -96,7 +96,7 @@ class Demo:
             self.say(f"portion {portion.number} arrives: {portion.table.num_rows} flights, {portion.span}")
 
     def wait_for_epoch(self, epoch: int) -> None:
-        """Until the epoch is committed, and Airflow has seen the run that did it end well."""
+        """Wait until the epoch is committed, and until its run has ended well in Airflow."""
         self.wait(lambda: any(row.kind == "commit" and row.epoch == epoch for row in self.ledger()))
         self.wait(lambda: all(task["state"] in ("success", "skipped", None) for task in self.tasks()))
 
@@ -108,7 +108,7 @@ class Demo:
             time.sleep(every)
 
     def ledger(self) -> list[Row]:
-        """The ledger's rows; what is new since the last look is told. Costs next to nothing while nothing is new."""
+        """The ledger's rows. Prints new ones; costs next to nothing while there are none."""
         address = Home(self.airflow.home, RULE).ledger
         entries = len(list((Path(address) / "_delta_log").glob("*.json")))
         if entries > self.log_entries and (ledger := LedgerReader.load(address)):
@@ -119,7 +119,7 @@ class Demo:
         return self.known
 
     def kill_in_mid_epoch(self) -> None:
-        """Kill all that a run started while its ledger shows an open epoch; again, should the epoch just have ended."""
+        """Kill all processes of a run while its ledger shows an open epoch; repeat if the epoch had just ended."""
         while not any(self.is_open(kill.epoch) for kill in self.kills):
             self.wait(lambda: bool(self.open_intent()), LOOK_EVERY)
             intent = self.open_intent()
@@ -195,7 +195,7 @@ def tree(root: psutil.Process) -> list[psutil.Process]:
 
 
 def kind(process: psutil.Process) -> str:
-    """What a process of a run is; ENDED for one that only waits to be reaped, as spark-submit's own shell does."""
+    """The kind of a run's process; ENDED for one that only waits to be reaped, as spark-submit's own shell does."""
     try:
         words = process.cmdline()
     except psutil.Error:
@@ -206,7 +206,7 @@ def kind(process: psutil.Process) -> str:
 
 
 def write_rule(folder: Path) -> None:
-    """The example rule, run every minute and retried after seconds."""
+    """Write the example rule, run every minute and retried after seconds."""
     text = yaml.safe_load((CHECKOUT / "rules" / f"{RULE}.yaml").read_text())
     folder.mkdir(parents=True)
     changed = {**text, **SETTINGS, "airflow": {**text["airflow"], **RETRY}}
@@ -215,7 +215,7 @@ def write_rule(folder: Path) -> None:
 
 @dataclass
 class Report:
-    """What happened, gathered while Airflow still ran; the checks decide the exit code."""
+    """The facts of a demo, gathered while Airflow still ran; the checks decide the exit code."""
 
     demo: Demo
     rows: list[Row]
@@ -309,7 +309,7 @@ WHERE TO LOOK NEXT
 
 
 def run() -> bool:
-    """Play, report; whether every check holds."""
+    """Play the demo and report. Returns whether every check holds."""
     begun = time.monotonic()
     shutil.rmtree(FOLDER, ignore_errors=True)
     write_rule(FOLDER / "rules")

@@ -1,12 +1,12 @@
-"""Plants faults into copies of the engine, one at a time, and asks whether the tests notice.
+"""Plant faults into copies of the engine, one at a time, and check whether the tests notice.
 
-    scripts/faults.py run [--some N] [--only NAME ...] [--unit] [--keep]   plant them; 1 where one is not noticed
+    scripts/faults.py run [--some N] [--only NAME ...] [--unit] [--keep]   plant them; exits 1 if one is not noticed
     scripts/faults.py reach DATA...                                        take recordings of `support.reaching`
-    scripts/faults.py page                                                 write the list in the documentation anew
+    scripts/faults.py page                                                 rewrite the list in the documentation
 
-`tests/faults/planted.toml` has the faults: the file, what stands there, what is put in its place, and what a user would
-lose. `tests/faults/reached.json` has the tests that reach each of these lines, the quickest first, and the test that
-noticed the fault last: that one is asked first.
+`tests/faults/planted.toml` has the faults: the file, the original text, its replacement, and what a user would lose.
+`tests/faults/reached.json` has the tests that reach each of these lines, the quickest first, and the test that noticed
+the fault last: that one runs first.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parents[1]
 FAULTS, REACHED = ROOT / "tests/faults/planted.toml", ROOT / "tests/faults/reached.json"
 PAGE, LIST = ROOT / "docs/reference/faults.md", "<!-- list -->"
-NOTICED = ROOT / ".cache/faults.json"  # as `REACHED`, after a run: `--keep` puts it there
+NOTICED = ROOT / ".cache/faults.json"  # new contents of `REACHED` after a run: `--keep` copies them there
 SCRATCH = ROOT / ".cache/faults"
 COPIED = ("jobs", "plugins", "tests")
 OWN = (*COPIED, ".git", ".cache", ".hypothesis", ".pytest_cache", "home", "lake")  # all else is linked
 UNIT = "tests/unit/"
-MOST_TESTS = 60  # that are kept for each fault
+MOST_TESTS = 60  # that are recorded for each fault
 MOST_SECONDS = 600.0  # of one fault's tests
-UNENDED, NO_TESTS = 124, 5  # how `timeout` says it, and how pytest
+UNENDED, NO_TESTS = 124, 5  # exit codes of `timeout`, and of pytest
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Fault:
 
     @property
     def lines(self) -> set[int]:
-        """The lines of the statement in which it begins; of one with a body, those before that."""
+        """The lines of the statement in which it begins; of one with a body, the lines before the body."""
         before = (ROOT / self.path).read_text()
         at = before.index(self.what) + len(self.what) - len(self.what.lstrip())
         line = before.count("\n", 0, at) + 1
@@ -90,7 +90,7 @@ def _holds(one: ast.stmt, line: int) -> bool:
 
 
 def planted() -> list[Fault]:
-    """The faults, each looked up in the sources as they are. Raises ValueError for those that are not there."""
+    """The faults, each checked against the present sources. Raises ValueError for those that are not found there."""
     found = [
         Fault(**{**one, "tests": tuple(one.get("tests", ()))}) for one in tomllib.loads(FAULTS.read_text())["fault"]
     ]
@@ -109,7 +109,7 @@ def planted() -> list[Fault]:
 
 
 def reach(data: Sequence[str]) -> None:
-    """Put recordings into `reached.json`; what it knows of tests that are not among them stays."""
+    """Add recordings to `reached.json`; its entries for other tests stay."""
     from coverage import CoverageData
 
     known = {"noticed": {}, **(json.loads(REACHED.read_text()) if REACHED.exists() else {})}
@@ -134,12 +134,12 @@ def reach(data: Sequence[str]) -> None:
 
 
 def _test_of(case: str) -> str:
-    """The test, without its parameters: what these are called may change."""
+    """The test without its parameters, whose names may change."""
     return case.partition("[")[0]
 
 
 def _quickest(tests: set[str], seconds: dict[str, float]) -> list[str]:
-    """Unit tests first, then the quicker before the longer: another level costs a JVM."""
+    """Unit tests first, because other levels need a JVM; then the quicker before the longer."""
     return sorted(tests, key=lambda test: (not test.startswith(UNIT), seconds.get(test, 0.0), test))[:MOST_TESTS]
 
 
@@ -152,7 +152,7 @@ def _save(reached: dict[str, object]) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`by`: the test that noticed the fault; None: none has. `broken`: pytest did not come to a verdict."""
+    """`by`: the test that noticed the fault; None: none has. `broken`: why pytest reached no verdict."""
 
     fault: Fault
     by: str | None
@@ -169,7 +169,7 @@ class Copy:
         self.root = SCRATCH / f"copy{number}"
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(parents=True)
-        for name in COPIED:  # compiled modules come along: only what is changed is compiled again
+        for name in COPIED:  # with compiled modules: only changed ones are compiled again
             shutil.copytree(ROOT / name, self.root / name)
         for path in ROOT.iterdir():
             if path.name not in OWN:
@@ -195,7 +195,7 @@ class Copy:
         return Outcome(fault, None, spent, len(tests), f"{level}: pytest ended with {code}\n{said[-1500:]}")
 
     def _noticed(self, found: Outcome) -> Outcome:
-        """The same, once the test has passed without the fault: one that always fails notices nothing."""
+        """The same outcome if the test passes without the fault: a test that always fails notices nothing."""
         assert found.by is not None
         if found.by not in self._passing:
             said, code = self._pytest([found.by])
@@ -205,7 +205,7 @@ class Copy:
         return found
 
     def close(self) -> None:
-        """End the processes that it has at hand."""
+        """Stop the processes of this copy."""
         self._end("_server")
         self._end("_jvm")
 
@@ -216,13 +216,13 @@ class Copy:
             process.wait()
 
     def _put(self, path: Path, text: str) -> None:
-        """Python tells a module that was compiled by its time and size; so what was compiled goes."""
+        """Write a module and remove its compiled file, because Python identifies that only by time and size."""
         path.write_text(text)
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
 
     def _pytest(self, tests: Sequence[str]) -> tuple[str, int]:
-        each = all("::" in test for test in tests)  # of a whole file, those that `make test` runs
+        each = all("::" in test for test in tests)  # of a whole file, the tests that `make test` runs
         marks = "prove or not prove" if each else "not prove"
         asked = ["-x", "-q", "-p", "no:cacheprovider", "-m", marks, *tests]
         if all(test.startswith(UNIT) for test in tests):
@@ -233,10 +233,10 @@ class Copy:
             ended = subprocess.run(
                 command, cwd=self.root, env=env, capture_output=True, text=True, timeout=MOST_SECONDS
             )
-        except subprocess.TimeoutExpired as fault:  # tests that are slow tell nothing
+        except subprocess.TimeoutExpired as fault:  # slow tests decide nothing
             self._end("_jvm")
             return f"it did not end within {MOST_SECONDS:.0f} s\n{_text(fault.stdout)[-1000:]}", UNENDED
-        if ended.returncode == 1:  # what a failed test leaves in a JVM makes the next one fail
+        if ended.returncode == 1:  # leftovers of a failed test in a JVM make the next one fail
             self._end("_jvm")
         return ended.stdout + ended.stderr, ended.returncode
 
@@ -251,7 +251,7 @@ class Copy:
         return {**os.environ, **paths, **spark, "FLOODMARK_SEED": "1", "TZ": "UTC"}
 
     def _warm(self, asked: list[str]) -> tuple[str, int]:
-        """By a process that has imported what others have written; most of a unit test's seconds are for that."""
+        """Run pytest in a process that has imported others' packages, which takes most of a unit test's time."""
         server = self._server
         assert server.stdin is not None and server.stdout is not None
         server.stdin.write(json.dumps(asked) + "\n")
@@ -261,7 +261,7 @@ class Copy:
 
     @cached_property
     def _jvm(self) -> Jvm:
-        """Runs the code as it is in the checkout, before the first fault."""
+        """A JVM that runs the checkout's code, without any fault."""
         return Jvm([self._python, "-m", "support.warm_jvm"], ROOT)
 
     @cached_property
@@ -294,7 +294,7 @@ WARM = (
 
 
 def serve() -> int:
-    """For each line, a list of pytest's arguments, the code with which it ends, in a process of its own."""
+    """For each line of input, a list of arguments, run pytest in a process of its own and print its exit code."""
     for name in WARM.split():
         importlib.import_module(name)
     for line in sys.stdin:
@@ -321,7 +321,7 @@ def _become_pytest(asked: list[str]) -> NoReturn:
 
 
 def _waited(child: int) -> int:
-    """How the process ended; unit tests that take so long go on for ever, which counts as noticed."""
+    """How the process ended. Unit tests that exceed the limit are treated as endless, which counts as noticed."""
     until = time.monotonic() + MOST_SECONDS
     while time.monotonic() < until:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -343,8 +343,8 @@ def _first_failed(said: str, tests: Sequence[str]) -> str:
 
 
 def asked(fault: Fault, reached: dict[str, dict[str, object]]) -> Iterator[tuple[str, list[str]]]:
-    """The fault's tests in the order in which they are asked: who noticed it last, unit tests, others that it names,
-    and then those that were recorded."""
+    """The fault's tests in the order in which they run: the one that noticed it last, unit tests, others that it names,
+    and then recorded ones."""
     tests = [*fault.tests, *(str(test) for test in reached["tests"].get(fault.name, ()))]  # type: ignore[attr-defined]
     last = reached["noticed"].get(fault.name)
     if last is not None:
@@ -374,7 +374,7 @@ def outcome(copy: Copy, fault: Fault, reached: dict[str, dict[str, object]], uni
 
 
 def run(faults: Sequence[Fault], workers: int, unit: bool) -> int:
-    """Plant them all; 1 where one is not noticed. `unit`: ask unit tests only."""
+    """Plant all faults. Returns 1 if one is not noticed. `unit`: run unit tests only."""
     reached = json.loads(REACHED.read_text())
     begun, copies = time.monotonic(), queue.Queue[Copy]()
     for number in range(workers):
@@ -413,7 +413,7 @@ def _tell(found: Sequence[Outcome], seconds: float) -> None:
 
 
 def page() -> None:
-    """Write the list of faults into the documentation, by which test each is noticed and in how many seconds."""
+    """Write the list of faults into the documentation, with the test that notices each, and its seconds."""
     before = PAGE.read_text().partition(LIST)[0]
     PAGE.write_text(f"{before}{LIST}\n\n{_listed(planted(), json.loads(REACHED.read_text()))}\n")
 
@@ -438,7 +438,7 @@ def _listed(faults: Sequence[Fault], reached: dict[str, dict[str, object]]) -> s
 
 
 def some(faults: Sequence[Fault], count: int) -> list[Fault]:
-    """So many that a unit test notices, others in each commit."""
+    """`count` faults that a unit test notices, other ones for each commit."""
     noticed = json.loads(REACHED.read_text())["noticed"]
     quick = [fault for fault in faults if str(noticed.get(fault.name, "")).startswith(UNIT)]
     said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)

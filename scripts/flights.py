@@ -1,6 +1,6 @@
-"""The demo's input and its answer: real flights in portions, and what the rule should make of them, by DuckDB alone.
+"""The demo's input and its expected result: real flights in portions, and the rule's result by DuckDB alone.
 
-Run as a program, it lets a portion arrive in LAKE/flights every minute until all have.
+Run as a program, it adds a portion to LAKE/flights every minute until all have arrived.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def arrived(table: Path) -> int:
 
 
 def feed(table: Path) -> Iterator[str]:
-    """Let one portion arrive for each item taken, beginning after what is there; what arrived, in words."""
+    """Add one portion for each item taken, starting after the existing ones. Yields a message about each."""
     waiting = portions(PORTIONS)
     for portion in waiting[arrived(table) :]:
         arrive(portion, table)
@@ -75,7 +75,7 @@ def feed(table: Path) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The sink's rows beside the rows of the answer."""
+    """The sink's rows compared with the rows of the answer."""
 
     expected: int
     found: int
@@ -103,12 +103,12 @@ WHERE answer.flights IS DISTINCT FROM sink.flights
 
 
 def _rows(sink: Path) -> pa.Table:
-    """By Rust, for pyarrow's data sets leave threads behind that may abort the process as it ends."""
+    """Read with Rust: pyarrow's data sets leave threads behind that may abort the process as it exits."""
     return pa.table(QueryBuilder().register("t", DeltaTable(str(sink))).execute("SELECT * FROM t").read_all())
 
 
 def compare(sink: Path, watermark_us: int) -> Comparison:
-    """The sink against the answer that DuckDB finds in the source file."""
+    """Compare the sink with the answer that DuckDB computes from the source file."""
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         db.register("written", _rows(sink))

@@ -1,4 +1,4 @@
-"""A real Airflow on this machine: started, watched and ended whole."""
+"""Start, watch and stop a real Airflow on this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Failed(Exception):
 class LocalAirflow:
     """Airflow in a folder of its own, on free ports, each component in a session of its own.
 
-    Use it as a context manager: at the end nothing of it is left, nor of what its tasks started.
+    Use it as a context manager: at the end, it stops all of its processes and all that its tasks started.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class LocalAirflow:
         self.stop()
 
     def prepare(self) -> None:
-        """The folder, the login and the metadata database."""
+        """Create the folder, the login and the metadata database."""
         for folder in (self.folder, self.home, self.lake):
             folder.mkdir(parents=True, exist_ok=True)
         passwords = passwords_file(self.folder)
@@ -125,7 +125,7 @@ class LocalAirflow:
         return found
 
     def find(self, *path: str) -> dict[str, Any] | None:
-        """As `get`, but None where there is no such resource yet."""
+        """As `get`, but None if the resource does not exist yet."""
         try:
             return self.get(*path)
         except HTTPError as fault:
@@ -139,7 +139,7 @@ class LocalAirflow:
         return list(_of_sessions(leaders))
 
     def stop(self) -> None:
-        """End everything: politely first, for the database's sake, then for certain. Signals wait until it is done."""
+        """Stop everything: with SIGTERM first, for the database's sake, then with SIGKILL. Signals are ignored."""
         with _deaf():
             _signal_all(self.processes(), signal.SIGTERM)
             deadline = time.monotonic() + POLITE
@@ -185,7 +185,7 @@ def _signal_all(processes: list[psutil.Process], number: signal.Signals) -> None
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
+    """Ports that are free at the moment."""
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in found:

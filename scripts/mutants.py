@@ -1,9 +1,9 @@
-"""Mutates the modules that decide without Spark, by mutmut, and asks the unit tests of each mutant.
+"""Mutate the modules that decide without Spark, with mutmut, and run the unit tests on each mutant.
 
-    scripts/mutants.py [--children N]     1 where fewer are noticed than are to be
+    scripts/mutants.py [--children N]     exits 1 if fewer are noticed than required
 
-`tests/faults/mutants.toml` says which modules and which tests, and lists the mutants that are equivalent, with why no
-test can tell them from the code: those do not count. mutmut works in a copy, for it wants the sources in `src/`.
+`tests/faults/mutants.toml` lists the modules and tests, and the equivalent mutants with the reason why no test can
+notice them: those do not count. mutmut works in a copy, because it needs the sources in `src/`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINKED = (".venv", "docs", "examples", "rules", "scripts", "dags", "README.md", 
 
 @dataclass(frozen=True)
 class Mutants:
-    """`modules`: below jobs/floodmark; `equivalent`: by the mutant's change (see `change_of`), why nobody can tell."""
+    """`modules`: below jobs/floodmark; `equivalent`: by the mutant's change (see `change_of`), why it is equivalent."""
 
     modules: list[str]
     tests: list[str]
@@ -49,7 +49,7 @@ class Mutants:
 
 
 def lay_out(what: Mutants) -> None:
-    """The project as mutmut wants it."""
+    """Copy the project into the layout that mutmut needs."""
     shutil.rmtree(SCRATCH, ignore_errors=True)
     (SCRATCH / "src").mkdir(parents=True)
     unneeded = shutil.ignore_patterns("__pycache__")
@@ -74,7 +74,7 @@ def lay_out(what: Mutants) -> None:
 
 
 def mutate(children: int) -> dict[str, int | None]:
-    """Run mutmut; how the tests of each mutant ended, by its name."""
+    """Run mutmut. Returns the exit code of each mutant's tests, by the mutant's name."""
     env = {**os.environ, "TZ": "UTC", "FLOODMARK_SEED": "1"}
     env["PYTHONPATH"] = os.environ.get("FLOODMARK_TOOLS", "")
     command = [str(ROOT / ".venv/bin/python"), "-m", "mutmut", "run", "--max-children", str(children)]
@@ -89,7 +89,7 @@ def mutate(children: int) -> dict[str, int | None]:
 
 
 def change_of(name: str) -> str:
-    """What a mutant changes, as the two lines: `module.function: - before / + after`."""
+    """The change of a mutant, as two lines: `module.function: - before / + after`."""
     env = {**os.environ, "PYTHONPATH": os.environ.get("FLOODMARK_TOOLS", "")}
     shown = subprocess.run(
         [str(ROOT / ".venv/bin/python"), "-m", "mutmut", "show", name],

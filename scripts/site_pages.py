@@ -1,7 +1,7 @@
-"""What MkDocs makes of more than the files in docs/: pages from the code, and navigation to every page there is.
+"""Extend what MkDocs makes of docs/: generate pages from the code, and add every page to the navigation.
 
-Pages that are made, and lie nowhere: the commands, from the command line's own parser; a rule file's keys, from its
-JSON Schema; people's mistakes with what they are told, from the tests; and the tests that the comparison leads to.
+Generated pages, which are not stored: the commands, from the command line's own parser; a rule file's keys, from its
+JSON Schema; people's mistakes with their error messages, from the tests; and the tests that the comparison links to.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mkdocs.structure.files import File, Files
 
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"
-# Sections whose further pages, those that nobody has put in mkdocs.yml, stand at their end.
+# Sections to which the other pages of a folder, those that are not in mkdocs.yml, are appended.
 FOLDERS = {"Guides": "guide", "Reference": "reference", "Decisions": "adr"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Every page is in the navigation."""
+    """Add every page to the navigation."""
     listed = set(_pages(config.nav))
     for section in config.nav or []:
         for title, pages in section.items():
@@ -90,7 +90,7 @@ def _param(param: Any) -> list[str]:
 
 
 def _metavar(param: Any) -> str:
-    """What stands for its value; of an option without one the word itself, as `--home HOME`."""
+    """The placeholder of a parameter's value; if it has none, the option's name, as in `--home HOME`."""
     return str(param.metavar or param.opts[0].lstrip("-").upper())
 
 
@@ -168,7 +168,7 @@ def _holds(one: dict[str, Any]) -> str:
 
 
 def _place(model: str) -> str:
-    """Where in a file the mapping stands; of one that is not listed above, what it is called."""
+    """The place of a mapping in a file; for one that is not listed above, its name."""
     return PLACES.get(model, model.removeprefix("Written").lower())
 
 
@@ -180,7 +180,7 @@ def _anchor(place: str) -> str:
 
 
 def messages() -> str:
-    """What people get wrong, each with what they are told."""
+    """People's mistakes, each with its error message."""
     text = "# Mistakes and what they are told\n\nMade from the tests, which hold Floodmark to every word. "
     text += "The rule that goes wrong is\n\n"
     folder = CHECKOUT / "tests" / "mistakes"
@@ -204,13 +204,13 @@ def _fenced(kind: str, text: str) -> str:
     return f"```{kind}\n{text.rstrip()}\n```\n\n"
 
 
-# --- Tests that a page leads to
+# --- Tests that a page links to
 
 _TO_TEST = re.compile(r"\]\((?:\.\./)+(tests/[\w/]+\.py)#(\w+)\)")
 
 
 def evidence() -> str:
-    """The tests that the comparison leads to, as they stand."""
+    """The text of the tests that the comparison links to."""
     text = "# The tests that show it\n\nMade from the tests to which the [comparison](comparison.md) leads.\n"
     found = _TO_TEST.findall((DOCS / "comparison.md").read_text(encoding="utf-8"))
     for path, name in dict.fromkeys(found):
@@ -220,7 +220,7 @@ def evidence() -> str:
 
 
 def _function(source: str, name: str) -> str:
-    """Its text, decorators included."""
+    """The text of a function, decorators included."""
     tree = ast.parse(source)
     node = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name)
     first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
@@ -228,7 +228,7 @@ def _function(source: str, name: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """On the site a test is read on a page of its own."""
+    """On the site, link tests to the page that shows them."""
     return _TO_TEST.sub(r"](evidence.md#\2)", markdown) if page.file.src_path == "comparison.md" else markdown
 
 

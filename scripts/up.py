@@ -1,7 +1,7 @@
-"""The embedded Airflow, started to stay: prints the address of its UI and the login, and lets real flights arrive.
+"""Start the embedded Airflow and keep it running: print its UI's address and the login, and add real flights.
 
 It runs the rules of FLOODMARK_RULES (default: rules/), with their home in FLOODMARK_HOME (./home) and the lake in LAKE
-(./lake), all of which stay when it ends. Ctrl-C ends everything that it started.
+(./lake), all of which stay when it stops. Ctrl-C stops everything that it started.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ Each rule is the DAG rule.NAME. Ctrl-C ends everything; lake and home stay.
 
 
 def stay(airflow: LocalAirflow) -> None:
-    """Let a portion of flights arrive every minute while there are some; then only watch.
+    """Add a portion of flights every minute while there are some; then only watch.
 
-    A lake that the user names is the user's: nothing arrives in it that is not a rule's.
+    If LAKE is set, the lake is the user's: only rules write to it.
     """
     coming = iter(()) if os.environ.get("LAKE") else feed(airflow.lake / "flights")
     while True:

@@ -1,4 +1,4 @@
-"""Nexmark's events, made by Spark: persons, auctions and bids in the proportions 1 : 3 : 46, each in a Delta table.
+"""Generate Nexmark's events with Spark: persons, auctions and bids in proportions 1 : 3 : 46, each in a Delta table.
 
 Every value is a function of the seed and the event's number, so the input is the same in every run and at every
 parallelism. Event time grows with the number and is disturbed by less than `DISORDER_MS`, so that with `LATENESS`
@@ -23,9 +23,9 @@ _SIDE = 10_000  # rows of the table that q13 looks auctions up in
 
 
 def write_tables(spark: SparkSession, folder: Path, events: int, seed: int = 1, commits: int = 3) -> None:
-    """The three tables below `folder`, in `commits` commits; version 0 of each is empty. Beside them `side_input`.
+    """Write the three tables below `folder`, in `commits` commits; version 0 of each is empty. Also write `side_input`.
 
-    Event number n is the person, auction or bid that the place of n in its block of fifty says.
+    The place of event n in its block of fifty decides whether it is a person, an auction or a bid.
     """
     side = spark.range(0, _SIDE, 1, 1).selectExpr("id AS key", "concat('value-', id) AS value")
     side.write.format("delta").save(str(folder / "side_input"))
@@ -53,7 +53,7 @@ def _split(numbers: DataFrame, seed: int) -> dict[str, DataFrame]:
     time = f"timestamp_millis({BEGIN_MS} + n * {STEP_MS} - {draw('time', DISORDER_MS)})"
     block, place = f"(n DIV {_BLOCK})", f"(n % {_BLOCK})"
     person, auction = f"{_FIRST_ID} + {block}", f"{_FIRST_ID} + {block} * 3 + least({place}, 3) - 1"
-    # Of the newest hundred, the oldest is the hot one; before there are as many, the first of all.
+    # The oldest of the newest hundred is the hot one; while there are fewer, the first of all.
     hot, cold = "greatest({first}, ({newest}) - ({newest}) % {many})", "greatest({first}, ({newest}) - {draw})"
 
     def drawn(salt: str, newest: str) -> str:

@@ -1,6 +1,6 @@
-"""The questions as Floodmark rules: one file each.
+"""Load the questions as Floodmark rules, one file each.
 
-Its description says how each differs from Nexmark's own text.
+The description in each file says how it differs from Nexmark's own text.
 """
 
 from __future__ import annotations

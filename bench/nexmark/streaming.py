@@ -1,8 +1,8 @@
-"""A question by Spark's own structured streaming: the rule's SQL, over streams with watermarks.
+"""Answer a question with Spark's own structured streaming: the rule's SQL, over streams with watermarks.
 
-The state store is what the session says. `TEXTS` has what Spark refuses as it stands, yet can answer. Where a rule's
-sink has a key, Spark has no such sink: there `foreachBatch` merges each batch into the table, in update mode, as one
-would write it by hand.
+The session sets the state store. `TEXTS` has other texts for SQL that Spark refuses, yet can answer. Spark has no sink
+with a key: for such a rule, `foreachBatch` merges each batch into the table, in update mode, as one would write it
+manually.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from floodmark.core.rules.rule import Rule
 
 TEXTS = {
-    # The window and the bid's time both have a watermark; here the time is made anew, without one.
+    # The window and the bid's time both have a watermark; here the time is recreated, without one.
     "q7": """
         WITH bids AS (
           SELECT window(dateTime, '10 seconds') AS w, auction, price, bidder,
@@ -31,11 +31,11 @@ TEXTS = {
 
 
 class Refused(Exception):
-    """Spark's streaming does not do this; the text is the class of Spark's error, or what it says."""
+    """Spark's streaming does not support this; the text is the class of Spark's error, or its message."""
 
 
 def drain(spark: SparkSession, rule: Rule, checkpoint: Path, files: int) -> None:
-    """Answer the rule over all its input, so many files of each stream in an epoch. Raises Refused."""
+    """Run the rule over all its input, with `files` files of each stream in an epoch. Raises Refused."""
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it would print each refusal as JSON
     try:
         _drain(spark, rule, checkpoint, files)
@@ -73,7 +73,7 @@ def _writer(spark: SparkSession, rule: Rule, results: DataFrame) -> DataStreamWr
 
 
 def _merging(address: str, key: tuple[str, ...]) -> Callable[[DataFrame, int], None]:
-    """What comes takes the place of the row with its key."""
+    """Merge by key: a new row replaces the row with its key."""
 
     def merge(rows: DataFrame, _: int) -> None:
         same = " AND ".join(f"s.{name} = t.{name}" for name in key)

@@ -4,47 +4,48 @@ FloodmarkError
 ├── Retryable (1)           failed, a retry may help
 │   ├── Busy                another run holds the rule
 │   ├── NotThereYet         a table that the rule reads does not exist yet
-│   ├── Fenced              another writer moved the ledger or a table on while this run worked
+│   ├── Fenced              another writer advanced the ledger or a table during this run
 │   └── RunFailed           Spark, the store or the machine failed
 ├── Refused (2)             the request is wrong: nothing was written
 │   ├── RuleInvalid         a rule file that cannot be used
 │   │   └── SqlRefused      SQL that cannot be folded exactly
 │   │       └── SqlAt       the same, with its place
-│   ├── RuleChanged         an edit that the generation's state does not fit
-│   ├── Retired             the rule was retired: it does not run until it has been brought back
+│   ├── RuleChanged         an edit that the generation's state cannot follow
+│   ├── Retired             the rule is retired and does not run until it is brought back
 │   ├── WrongColumn         a column is missing or of the wrong type
-│   ├── NotOwned            a sink belongs to somebody else, or holds rows that nobody accounts for
+│   ├── NotOwned            a sink has another owner, or holds rows that are not the rule's
 │   └── HomeUnfit           a home that cannot persist
 └── Final (3)               failed, a retry cannot help
-    ├── ReplayDiffers       an epoch computed again is not what was recorded
-    │   └── VerifyFailed    what a table holds of an epoch, or was to get, is not what the epoch computed
-    ├── Sealed              this generation was ended by a newer one
-    ├── HistoryGone         what recovery needs is no longer there
-    ├── SourceBroken        a source does not keep what its kind promises
+    ├── ReplayDiffers       a recomputed epoch differs from the recorded one
+    │   └── VerifyFailed    rows in a table, or about to be written, differ from what the epoch computed
+    ├── Sealed              a newer generation ended this one
+    ├── HistoryGone         data that recovery needs is gone
+    ├── SourceBroken        a source breaks a promise of its kind
     ├── InputFault          the SQL fails on a row of the input, or gives rows that a sink cannot take
-    ├── ProcessFault        the rule's class fails on a row of the input, or does what no class may
-    ├── Stale               results are older, or more rows late, than the rule wants; what was committed stays
+    ├── ProcessFault        the rule's class fails on a row of the input, or does something that no class may do
+    ├── Stale               results are older, or more rows late, than the rule allows; committed epochs remain
     ├── LedgerBroken        the ledger contradicts itself or its tables, or cannot be read
-    └── TableBroken         a file of a table is missing, or not as it was written
+    └── TableBroken         a file of a table is missing or damaged
 """
 
 from __future__ import annotations
 
 from floodmark.redaction import redacted
 
-# As Python spells the bytes of a file's name that are no UTF-8: no text file, database or page takes these characters.
+# Python represents bytes of file names that are not UTF-8 by these characters; text files, databases and pages reject
+# them.
 _BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
 
 
 def legible(text: str) -> str:
-    r"""A name or message as it can be printed and kept anywhere; a byte that is no UTF-8 stands as `\xe9`."""
+    r"""A name or message that can be printed and stored anywhere; a byte that is not UTF-8 becomes `\xe9`."""
     return text.translate(_BYTES)
 
 
 class FloodmarkError(Exception):
-    """Root of the tree; `exit_code` is what the command line and Airflow go by.
+    """Root of the tree. The command line and Airflow use `exit_code`.
 
-    What a store's client has said may have passwords in addresses; no message keeps them.
+    Messages of a store's client may have passwords in addresses: these are removed from every message.
     """
 
     exit_code = 1
@@ -66,7 +67,7 @@ class NotThereYet(Retryable):
 
 
 class Fenced(Retryable):
-    """Another writer moved the ledger or a table on while this run worked."""
+    """Another writer advanced the ledger or a table during this run."""
 
 
 class RunFailed(Retryable):
@@ -98,11 +99,11 @@ class SqlAt(SqlRefused):
 
 
 class RuleChanged(Refused):
-    """An edit that the generation's state does not fit."""
+    """An edit that the generation's state cannot follow."""
 
 
 class Retired(Refused):
-    """The rule was retired: it does not run until it has been brought back."""
+    """The rule is retired and does not run until it is brought back."""
 
 
 class WrongColumn(Refused):
@@ -110,7 +111,7 @@ class WrongColumn(Refused):
 
 
 class NotOwned(Refused):
-    """A sink belongs to somebody else, or holds rows that nobody accounts for."""
+    """A sink has another owner, or holds rows that are not the rule's."""
 
 
 class HomeUnfit(Refused):
@@ -124,23 +125,23 @@ class Final(FloodmarkError):
 
 
 class ReplayDiffers(Final):
-    """An epoch computed again is not what was recorded."""
+    """A recomputed epoch differs from the recorded one."""
 
 
 class VerifyFailed(ReplayDiffers):
-    """What a table holds of an epoch, or was to get, is not what the epoch computed."""
+    """Rows in a table, or about to be written, differ from what the epoch computed."""
 
 
 class Sealed(Final):
-    """This generation was ended by a newer one."""
+    """A newer generation ended this one."""
 
 
 class HistoryGone(Final):
-    """What recovery needs is no longer there."""
+    """Data that recovery needs is gone."""
 
 
 class SourceBroken(Final):
-    """A source does not keep what its kind promises."""
+    """A source breaks a promise of its kind."""
 
 
 class InputFault(Final):
@@ -148,11 +149,11 @@ class InputFault(Final):
 
 
 class ProcessFault(Final):
-    """The rule's class fails on a row of the input, or does what no class may."""
+    """The rule's class fails on a row of the input, or does something that no class may do."""
 
 
 class Stale(Final):
-    """Results are older, or more rows late, than the rule wants; what was committed stays."""
+    """Results are older, or more rows late, than the rule allows; committed epochs remain."""
 
 
 class LedgerBroken(Final):
@@ -160,19 +161,19 @@ class LedgerBroken(Final):
 
 
 class TableBroken(Final):
-    """A file of a table is missing, or not as it was written."""
+    """A file of a table is missing or damaged."""
 
 
 def exit_code(fault: Exception) -> int:
-    """1, as for anything that a retry may heal, where Floodmark does not know the error."""
+    """The error's exit code; 1 (a retry may help) if it is not Floodmark's own."""
     return fault.exit_code if isinstance(fault, FloodmarkError) else 1
 
 
 def message(fault: Exception) -> str:
-    """What a person is told: Floodmark's own errors speak for themselves, others with their type."""
+    """The message for people: the text of Floodmark's own errors; other errors with their type."""
     return str(fault) if isinstance(fault, FloodmarkError) else redacted(f"{type(fault).__name__}: {fault}")
 
 
 def worst(codes: list[int]) -> int:
-    """Exit code of several rules together: 1 if any may heal, else 3, else 2, else 0."""
+    """Exit code of several rules together: 1 if a retry may help one, else 3, else 2, else 0."""
     return next((code for code in (1, 3, 2) if code in codes), 0)

@@ -1,4 +1,4 @@
-"""A rule's sinks as they were when an epoch had just been committed: all of one epoch, and nothing of one half done.
+"""Read a rule's sinks as of one committed epoch: all of its rows, and none of an unfinished epoch.
 
     from floodmark.reading import read
 
@@ -6,7 +6,7 @@
     found.sql("SELECT origin, max(mean_delay) AS worst FROM departure_delays GROUP BY origin")
     found["departure_delays"].arrow()
 
-The ledger says which version of each table that is. It is read without a JVM, and nothing is written.
+The ledger records which version of each table that is. Reading needs no JVM and writes nothing.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-# What Rust says where a file cannot be read; all else that it says of a query is the query's fault.
+# Parts of Rust's messages if a file cannot be read; any other error is the query's fault.
 UNREAD = ("Object at location", "No such file", "Parquet error", "Generic ", "Permission denied", "os error")
 
 
 @dataclass(frozen=True)
 class Sink:
-    """A sink that is a table, pinned to a version. `name`: by which SQL knows it."""
+    """A sink that is a table, pinned to a version. `name`: of the table in SQL."""
 
     name: str
     address: str
@@ -66,7 +66,7 @@ class Sink:
     def spark(self, session: SparkSession) -> DataFrame:
         """The same rows in Spark, which must have Delta.
 
-        Delta refuses versions of more than a week ago (`delta.deletedFileRetentionDuration`) unless the session has
+        Delta refuses versions older than a week (`delta.deletedFileRetentionDuration`) unless the session has
         `spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration` set to false.
         """
         return session.read.format("delta").option("versionAsOf", self.version).load(self.address)
@@ -74,7 +74,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a rule had committed after `epoch` of `generation`. `found[NAME]`: a sink, by its name or address."""
+    """A rule's sinks as of `epoch` of `generation`. `found[NAME]`: a sink, by its name or address."""
 
     rule: str
     ledger: LedgerReader
@@ -90,13 +90,13 @@ class Reading:
 
     @property
     def _places(self) -> dict[str, str]:
-        """Where the sinks lie, by the newest row: of an older epoch's the same tables, where these are now."""
+        """Addresses of the sinks, by the newest row: tables of an older epoch are read at their present addresses."""
         newest = self.ledger.head
         return places_of(replace(self.head, places=newest.places if newest else {}))
 
     @cached_property
     def sinks(self) -> list[Sink]:
-        """The sinks that are tables, in the rule's order. Raises Refused where there is none, or HistoryGone."""
+        """The sinks that are tables, in the rule's order. Raises Refused if there is none, or HistoryGone."""
         known = {address: name for name, address in self._places.items()}
         if not known:
             raise Refused(
@@ -120,7 +120,7 @@ class Reading:
         return found
 
     def sql(self, query: str) -> pa.Table:
-        """The rows that a query over the sinks gives, in DataFusion's SQL. Raises Refused for what is no query."""
+        """Rows of a query over the sinks, in DataFusion's SQL. Raises Refused for anything but a query."""
         import pyarrow as pa
 
         if not is_query(query):
@@ -147,8 +147,8 @@ class Reading:
 def read(rule: str, home: str | Path | None = None, epoch: int | None = None) -> Reading:
     """The sinks of a rule after its last committed epoch, or after `epoch` of its newest generation.
 
-    `home`: where ledgers are kept (None: FLOODMARK_HOME, else ./home). Raises Refused where the rule has not run, or
-    has no such epoch; and without `home` where FLOODMARK_ENV names an environment, whose home its file may tell.
+    `home`: the directory of the ledgers (None: FLOODMARK_HOME, else ./home). Raises Refused if the rule has not run or
+    has no such epoch; also without `home`, if FLOODMARK_ENV names an environment, whose file may set a home.
     """
     if home is None and (named := os.environ.get(NAMED)):
         raise Refused(

@@ -1,4 +1,4 @@
-"""Users, passwords and queries in the addresses of a text: found, and taken out of what is told."""
+"""Find users, passwords and queries in the addresses of a text, and remove them from messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 WITH_USER = ("abfs", "abfss", "wasb", "wasbs")  # container@account
-# An address ends at a blank or a quote. What looks into a text goes through it once, for texts may be long.
+# An address ends at a blank or a quote. Each search reads a text once, for texts may be long.
 _RUN = re.compile(r"[^\s'\"]+")
 _MARK = re.compile(r":/+|//+")  # also of an address that lacks a slash
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*\Z")
@@ -30,7 +30,7 @@ def redacted(text: str) -> str:
 
 
 def _users(text: str) -> Iterator[str]:
-    """What stands before an @ in the addresses of the text, where it is a user."""
+    """The users before an @ in the addresses of the text."""
     for run in _RUN.finditer(text):
         for part in run[0].split("@")[:-1]:
             found = _user_of(part)
@@ -39,7 +39,7 @@ def _users(text: str) -> Iterator[str]:
 
 
 def _user_of(part: str) -> re.Match[str] | None:
-    """The mark behind which a user begins in what an @ ends: one with a password, or one alone after a scheme."""
+    """The mark before the user in the text before an @: a user with a password, or one alone after a scheme."""
     at = part.rfind("://")
     mark = _MARK.match(part, at) if at >= 0 else _MARK.search(part)
     if mark is None:
@@ -55,7 +55,7 @@ def _takes_none(part: str, mark: re.Match[str]) -> bool:
 
 
 def _without_users(run: str) -> str:
-    """An @ may be a part of a password, too: up to the next slash the last one ends it."""
+    """The text without users. A password may contain @: it ends at the last one before the next slash."""
     *parts, rest = run.split("@")
     told: list[str] = []
     hiding = False

@@ -1,4 +1,4 @@
-"""The certificate: what the ledger and the tables' logs of one rule prove, and where they do not."""
+"""The certificate: what the ledger and the table logs of one rule prove, and what they do not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 
 @dataclass
 class Certificate:
-    """`head`: hash of the ledger's newest row; whoever keeps it can tell later whether the ledger was rewritten."""
+    """`head`: hash of the ledger's newest row. Save it to detect later whether the ledger was rewritten."""
 
     rule: str
     deep: bool
@@ -38,7 +38,7 @@ class Certificate:
         return worst(self.findings)
 
     def facts(self) -> dict[str, Any]:
-        """All of it, as JSON has it."""
+        """The whole certificate, as values for JSON."""
         return {
             "rule": self.rule,
             "verdict": self.verdict,
@@ -144,7 +144,7 @@ def _logs(story: Story, root: str, accounts: Accounts | None) -> tuple[dict[str,
 
 
 def _recomputed(effects: Effects, story: Story, ledger: str) -> Iterator[Finding]:
-    """Of all generations: with `--keep-output` a sink holds what older ones wrote."""
+    """Check rows of all generations: with `--keep-output`, a sink holds rows of older ones."""
     from floodmark.audit.content.recomputing import recompute
 
     yield from recompute(effects, [one for generation in story.generations for one in named_in(generation, ledger)])

@@ -1,4 +1,4 @@
-"""What the auditor looks at, as values, and what it finds."""
+"""The auditor's values: logs, files and ledger rows that it reads, and its findings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXIT_CODES: dict[Verdict, int] = {"proven": 0, "broken": 3, "unknown": 1}
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it must be, or that cannot be told. Where: as far as it has a place.
+    """A fault, or something that cannot be decided, with its place if it has one.
 
     `what` is a sentence; `table` the ledger's name of one, `commit` a version of it, `row` a sequence number.
     """
@@ -29,8 +29,8 @@ class Finding:
 
 @dataclass
 class Tally:
-    """What was found of one table. `repeated`: commits of earlier attempts at qos 1; `rewrites`: of its state;
-    `undone`: of epochs that were abandoned, with those that took them back."""
+    """Counts of one table's commits. `repeated`: of earlier attempts at qos 1; `rewrites`: of its state; `undone`: of
+    abandoned epochs, with the commits that undid them."""
 
     named: int = 0
     seen: int = 0
@@ -43,14 +43,14 @@ class Tally:
 
 
 def worst(findings: list[Finding]) -> Verdict:
-    """One thing broken breaks all; else one thing unknown leaves it open."""
+    """`broken` if a finding is broken, else `unknown` if one is unknown, else `proven`."""
     found = {finding.verdict for finding in findings}
     return "broken" if "broken" in found else "unknown" if "unknown" in found else "proven"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the ledger. `body` is JSON as text: its hash is taken over that very text."""
+    """One row of the ledger. `body` is JSON as text: its hash covers exactly that text."""
 
     seq: int
     kind: str
@@ -67,10 +67,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Vector:
-    """A deletion vector, which leaves out so many rows of its file. `id`: what tells it from others.
+    """A deletion vector, which marks `rows` rows of its file as deleted. `id`: identifies it.
 
-    `file`: where it lies, None where the log itself has it; `end`: how many bytes that file has at least; `size`: of
-    its bitmap, in bytes; `text`: the bitmap where the log itself has it.
+    `file`: its path in the table's folder, None if it is elsewhere; `end`: minimal size of that file, in bytes; `size`:
+    of its bitmap, in bytes; `text`: the bitmap, if the log itself holds it.
     """
 
     id: str
@@ -83,7 +83,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class File:
-    """A file that a commit added or removed. `rows`: all that it has by its statistics, None where they do not tell.
+    """A file that a commit added or removed. `rows`: its row count by the statistics, None if they lack it.
 
     `partition`: column → value as text (None: null), of columns that have one value in all its rows; `bounds`: the
     rest of its statistics, as the log has them.
@@ -98,27 +98,27 @@ class File:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What Delta tells files by: one path comes and goes with each of its deletion vectors."""
+        """Delta identifies a file by path and deletion vector: one path is added and removed with each vector."""
         return self.path, self.vector.id if self.vector else ""
 
     @property
     def held(self) -> int | None:
-        """Its rows that are the table's."""
+        """Its rows without those that the deletion vector marks; None if unknown."""
         return self.rows if self.rows is None or self.vector is None else self.rows - self.vector.rows
 
 
 def held(files: Iterable[File]) -> int | None:
-    """Rows of the table in all of these files; None where that cannot be told of one of them."""
+    """Rows of the table in all of these files; None if the number is unknown for one of them."""
     counts = [file.held for file in files]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One commit of a table, as its log has it. `said`: the JSON object in its metadata, if that is one.
+    """One commit in a table's log. `said`: the JSON object in its metadata, if there is one.
 
-    `removed`: the files that went, as far as it tells; `changes`: whether it says that it adds or removes rows;
-    `owner`: the ledger whose table this is from here on.
+    `removed`: the files that it removes, as far as it lists them; `changes`: whether it says that it adds or removes
+    rows; `owner`: the ledger that owns the table from here on.
     """
 
     version: int
@@ -132,14 +132,14 @@ class LogEntry:
 
     @property
     def brought(self) -> tuple[File, ...]:
-        """The files that came with rows. One that also went only lost some: they are marked in its deletion vector."""
+        """Added files with new rows. A file that is also removed only lost rows: its deletion vector marks them."""
         gone = {file.path for file in self.removed}
         return tuple(file for file in self.added if file.path not in gone)
 
 
 @dataclass(frozen=True)
 class Base:
-    """Where what is left of a log begins: the files of that version, by key, and the ledger whose table it was."""
+    """A table as of one version, -1 before its first commit: its files, by key, and the ledger that owned it."""
 
     version: int = -1
     files: Mapping[tuple[str, str], File] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Base:
 
 @dataclass(frozen=True)
 class TableLog:
-    """All that is left of a table's log, oldest first. `id`: the table's; None where there is no table.
+    """The remaining entries of a table's log, oldest first. `id`: the table's; None if there is no table.
 
     `live`: size of each file of the newest version, by path; `there`: of those in the table's folder. `plain`: a file's
     columns are the table's, under their own names. `types`: of its columns, as Delta names them. `checkpoint`: the
@@ -177,7 +177,7 @@ class TableLog:
 
     @property
     def base(self) -> Base | None:
-        """What the entries go on from; None where that cannot be told."""
+        """The version that the entries start from; None if it is unknown."""
         return Base() if self.entries and self.first == 0 else self.checkpoint
 
     @property
@@ -189,7 +189,7 @@ class TableLog:
         return self.entries[-1].version if self.entries else self.version
 
     def has(self, vector: Vector | None) -> bool:
-        """Whether a vector, if there is one, is where it should be, as far as its size tells."""
+        """Whether a vector, if there is one, is in its file, judged by the file's size."""
         return vector is None or vector.file is None or self.there.get(vector.file, -1) >= vector.end
 
     def at(self, version: int) -> LogEntry | None:
@@ -197,7 +197,7 @@ class TableLog:
 
     @cached_property
     def newest(self) -> dict[str, File]:
-        """Each file as it was added last, by path, with the bounds that readers have for it."""
+        """Each file as it was added last, by path, with the bounds that readers use."""
         shown = self.shown or Base()
         bounds = {file.path: file.bounds for file in shown.files.values() if file.bounds}
         found: dict[str, File] = {}

@@ -1,4 +1,4 @@
-"""What the auditor reads: the ledger's rows, and the logs and folders of tables. By delta-rs, without Spark."""
+"""Read the ledger's rows, and the logs and folders of tables, for the auditor. Uses delta-rs, not Spark."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(\.\d{10}\.\d{10})?\.pa
 UNSUPPORTED = re.compile(r"Feature '.*' is not supported|Unsupported (table features|minimum reader)|catalog-managed")
 
 
-LEDGER_APP = "floodmark.ledger"  # under which every row of a ledger records its number
+LEDGER_APP = "floodmark.ledger"  # app id under which each row of a ledger records its number
 
 
 class LedgerRead(NamedTuple):
-    """A ledger's id and its rows, by number; how many rows its log tells of."""
+    """A ledger's id, its rows by number, and the number of rows that its log records."""
 
     id: str
     rows: list[Row]
@@ -41,20 +41,20 @@ class LedgerRead(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A table's log or one of its files is missing, or is not what it must be."""
+    """A table's log or one of its files is missing or damaged."""
 
     verdict: Literal["broken", "unknown"] = "broken"
 
 
 class Unsupported(Unreadable):
-    """A table that may be whole, with a feature that delta-rs cannot read."""
+    """A table that may be intact, with a feature that delta-rs cannot read."""
 
     verdict = "unknown"
 
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Of all that can come of damaged files: delta-rs and Arrow's errors, plain exceptions and Rust's panics."""
+    """Raise Unreadable for every error of damaged files: delta-rs and Arrow's, plain exceptions and Rust's panics."""
     try:
         yield
     except BaseException as fault:
@@ -66,7 +66,7 @@ def reading() -> Iterator[None]:
 
 
 def read_ledger(address: str) -> LedgerRead | None:
-    """None where there is none. Raises Unreadable."""
+    """The ledger at an address; None if there is none. Raises Unreadable."""
     with reading():
         return _read_ledger(address)
 
@@ -125,7 +125,7 @@ def store_of(address: str) -> PyFileSystem:
 
 
 def _folder(store: PyFileSystem) -> dict[str, int]:
-    """Sizes of all files in a table's folder, but its log."""
+    """Path → size of each file in a table's folder, without its log."""
     found = store.get_file_info(FileSelector("", recursive=True))
     files = ((info.path.lstrip("/"), info.size) for info in found if info.type == FileType.File)
     return {path: size for path, size in files if not path.startswith("_delta_log/")}
@@ -140,7 +140,7 @@ def _entries(store: PyFileSystem) -> Iterator[LogEntry]:
 
 
 def _checkpoint(store: PyFileSystem, versions: Iterable[int]) -> Base | None:
-    """What the first of these versions that has a checkpoint says there."""
+    """The checkpoint of the first of these versions that has one."""
     found: dict[int, list[str]] = {}
     for info in store.get_file_info(FileSelector("_delta_log", recursive=False)):
         named = CHECKPOINT.search(info.path)
@@ -156,7 +156,7 @@ def _base(store: PyFileSystem, version: int, parts: list[str]) -> Base | None:
         with store.open_input_file(path) as file:
             content = pq.ParquetFile(file).read(["add", "metaData", "sidecar"])
         if "sidecar" in content.column_names and content["sidecar"].null_count < content.num_rows:
-            return None  # the files are told of elsewhere
+            return None  # other files list the table's files
         files |= {one.key: one for one in (_file(add) for add in values_of(content["add"]) if add)}
         for found in filter(None, values_of(content["metaData"])):
             owner = dict(found["configuration"]).get("floodmark.owner")
@@ -164,7 +164,7 @@ def _base(store: PyFileSystem, version: int, parts: list[str]) -> Base | None:
 
 
 def _entry(version: int, data: bytes) -> LogEntry:
-    """Bytes are split, not text, in which Python takes some characters for ends of lines that JSON may hold."""
+    """Split bytes, not text: Python treats some characters that JSON may hold as line ends."""
     actions = [json.loads(line) for line in data.splitlines() if line]
     info = _first(actions, "commitInfo")
     adds, removes = ([action[kind] for action in actions if kind in action] for kind in ("add", "remove"))
@@ -185,7 +185,7 @@ def _first(actions: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 
 
 def _said(text: str | None) -> dict[str, Any]:
-    """The metadata of a commit of ours; nothing where it is somebody's own text."""
+    """The JSON object in a commit's metadata; empty if it is another program's text."""
     try:
         found = json.loads(text or "{}")
     except ValueError:
@@ -194,7 +194,7 @@ def _said(text: str | None) -> dict[str, Any]:
 
 
 def _file(said: dict[str, Any]) -> File:
-    """Of what a log says of a file that comes or goes."""
+    """A file from an action of the log that adds or removes it."""
     bounds = json.loads(said.get("stats") or "{}", parse_float=Decimal)
     rows = bounds.pop("numRecords", None)
     vector, partition = said.get("deletionVector"), dict(said.get("partitionValues") or {})
@@ -212,7 +212,7 @@ def _vector(said: dict[str, Any]) -> Vector:
 
 
 def _vector_file(descriptor: dict[str, Any]) -> str | None:
-    """It is named by a UUID, spelled by 20 characters of Z85, which are five for every four bytes."""
+    """A vector's file: its name is a UUID, encoded as 20 characters of Z85 (five for every four bytes)."""
     if descriptor["storageType"] != "u":
         return None
     folder, name = descriptor["pathOrInlineDv"][:-20], descriptor["pathOrInlineDv"][-20:]

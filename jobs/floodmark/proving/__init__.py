@@ -1,1 +1,1 @@
-"""The crash matrix of one rule: real kills of real runs on a sample of its input, and what is left then, compared."""
+"""The crash matrix of one rule: kill real runs on a sample of its input, recover, and compare the results."""

@@ -1,4 +1,4 @@
-"""Which faults a rule is put to: every crash point that it can reach, and why the others are left out. Pure."""
+"""Choose the faults that test a rule: every crash point that it can reach, and why others are left out. Pure."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ TITLES = {
     "stopped": "stopped, retried, woken",
     REPLAYS: "replayed",
 }
-LEAST_EPOCHS = 3  # one before the fault, the one that it hits, and one that the next run plans itself
+LEAST_EPOCHS = 3  # one before the fault, the one that it hits, and one that the next run plans
 NOT_AGAIN = "the run after a kill there does not come to this point again"
 EPOCHS_ONLY = "planned at the points of an epoch"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One copy of the rule and what is done to it.
+    """One copy of the rule and the fault that hits it.
 
-    kills: the points at which it is stopped, one for each run, as FLOODMARK_CRASH_AT has them. how: `run`, or `reset`
-    where a run to the end comes first and the fault hits the reset after it.
+    kills: the points at which it is stopped, one for each run, in the format of FLOODMARK_CRASH_AT. how: `run`, or
+    `reset` if a complete run comes first and the fault hits the reset after it.
     """
 
     point: str
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The copy's name: that of a user's rule has small letters only."""
+        """The copy's name; its capital letter sets it apart from names of users' rules, which have none."""
         return f"{self.fault.capitalize()}_{self.point.replace('.', '_')}"
 
 
@@ -55,7 +55,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Ground:
-    """What the undisturbed run has shown: the rule's qos, its Delta sinks, whether it keeps state, its epochs.
+    """Facts from the undisturbed run: the rule's qos, its Delta sinks, whether it keeps state, its epochs.
 
     `target`: the epoch that the faults hit.
     """
@@ -68,7 +68,7 @@ class Ground:
 
 
 def target(effects: Sequence[int]) -> int:
-    """The epoch that a fault is to hit, by the number of tables that each wrote: of those in the middle, the busiest.
+    """The epoch that faults hit: of those in the middle, the one that wrote most tables. `effects`: tables by epoch.
 
     Raises Refused for fewer epochs than a fault needs around it.
     """
@@ -79,7 +79,7 @@ def target(effects: Sequence[int]) -> int:
 
 
 def points(sinks: int) -> list[str]:
-    """All crash points of a rule with so many Delta sinks, in the order in which a rule meets them."""
+    """All crash points of a rule with so many Delta sinks, in the order in which a rule reaches them."""
     epoch = [point for point in EPOCH_POINTS if not point.startswith("sink")]
     at = epoch.index("commit.before")
     written = [f"sink{i}.{when}" for i in range(sinks) for when in ("before", "after")]
@@ -99,7 +99,7 @@ def points(sinks: int) -> list[str]:
 def planned(
     ground: Ground, only: Collection[str] = (), kinds: Collection[str] = KINDS
 ) -> tuple[list[Case], list[Skipped]]:
-    """The cases, and what is left out. `only`: points to keep (none: all). Raises Refused for an unknown point."""
+    """The cases, and the skipped faults. `only`: points to keep (none: all). Raises Refused for an unknown point."""
     found = points(ground.sinks)
     check_points(only, ground.sinks)
     wanted = [point for point in found if not only or point in only]
@@ -113,7 +113,7 @@ def planned(
 
 
 def check_points(only: Collection[str], sinks: int) -> None:
-    """Raise Refused for a point that is none."""
+    """Raise Refused for an unknown point."""
     known = points(sinks)
     unknown = sorted(set(only) - set(known))
     if unknown:
@@ -152,7 +152,7 @@ def _unplanned(point: str, fault: Fault) -> str | None:
 
 
 def _kills(point: str, fault: Fault, ground: Ground) -> Iterator[str]:
-    """In the epoch that is aimed at; the second time wherever the recovery comes to that point first."""
+    """The first kill is in the target epoch; the second is where the recovery reaches that point first."""
     if point in LOST_POINTS:
         yield f"intent.after@{ground.target}"
     yield f"{point}{_epoch_of(point, ground)}"
@@ -161,7 +161,7 @@ def _kills(point: str, fault: Fault, ground: Ground) -> Iterator[str]:
 
 
 def _epoch_of(point: str, ground: Ground) -> str:
-    """Before the query starts there is no epoch but the next one; some points lie in none."""
+    """Before the query starts there is only the next epoch; some points are in no epoch."""
     if point in (*BEGIN_POINTS, *LOST_POINTS, *RESET_POINTS):
         return ""
     return "@1" if point == "offsets.before" else f"@{ground.target}"
@@ -172,19 +172,19 @@ def _how(point: str) -> Literal["run", "reset"]:
 
 
 def counted(count: int, word: str) -> str:
-    """A number of things, as people write it."""
+    """A count with its noun, in the singular or the plural."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def waves(cases: Sequence[Case], most: int) -> list[list[Case]]:
-    """The cases in as few groups as hold at most so many, of about one size."""
+    """The cases in as few groups as possible, each of about the same size and with at most `most` cases."""
     count = -(-len(cases) // most)
     return [list(cases[i::count]) for i in range(count)]
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The sample once more with other epochs. `files`: commits that make one epoch; None: all of them."""
+    """The sample again with other epochs. `files`: commits in one epoch; None: all of them."""
 
     files: int | None
 
@@ -197,11 +197,11 @@ class Replay:
         return "one epoch for all" if self.files is None else f"{counted(self.files, 'commit')} an epoch"
 
 
-PORTIONS = 6  # commits that the sample is cut into, two an epoch
+PORTIONS = 6  # commits of the sample, two for each epoch
 
 
 def cut(rows: int) -> tuple[int, int]:
-    """Into how many commits a stream of so many rows is cut, and how many of them make an epoch."""
+    """The number of commits for a stream of so many rows, and the number of commits in an epoch."""
     portions = min(PORTIONS, rows)
     return portions, 2 if portions >= 2 * LEAST_EPOCHS else 1
 
@@ -210,11 +210,11 @@ REFERENCE = "Undisturbed"
 
 
 def undisturbed(rows: int, replayed: bool) -> dict[str, int | None]:
-    """The copies that nothing is done to, by name, and how many commits make one of their epochs (None: all)."""
+    """The copies without a fault, by name, and the number of commits in one of their epochs (None: all)."""
     files = cut(rows)[1]
     return {REFERENCE: files} | {replay.name: replay.files for replay in (replays(files) if replayed else ())}
 
 
 def replays(files: int) -> list[Replay]:
-    """Other epochs than those of `files` commits: of fewer or more, and one for all."""
+    """Epochs of other sizes than `files` commits: fewer or more commits, and one epoch for all."""
     return [Replay(n) for n in (1, 2, 4) if n != files] + [Replay(None)]

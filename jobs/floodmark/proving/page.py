@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else. All text from outside is escaped."""
+"""The report as one self-contained HTML page. All text from outside is escaped."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _findings(matrix: Matrix) -> Iterator[str]:
 
 
 def _details(one: Judged) -> str:
-    """What was compared of a copy; folded away where all of it is proven."""
+    """The checks of a copy; collapsed if all are proven."""
     rows = "".join(
         f"<tr><td>{_text(check.what)}</td><td>{_text(check.verdict)}</td><td>{_text(check.found)}</td></tr>"
         for check in one.checks

@@ -1,4 +1,4 @@
-"""What a proof says: facts for --json, and which words and figures the page and the terminal share."""
+"""The report of a proof: facts for --json, and the words and figures that the page and the terminal share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOT_TESTED = (
 
 
 def facts(matrix: Matrix) -> dict[str, Any]:
-    """All of it, as JSON has it."""
+    """The whole report, as values for JSON."""
     played = matrix.played
     return {
         "rule": played.rule.rule,
@@ -52,13 +52,13 @@ def facts(matrix: Matrix) -> dict[str, Any]:
 
 
 def not_tested(matrix: Matrix) -> list[str]:
-    """What the verdict says nothing of."""
+    """What the verdict does not cover."""
     rule = matrix.played.rule
     return [*NOT_TESTED, *left_out(rule), *_without_batch(rule)]
 
 
 def _without_batch(rule: Rule) -> Iterator[str]:
-    """What is not held against plain batch, though all the rest of it is compared."""
+    """Results that are not compared with plain batch, though with everything else."""
     why = not_in_batch(rule)
     if why:
         yield f"the results beside plain batch: {why}"
@@ -86,14 +86,14 @@ def _copy(one: Judged) -> dict[str, Any]:
 
 
 def restricted(matrix: Matrix) -> bool:
-    """Whether --only or --fault left points or faults out that the whole matrix has."""
+    """Whether --only or --fault left out points or faults of the whole matrix."""
     played = matrix.played
     whole, _ = planned(played.ground, (), KINDS)
     return len(played.cases) < len(whole) or not played.replays
 
 
 def grid(matrix: Matrix) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Crash points in the protocol's order, each with a cell for each fault: the verdict, and what stands behind it."""
+    """Crash points in the protocol's order, each with a cell for each fault: the verdict and its reasons."""
     there = {case.point for case in matrix.played.cases} | {one.point for one in matrix.played.skipped}
     for point in (point for point in points(matrix.played.ground.sinks) if point in there):
         yield point, [_cell(matrix, point, fault) for fault in FAULTS]
@@ -108,17 +108,17 @@ def _cell(matrix: Matrix, point: str, fault: Fault) -> tuple[str, str]:
 
 
 def _telling(one: Judged) -> Iterator[Any]:
-    """The checks that make the verdict; of a good one all."""
+    """The checks that decide the verdict; all checks if it is proven."""
     yield from (check for check in one.checks if one.verdict == "proven" or check.verdict != "proven")
 
 
 def figures(one: Judged) -> str:
-    """How many epochs a copy has, in how many attempts."""
+    """The number of a copy's epochs and of their attempts."""
     return f"{counted(one.epochs, 'epoch')} in {counted(one.attempts, 'attempt')}"
 
 
 def findings(matrix: Matrix) -> list[str]:
-    """Whatever is not proven, as sentences with their place."""
+    """Everything that is not proven, as messages with their place."""
     return [
         f"{check.verdict.upper()} {title(one)}: {check.what}: {check.found}"
         for one in matrix.copies
@@ -128,7 +128,7 @@ def findings(matrix: Matrix) -> list[str]:
 
 
 def title(one: Judged) -> str:
-    """A copy as people name it."""
+    """A copy's title for people."""
     if one.fault == "undisturbed":
         return "undisturbed run"
     words = {"killed": "killed at", "twice": "killed twice at", "stopped": "stopped at", "replayed": "replayed with"}
@@ -136,7 +136,7 @@ def title(one: Judged) -> str:
 
 
 def summary(matrix: Matrix) -> list[str]:
-    """The first lines that anyone reads."""
+    """The first lines of the report."""
     played = matrix.played
     rows = ", ".join(f"{one['rows']} rows of {one['stream']}" for one in played.streams)
     part = ", of a part of the matrix" if restricted(matrix) else ""

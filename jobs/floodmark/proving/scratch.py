@@ -1,4 +1,4 @@
-"""The place where a rule is proved, and the copies of the rule that live there and write nowhere else."""
+"""The scratch folder of a proof, and the rule's copies, which write nowhere else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOCK_OF_A_CLASS = re.compile(r"\.\s*now\b")
 
 @dataclass(frozen=True)
 class Scratch:
-    """ROOT/input/STREAM, home/CASE, sinks/CASE/N, expected/CASE/N, rules; and of the runs marks, outcomes and log."""
+    """ROOT/input/STREAM, home/CASE, sinks/CASE/N, expected/CASE/N, rules; and the runs' marks, outcomes and log."""
 
     root: Path
 
@@ -41,7 +41,7 @@ class Scratch:
         return str(self.root / "sinks" / case / str(number))
 
     def expected(self, case: str, number: int, epoch: int | None = None) -> str:
-        """What batch has for a sink, of all epochs or of one."""
+        """Address of the batch results for a sink, of all epochs or of one."""
         return str(self.root / "expected" / case / (str(number) if epoch is None else f"{number}.{epoch}"))
 
     def marks(self, name: str) -> Path:
@@ -66,12 +66,12 @@ class Scratch:
         return self.root / "rules" / f"{case}.json"
 
     def told(self, name: str, case: str) -> dict[str, Any] | None:
-        """What a run said of a case when it ended; None: it has not."""
+        """A run's report on a case when it ended; None if it has not ended."""
         path = self.outcome(name, case)
         return json.loads(path.read_text()) if path.exists() else None
 
     def tell(self, name: str, case: str, facts: Mapping[str, Any]) -> None:
-        """All of it or nothing: who waits for the file may read it at once."""
+        """Write a report atomically: a reader may read the file as soon as it exists."""
         path = self.outcome(name, case)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".part")
@@ -81,7 +81,7 @@ class Scratch:
 
 @contextmanager
 def scratch_folder(parent: Path, name: str, qos: int, keep: bool = False) -> Iterator[Path]:
-    """A new folder below `parent`, as fit for homes as that; it goes when the work ends, unless it is to be kept.
+    """A new folder below `parent`, which must be fit for homes; it is removed at the end, unless `keep` is set.
 
     Raises HomeUnfit.
     """
@@ -99,15 +99,15 @@ def scratch_folder(parent: Path, name: str, qos: int, keep: bool = False) -> Ite
 
 
 def copy_of(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
-    """The rule as a case: other addresses, and epochs of so many commits. All else stays, but what hangs on the time of
-    day: a stream or an input that is silent for so long."""
+    """The rule as a case: other addresses, and epochs of so many commits. All else stays the same, except for settings
+    that depend on the time of day: how long a stream or the input may be silent."""
     found = placed(rule, name, scratch, files)
     streams = {stream: one.model_copy(update={"idle_after_us": None}) for stream, one in found.streams.items()}
     return found.model_copy(update={"streams": streams, "close_idle_after_us": None})
 
 
 def placed(rule: Rule, name: str, scratch: Scratch, files: int | None) -> Rule:
-    """The rule as it stands, over streams and sinks of the scratch folder."""
+    """The unchanged rule, over streams and sinks of the scratch folder."""
     return rule.model_copy(
         update={
             "rule": name,
@@ -128,7 +128,7 @@ def _sink(sink: Sink, address: str) -> Sink:
 
 
 def clocked(rule: Rule) -> bool:
-    """Whether a result may hold the time of day at which its epoch was folded: two runs differ in it, and may."""
+    """Whether a result may hold the time of day at which its epoch was folded: two runs may then differ."""
     times = [stream.event_time.expr for stream in rule.streams.values() if stream.event_time and stream.event_time.expr]
     if any(at_clock(text, 0) != text for text in (rule.sql, *times)):
         return True
@@ -137,7 +137,7 @@ def clocked(rule: Rule) -> bool:
 
 
 def left_out(rule: Rule) -> list[str]:
-    """What of the rule the copies are without, as sentences."""
+    """The parts of the rule that the copies lack, as messages."""
     found = []
     if rule.close_idle_after_us is not None:
         found.append("close_idle_after: it hangs on the time of day, so the copies are without it")
@@ -150,7 +150,7 @@ def left_out(rule: Rule) -> list[str]:
 
 
 def not_in_batch(rule: Rule) -> str | None:
-    """Why the rule's results cannot be had from plain batch; None where they can."""
+    """Why plain batch cannot compute the rule's results; None if it can."""
     if rule.process is not None:
         return "a class has no SQL that batch could run"
     if rule.query.collected is not None:
@@ -159,12 +159,12 @@ def not_in_batch(rule: Rule) -> str | None:
 
 
 def by_epoch(rule: Rule) -> bool:
-    """Of a rule that batch has results of: whether it can say what each epoch gives, rows or what becomes final."""
+    """Whether batch, if it can run the rule, can compute each epoch's results: its rows, or those that become final."""
     return rule.amend_us is None and not (rule.query.running or rule.query.top)
 
 
 def replaces(rule: Rule, sink: Sink) -> bool:
-    """Whether a sink's rows replace each other by a key that the results do not have once each in batch."""
+    """Whether a sink's rows replace each other by a key that may occur several times in the batch results."""
     query = rule.query
     by_group = rule.process is None and (query.running or query.top or rule.amend_us is not None)
     return bool(sink.key) and not by_group

@@ -1,4 +1,4 @@
-"""For tests of rules: a process class without Spark (`Harness`); test cases by the real engine (`cases`, `check`)."""
+"""Test rules: a process class without Spark (`Harness`); test cases with the real engine (`cases`, `check`)."""
 
 from floodmark.testing.cases import Case, cases
 from floodmark.testing.checking import check

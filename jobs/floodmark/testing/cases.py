@@ -1,4 +1,4 @@
-"""The test cases of rules, for pytest as for `floodmark test`."""
+"""Load the test cases of rules, for pytest and for `floodmark test`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from floodmark.core.cases.checks import check_against
 from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.errors import Refused
 
-SCRATCH = ".test"  # in the home: what a rule can have as its home can hold its copies, too
+SCRATCH = ".test"  # in the home: a folder that is fit for a rule's home is fit for its copies, too
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def cases_of(rule: Rule, path: Path) -> list[Case]:
 
 
 def cases(rules: str | Path = "rules", names: Collection[str] | None = None) -> list[Case]:
-    """All cases beside a folder of rules, or those of the rules that are named.
+    """All cases of a folder of rules, or those of the named rules.
 
-    Raises the error of a rule file or case file that cannot be used, and Refused where a rule has no cases.
+    Raises the error of a rule file or case file that cannot be used, and Refused if a rule has no cases.
     """
     folder = Path(rules)
     good, bad = load_rules(folder, os.environ)
@@ -62,7 +62,7 @@ def cases(rules: str | Path = "rules", names: Collection[str] | None = None) -> 
 
 
 def no_rule(name: str, files: dict[str, Path], folder: Path) -> Refused:
-    """There are cases, or there is a wish for some, of a rule that there is not."""
+    """The error for cases, existing or requested, of a rule that does not exist."""
     return Refused(f"{files.get(name, name)}: expected the cases of a rule in {folder}, found no rule {name!r} there")
 
 

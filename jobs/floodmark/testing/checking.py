@@ -1,4 +1,4 @@
-"""One test case as an assertion, for pytest.
+"""Run one test case as an assertion, for pytest.
 
 @pytest.mark.parametrize("case", cases("rules"), ids=str)
 def test_rules(case: Case) -> None:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def check(case: Case, session: SparkSession | None = None, home: str | Path | None = None) -> None:
-    """Run a case. Raises AssertionError with the differences, and whatever error the rule's run ends with.
+    """Run a case. Raises AssertionError with the differences, and any error of the rule's run.
 
-    `session`: a Spark session with Delta; without one Floodmark's own is started, and stays for the next case.
-    `home`: where the scratch folder is made, FLOODMARK_HOME or `./home` where none is given; not in a temporary
-    directory, where no rule's home can be.
+    `session`: a Spark session with Delta; without one, Floodmark starts its own and keeps it for the next case.
+    `home`: the folder for the scratch folder (default: FLOODMARK_HOME, else `./home`); not in a temporary directory,
+    where no rule's home can be.
     """
     from floodmark.proving.scratch import scratch_folder
     from floodmark.spark.session.session import root_session

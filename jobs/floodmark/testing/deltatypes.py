@@ -1,4 +1,4 @@
-"""Columns as the schema of a Delta table has them (JSON that Spark and delta-rs share), and as they are declared."""
+"""Convert columns between a Delta table's schema (JSON that Spark and delta-rs share) and declarations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHORT = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "l
 
 
 def declared(schema: str, names: Collection[str] | None = None) -> tuple[Column, ...]:
-    """The columns of a table's schema, or those of these names. Raises ValueError for a type that none declares."""
+    """The columns of a table's schema, or those of these names. Raises ValueError for a type without a declaration."""
     fields = (field for field in json.loads(schema)["fields"] if names is None or field["name"] in names)
     return tuple(Column(field["name"], _type(field["name"], field["type"])) for field in fields)
 

@@ -1,4 +1,4 @@
-"""A process class under test, without Spark: the very code that calls it in a run, over state in a dict.
+"""Test a process class without Spark: the same code calls it as in a run, with its state in a dict.
 
 harness = Harness(Alarm, key=["device"], event_time="at")
 harness.feed({"device": "a", "at": datetime(2001, 1, 1, tzinfo=UTC), "value": 20.0})
@@ -26,7 +26,7 @@ __all__ = ["Harness"]
 
 
 class Harness:
-    """One rule's class with its state. `feed` rows, `advance` the watermark: that is an epoch, and gives its output.
+    """One rule's class with its state. `feed` rows, `advance` the watermark: that runs an epoch and returns its output.
 
     `zoned`: whether event times have a zone (TIMESTAMP) or none (TIMESTAMP_NTZ). `stream`: the `_stream` of rows that
     name none.
@@ -53,7 +53,7 @@ class Harness:
         self.output: list[dict[str, Any]] = []
 
     def feed(self, *rows: Mapping[str, Any]) -> None:
-        """Rows arrive. Raises ValueError for a row without event time, or below the watermark: a run sets it apart."""
+        """Add rows. Raises ValueError for a row without event time, or below the watermark: a run quarantines it."""
         for row in rows:
             at = self._times(0).micros(row[self._time])
             if self._watermark is not None and at < self._watermark:
@@ -61,7 +61,7 @@ class Harness:
             self._waiting.append({"_stream": self._stream, **row})
 
     def advance(self, watermark: datetime, now: datetime | None = None) -> list[dict[str, Any]]:
-        """An epoch that ends at `watermark`, with the clock at `now` (none: at the watermark); its output rows."""
+        """Run an epoch up to `watermark`, with the clock at `now` (None: at the watermark). Returns its output rows."""
         clock = now or watermark
         micros = Times(None, None, 0).micros(clock if clock.tzinfo else clock.replace(tzinfo=UTC))
         after = self._times(0).micros(watermark)
@@ -74,7 +74,7 @@ class Harness:
         return found
 
     def state(self, name: str, *key: Any) -> dict[str, Any] | None:
-        """The value stored for a key; its `ttl` is not looked at."""
+        """The value stored for a key, regardless of its `ttl`."""
         slot = self._slots.get(key, {}).get((name, ""))
         return None if slot is None else Record(columns_of(self._kept.state[name])).row(slot.value)
 
@@ -98,7 +98,7 @@ class Harness:
         return Times(None, None, clock, self._zoned)
 
     def _turns(self, times: Times) -> list[tuple[Key, list[tuple[int, Row]]]]:
-        """For each key that has anything, its rows that are due, in their order."""
+        """For each key with state or rows, its due rows, in order."""
         timed = sorted(((times.micros(row[self._time]), row) for row in self._waiting), key=_order)
         self._waiting = [row for at, row in timed if at >= (times.after or 0)]
         keyed = sorted(((self._key_of(row), at, row) for at, row in timed if at < (times.after or 0)), key=_key_order)
@@ -111,7 +111,7 @@ class Harness:
     def _turn(self, key: Key, rows: list[tuple[int, Row]], times: Times) -> list[dict[str, Any]]:
         caller = Caller(self._class, self._output_ddl, self._kept, times, self._file)
         stored, found = self._slots.setdefault(key, {}), []
-        for one in list(caller.turn(key, dict(stored), rows)):  # all of it first: a fault leaves the state as it was
+        for one in list(caller.turn(key, dict(stored), rows)):  # all of it first: a fault leaves the state unchanged
             if not isinstance(one, Change):
                 found.append(self._output.row(one))
             elif one.slot is None:

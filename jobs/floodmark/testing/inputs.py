@@ -1,4 +1,4 @@
-"""What the streams and lookup tables of a case hold, typed by the tables that the rule reads, or by the case file."""
+"""Read the rows of a case's streams and lookup tables, typed by the tables that the rule reads, or by the case file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Columns = tuple[Column, ...]
 
 @dataclass(frozen=True)
 class Arriving:
-    """What an epoch of a case brings: rows of streams, and lookup tables that change."""
+    """The input of one epoch of a case: rows of streams, and lookup tables that change."""
 
     streams: dict[str, list[Row]]
     lookups: dict[str, list[Row]]
 
 
 class Inputs:
-    """Columns of each stream and lookup table, and for each case what each of its epochs brings.
+    """Columns of each stream and lookup table, and for each case the input of each epoch.
 
     Raises RuleInvalid with every value of the file that does not fit.
     """
@@ -53,7 +53,7 @@ class Inputs:
 
 
 def columns_of_inputs(rule: Rule, file: CaseFile) -> dict[str, Columns]:
-    """By stream and lookup table. What the file declares is what counts, and must agree with a table that is there."""
+    """Columns by stream and lookup table. The file's declarations come first, and must agree with an existing table."""
     found, problems = {}, file.problems()
     for kind, name, address in _read(rule):
         try:
@@ -65,7 +65,7 @@ def columns_of_inputs(rule: Rule, file: CaseFile) -> dict[str, Columns]:
 
 
 def _read(rule: Rule) -> Iterator[tuple[str, str, str | None]]:
-    """Kind and name of what it reads, and the address where that is a table."""
+    """Kind and name of each stream and lookup table, and the address if it is a table."""
     addresses = tables_read(rule)
     yield from (("stream", name, addresses.get(name)) for name in rule.streams)
     yield from (("lookup", name, lookup.address) for name, lookup in rule.lookups.items())
@@ -93,7 +93,7 @@ def _columns(kind: str, name: str, address: str | None, given: Columns | None) -
 
 
 def _check_agrees(given: Columns, schema: str, address: str) -> None:
-    """A case that declares another type than the table has would show what no run does."""
+    """Raise ValueError for a type that is not the table's: such a case would show what no run does."""
     there = declared(schema, [column.name for column in given])
     types = {column.name: column.type for column in there}
     for column in given:

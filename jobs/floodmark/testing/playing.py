@@ -1,7 +1,7 @@
-"""A case played by the real engine: a copy of the rule in a scratch folder, epoch by epoch, and what its tables hold.
+"""Play a case with the real engine: run a copy of the rule in a scratch folder, by epochs, and compare its tables.
 
-The clock is the case's; without one it stands still while the case is played. So each epoch of a case is one epoch of
-the rule, and one more where it closes what is open.
+The case sets the clock; without one, the clock does not move during the case. So each epoch of a case is one epoch of
+the rule, plus one if it closes what is open.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from floodmark.views.formats import iso
 
 @dataclass
 class Result:
-    """`epoch`: the case's epoch, counted from 1, that ended otherwise than expected; None: none did."""
+    """`epoch`: the case's epoch, counted from 1, with an unexpected result; None if there is none."""
 
     case: Case
     epoch: int | None = None
@@ -50,7 +50,7 @@ class Result:
         return self.fault is None and not self.differences
 
     def text(self) -> str:
-        """What was found instead of what was expected."""
+        """The differences between found and expected rows, or the error."""
         of = f"epoch {self.epoch} of {len(self.case.written.epochs)}"
         if self.fault is not None:
             return str(self.fault) if self.epoch is None else f"{of}: {self.fault}"
@@ -59,7 +59,7 @@ class Result:
 
 
 def play(root: SparkSession, case: Case, folder: Path) -> Result:
-    """Run the case in a folder of its own. It ends at the first epoch that is not as expected."""
+    """Run the case in a folder of its own. It ends at the first epoch with an unexpected result."""
     result, begun = Result(case), time.monotonic()
     try:
         _Play(root, case, Scratch(folder), result).run()
@@ -148,7 +148,7 @@ def _declared(name: str, schema: str) -> tuple[Column, ...]:
 
 
 def _copy(rule: Rule, scratch: Scratch) -> Rule:
-    """The rule over the scratch folder, its console replaced by a table that can be looked at."""
+    """The rule over the scratch folder, its console replaced by a table that can be read."""
     found = placed(rule, rule.rule, scratch, None)
     sinks = tuple(
         sink.model_copy(update={"kind": "delta", "address": scratch.sink(rule.rule, i)})

@@ -1,4 +1,4 @@
-"""The tables of a case: rows that come in, each time one commit, and rows that are there. Without a JVM."""
+"""Write and read the tables of a case; each input is one commit. Without a JVM."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from floodmark.testing.deltatypes import schema_of
 
 
 def make(address: str, columns: tuple[Column, ...]) -> None:
-    """An empty table."""
+    """Create an empty table."""
     tables.create(address, schema_of(columns), {})
 
 
 def append(address: str, rows: Sequence[Row]) -> None:
-    """Add rows in one file; a commit also where there are none."""
+    """Add rows in one file; without rows, add an empty commit."""
     table = DeltaTable(address)
     if rows:
         write_deltalake(table, _arrow(table, rows), mode="append")
@@ -28,7 +28,7 @@ def append(address: str, rows: Sequence[Row]) -> None:
 
 
 def replace(address: str, rows: Sequence[Row]) -> None:
-    """Make these the table's rows."""
+    """Replace all rows of the table."""
     table = DeltaTable(address)
     write_deltalake(table, _arrow(table, rows), mode="overwrite")
 
@@ -40,6 +40,6 @@ def _arrow(table: DeltaTable, rows: Sequence[Row]) -> Any:
 
 
 def rows_of(address: str) -> tuple[str, list[Row]]:
-    """The schema and the rows of a table that is there."""
+    """The schema and the rows of an existing table."""
     table = DeltaTable(address)
     return table.schema().to_json(), datafiles.query(table, "SELECT * FROM t")

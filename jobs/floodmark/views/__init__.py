@@ -1,1 +1,1 @@
-"""Where rules stand, gathered without a JVM: what the command line and Airflow's pages tell."""
+"""The status of rules, gathered without a JVM for the command line and Airflow's pages."""

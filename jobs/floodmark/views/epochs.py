@@ -1,4 +1,4 @@
-"""What a ledger's rows say, epoch by epoch."""
+"""List a ledger's entries, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKEN_BACK = ("abandoning", "abandoned")
 
 
 def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
-    """Whether an epoch of the newest generation read dead rows; of an older one nobody asks any more."""
+    """Whether an epoch of the newest generation read dead rows; None for other entries."""
     if epoch["generation"] != head.generation or epoch["backfill"] is not None or epoch["read"] is None:
         return None
     opened = head.open is not None and head.open.replay is not None and epoch["epoch"] == head.epoch + 1
@@ -26,10 +26,10 @@ def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
 
 
 def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
-    """The `last` entries, oldest first: one for each epoch, ended or open, each seal, backfill and turn of life.
+    """The `last` entries, oldest first: one for each epoch, ended or open, each seal, backfill and lifecycle change.
 
-    What was open when its generation was sealed is discarded.
-    A backfill whose intent is not among the rows is left out, for that says what it is about.
+    An epoch or backfill that was open when its generation was sealed is discarded.
+    A backfill whose intent is not among the rows is left out: only the intent describes it.
     """
     found: dict[tuple[int, int, str, int], list[Row]] = {}
     for row in rows:
@@ -45,7 +45,7 @@ def _ended(entry: dict[str, Any], sealed: Collection[int]) -> dict[str, Any]:
 
 
 def _told_by(row: Row) -> tuple[int, int, str, int]:
-    """What one entry is about: an epoch, a seal, or a backfill by its number."""
+    """The key of an entry: an epoch, a seal, a backfill by its number, or a lifecycle change."""
     if row.kind in BACKFILLS:
         return row.generation, row.epoch, "backfill", json.loads(row.body)["number"]
     if row.kind == "life":
@@ -54,7 +54,7 @@ def _told_by(row: Row) -> tuple[int, int, str, int]:
 
 
 def _backfill(rows: list[Row], zone: bool) -> dict[str, Any]:
-    """Of a backfill, what it is about; its intent is its first row."""
+    """The facts of a backfill; its intent is its first row."""
     if rows[0].kind not in BACKFILLS:
         return {"backfill": None}
     intent, done = Backfill.model_validate_json(rows[0].body), rows[-1].kind == "backfilled"
@@ -80,14 +80,14 @@ def _entry(row: Row, zone: bool) -> dict[str, Any]:
     record = kinds[row.kind].model_validate_json(row.body)
     assert isinstance(record, Commit | Intent | Lost)
     counts = total(record.counts).parts
-    if isinstance(record, Lost):  # what the attempt had sorted out says nothing of what reached a table
+    if isinstance(record, Lost):  # the attempt's counts do not show which rows reached a table
         counts |= dict.fromkeys(("dropped", "late", "dead", "folded"), 0)
     result = {"commit": "begun" if row.epoch == 0 else "committed", "intent": "open", "lost": "lost"}[row.kind]
     return entry | counts | _outcome(record) | {"result": result, "watermark": iso(record.watermark, zone)}
 
 
 def _outcome(record: Any) -> dict[str, Any]:
-    """What only a row that ends an epoch knows."""
+    """The facts that only a row that ends an epoch has."""
     if isinstance(record, Lost):
         return {"lost": record.lost, "output": 0}
     if isinstance(record, Commit):

@@ -1,4 +1,4 @@
-"""Times and sizes as people read them."""
+"""Format times and sizes for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def iso(at: int | None, zoned: bool = True) -> str | None:
 
 
 def size(count: int) -> str:
-    """Bytes as people read them."""
+    """A number of bytes, formatted for people."""
     amount, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
     unit = next(units)
     while amount >= 1000 and unit != "TB":

@@ -1,6 +1,6 @@
-"""The ended epochs of a ledger, small and quickly read: what charts and sums are made of.
+"""Read the ended epochs of a ledger, small and fast, for charts and sums.
 
-Rows are not checked against their hashes here: the head is, by who loads the ledger, and all rows by the auditor.
+This module does not check the hashes of rows: loading a ledger checks its head, the auditor checks all rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENDS = f"SELECT {_COLUMNS} FROM t WHERE kind IN ('commit', 'lost') AND seq > {{
 class End:
     """One epoch that was committed or lost. `at`: seconds since 1970 when it ended; `seconds`: how long it worked.
 
-    `watermark`: microseconds since 1970. Rows are sums over the streams. `expected`: of those of a committed epoch, by
+    `watermark`: microseconds since 1970. Rows are sums over the streams. `expected`: counts of a committed epoch by
     expectation.
     """
 
@@ -51,7 +51,7 @@ class End:
 
 @dataclass(frozen=True)
 class History:
-    """All ended epochs up to the ledger's row `seq`, the oldest first; those that begin a generation are none."""
+    """All ended epochs up to the ledger's row `seq`, oldest first, without the row that begins a generation."""
 
     ledger: str
     seq: int
@@ -66,7 +66,7 @@ class History:
 
 
 def read_history(table: DeltaTable, known: History | None = None) -> History:
-    """What the ledger says now. Of one that is known already, only the rows that came since are read."""
+    """The ledger's history now. With `known`, only rows after it are read."""
     ledger = table_id(table)
     before = known if known and known.ledger == ledger else History(ledger, 0, ())
     rows = query(table, _ENDS.format(before.seq))

@@ -1,4 +1,4 @@
-"""The homes that lie in the folder of all homes, with or without a rule file."""
+"""Find the homes in the folder of all homes, with or without a rule file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from floodmark.ledger.ledger import LedgerReader
 
 @dataclass(frozen=True)
 class Found:
-    """`head`: None where nothing has begun, or where `error` says why it cannot be read."""
+    """`head`: None if nothing has run, or if `error` says why it cannot be read."""
 
     rule: str
     head: Head | None = None
@@ -33,7 +33,7 @@ class Found:
         }
 
     def text(self) -> str:
-        """What is to be told of a home without a rule file."""
+        """The message for a home without a rule file."""
         if self.error is not None:
             return f"no rule file; its ledger cannot be read: {self.error}"
         if self.head is None:
@@ -51,7 +51,7 @@ def homes(root: Path) -> list[str]:
 
 
 def home_of(root: Path, name: str) -> Found:
-    """Never raises what is wrong with it: it is told."""
+    """The home of a rule. Does not raise errors of the ledger: `error` holds the message."""
     try:
         ledger = LedgerReader.load(Home(root, name).ledger)
     except (FloodmarkError, OSError) as fault:

@@ -1,4 +1,4 @@
-"""What other rules still need of a rule's tables: what they have not read yet, and versions that they have named."""
+"""Find what other rules still need of a rule's tables: data that they have not read, and versions that they name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from floodmark.views.rules.downstream import Reader, readers, readers_of, writer
 
 
 def upkeep_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Upkeep:
-    """Of a rule, by its file's settings; where there is none, by those that its ledger has. `rules`: of the folder."""
+    """A rule's upkeep, by the settings of its file or, without a file, of its ledger. `rules`: of the folder."""
     how = next((rule.cleanup for rule in rules if rule.rule == name), head.rule.cleanup)
     place = Home(root, name)
     read = [place.late, place.dead, *places_of(head).values()]
@@ -34,14 +34,14 @@ def upkeep_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Upkee
 
 
 def _begun(root: Path, but: str) -> Iterator[Rule]:
-    """Rules as their ledgers have them: what is open is finished by that text, and a file may be gone or edited.
+    """Rules as recorded in their ledgers: open work is finished by that text, and a file may be gone or edited.
 
-    Not those that are retired, which need nothing, and write nothing.
+    Leaves out retired rules, which need nothing and write nothing.
     """
     for home in (one for one in homes(root) if one != but):
         try:
             ledger = LedgerReader.load(Home(root, home).ledger)
-        except FloodmarkError:  # it says nothing of what it reads; `doctor` names it
+        except FloodmarkError:  # its reads are unknown; `doctor` reports it
             continue
         head = ledger.head if ledger else None
         if head is not None and not head.retired:
@@ -51,7 +51,7 @@ def _begun(root: Path, but: str) -> Iterator[Rule]:
 
 
 def needs_of(addresses: Sequence[str], rules: Iterable[Rule], root: Path) -> dict[str, Need]:
-    """By `identity` of the table. `rules`: all but the one whose tables these are, of a rule any of its texts. A
+    """Needs by `identity` of the table. `rules`: all but the one that owns the tables, each with any of its texts. A
     retired rule needs nothing."""
     found: dict[str, Need] = {}
     for rule in rules:
@@ -71,7 +71,7 @@ def _need(reader: Reader, rule: Rule, root: Path) -> Need:
     except FloodmarkError as fault:
         return Need(everything=True, who=(f"{reader.text()}, and how far cannot be told: {fault}",))
     head = ledger.head if ledger else None
-    if head is None or head.retired or head.seal is not None:  # it begins with the newest version
+    if head is None or head.retired or head.seal is not None:  # it will start with the newest version
         return Need()
     if reader.kind == "lookup":
         return _pinned(reader, head)
@@ -87,7 +87,8 @@ def _pinned(reader: Reader, head: Head) -> Need:
 
 
 def _ahead(reader: Reader, head: Head) -> Need:
-    """All beyond the last committed epoch; an open one lies beyond it, too. Of an open backfill, all from the start."""
+    """All data after the last committed epoch, so that of an open one, too. For an open backfill, all from the
+    start."""
     line = head.lines_of(head.reads_from).get(reader.name, NOWHERE)
     if line == NOWHERE or (at := DeltaOffset.parse(line)).table_id != _id(reader.sink):
         return Need()

@@ -25,7 +25,7 @@ from floodmark.views.status.standing import repeating
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting that the rule file may give: its value in effect, and what gave it, with its place."""
+    """A setting that the rule file may have: its value in effect, and its origin, with the place."""
 
     name: str
     value: Any
@@ -95,7 +95,7 @@ def planned(rule: Rule, folder: Path, root: Path) -> Plan:
 
 
 def _errors(rule: Rule) -> Iterator[str]:
-    """What becomes of a row for which an expression, or the class, raises."""
+    """How the rule handles a row for which an expression, or the class, raises."""
     becomes = "is set apart in the dead table" if rule.on_error == "dead" else "stops the run; nothing is written"
     if rule.process is not None:
         yield f"a row for which a stream's expr or where raises {becomes}; so do the rows of a call of process"
@@ -109,7 +109,7 @@ def _errors(rule: Rule) -> Iterator[str]:
 
 
 def _expected(rule: Rule) -> Iterator[str]:
-    """What is expected of rows, in the order in which it decides what becomes of one."""
+    """The expectations and their effect on a row, in the order in which they apply."""
     becomes = {
         "fail": "stops the run; nothing is written",
         "dead": "is set apart in the dead table",

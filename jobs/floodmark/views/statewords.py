@@ -1,4 +1,4 @@
-"""A rule's state in words: what is kept, for how long, and when results come. Pure."""
+"""Describe a rule's state in words: what is kept, for how long, and when results are emitted. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def kept(rule: Rule) -> Iterator[str]:
-    """What a rule keeps between epochs, and when its results come: one sentence each."""
+    """Describe what a rule keeps between epochs, and when it emits results: one sentence each."""
     if rule.rebuild:
         yield "nothing is kept: each run reads everything again, from the start of the input, as one epoch"
         yield "replaced: all that the sinks hold, in one commit for each, by the results that are final"

@@ -1,1 +1,1 @@
-"""What files of rows prove, against the digests that the ledger has."""
+"""Checks of the tables' files against the ledger's digests."""

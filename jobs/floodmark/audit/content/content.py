@@ -1,4 +1,4 @@
-"""The rows themselves: digests recomputed from files, and compared with the ledger's."""
+"""Recompute digests of rows from files, and compare them with the ledger's."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from floodmark.redaction import redacted
 CLOSE = 1e-9
 HUGE = 1.7e308  # near the largest double
 Epochs = Mapping[tuple[int, int], Epoch]  # by generation and number
-HARMED = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError)  # what files and logs lead to
+HARMED = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, ArithmeticError)  # errors of damaged files
 FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
 
 
 def as_far_as_read(named: Named, found: Iterator[Finding]) -> Iterator[Finding]:
-    """What is found, up to where a file cannot be read; `named`: whose."""
+    """Findings, up to a file that cannot be read; `named`: the commit that they are about."""
     try:
         yield from found
     except NotImplementedError as fault:
@@ -42,7 +42,7 @@ def as_far_as_read(named: Named, found: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epochs: Epochs) -> Iterator[Finding]:
-    """What these files, into which those of the commits were joined, hold else than the commits have brought."""
+    """Differences between these files, into which those of the commits were joined, and the rows of the commits."""
     known = total([one.written["digest"] for one in named])
     store, files = store_of(log.address), list(files)
     parts = [_of_table(store, file, log) for file in files]
@@ -60,7 +60,7 @@ def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epoch
 
 
 def check_commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], epochs: Epochs) -> Iterator[Finding]:
-    """What the files that a commit brought hold else than the ledger says. `gone`: those that are not there."""
+    """Differences between the files that a commit added and the ledger. `gone`: those that are missing."""
     store, of = store_of(log.address), epochs.get((named.generation, named.epoch))
     known = named.written.get("digest")
     why = _why_not(known, gone, log, entry)
@@ -84,8 +84,8 @@ def check_commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], 
 def _replaced(
     named: Named, backfill: Backfill, rows: pa.Table, log: TableLog, entry: LogEntry, store: PyFileSystem
 ) -> Iterator[str]:
-    """What a backfill put into its interval is its results; outside of it, as long as the files that went are
-    there (and the log still says of which partition), their rows are those that came again, to the bit."""
+    """Faults of a backfill's commit: inside the interval, its rows must be the results. Outside, they must equal the
+    rows of the removed files bit by bit, as long as these files exist (and the log still has their partitions)."""
     results, column = named.written["results"], backfill.intent["column"]
     if column not in rows.column_names or not pa.types.is_timestamp(rows[column].type):
         yield f"its files have no column {column} with times"
@@ -107,7 +107,7 @@ def _replaced(
 
 
 def _inside(rows: pa.Table, backfill: Backfill, inside: bool) -> pa.Table:
-    """The rows that lie in the interval, or those that do not."""
+    """The rows inside the interval, or those outside."""
     body = backfill.intent
     times = rows[body["column"]].cast(pa.timestamp("us", rows[body["column"]].type.tz)).cast(pa.int64())
     low, high = (body[name] + body["shift"] for name in ("begin", "end"))
@@ -116,7 +116,7 @@ def _inside(rows: pa.Table, backfill: Backfill, inside: bool) -> pa.Table:
 
 
 def _refuse_unsure(parts: Iterable[pa.Table]) -> None:
-    """Raise NotImplementedError where the difference may be one between versions of Java."""
+    """Raise NotImplementedError if the difference may be one between versions of Java."""
     if any(map(is_unsure, parts)):
         raise NotImplementedError(
             "its rows cannot be told from others: a variant in them holds floating point, which versions of Java write "
@@ -125,9 +125,9 @@ def _refuse_unsure(parts: Iterable[pa.Table]) -> None:
 
 
 def rows_of(store: PyFileSystem, path: str, types: Mapping[str, Any], only: Sequence[str] | None = None) -> pa.Table:
-    """Not by pyarrow's data sets: those leave threads behind that at times abort the process as it ends.
+    """Rows of a file. Avoids pyarrow's data sets: their remaining threads at times abort the process as it exits.
 
-    `types`: of the table. Variants come as texts.
+    `types`: of the table. Variants become texts.
     """
     wanted = None if only is None else {name.lower() for name in only}
     with store.open_input_file(path) as file:
@@ -139,7 +139,7 @@ def rows_of(store: PyFileSystem, path: str, types: Mapping[str, Any], only: Sequ
 
 
 def check_same(before: Iterable[File], after: Iterable[File], named: Named, log: TableLog) -> Iterator[Finding]:
-    """What a commit that says that it changes no rows has changed. `named`: one whose rows they are."""
+    """Changes by a commit that claims to change no rows. `named`: a commit that wrote some of these rows."""
     store, after = store_of(log.address), list(after)
     parts = [_of_table(store, file, log) for file in after]
     one, other = _together([_of_table(store, file, log) for file in before]), _together(parts)
@@ -153,7 +153,7 @@ def check_same(before: Iterable[File], after: Iterable[File], named: Named, log:
 
 
 def check_keys(files: Iterable[File], key: Sequence[str], named: Named, log: TableLog) -> Iterator[Finding]:
-    """Rows of these files, which are all that readers see, that have one key."""
+    """Rows that share a key, in these files, which are all that readers see."""
     store = store_of(log.address)
     parts = [unmarked(store, file, _of_table(store, file, log, key)) for file in files]
     yield from (named.finding(what) for what in doubled(parts, key))
@@ -164,9 +164,8 @@ def _together(parts: list[pa.Table]) -> pa.Table:
 
 
 def _of_table(store: PyFileSystem, file: File, log: TableLog, only: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a file with the columns by which the table is partitioned, as the log has them: for every reader it
-    is the log that counts, whether the file has such a column or not. `only`:
-    columns, in any case; else all of them."""
+    """The rows of a file, with the partition columns of the log: every reader takes these from the log, even if the
+    file has such a column. `only`: columns, in any case; else all of them."""
     rows = rows_of(store, file.path, log.types, only)
     rows = rows.drop_columns([name for name in rows.column_names if name in file.partition])
     for name, text in file.partition.items():
@@ -175,7 +174,7 @@ def _of_table(store: PyFileSystem, file: File, log: TableLog, only: Sequence[str
 
 
 def _unseen(store: PyFileSystem, files: Iterable[File], parts: Iterable[pa.Table], log: TableLog) -> Iterator[str]:
-    """Where readers of the newest version do not see these files' rows as they are. `parts`: the rows of each."""
+    """Files whose rows readers of the newest version do not see as they are. `parts`: the rows of each."""
     for file, rows in zip(files, parts, strict=True):
         newest = log.newest.get(file.path, file)
         if file.path in log.live:
@@ -186,7 +185,7 @@ def _unseen(store: PyFileSystem, files: Iterable[File], parts: Iterable[pa.Table
 
 
 def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, entry: LogEntry) -> str | None:
-    """Why the rows cannot be recomputed; None where they can."""
+    """Why the rows cannot be recomputed; None if they can."""
     if known is None:
         return "the ledger has no digest of its rows: it was written before there were any"
     if gone:
@@ -201,7 +200,7 @@ def unknown(named: Named, what: str) -> Finding:
 
 
 def differences(known: Mapping[str, Any], found: RowDigest) -> Iterator[str]:
-    """What tells the ledger's digest from the recomputed one, in words."""
+    """Differences between the ledger's digest and the recomputed one, as messages."""
     if known["rows"] != found.rows:
         yield f"{known['rows']} rows, found {found.rows}"
     elif (int(known["high"]), int(known["low"])) != (found.high, found.low):
@@ -215,7 +214,7 @@ def _agrees(known: Mapping[str, Any] | None, found: Sums | None) -> bool:
     if known is None or found is None or (known["nulls"], known["nans"]) != (found.nulls, found.nans):
         return False
     sizes = float(known["size"]), found.size
-    if max(sizes) > HUGE:  # parts of the sum overflow or not, by the order in which they are added
+    if max(sizes) > HUGE:  # whether parts of the sum overflow depends on the order of addition
         return min(sizes) > HUGE
     within = CLOSE * max(sizes)
     return abs(float(known["sum"]) - found.sum) <= within and abs(sizes[0] - sizes[1]) <= within

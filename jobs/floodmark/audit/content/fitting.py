@@ -1,7 +1,7 @@
-"""A file's rows against what readers are told of them: the table's columns, and the bounds of values in the log.
+"""Compare a file's rows with what readers rely on: the table's columns, and the bounds of values in the log.
 
-Readers take columns by their names, and pass over files that by the log hold nothing for them: what does not fit hides
-rows, though all of these are where they should be. Where a type or a bound has several readings it is let pass.
+Readers find columns by name, and skip files that by the log's bounds hold nothing for them. A wrong name, type or bound
+hides rows, though all of them are in place. A type or a bound with several readings passes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from floodmark.audit.facts import File, TableLog
 WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 PREFIX = 32  # characters that Delta keeps of a string's bounds
-SLACK = 1e-6  # of floats of 32 bits, and of decimals that some writers round
+SLACK = 1e-6  # of 32-bit floats, and of decimals that some writers round
 ROUNDED = timedelta(milliseconds=1)
-ZONED_WELL = 1973  # before then some zones have offsets of odd seconds, which texts leave out
+ZONED_WELL = 1973  # before then, some zones have offsets with seconds, which texts omit
 
 
 def misread(rows: pa.Table, file: File, log: TableLog) -> Iterator[str]:
-    """What readers would not see as it is, in words. `rows`: of the file."""
+    """Columns and partitions that readers would misread, as messages. `rows`: of the file."""
     yield from (f"the file {file.path} has {what}" for what in _columns(rows, file, log))
     if log.partitions is not None and set(log.partitions) != set(file.partition):
         told = f"{sorted(file.partition)}, the table has partitions by {sorted(log.partitions)}"
@@ -43,7 +43,7 @@ def _columns(rows: pa.Table, file: File, log: TableLog) -> Iterator[str]:
 
 
 def fits(kind: pa.DataType, told: Any) -> bool:
-    """Whether values of a file's type can be those of the type that Delta names, as they are or widened."""
+    """Whether values of a file's type fit the type that Delta names, as they are or widened."""
     if pa.types.is_dictionary(kind):
         return fits(kind.value_type, told)
     if isinstance(told, Mapping):
@@ -57,7 +57,7 @@ def fits(kind: pa.DataType, told: Any) -> bool:
 
 
 def _nested(kind: pa.DataType, told: Mapping[str, Any]) -> bool:
-    """Fields that one side lacks may be null everywhere: only those that both have are compared."""
+    """Compare only fields that both sides have: a missing field may be null everywhere."""
     if told["type"] == "struct":
         fields = {field["name"].lower(): field["type"] for field in told["fields"]}
         there = [field for field in kind if field.name.lower() in fields] if pa.types.is_struct(kind) else []
@@ -102,7 +102,7 @@ _PLAIN: dict[Any, Callable[[pa.DataType], bool]] = {
 
 
 def unbounded(rows: pa.Table, file: File) -> Iterator[str]:
-    """Values that readers would look for elsewhere, by what the log says of the file. `rows`: that can be seen."""
+    """Columns with values outside the log's bounds, which readers would miss. `rows`: those that readers see."""
     low, high, nulls = (file.bounds.get(name) for name in ("minValues", "maxValues", "nullCount"))
     for name in rows.column_names if rows.num_rows else ():
         column = rows[name].combine_chunks()
@@ -112,13 +112,13 @@ def unbounded(rows: pa.Table, file: File) -> Iterator[str]:
 
 
 def _outside(column: pa.Array, rows: int | None, low: Any, high: Any, nulls: Any) -> Iterator[bool]:
-    """Of one column, or of the fields of one: whether something lies outside. `rows`: of the whole file, by the log."""
+    """Whether a column, or a field of it, has values outside the bounds. `rows`: of the whole file, by the log."""
     if pa.types.is_struct(column.type):
         for field, values in zip(column.type.names, column.flatten(), strict=True):
             inner = ((one.get(field) if isinstance(one, Mapping) else None) for one in (low, high, nulls))
             yield from _outside(values, rows, *inner)
         return
-    if type(nulls) is int:  # readers ask whether there are any, and whether there is anything else
+    if type(nulls) is int:  # readers check whether there are nulls, and whether there is anything else
         yield nulls == 0 < column.null_count or (nulls == rows and column.null_count < len(column))
     if column.null_count < len(column) and (low is not None or high is not None):
         found = _extremes(column)
@@ -128,18 +128,18 @@ def _outside(column: pa.Array, rows: int | None, low: Any, high: Any, nulls: Any
 
 
 def _extremes(column: pa.Array) -> tuple[Any, Any] | None:
-    """The smallest and the largest value that is a number or a text; None where the type has no order here."""
+    """The smallest and the largest value, without NaN; None if the type has no order here."""
     if pa.types.is_floating(column.type):
         column = column.filter(pc.invert(pc.is_nan(column)))
     try:
         found = pc.min_max(column).as_py()
-    except (pa.ArrowException, ValueError, OverflowError):  # a time that Python has none for among them
+    except (pa.ArrowException, ValueError, OverflowError):  # such as for a time that Python cannot represent
         return None
     return None if found["min"] is None else (found["min"], found["max"])
 
 
 def _above(bound: Any, value: Any) -> bool:
-    """Whether a lower bound lies above a value for sure."""
+    """Whether a lower bound is surely above a value."""
     pair = _comparable(bound, value)
     return pair is not None and pair[0] > pair[1]
 
@@ -152,7 +152,7 @@ def _below(bound: Any, value: Any) -> bool:
 
 
 def _comparable(larger: Any, smaller: Any) -> tuple[Any, Any] | None:
-    """Both as values of one kind, the first less what rounding may have added to it; None where they are not alike."""
+    """Both as values of one type, the first less what rounding may have added; None if they are not comparable."""
     try:
         return _alike(larger, smaller)
     except (ValueError, OverflowError, TypeError, ArithmeticError):

@@ -1,7 +1,7 @@
-"""Rows of commits whose files are gone because they were joined into larger ones: digests add up.
+"""Group commits whose files were joined into larger ones, and removed: their digests add up.
 
-Files that were joined, the commits that brought them and what they became hang together. The rows that such a group
-holds now are those of its commits, and so is its digest; unless some of its rows came or went in other ways.
+A group has the joined files, the commits that added them, and the resulting files. Its rows are those of its commits,
+and so is its digest, unless some of its rows were added or removed in other ways.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SUMMED = ("rows", "high", "low")
 
 @dataclass
 class Group:
-    """`commits`: versions; `files`: those that hold their rows now. `mixed`: with rows that are not theirs alone."""
+    """`commits`: versions; `files`: those that hold their rows now; `mixed`: they may hold other rows than these."""
 
     commits: set[int] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
@@ -32,18 +32,18 @@ class Group:
 
 @dataclass
 class Groups:
-    """By commit, and by file, of all files that there ever were, as it was when the file was there last."""
+    """Groups by commit, and by file, for every file that ever existed, as of the last version with the file."""
 
     of_commit: dict[int, Group] = field(default_factory=dict)
     of_file: dict[str, Group] = field(default_factory=dict)
 
     def commits(self, path: str) -> set[int]:
-        """Those that may have brought rows of a file."""
+        """The commits that may have added rows of a file."""
         return self.of_file[path].commits if path in self.of_file else set()
 
 
 def groups(log: TableLog, named: Iterable[int]) -> Groups:
-    """`named`: the commits that the ledger names, each of which only added rows; by commit these alone are told of."""
+    """`named`: the commits that the ledger names and that only added rows; only these have a group by commit."""
     known, of_file, of_commit, ever = set(named), dict[str, Group](), dict[int, Group](), dict[str, Group]()
     for entry in log.entries:
         brought, gone = ({file.path for file in files} for files in (entry.added, entry.removed))
@@ -54,7 +54,7 @@ def groups(log: TableLog, named: Iterable[int]) -> Groups:
                 of_file.setdefault(path, Group()).mixed = True
         elif gone:
             group = Group(files=brought)
-            for path in gone:  # one that came before the log begins brings rows that nobody can name
+            for path in gone:  # a file from before the log's start has rows of unknown commits
                 group.take(of_file.pop(path, Group(mixed=True)))
             group.files -= gone
         else:
@@ -77,7 +77,7 @@ def total(digests: Sequence[Digest]) -> dict[str, Any]:
 
 
 def _lacking(one: Digest) -> dict[str, Any]:
-    """Of a column that the table had not yet: null in all of the rows."""
+    """Sums of a column that the table did not have yet: null in all rows."""
     return {"nulls": one["rows"], "nans": 0, "sum": 0.0, "size": 0.0}
 
 

@@ -1,4 +1,4 @@
-"""A sink with a key has one row for each: no merge by key leaves two of them, and no commit brings a second one."""
+"""Find rows that share a key: in a sink with a key, merges leave one row for each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from floodmark.audit.content.rowhash import row_hashes
 
-LOOKED_AT = 1000  # hashes that come twice: rows that only have one hash are told apart by what they are
+LOOKED_AT = 1000  # repeated hashes: rows with the same hash are compared by value
 
 
 def doubled(parts: Sequence[pa.Table], key: Sequence[str]) -> Iterator[str]:
-    """What is wrong with these rows, all of one table, in words. `key`: columns, in any case; where they are not all
-    there nothing can be said."""
+    """A message if rows of one table share their key. `key`: columns, in any case; if one is missing, there is no
+    message."""
     if not all({name.lower() for name in key} <= {name.lower() for name in part.column_names} for part in parts):
         return
     keys = [_of_key(part, key) for part in parts]
@@ -36,7 +36,7 @@ def _of_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def _in_bytes(kind: pa.DataType) -> pa.DataType:
-    """The type with bytes for text: Python has none for a text that is no UTF-8."""
+    """The type with bytes for text: Python cannot represent a text that is not UTF-8."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pa.large_binary()
     if pa.types.is_list(kind):

@@ -1,8 +1,8 @@
-"""Which files prove a table's rows: those of its newest version, as far as they can be told apart by commit.
+"""Choose the files that prove a table's rows: those of its newest version, as far as their commits are known.
 
-A file that a commit brought is held against that commit's digest. Where it was joined into others that are what readers
-see now, these are read in its place. A file that a later commit of ours replaced, whose own files are read, is read as
-long as it is there.
+A commit's files are compared with the commit's digest. If they were joined into files that readers see now, these are
+read in their place. Files that a later commit of the ledger's own replaced are read as long as they exist, as are that
+commit's files.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from floodmark.audit.reading import store_of
 
 
 def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
-    """What the files of all tables hold, against what the ledger says, for every commit that has a digest."""
+    """Compare the files of all tables with the ledger, for every commit that has a digest."""
     epochs = {(epoch.generation, epoch.number): epoch for epoch in effects.story.epochs}
     newest = max((one.generation for one in named), default=0)
     tables: dict[str, list[Named]] = {}
     for one in named:
-        of_old_state = one.generation != newest and one.table.startswith("state/")  # which nobody reads any more
+        of_old_state = one.generation != newest and one.table.startswith("state/")  # which is no longer read
         if not of_old_state and not effects.tables.is_gone(one):
             tables.setdefault(effects.tables.log(one.table, one.generation).address, []).append(one)
     for ones in tables.values():
@@ -49,8 +49,8 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
 
 @dataclass
 class _Recomputing:
-    """Of one table. `proven`: paths of the files whose rows are the ledger's; `told`: of those of which it was said why
-    they are not, or that it cannot be told; `lost`: commits that cannot be told."""
+    """Recomputes one table. `proven`: paths of the files whose rows are the ledger's; `told`: of those with a finding
+    that they are not, or that it is unknown; `lost`: commits that cannot be recomputed."""
 
     effects: Effects
     log: TableLog
@@ -79,13 +79,13 @@ class _Recomputing:
                 yield from self._check(one, entry)
         if self.lost:
             yield _lost(self.lost)
-        if not self.named[0].table.startswith("state/"):  # which is rewritten as it ages
+        if not self.named[0].table.startswith("state/"):  # state is rewritten as it ages
             yield from self._check_joinings()
             yield from self._check_left()
             yield from self._check_keys()
 
     def _check_vectors(self) -> Iterator[Finding]:
-        """Of the newest version's files; one that is gone or cut off is told of without reading."""
+        """Check vectors of the newest version's files; one that is missing or truncated is reported without reading."""
         files = (self._files[path] for path in self.log.live if path in self._files)
         there = [one for one in files if self.log.has(one.vector)]
         for what in altered(store_of(self.log.address), there):
@@ -102,7 +102,7 @@ class _Recomputing:
     def _check_own(self, one: Named, entry: LogEntry, gone: list[str]) -> Iterator[Finding]:
         self.told |= {file.path for file in entry.brought}
         if gone and (one.table.startswith("state/") or any(path in self.log.live for path in gone)):
-            return  # state is rewritten as it ages; what is gone of the newest version has been told of
+            return  # state is rewritten as it ages; missing files of the newest version are reported already
         if gone and one.written.get("digest") is not None:
             self.lost.append(one)
             return
@@ -112,7 +112,7 @@ class _Recomputing:
         yield from found
 
     def _tells(self, commit: int) -> bool:
-        """Whether what a commit's files were joined into is there, can be read plainly, and is the ledger's alone."""
+        """Whether the files that a commit's were joined into exist, are plain, and have only rows of the ledger's."""
         group = self._groups.of_commit.get(commit)
         if group is None or group.mixed or not group.files or not group.files <= self.log.there.keys():
             return False
@@ -122,19 +122,19 @@ class _Recomputing:
         return self.log.plain and all(file.vector is None for file in files)
 
     def _check_group(self, one: Named) -> Iterator[Finding]:
-        """Once for all the commits of a group."""
+        """Check a group once for all of its commits."""
         group = self._groups.of_commit[one.commit]
         self.effects.notes.tally(one.table).recomputed += 1
         if self._seen & group.commits:
             return
         self._seen |= group.commits
-        self.proven |= group.files  # or told of
+        self.proven |= group.files  # or reported
         mine = [self._appends[version] for version in sorted(group.commits)]
         files = [self._files[path] for path in sorted(group.files)]
         yield from as_far_as_read(mine[-1], check_joined(files, mine, self.log, self.epochs))
 
     def _check_joinings(self) -> Iterator[Finding]:
-        """Files that others were joined into and that no digest proves: by the files that they came from."""
+        """Compare joined files that no digest proves with the files that they came from."""
         untold: list[tuple[str, Named]] = []
         for entry in (entry for entry in self.log.entries if entry.removed and not entry.changes):
             one = next((self._names[commit] for file in entry.removed for commit in self._brought(file)), None)
@@ -153,11 +153,11 @@ class _Recomputing:
     def _check_joining(self, one: Named, before: list[File], after: list[File]) -> Iterator[Finding]:
         known = all(file.path in self.proven or not self._brought(file) for file in before)
         if known and self._plain([*before, *after]) and all(file.path in self.log.there for file in (*before, *after)):
-            self.proven |= {file.path for file in after}  # or told of
+            self.proven |= {file.path for file in after}  # or reported
             yield from as_far_as_read(one, check_same(before, after, one, self.log))
 
     def _check_left(self) -> Iterator[Finding]:
-        """Every file that readers see is proven, was told of, or came by a commit that is held to account elsewhere."""
+        """Report files that readers see, unless they are proven, reported, or of a commit that is checked elsewhere."""
         if self.log.base is None or self.effects.story.beyond:
             return
         known = self.proven | self.told | self._elsewhere()
@@ -165,8 +165,8 @@ class _Recomputing:
             yield self.named[-1].finding(f"readers see the file {path}, whose rows no commit that is known has brought")
 
     def _elsewhere(self) -> set[str]:
-        """Files of commits that the ledger does not name (those that may stand there, and those that were told of), and
-        what was made of such files alone."""
+        """Files of commits that the ledger does not name (allowed ones, and reported ones), and files that were made
+        only of such files."""
         found = set() if self.log.base is None else {path for path, _ in self.log.base.files}
         for entry in self.log.entries:
             if entry.version not in self._names and (entry.changes or all(one.path in found for one in entry.removed)):
@@ -174,7 +174,7 @@ class _Recomputing:
         return found
 
     def _check_keys(self) -> Iterator[Finding]:
-        """Of a sink with a key: it is the same for all that its rows came by."""
+        """Check a sink's keys, if all of its rows were merged by one key."""
         files = [self._files[path] for path in self.log.live if path in self._files]
         key = self.effects.tables.key_of(self.named[-1].table, self.log)
         if key and len(files) == len(self.log.live) and self.log.plain and self._readable(files):
@@ -184,7 +184,7 @@ class _Recomputing:
         return all(file.path in self.log.there and self.log.has(file.vector) for file in files)
 
     def _brought(self, file: File) -> set[int]:
-        """The commits that the ledger names and that may have brought rows of a file."""
+        """The commits that the ledger names and that may have added rows of a file."""
         return self._groups.commits(file.path) & self._names.keys()
 
 

@@ -1,4 +1,4 @@
-"""Digests of rows, recomputed from Arrow: what docs/reference/digests.md says, with no code of the engine."""
+"""Recompute digests of rows from Arrow, as docs/reference/digests.md defines them, without code of the engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sums:
-    """A column of floating point that is not in the hashes."""
+    """Sums of a floating-point column that is not in the hashes."""
 
     nulls: int
     nans: int
@@ -29,7 +29,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class RowDigest:
-    """How many rows; sums of the high and of the low half of their hashes; floating point by path."""
+    """The number of rows; sums of the high and of the low half of their hashes; floating point by path."""
 
     rows: int
     high: int
@@ -58,7 +58,7 @@ def row_hashes(batch: pa.RecordBatch, computed: bool) -> Hashes:
 
 
 def _columns(columns: dict[str, pa.Array], hashes: Hashes, computed: bool) -> Hashes:
-    """Through columns by name: of each that is not null its name's hash, then its value."""
+    """Hash columns in the order of their names: for each that is not null, its name's hash, then its value."""
     for name in _by_name(columns):
         known = _known(columns[name])
         tagged = xxh64.of_int64(np.full(len(hashes), _tag(name), np.int64), hashes)
@@ -95,7 +95,7 @@ def _value(array: pa.Array, hashes: Hashes, computed: bool) -> Hashes:
 
 
 def _atoms(array: pa.Array, hashes: Hashes, computed: bool) -> Hashes:
-    """As if there were no nulls."""
+    """Hash values as if there were no nulls."""
     kind = array.type
     if pa.types.is_floating(kind) and computed:
         return xxh64.of_int32(_filled(pc.is_nan(array), False).astype(np.int32), hashes)
@@ -128,7 +128,7 @@ def _micros(array: pa.Array) -> pa.Array:
 
 
 def _floating(array: pa.Array, hashes: Hashes) -> Hashes:
-    """The bits of the number; there is one zero and one NaN."""
+    """Hash the bits of the number; there is one zero and one NaN."""
     values = _filled(array, 0.0) + 0.0  # -0.0 + 0.0 is 0.0
     values[np.isnan(values)] = np.nan
     if values.dtype == np.float32:
@@ -137,7 +137,7 @@ def _floating(array: pa.Array, hashes: Hashes) -> Hashes:
 
 
 def _decimal(array: pa.Array, hashes: Hashes) -> Hashes:
-    """The unscaled number: up to 18 digits as 64 bits, else in as few bytes as it needs, the highest first."""
+    """Hash the unscaled number: up to 18 digits as 64 bits, else in as few bytes as it needs, the highest first."""
     wide = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     words = np.frombuffer(wide.buffers()[1], np.int64).reshape(-1, 2)[wide.offset : wide.offset + len(wide)]
     if array.type.precision <= 18:
@@ -152,7 +152,7 @@ def _shortest(word: bytes) -> bytes:
 
 
 def _bytes(array: pa.Array, hashes: Hashes) -> Hashes:
-    """Of a large_binary array."""
+    """Hash a large_binary array."""
     filled = pa.concat_arrays([pc.fill_null(array, b"")])  # a copy without an offset
     _, places, data = filled.buffers()
     offsets = np.frombuffer(places, np.int64, len(filled) + 1, filled.offset * 8)
@@ -160,7 +160,7 @@ def _bytes(array: pa.Array, hashes: Hashes) -> Hashes:
 
 
 def _list(array: pa.Array, hashes: Hashes, computed: bool) -> Hashes:
-    """How many elements, then of each whether it is null, and its value."""
+    """Hash the number of elements, then for each whether it is null, and its value."""
     starts, sizes = _extent(array)
     hashes = _sized(_known(array), sizes, hashes)
     for rows, places in _steps(starts, sizes):
@@ -174,7 +174,7 @@ def _element(elements: pa.Array, hashes: Hashes, computed: bool) -> Hashes:
 
 
 def _map(array: pa.Array, hashes: Hashes, computed: bool) -> Hashes:
-    """How many entries, then their hashes in the order of signed numbers; each begins anew with the seed."""
+    """Hash the number of entries, then their hashes, sorted as signed numbers; each of these starts from the seed."""
     starts, sizes = _extent(array)
     hashes = _sized(_known(array), sizes, hashes)
     entries = _element(array.items, _element(array.keys, xxh64.seeds(len(array.keys)), computed), computed)
@@ -187,7 +187,7 @@ def _map(array: pa.Array, hashes: Hashes, computed: bool) -> Hashes:
 
 
 def _extent(array: pa.Array) -> tuple[Places, Places]:
-    """Where the values of each row begin, and how many there are; none of a null."""
+    """Where the values of each row begin, and how many there are; 0 for a null."""
     offsets = np.asarray(array.offsets.to_numpy(zero_copy_only=False), np.int64)
     return offsets[:-1], np.where(_known(array), np.diff(offsets), 0)
 
@@ -204,7 +204,7 @@ def _steps(starts: Places, sizes: Places) -> Iterator[tuple[Places, Places]]:
 
 
 def _paths(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Array]]:
-    """Every way to floating point, and one number for each row: in lists and maps the sum of what is no NaN."""
+    """Each path to floating point, with one number for each row: in lists and maps the sum without NaN."""
     kind = array.type
     if pa.types.is_floating(kind):
         yield path, array.cast(pa.float64())

@@ -1,4 +1,4 @@
-"""The values of VARIANT columns, which files hold as bytes of their own, as the text that Spark's `to_json` gives.
+"""Decode VARIANT columns, which files hold in a binary encoding, to the text that Spark's `to_json` gives.
 
 A variant is two fields of bytes: `metadata` has the names of all fields in it, `value` the rest. Both are laid out as
 Parquet's specification says (Variant Binary Encoding); all numbers are little-endian.
@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 SPARKS = b"org.apache.spark.sql.parquet.row.metadata"  # where a file says which types Spark gave its columns
-UNSURE = b"floodmark.floating"  # said of rows in which a variant holds floating point
+UNSURE = b"floodmark.floating"  # marks rows in which a variant holds floating point
 _PARTS = {"metadata", "value"}
 _DAY, _SECOND = 86_400_000_000, 1_000_000
 _ERA = 146_097  # days in 400 years
 
 
 def as_texts(rows: pa.Table, types: Mapping[str, Any]) -> pa.Table:
-    """The rows, with the text of each variant, as bytes, in its place. `types`: the table's, where the file does not
-    say its own."""
+    """The rows, with each variant replaced by its text, as bytes. `types`: the table's, if the file does not have its
+    own."""
     said = (rows.schema.metadata or {}).get(SPARKS)
     told = {one["name"]: one["type"] for one in json.loads(said)["fields"]} if said else types
     reader = _Reader()
@@ -42,7 +42,7 @@ def as_texts(rows: pa.Table, types: Mapping[str, Any]) -> pa.Table:
 
 
 def is_unsure(rows: pa.Table) -> bool:
-    """Whether a variant holds floating point: of some numbers versions of Java write a digit more than others."""
+    """Whether a variant holds floating point: some versions of Java write a digit more for some numbers."""
     return UNSURE in (rows.schema.metadata or {})
 
 
@@ -59,7 +59,7 @@ def _inside(kind: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Reader:
-    """`floating`: it has met a number of floating point."""
+    """`floating`: it has read a floating-point number."""
 
     def __init__(self) -> None:
         self.floating = False
@@ -137,7 +137,7 @@ class _Reader:
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    """Where each list or map begins, null where there is none."""
+    """The offset of each list or map; null for a null."""
     starts, known = array.offsets, array.is_valid()
     mask = np.append(~np.asarray(known.to_numpy(zero_copy_only=False)), False)
     return pa.array(starts.to_numpy(), pa.int32(), mask=mask)
@@ -164,7 +164,7 @@ def _signed(data: bytes, at: int, size: int) -> int:
 
 
 def _size(data: bytes, at: int, wide: int) -> tuple[int, int]:
-    """How many there are of something, and where that number ends."""
+    """A count, and the offset after it."""
     step = 4 if wide else 1
     return _number(data, at, step), at + step
 
@@ -187,7 +187,7 @@ def _decimal(size: int) -> Callable[[bytes, int], str]:
 
 
 def _scaled(number: int, scale: int) -> str:
-    """Without zeros at the end."""
+    """A decimal number as text, without trailing zeros."""
     digits = str(abs(number)).rjust(scale + 1, "0")
     before, after = digits[: len(digits) - scale], digits[len(digits) - scale :].rstrip("0")
     return ("-" if number < 0 else "") + before + ("." + after if after else "")
@@ -199,7 +199,7 @@ def _floating(code: str) -> Callable[[bytes, int], str]:
 
 
 def _java(number: Any) -> str:
-    """As the newer versions of Java write it: the fewest digits that tell it from others."""
+    """A floating-point number as newer versions of Java write it: with the fewest digits that identify it."""
     if np.isnan(number):
         return '"NaN"'
     if np.isinf(number):
@@ -218,7 +218,7 @@ def _java(number: Any) -> str:
 
 
 def _day(days: int) -> str:
-    """A date of the calendar that goes on as it is now in both directions."""
+    """A date of the proleptic Gregorian calendar."""
     era, day = divmod(days - date(2000, 1, 1).toordinal() + date(1970, 1, 1).toordinal(), _ERA)
     found = date.fromordinal(date(2000, 1, 1).toordinal() + day)
     year = found.year + 400 * era

@@ -1,5 +1,5 @@
-"""Deletion vectors as they lie in their files: each is its size, a bitmap of that many bytes, and the bitmap's CRC-32.
-Small ones stand in the log itself, as text.
+"""Read deletion vectors in files: each is its size, a bitmap of that many bytes, and the bitmap's CRC-32.
+The log itself holds small ones, as text.
 
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md#deletion-vector-file-storage-format
 https://github.com/RoaringBitmap/RoaringFormatSpec
@@ -20,16 +20,16 @@ from floodmark.audit.facts import File, Vector
 from floodmark.audit.reading import FRAME, Z85
 
 WORD = FRAME // 2  # bytes, the highest first
-MAGIC = 1681511377  # of a bitmap of 64 bits, and of those of 32 bits that it is made of: without and with runs
+MAGIC = 1681511377  # of a 64-bit bitmap; then of the 32-bit bitmaps that it consists of: without and with runs
 PLAIN, RUNS = 12346, 12347
-FEW = 4096  # of more values a container is a bitmap of its own
-OFFSETS_FROM = 4  # containers; where there are runs and fewer of them their offsets are left out
+FEW = 4096  # a container of more values is a bitmap
+OFFSETS_FROM = 4  # containers; with runs and fewer of them, their offsets are omitted
 
 Marks = npt.NDArray[np.int64]
 
 
 def altered(store: PyFileSystem, files: Iterable[File]) -> Iterator[str]:
-    """What is wrong with the vectors of these files, in words. Raises OSError where one cannot be read."""
+    """Faults of these files' vectors, as messages. Raises OSError if one cannot be read."""
     for file in files:
         if file.vector is not None and (file.vector.file is not None or file.vector.text is not None):
             yield from _altered(store, file.path, file.vector)
@@ -47,7 +47,7 @@ def _altered(store: PyFileSystem, path: str, vector: Vector) -> Iterator[str]:
 
 
 def unmarked(store: PyFileSystem, file: File, rows: pa.Table) -> pa.Table:
-    """The rows that the file's vector leaves; none where it is not whole, for then nobody knows.
+    """The rows that the file's vector does not mark; none if the vector is damaged, for then they are unknown.
 
     Raises NotImplementedError or ValueError for one that is not understood.
     """
@@ -62,7 +62,7 @@ def unmarked(store: PyFileSystem, file: File, rows: pa.Table) -> pa.Table:
 
 
 def _bitmap(store: PyFileSystem, vector: Vector) -> bytes | None:
-    """None where it is not whole."""
+    """A vector's bitmap; None if it is damaged."""
     if vector.text is not None:
         return _decoded(vector.text)[: vector.size]
     if vector.file is None:
@@ -75,7 +75,7 @@ def _bitmap(store: PyFileSystem, vector: Vector) -> bytes | None:
 
 
 def _decoded(text: str) -> bytes:
-    """Of Z85: five characters for every four bytes."""
+    """Decode Z85: five characters for every four bytes."""
     found = bytearray()
     for at in range(0, len(text), 5):
         number = 0
@@ -86,8 +86,8 @@ def _decoded(text: str) -> bytes:
 
 
 def marks(bitmap: bytes) -> Marks:
-    """The rows that a bitmap marks, from 0 on. Raises ValueError where it is damaged, NotImplementedError for a kind of
-    bitmap that is not known here."""
+    """The rows that a bitmap marks, counted from 0. Raises ValueError if it is damaged, NotImplementedError for an
+    unknown kind of bitmap."""
     try:
         magic, count = struct.unpack_from("<IQ", bitmap)
         if magic != MAGIC:
@@ -103,7 +103,7 @@ def marks(bitmap: bytes) -> Marks:
 
 
 def _containers(data: bytes, at: int) -> tuple[Marks, int]:
-    """The values of a bitmap of 32 bits, and where it ends."""
+    """The values of a 32-bit bitmap, and where it ends."""
     (cookie,) = struct.unpack_from("<I", data, at)
     if cookie & 0xFFFF == RUNS:
         count = (cookie >> 16) + 1
@@ -124,7 +124,7 @@ def _containers(data: bytes, at: int) -> tuple[Marks, int]:
 
 
 def _container(data: bytes, at: int, size: int, run: bool) -> tuple[Marks, int]:
-    """`size`: of values; of runs they say it themselves."""
+    """`size`: number of values; runs have a count of their own."""
     if run:
         (count,) = struct.unpack_from("<H", data, at)
         pairs = np.frombuffer(data, "<u2", 2 * count, at + 2).reshape(count, 2).tolist()

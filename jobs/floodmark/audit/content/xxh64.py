@@ -1,6 +1,6 @@
 """XXH64 of many values at once, each with a seed of its own. All arithmetic is modulo 2**64.
 
-The integers are hashed as Spark does: one of 32 bits (also 8, 16 and booleans) as its four bytes, one of 64 as eight.
+Integers are hashed as in Spark: those of 32 bits (also 8, 16 and booleans) as four bytes, those of 64 as eight.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _of_length(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengt
 
 
 def _striped(block: npt.NDArray[np.uint8], seed: Hashes) -> Hashes:
-    """Four lanes over blocks of 32 bytes, then brought together."""
+    """Hash blocks of 32 bytes in four lanes, then merge these."""
     lanes = [seed + _P1 + _P2, seed + _P2, seed.copy(), seed - _P1]
     for place, word in enumerate(_words(block, "<u8")):
         lanes[place % 4] = _round(lanes[place % 4], word)
@@ -61,7 +61,7 @@ def _striped(block: npt.NDArray[np.uint8], seed: Hashes) -> Hashes:
 
 
 def _rest(block: npt.NDArray[np.uint8], found: Hashes) -> Hashes:
-    """The last 0 to 31 bytes: words of eight, one of four, single ones."""
+    """Hash the last 0 to 31 bytes: words of eight, one of four, single ones."""
     eights = block.shape[1] // 8 * 8
     fours = eights + (block.shape[1] - eights) // 4 * 4
     for word in _words(block[:, :eights], "<u8"):

@@ -1,1 +1,1 @@
-"""What the logs of a rule's tables prove, against the ledger."""
+"""Checks of the tables' logs against the ledger."""

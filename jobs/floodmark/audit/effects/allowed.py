@@ -1,4 +1,4 @@
-"""What the ledger lets a commit of its own do, and which of them may stand in a log unnamed."""
+"""Decide what the ledger's own commits may do, and which of them may be in a log without being named."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from floodmark.audit.ledger.story import Epoch, Generation
 
 
 def epoch_in(generation: Generation, number: int) -> Epoch | None:
-    """They stand in their order, but in a ledger that is broken."""
+    """The epoch with this number. Epochs are in order, except in a broken ledger."""
     there = generation.epochs[max(0, number - 1) : number]
     return next((one for one in (*there, *generation.epochs) if one.number == number), None)
 
 
 def of_sink(epoch: Epoch, sink: Sink | None, named: Named | None) -> May:
-    """What a commit of an epoch may do to a sink. `sink`: None where it cannot be told which one it is."""
+    """What a commit of an epoch may do to a sink. `sink`: None if it cannot be identified."""
     results = None if named is None else named.written.get("results")
     if sink is None:
         return May(merge=named is None or results is not None)
     if epoch.rule.get("rebuild") or not sink.get("key"):
         return May(merge=bool(epoch.rule.get("rebuild")) or results is not None)
-    takes = bool(sink.get("delete") or sink.get("where"))  # a result that `where` leaves out takes its key's row away
+    takes = bool(sink.get("delete") or sink.get("where"))  # a result that does not match `where` deletes its key's row
     return May(True, None if results is None else results["rows"], takes)
 
 
 def undone_in(epoch: Epoch | None, table: str, commit: int, version: int, intent: Any, tally: Tally) -> bool:
-    """Whether a commit is of an epoch that was abandoned, as the ledger tells, or the one that took it back."""
+    """Whether the ledger accounts for a commit as one of an abandoned epoch, or as the one that undid it."""
     found = epoch is not None and version % ATTEMPTS <= BACKFILLS and may_stand(epoch, table, commit, version, intent)
     tally.undone += found
     return found
@@ -39,7 +39,7 @@ def undone_in(epoch: Epoch | None, table: str, commit: int, version: int, intent
 def excused(
     generation: Generation, version: int, intent: Any, tally: Tally, epoch: Epoch | None, qos: int | None
 ) -> bool:
-    """Whether a commit of this generation, which carries the hash of this intent, may stand there unnamed.
+    """Whether a commit of this generation, with the hash of this intent, may be in a log unnamed.
 
     `qos`: of the sink, in the rule of that epoch.
     """
@@ -65,7 +65,7 @@ def excused(
 
 
 def qos_of(epoch: Epoch | None, sinks: Sinks | None, table: str) -> int | None:
-    """Of a sink, as the epoch's rule has it; where it cannot be told which one that is, 1 if any has 1."""
+    """The qos of a sink in the epoch's rule. If the sink cannot be identified: 1 if any sink has 1."""
     if epoch is None or not table.startswith(PREFIX):
         return None
     if sinks is None:

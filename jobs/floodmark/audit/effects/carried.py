@@ -1,4 +1,4 @@
-"""What the ledger's commits must have in them, and which of them there must be."""
+"""Check what the ledger's commits contain, and that the ledger names every commit that it must."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry, parts: 
 
 
 def complete(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:
-    """Every table that must have rows of a committed epoch is named with them; of `sinks`, where they are known."""
+    """Tables that must have rows of a committed epoch, and are not named with them. `sinks`: None if unknown."""
     if epoch.result != "committed":
         return
     tables, counts = epoch.end["tables"], epoch.end["counts"].values()
@@ -62,7 +62,7 @@ def complete(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:
 
 
 def complete_backfill(backfill: Backfill, sinks: Sinks | None) -> Iterator[Finding]:
-    """Every sink that is a table is named, and has all of its results."""
+    """Sinks that are tables, and are not named by a backfill or lack some of its results. `sinks`: None if unknown."""
     if backfill.result != "committed":
         return
     found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
@@ -80,6 +80,6 @@ def complete_backfill(backfill: Backfill, sinks: Sinks | None) -> Iterator[Findi
 
 
 def _results_for(backfill: Backfill, table: str) -> Mapping[str, Any]:
-    """The digest of what a sink takes of a backfill's results: of all of them, unless the intent says otherwise."""
+    """The digest of the backfill's results that a sink takes: all of them, unless the intent says otherwise."""
     found: Mapping[str, Any] = backfill.intent.get("taken", {}).get(table, backfill.intent["results"])
     return found

@@ -1,4 +1,4 @@
-"""The ledger against the tables' logs: every commit that it names is there, once, and there is no other."""
+"""Compare the ledger with the tables' logs: each commit that it names exists once, and there is no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from floodmark.audit.ledger.story import Generation, Story
 
 @dataclass
 class Effects:
-    """What the logs say to a ledger's story. `root`: the rule's home; `logs`: by address."""
+    """Compares the logs with a ledger's story. `root`: the rule's home; `logs`: by address."""
 
     story: Story
     ledger: str
@@ -40,7 +40,7 @@ class Effects:
 
     @cached_property
     def tables(self) -> Tables:
-        """What the ledger says of its tables."""
+        """The tables of the ledger."""
         return Tables(self.story, self.ledger, self.root, self.logs)
 
     def check(self) -> None:
@@ -65,7 +65,7 @@ class Effects:
         self._tell_untold()
 
     def _unmatched(self, generation: Generation) -> Iterator[Finding]:
-        """Said once of a generation."""
+        """Sinks that cannot be matched with tables, reported once for a generation."""
         for epoch in generation.epochs:
             written = epoch.result == "committed" and epoch.end["output_rows"]
             if written and self.tables.sinks[generation.number, epoch.number] is None:
@@ -99,7 +99,7 @@ class Effects:
             self._check_rows(named, entry, self.tables.replayed(log).moves[entry.version])
 
     def _check_abandoned(self, generation: Generation) -> None:
-        """What took epochs back, in every sink that is still the table that it was."""
+        """Check the commits that undid epochs, in every sink that is still the same table."""
         for epoch in (one for one in generation.epochs if one.result == "abandoned"):
             self.notes.findings += unnamed(epoch, self.tables.sinks[generation.number, epoch.number])
             for table in epoch.end["tables"]:
@@ -115,10 +115,10 @@ class Effects:
             self.notes.findings.append(named.finding(f"the ledger has {named.written['rows']} rows, the commit {rows}"))
 
     def _tell_once(self) -> None:
-        """What would be said of many commits is said once for their table."""
+        """Report once for a table what applies to many of its commits."""
         for address, named in self._missing.items():
             if not self.tables.log(named.table, named.generation).readable:
-                continue  # which has been told
+                continue  # reported already
             what = self._absence(named.table, address)
             if address not in self.logs:
                 what = f"the ledger names commits of the table at {address}, and never said which table that is"
@@ -139,7 +139,7 @@ class Effects:
             self.notes.findings.append(Finding("unknown", what, table=table, commit=first))
 
     def _absence(self, table: str, address: str) -> str:
-        """A sink may have been moved. Its id is known, and of where it lies only what the ledger's rows say."""
+        """The message for a missing table. A sink may have been moved: only the ledger's rows record its address."""
         what = f"there is no table at {address}"
         if not table.startswith(PREFIX):
             return what

@@ -1,4 +1,4 @@
-"""What is found of the tables' logs, while these are gone through."""
+"""Findings and counts, collected while the tables' logs are checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from floodmark.redaction import redacted
 
 @dataclass
 class Findings:
-    """`tallies`: by table; `untold`: versions of a table of which nobody can tell how many rows come or go."""
+    """`tallies`: by table; `untold`: versions of a table that add or remove an unknown number of rows."""
 
     findings: list[Finding] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class Findings:
 
     @contextmanager
     def followed(self, table: str, commit: int | None = None, epoch: int | None = None) -> Iterator[None]:
-        """Whatever forged metadata lead to is a finding of its place: all else is looked at all the same."""
+        """Turn any error that forged metadata cause into a finding with its place, so that other checks continue."""
         try:
             yield
         except Exception as fault:
@@ -29,9 +29,9 @@ class Findings:
             self.findings.append(Finding("broken", what, epoch=epoch, table=table, commit=commit))
 
     def tally(self, table: str) -> Tally:
-        """What is counted of a table."""
+        """The counts of a table."""
         return self.tallies.setdefault(table, Tally())
 
     def cannot_be_told(self, table: str, version: int) -> None:
-        """Note a commit of which the log does not tell how many rows come or go."""
+        """Note a commit for which the log does not record how many rows it adds or removes."""
         self.untold.setdefault(table, set()).add(version)

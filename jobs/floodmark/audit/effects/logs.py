@@ -1,4 +1,4 @@
-"""A table's log by itself: versions that grow, no hole, and every file of the newest version in its place."""
+"""Check a table's log: versions increase, no entry is missing, and every file of the newest version is in place."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from floodmark.audit.facts import Finding, TableLog, Vector
 
 @dataclass(frozen=True)
 class Since:
-    """Versions from which on a table may be, and surely is, a ledger's."""
+    """Versions from which a table possibly, and surely, belongs to a ledger."""
 
     possibly: int
     surely: int
 
 
 def owned_since(log: TableLog, ledger: str, adopted: int | None) -> Since:
-    """`adopted`: the version that the ledger names, of a table that was there before.
+    """`adopted`: the version that the ledger names, for a table that existed before.
 
-    Each change of properties names the owner again, so where the entry that set it is pruned, and no checkpoint from
-    before the first entry tells the owner, the table is surely the ledger's from its first commit there on. So it is
-    where an entry after that one is the first to name the owner.
+    Each change of properties names the owner again. If the entry that set it is pruned, and no checkpoint from before
+    the first entry names the owner, the table surely belongs to the ledger from the ledger's first commit on. The same
+    applies if the first entry that names the owner comes after that commit.
     """
     if adopted is not None:
         return Since(adopted, adopted)
@@ -36,7 +36,7 @@ def owned_since(log: TableLog, ledger: str, adopted: int | None) -> Since:
 
 
 def ascending(log: TableLog, table: str, ours: str) -> Iterator[Finding]:
-    """Under each app id the versions grow from commit to commit. `ours`: how those begin that never repeat one."""
+    """App ids whose versions do not increase from commit to commit. `ours`: prefix of ids that never repeat one."""
     newest: dict[str, int] = {}
     for entry in log.entries:
         for app, version in entry.transactions:
@@ -72,7 +72,7 @@ def absent(log: TableLog, table: str) -> Iterator[Finding]:
 
 
 def _harmed(vector: Vector, path: str, log: TableLog) -> Iterator[str]:
-    """Of the deletion vector of the file at `path`."""
+    """Faults of the deletion vector of the file at `path`."""
     size = log.there.get(vector.file, -1) if vector.file is not None else vector.end
     if size < 0:
         yield f"the deletion vector {vector.file} of {path} is gone"

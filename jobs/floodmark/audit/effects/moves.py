@@ -1,7 +1,7 @@
-"""The files that come and go with each commit of a table: their rows must be those that the commit says.
+"""Check the files that each commit of a table adds and removes: their rows must match what the commit says.
 
-Everything here is by the statistics in the log. Rows of the table are those of its files, less what deletion vectors
-leave out.
+All counts come from the statistics in the log. Rows of the table are those of its files, less the rows that deletion
+vectors mark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Files = dict[tuple[str, str], File]
 
 @dataclass(frozen=True)
 class Move:
-    """Rows that come and rows that go with one commit; None where that cannot be told."""
+    """Rows that one commit adds and removes; None if the number is unknown."""
 
     came: int | None
     went: int | None
@@ -28,10 +28,10 @@ class Move:
 
 @dataclass(frozen=True)
 class May:
-    """What a commit of ours may do to its table besides adding files.
+    """What one of the ledger's commits may do to its table besides adding files.
 
-    `merge`: take files away, and say so; `most`: so many rows inserted, updated or deleted, None: any number; `delete`:
-    some of them deleted.
+    `merge`: remove files, and say so; `most`: insert, update or delete at most so many rows, None: any number;
+    `delete`: delete some of them.
     """
 
     merge: bool = False
@@ -41,9 +41,9 @@ class May:
 
 @dataclass
 class Replay:
-    """A log's entries, one after another. `moves`: by version; `faults`: by version, what cannot come of any engine;
-    `files`: what they leave, `then`: had left when the newest checkpoint was made; None where it is not known what they
-    go on from."""
+    """A log's entries, replayed in order. `moves`: by version; `faults`: by version, changes that no engine makes;
+    `files`: those after all entries, `then`: those as of the newest checkpoint; None if the files at the log's start
+    are unknown."""
 
     moves: dict[int, Move] = field(default_factory=dict)
     faults: dict[int, list[str]] = field(default_factory=dict)
@@ -68,14 +68,14 @@ def replay(log: TableLog) -> Replay:
 
 
 def _unfounded(entry: LogEntry) -> Move:
-    """Of an entry where it is not known which files were there: what it adds and changes nothing by may be one."""
+    """The move of an entry before which the files are unknown: a file added without a change may be one of them."""
     if not entry.changes and not entry.removed:
         return Move(None, None) if entry.added else Move(0, 0)
     return Move(held(entry.added), held(entry.removed))
 
 
 def _odd(entry: LogEntry, files: Files, types: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with how an entry's files come, whatever their rows are. `files`: that are there before it."""
+    """Faults in how an entry adds files, whatever their rows are. `files`: those before it."""
     gone = {file.key for file in entry.removed}
     there = {file.path: file for key, file in files.items() if key not in gone}
     fresh = [file.path for file in entry.added if file.path not in there]
@@ -91,7 +91,7 @@ def _odd(entry: LogEntry, files: Files, types: Mapping[str, Any]) -> Iterator[st
 
 
 def _unlike(one: File, other: File, types: Mapping[str, Any]) -> Iterator[str]:
-    """What a file must keep where it is told of once more: all but its tags and the bounds of its values."""
+    """Illegal differences of a file that is listed again: only its tags and the bounds of its values may change."""
     if one.key != other.key:
         yield "another deletion vector, while it is there with the one that it had"
     if one.partition.keys() != other.partition.keys() or any(
@@ -103,7 +103,7 @@ def _unlike(one: File, other: File, types: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _moved(entry: LogEntry, files: Files) -> Move:
-    """Takes the entry's step. A file that is there may be added again, with other tags or statistics: it stays."""
+    """Apply an entry to `files`. An existing file may be added again, with other tags or statistics: no rows move."""
     went = [files.pop(file.key) for file in entry.removed if file.key in files]
     came = {file.key: file for file in entry.added if file.key not in files}
     files |= {file.key: file for file in entry.added}
@@ -111,7 +111,7 @@ def _moved(entry: LogEntry, files: Files) -> Move:
 
 
 def hidden(log: TableLog, files: Files | None) -> Iterator[str]:
-    """Where readers, who believe the newest checkpoint, see other files than the entries leave."""
+    """Where readers, who trust the newest checkpoint, see other files than the entries leave."""
     if files is None:
         return
     left = {path for path, _ in files}
@@ -121,7 +121,7 @@ def hidden(log: TableLog, files: Files | None) -> Iterator[str]:
 
 
 def misshown(log: TableLog, files: Files | None) -> Iterator[str]:
-    """Where the newest checkpoint has a file otherwise than the entries up to there leave it. `files`: these."""
+    """Files that the newest checkpoint lists otherwise than the entries up to it. `files`: as of these entries."""
     if files is None or log.shown is None:
         return
     left = {file.path: file for file in files.values()}
@@ -132,7 +132,8 @@ def misshown(log: TableLog, files: Files | None) -> Iterator[str]:
 
 
 def unbalanced(entry: LogEntry, move: Move, version: int | None, may: May) -> Told:
-    """What a commit's files contradict of what it says. `version`: our app's that it records, None: it is not ours."""
+    """Contradictions between a commit's files and its metadata. `version`: of the ledger's app; None: another writer's
+    commit."""
     if version is None:
         return _kept(move) if not entry.changes else iter(())
     if version == SEAL:
@@ -150,7 +151,7 @@ def _sealed(entry: LogEntry) -> Told:
 
 
 def _emptied(move: Move) -> Told:
-    """A generation's first commit may take all rows away."""
+    """A generation's first commit may remove all rows."""
     yield from _compared("a commit that empties the table", (move.came, 0), (0, 0))
 
 
@@ -166,14 +167,14 @@ def _ours(entry: LogEntry, move: Move, may: May) -> Told:
 
 
 def _filled(entry: LogEntry) -> Told:
-    """The digest is of the files that came with rows."""
+    """The digest covers the added files with new rows."""
     digest, found = entry.said.get("digest"), held(entry.brought)
     if digest is not None and found is not None and digest["rows"] != found:
         yield "broken", f"its files have {found} rows, the digest of what was written is of {digest['rows']}"
 
 
 def _overdone(said: Mapping[str, Any], may: May) -> Told:
-    """An upsert changes one row for each of its results, and takes none away but by the rule's word."""
+    """An upsert changes at most one row for each result, and deletes rows only if the rule says so."""
     inserted, updated, deleted = (said[name] for name in ("inserted", "updated", "deleted"))
     changed = inserted + updated + deleted
     if may.most is not None and changed > may.most:
@@ -183,7 +184,7 @@ def _overdone(said: Mapping[str, Any], may: May) -> Told:
 
 
 def _effect(said: Mapping[str, Any]) -> tuple[int, int]:
-    """Rows that come and rows that go, by what a merge or a replacement says of itself: copies do both."""
+    """Rows added and rows removed, by the counts of a merge or a replacement: copied rows count as both."""
     inserted, updated, deleted, copied = (said[name] for name in ("inserted", "updated", "deleted", "copied"))
     return inserted + updated + copied, updated + deleted + copied
 

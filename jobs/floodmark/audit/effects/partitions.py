@@ -1,4 +1,4 @@
-"""Values of the columns by which a table is partitioned: the log has them as text, the files not at all."""
+"""Read values of partition columns: the log has them as text, the files do not have them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pyarrow as pa
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES = ("date", "timestamp", "timestamp_ntz")
-FAR = re.compile(r"[+-]|0000-")  # a year that is not within 1 to 9999
+FAR = re.compile(r"[+-]|0000-")  # a year outside 1 to 9999
 
 
 def constant(text: str | None, kind: Any, rows: int) -> pa.Array:
-    """So many times the value that a text of the log means. Raises NotImplementedError for a type that has none here.
+    """An array of `rows` times the value of a text in the log. Raises NotImplementedError for one that is not read.
 
-    `kind`: the type as Delta names it. No text, and an empty one, is null.
+    `kind`: the type as Delta names it. None and an empty text mean null.
     """
     arrow, value = _reader(str(kind))
     if text and FAR.match(text) and str(kind) in TIMES:
@@ -28,7 +28,7 @@ def constant(text: str | None, kind: Any, rows: int) -> pa.Array:
 
 
 def differ(one: str | None, other: str | None, kind: Any) -> bool:
-    """Whether two texts of the log surely mean two values: writers spell one in several ways."""
+    """Whether two texts of the log surely mean different values: writers spell one value in several ways."""
     if one == other:
         return False
     try:
@@ -47,7 +47,7 @@ def _reader(kind: str) -> tuple[pa.DataType, Callable[[str], Any]]:
 
 
 def _instant(text: str) -> int:
-    """Of a TIMESTAMP. Without a zone it means that of the session in which it was written, or is read: nobody knows."""
+    """Microseconds of a TIMESTAMP. A text without a zone means that of the writing or the reading session: unknown."""
     found = datetime.fromisoformat(text.replace(" ", "T"))
     if found.tzinfo is None:
         raise NotImplementedError(
@@ -58,7 +58,7 @@ def _instant(text: str) -> int:
 
 
 def _local(text: str) -> int:
-    """Of a TIMESTAMP_NTZ, as if it were in UTC."""
+    """Microseconds of a TIMESTAMP_NTZ, as if it were in UTC."""
     return (datetime.fromisoformat(text.replace(" ", "T")).replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 
 

@@ -1,6 +1,6 @@
-"""Which table is which sink: a rule has addresses as its user wrote them, the ledger has what they meant then.
+"""Match tables with sinks: a rule has addresses as its user wrote them, the ledger has what they resolved to then.
 
-What they mean now, from another working directory or after a link was changed, is of no matter.
+What they resolve to now, from another working directory or after a link was changed, does not matter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = "sink/"
 def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str], moved: Mapping[str, str] | None = None) -> Sinks | None:
     """The ledger's name of the table → the sink, of those sinks that keep rows; None where it cannot be told.
 
-    `ids`: of the tables that the ledger knew by then, by name; `moved`: address where one was found since → its name.
+    `ids`: of the tables that the ledger knew by then, by name; `moved`: later address of a table → its name.
     """
     wanted, others = [sink for sink in sinks if sink["kind"] == "delta"], other_sinks(sinks)
     places = tuple(table.removeprefix(PREFIX) for table in ids if table.startswith(PREFIX) and table not in others)
@@ -37,14 +37,14 @@ def other_sinks(sinks: Sequence[Sink]) -> dict[str, Sink]:
 
 
 def _named(address: str, since: Mapping[tuple[str, ...], str], spelled: Set[tuple[str, ...]]) -> str:
-    """The address by which the ledger calls a table that was found at this one."""
+    """The address by which the ledger names the table that was found at this address."""
     names = tuple(_names(address))
     return address if names in spelled else since.get(names, address)
 
 
 @functools.lru_cache(maxsize=256)
 def matched(addresses: tuple[str, ...], places: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The place of each address: that which is spelled alike, else which ends alike, else the next one in order."""
+    """The place of each address: the one with the same spelling, else with the same ending, else the next in order."""
     alike = {(one, place): _alike(one, place) for one in addresses for place in places}
     found: dict[str, str] = {}
     for least in sorted({rank for rank in alike.values() if rank > (0, 0)}, reverse=True):
@@ -58,7 +58,7 @@ def matched(addresses: tuple[str, ...], places: tuple[str, ...]) -> tuple[str, .
 
 
 def _clear(pairs: set[tuple[str, str]], found: Mapping[str, str]) -> dict[str, str]:
-    """Those pairs of what is not found yet of which neither side has another partner."""
+    """The pairs, of sides without a match so far, in which neither side has another partner."""
     free = [(one, place) for one, place in pairs if one not in found and place not in found.values()]
     ones, places = [one for one, _ in free], [place for _, place in free]
     return {one: place for one, place in free if ones.count(one) == 1 == places.count(place)}
@@ -72,7 +72,7 @@ def _alike(address: str, place: str) -> tuple[int, int]:
 
 
 def _names(address: str) -> list[str]:
-    """The names on the way to a table, behind the root that an absolute address has."""
+    """The parts of a table's path; those of an absolute address begin with `/`."""
     parsed = urlparse(address)
     place = unquote(parsed.path) if parsed.scheme == "file" else address
     return ["/"] * place.startswith("/") + [name for name in place.split("/") if name not in ("", ".")]

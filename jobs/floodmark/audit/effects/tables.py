@@ -1,4 +1,4 @@
-"""The tables that a ledger speaks of: where each lies, its log, and whether it is still the table that it was."""
+"""The tables of a ledger: the address and log of each, and whether it is still the same table."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ class Tables:
     _replays: dict[str, Replay] = field(default_factory=dict)
 
     def log(self, table: str, generation: int) -> TableLog:
-        """The log of a table; one without an id where there is none."""
+        """The log of a table; one without an id if there is no table."""
         address = self.address(table, generation)
         return self.logs.get(address) or TableLog(address, None)
 
     def address(self, table: str, generation: int) -> str:
-        """Where a table lies, by the newest row that says so. A table that was moved since is not looked for."""
+        """A table's address, by the newest row that records it. A table that was moved since is not searched for."""
         id_ = self.ids.get(generation, {}).get(table) if table.startswith(PREFIX) else None
         return address_of(table, generation, self.root, id_, self.story.moved)
 
     def replayed(self, log: TableLog) -> Replay:
-        """What a log's entries come to, one after the other."""
+        """A log's entries, replayed in order."""
         if log.address not in self._replays:
             self._replays[log.address] = replay(log)
         return self._replays[log.address]
 
     def is_gone(self, named: Named) -> bool:
-        """Whether what is at a commit's address by now is another table, or none."""
+        """Whether the table of a commit is gone from its address: dropped, or replaced."""
         return self.is_dropped(named) or self.is_replaced(named)
 
     def is_replaced(self, named: Named) -> bool:
-        """Whether the generation is sealed, and its table is no more: it may go then, or make way for another."""
+        """Whether the generation is sealed and its table is gone or replaced, which is allowed then."""
         if named.generation not in self._sealed:
             return False
         return self.log(named.table, named.generation).id != self.ids[named.generation].get(named.table)
@@ -61,7 +61,7 @@ class Tables:
         return {generation.number for generation in self.story.generations if generation.seal is not None}
 
     def is_dropped(self, named: Named) -> bool:
-        """Whether the table went by the ledger's own word; another one may lie at its address by now."""
+        """Whether the ledger records that the table was dropped; another one may be at its address now."""
         return bool(self.story.dropped) and self.ids[named.generation].get(named.table) in self.story.dropped
 
     @cached_property
@@ -71,7 +71,7 @@ class Tables:
 
     @cached_property
     def sinks(self) -> dict[tuple[int, int], Sinks | None]:
-        """By generation and epoch: the sinks of the epoch's rule; None where it cannot be told which is which."""
+        """By generation and epoch: the sinks of the epoch's rule; None if they cannot be matched with tables."""
         found: dict[tuple[int, int], Sinks | None] = {}
         for generation in self.story.generations:
             ids = dict(generation.begun["table_ids"])
@@ -81,7 +81,7 @@ class Tables:
         return found
 
     def key_of(self, table: str, log: TableLog) -> tuple[str, ...] | None:
-        """The key that all rows of a sink were merged by; None where they were not, or where that cannot be told."""
+        """The key by which all rows of a sink were merged; None if they were not, or if that is unknown."""
         if not table.startswith(PREFIX) or self.story.beyond or adopted_from(self.story.generations, table) is not None:
             return None
         generations = [one for one in self.story.generations if self.ids[one.number].get(table) == log.id]
@@ -103,7 +103,7 @@ class Tables:
         }
 
     def expected(self, address: str) -> tuple[Generation, str] | None:
-        """The newest generation that has written to an address, and the table's id, but for those that were dropped."""
+        """The newest generation that has written to an address, and the table's id, without dropped tables."""
         found = [(generation, id_) for generation in self.story.generations
                  for table, id_ in self.ids[generation.number].items()
                  if self.address(table, generation.number) == address]  # fmt: skip
@@ -123,5 +123,5 @@ class Tables:
 
     @property
     def verdict(self) -> Literal["broken", "unknown"]:
-        """On what the rest of the ledger may tell of, where it is not known here."""
+        """The verdict on a fault that unread rows of the ledger may explain, if there are such rows."""
         return "unknown" if self.story.beyond else "broken"

@@ -1,4 +1,4 @@
-"""Epochs that were taken back: in each sink one commit undoes exactly what the epoch's commits did, and names them."""
+"""Check abandoned epochs: in each sink, one commit undoes exactly what the epoch's commits did, and names them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Keys = set[tuple[str, str]]
 
 
 def version_of(epoch: int) -> int:
-    """The app's version of the commit that takes an epoch back: behind those of all attempts."""
+    """The app version of the commit that undoes an epoch: after those of all attempts."""
     return epoch * ATTEMPTS + BACKFILLS
 
 
@@ -24,24 +24,24 @@ def is_undo(version: int) -> bool:
 
 
 def may_stand(epoch: Epoch, table: str, commit: int, version: int, intent: Any) -> bool:
-    """Whether this commit, under the epoch's app, is one that its taking back leaves in a log."""
+    """Whether this commit, under the epoch's app, is one that an abandoned epoch leaves in a log."""
     if epoch.result != "abandoned" or intent != epoch.intent_hash:
         return False
     if not table.startswith(PREFIX):
-        return not is_undo(version)  # rows of the epoch, which readers leave out
+        return not is_undo(version)  # rows of the epoch, which readers ignore
     undone = epoch.end["tables"].get(table, {"commit": -1, "undoes": ()})
     return commit == undone["commit"] if is_undo(version) else commit in undone["undoes"]
 
 
 def unnamed(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:
-    """Every sink that is a table is named: without its commit, an attempt might still write there."""
+    """Sinks that are tables and have no undoing commit: an attempt might still write there."""
     for table in sorted((sinks or {}).keys() - epoch.end["tables"].keys()):
         what = "the epoch was abandoned, and the ledger names no commit that keeps it from being written here"
         yield Finding("broken", what, epoch.generation, epoch.number, table)
 
 
 def undone(epoch: Epoch, table: str, app: str, log: TableLog) -> Iterator[Finding]:
-    """The commit that the ledger names for a sink has what it must have in it."""
+    """Faults of the commit that the ledger names as undoing the epoch in a sink."""
     written: Mapping[str, Any] = epoch.end["tables"][table]
     commit, entry = written["commit"], log.at(written["commit"])
 
@@ -62,7 +62,7 @@ def undone(epoch: Epoch, table: str, app: str, log: TableLog) -> Iterator[Findin
 
 
 def reversed_by(entry: LogEntry, log: TableLog, app: str, epoch: int) -> Told:
-    """Verdict and words where a commit that takes an epoch back does not do the reverse of the commits it names."""
+    """Verdict and message if a commit that undoes an epoch is not the reverse of the commits that it names."""
     undoes = entry.said.get("undoes", [])
     them = [log.at(version) for version in undoes]
     if any(version < log.first for version in undoes):
@@ -102,7 +102,7 @@ def _shown(versions: Iterable[int]) -> str:
 
 
 def cancelled(generations: Iterable[Generation], table: str, id_: str | None) -> set[int]:
-    """Of a sink, the commits of epochs that were taken back, and those that did it: together they do nothing.
+    """A sink's commits of abandoned epochs, and the commits that undid them: together they change nothing.
 
     `id_`: the table's; another one may have had its name in older generations.
     """

@@ -1,4 +1,4 @@
-"""Commits that the ledger does not name, and rows that come and go with any: which of them may be."""
+"""Check commits that the ledger does not name, and the rows that each commit adds and removes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from floodmark.audit.ledger.story import Generation
 
 @dataclass
 class Unnamed:
-    """Of one table's log, by the tables that the ledger speaks of."""
+    """Checks one table's log, by the tables of the ledger."""
 
     tables: Tables
     log: TableLog
@@ -33,7 +33,7 @@ class Unnamed:
     notes: Findings
 
     def check(self) -> None:
-        """Go through the log as far as it is this ledger's."""
+        """Check the log from the version on at which the table possibly belongs to this ledger."""
         log, story = self.log, self.tables.story
         known, replayed = self.tables.known(log.address), self.tables.replayed(log)
         since = owned_since(log, self.tables.ledger, adopted_from(story.generations, self.table))
@@ -43,7 +43,7 @@ class Unnamed:
                 self._check_moved(entry, replayed, known, entry.version == log.first)
 
     def _check_unnamed(self, entry: LogEntry, known: Mapping[tuple[str, int], Named], surely: bool) -> None:
-        """`surely`: the table was this ledger's by then."""
+        """`surely`: the table belonged to this ledger by then."""
         ours = self._ours(entry)
         for app, version in ours:
             twin = known[app, version].commit if (app, version) in known else None
@@ -53,7 +53,7 @@ class Unnamed:
             self._check_foreign(entry, surely)
 
     def _ours(self, entry: LogEntry) -> list[tuple[str, int]]:
-        """App and version of what the ledger's own generations recorded with a commit."""
+        """App ids and versions that the ledger's own generations recorded with a commit."""
         return [
             (app, version) for app, version in entry.transactions if app.startswith(f"floodmark/{self.tables.ledger}/")
         ]
@@ -69,7 +69,7 @@ class Unnamed:
         known: Mapping[tuple[str, int], Named],
         first: bool,
     ) -> None:
-        """`first`: of what is left of the log; what a commit of others' takes there came with one that is pruned."""
+        """`first`: the log's first remaining entry; rows that another writer removes there may be of a pruned one."""
         ours, epoch = self._ours(entry), self._epoch_of(entry)
         may = self._may(*ours[0], known.get(ours[0])) if ours else May()
         told = unbalanced(entry, replayed.moves[entry.version], ours[0][1] if ours else None, may)
@@ -83,13 +83,13 @@ class Unnamed:
                 self.notes.cannot_be_told(self.table, entry.version)
 
     def _may(self, app: str, version: int, named: Named | None) -> May:
-        """What the ledger lets a commit of ours do, whatever that says of itself."""
+        """What the ledger allows one of its own commits, whatever the commit says."""
         if not self.table.startswith(PREFIX):
             return May()
         generation = self._generation(app)
         epoch = None if generation is None else epoch_in(generation, version // ATTEMPTS)
         if generation is None or epoch is None or version % ATTEMPTS > BACKFILLS:
-            return May(merge=True)  # whatever it is: that it stands there is told, or was begun by an open backfill
+            return May(merge=True)  # anything: another check reports the commit, or an open backfill made it
         sinks = self.tables.sinks[generation.number, epoch.number]
         return of_sink(epoch, None if sinks is None else sinks.get(self.table), named)
 
@@ -97,7 +97,7 @@ class Unnamed:
         return next((g for g in self.tables.story.generations if app.split("/")[2] == f"g{g.number}-{g.token}"), None)
 
     def _check_extra(self, entry: LogEntry, app: str, version: int, twin: int | None) -> None:
-        """A commit of ours that the ledger does not name: only some are no fault."""
+        """Check a commit of the ledger's own that the ledger does not name: only some are allowed."""
         generation = self._generation(app)
         why = "of a generation that the ledger does not know" if generation is None else ""
         if generation is not None:
@@ -118,7 +118,7 @@ class Unnamed:
             self.notes.findings.append(Finding(verdict, f"a commit {why}", number, epoch, self.table, entry.version))
 
     def _successor(self, app: str) -> bool:
-        """Whether the app is that of a generation that has been announced and has not begun."""
+        """Whether the app is that of a generation that was announced and has not begun."""
         seal = self.tables.story.generations[-1].seal
         return seal is not None and app.split("/")[2] == f"g{seal['successor']}-{seal['token']}"
 
@@ -139,12 +139,12 @@ class Unnamed:
 
 
 def _is_beyond(generation: Generation | None, version: int) -> bool:
-    """Whether a commit comes after all that is known of its generation, or is of one that is not known."""
+    """Whether a commit belongs to the last known epoch or a later one, or to an unknown generation."""
     return generation is None or version // ATTEMPTS >= len(generation.epochs)
 
 
 def _whose(version: int) -> str:
-    """Of an app's version: the epoch or the backfill, or the seal."""
+    """Name the epoch, the backfill or the seal that an app version belongs to."""
     number = version % ATTEMPTS - BACKFILLS
     if version == SEAL:
         return "a generation's seal"

@@ -1,1 +1,1 @@
-"""What the ledger proves by itself."""
+"""Checks of the ledger alone."""

@@ -1,4 +1,4 @@
-"""Each epoch by itself: its offsets go on where the last one ended, and every row that it read has gone somewhere."""
+"""Check each epoch: its offsets continue where the last one ended, and every row that it read is accounted for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = ("filtered", "dropped", "dead", "late", "folded")
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a Delta table: files of `version` up to position `index` are read; `snapshot`: of the whole table."""
+    """An offset in a Delta table: files of `version` up to `index` are read; `snapshot`: of the whole table."""
 
     table: str
     version: int
@@ -27,13 +27,13 @@ class Place:
 
 
 def balanced(epoch: Epoch) -> Iterator[Finding]:
-    """What does not hold of one epoch that has ended, or is open."""
+    """Faults of one epoch that has ended, or is open."""
     for verdict, what in (*_offsets(epoch), *_rows(epoch), *_lost(epoch), *_expected(epoch)):
         yield Finding(verdict, what, epoch.generation, epoch.number)
 
 
 def refilled(generation: Generation) -> Iterator[Finding]:
-    """Each backfill by itself: it read what epochs had read, every row of that went somewhere, and no offset moved."""
+    """Faults of backfills: each must read what epochs had read, account for every row and move no offset."""
     late = Counter[str]()
     late_at = [late.copy()]
     for epoch in generation.epochs:
@@ -64,7 +64,7 @@ def _refilled(backfill: Backfill, ended: Mapping[str, Any], late: Mapping[str, i
 
 
 def _lines(body: Mapping[str, Any]) -> list[str]:
-    """The offsets of an entry, as they are written."""
+    """The offsets of an entry, as text."""
     return str(body["entry"]).rstrip("\n").split("\n")[2:]
 
 
@@ -72,9 +72,9 @@ Told = Iterator[tuple[Literal["broken", "unknown"], str]]
 
 
 def places(body: Mapping[str, Any], kinds: Sequence[str]) -> list[Place | str | None]:
-    """Where each stream stands by the entry of a row; None: nowhere yet. A text: of a source that is no table.
+    """The offset of each stream in a row's entry; None: not started; a text: of a source that is not a table.
 
-    `kinds`: of the streams. Raises ValueError for what is no such entry.
+    `kinds`: of the streams' sources. Raises ValueError for an entry that cannot be read.
     """
     version, _, *lines = body["entry"].rstrip("\n").split("\n")
     if version != "v1":
@@ -113,7 +113,7 @@ def _offsets(epoch: Epoch) -> Told:
 
 
 def _kinds(epoch: Epoch) -> dict[str, str]:
-    """Of which kind of source each stream is."""
+    """Stream → its kind of source."""
     return {name: str(stream.get("kind", "delta")) for name, stream in epoch.rule["streams"].items()}
 
 
@@ -125,7 +125,7 @@ def _moved(name: str, one: Place | str | None, other: Place | str | None, read: 
         if other is None:
             yield "broken", f"stream {name}: its offset is gone"
     elif isinstance(one, str) or isinstance(other, str):
-        pass  # a text of the source's own: `returned` says where it comes again
+        pass  # the source's own text: `returned` reports one that recurs
     elif one.table != other.table:
         yield "broken", f"stream {name}: its offset went from table {one.table} to table {other.table}"
     elif (other.version, other.index) < (one.version, one.index) or (other.snapshot and not one.snapshot):
@@ -133,7 +133,7 @@ def _moved(name: str, one: Place | str | None, other: Place | str | None, read: 
 
 
 def returned(generation: Generation) -> Iterator[Finding]:
-    """Over the epochs: an offset that a stream has left does not come again. It tells of sources that are no tables."""
+    """Faults over the epochs: a stream returns to an offset that it has left. Only for sources that are not tables."""
     left: dict[str, set[str]] = {}
     for epoch in (one for one in generation.epochs if one.result != "abandoned" and not one.rule.get("rebuild")):
         lines = zip(_kinds(epoch).items(), _lines(epoch.before), _lines(epoch.intent), strict=False)
@@ -146,7 +146,7 @@ def returned(generation: Generation) -> Iterator[Finding]:
 
 
 def set_apart(generation: Generation) -> Iterator[Finding]:
-    """Over the epochs: a class rejects no more rows than were folded, and no dead row is read again twice."""
+    """Faults over the epochs: a class rejects more rows than were folded, or replays read a dead row twice."""
     folded, dead = Counter[str](), Counter[str]()
     for epoch in generation.epochs:
         counts = epoch.intent["counts"]
@@ -190,7 +190,7 @@ def _parts(streams: Mapping[str, Mapping[str, int]]) -> Told:
 
 
 def _lost(epoch: Epoch) -> Told:
-    """At qos 0 all that was not filtered counts as lost."""
+    """At qos 0, all rows that were not filtered count as lost."""
     if epoch.result != "lost":
         return
     counts = epoch.intent["counts"].values()

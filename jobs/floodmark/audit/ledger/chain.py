@@ -1,4 +1,4 @@
-"""The ledger by itself: rows chained by hash, and the epochs that they tell of."""
+"""Check the ledger's rows: types of their cells, their numbers, and the chain of their hashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEWEST_FORMAT = 8  # of the rows' bodies that this auditor knows
 
 
 def misshapen(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Cells of another type than the ledger's columns have; with one of these nothing can be said of the rows."""
+    """Cells of another type than the ledger's columns; with one of these, the rows cannot be checked."""
     for name, told in Row.__dataclass_fields__.items():
         places = [at for at, row in enumerate(rows, 1) if type(getattr(row, name)).__name__ != told.type]
         if places:
@@ -23,7 +23,7 @@ def misshapen(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def chained(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Numbers without gaps, each row with the hash of the one before and the hash of itself."""
+    """Faults of the chain: rows have numbers without gaps, the hash of the row before, and their own hash."""
     seq, before = 0, ""
     for row in rows:
         if row.seq != seq + 1:
@@ -36,7 +36,7 @@ def chained(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def counted_rows(rows: Sequence[Row], counted: int) -> Iterator[Finding]:
-    """The ledger's log counts its rows, too: who takes the newest ones away leaves a chain without a fault."""
+    """Compare the rows with the count in the ledger's log: without its newest rows, the chain still has no fault."""
     last = rows[-1].seq if rows else 0
     if last != counted:
         what = f"the ledger's log tells of {counted} rows, found {last}: rows or entries of its log were taken away"
@@ -50,7 +50,7 @@ def hash_of(row: Row) -> str:
 
 
 def intent_hash(row: Row, body: Mapping[str, Any]) -> str:
-    """SHA-256 of the body. One of format 1 that was announced again has `digests`, which were not there at first."""
+    """SHA-256 of the body as first announced: in format 1, an intent gained `digests` when it was announced again."""
     if body["format"] > 1 or "digests" not in body:
         return sha(row.body)
     first = {name: value for name, value in body.items() if name != "digests"}

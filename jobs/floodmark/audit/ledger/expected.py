@@ -1,4 +1,4 @@
-"""What the ledger says of expectations: who took which rows, so that each dropped or dead one is accounted for."""
+"""Check the ledger's counts of expectations: some expectation accounts for each dropped or dead row."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 Counts = Mapping[str, Any]
-TAKE = ("drop", "dead")  # what an expectation may do with a row; others leave it, or stop the run
+TAKE = ("drop", "dead")  # `on_fail` that takes a row out; others keep it, or stop the run
 
 
 def misled(rule: Mapping[str, Any], streams: Mapping[str, Counts], dead: bool = True) -> Iterator[str]:
-    """What does not hold of the rows of each stream. `dead`: whether an expectation can still make one dead."""
+    """Faults in the counts of each stream. `dead`: whether an expectation can still make a row dead."""
     for name, counts in streams.items():
         declared, found = _declared(rule, name), counts.get("expected", {})
         asked = counts["folded"] + counts.get("dropped", 0) + _taken(declared, found, "dead")
@@ -27,7 +27,7 @@ def _declared(rule: Mapping[str, Any], stream: str) -> Mapping[str, Any]:
 
 
 def misled_results(rule: Mapping[str, Any], found: Mapping[str, Counts]) -> Iterator[str]:
-    """The same of the results; how many there were before some were dropped is written nowhere."""
+    """The same for the results; the ledger does not record how many there were before some were dropped."""
     declared = rule.get("expect", {})
     yield from (f"results: {what}" for what in _each(declared, found, None, TAKE[:1]))
 
@@ -35,7 +35,7 @@ def misled_results(rule: Mapping[str, Any], found: Mapping[str, Counts]) -> Iter
 def _each(
     declared: Mapping[str, Any], found: Mapping[str, Counts], asked: int | None, take: Sequence[str]
 ) -> Iterator[str]:
-    """Each expectation by itself. `asked`: of how many rows; None: not known."""
+    """Faults of each expectation. `asked`: how many rows it checked; None: unknown."""
     if declared.keys() != found.keys():
         yield f"expectations {_names(found)} are counted, the rule has {_names(declared)}"
         return
@@ -53,7 +53,7 @@ def _each(
 
 
 def _sums(declared: Mapping[str, Any], found: Mapping[str, Counts], counts: Counts) -> Iterator[str]:
-    """All of a stream together."""
+    """Faults of all expectations of a stream together."""
     dropped, dead = (_taken(declared, found, on_fail) for on_fail in TAKE)
     if dropped != counts.get("dropped", 0):
         yield f"{counts.get('dropped', 0)} rows were dropped, but by its expectations {dropped}"
@@ -70,7 +70,7 @@ def _names(of: Mapping[str, Any]) -> str:
 
 
 def misfiled(rule: Mapping[str, Any], streams: Mapping[str, Counts], rows: pa.Table) -> Iterator[str]:
-    """What the dead rows of an epoch say else than its counts: by stream and the expectation that made them dead."""
+    """Differences between an epoch's dead rows and its counts, by stream and by expectation that made them dead."""
     reasons = zip(rows["_stream"].to_pylist(), rows["_reason"].to_pylist(), strict=True)
     found = Counter((stream, _by(reason)) for stream, reason in reasons)
     for name, counts in streams.items():

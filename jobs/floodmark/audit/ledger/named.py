@@ -1,4 +1,4 @@
-"""What the ledger names: which commits, under which app ids, in which tables, and where those lie."""
+"""The commits that the ledger names: their app ids, their tables and the tables' addresses."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from floodmark.audit.facts import Finding
 from floodmark.audit.ledger.story import Backfill, Generation
 
 ATTEMPTS = 1 << 20  # app versions of one epoch
-BACKFILLS = 1 << 19  # of these, from here on, are those of the backfills that stand after it
+BACKFILLS = 1 << 19  # app versions of an epoch from here on belong to the backfills after it
 SEAL = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
 class Named:
-    """A commit that the ledger names. `written`: what it says of it; `intent`: the hash that the commit must carry.
+    """A commit that the ledger names. `written`: the ledger's record of it; `intent`: the hash that it must carry.
 
-    `backfill`: whose commit it is, if a backfill's; `epoch` is then the one after which it stands.
+    `backfill`: the backfill that made the commit, if one did; `epoch` is then the epoch before it.
     """
 
     table: str
@@ -61,7 +61,7 @@ def app_of(generation: Generation, ledger: str, table: str) -> str:
 
 
 def ids_of(generation: Generation, upto: int | None = None) -> dict[str, str]:
-    """Table → its id, of all that the generation has made or taken; `upto`: when that epoch had ended."""
+    """Table → its id, of all that the generation has created or adopted; `upto`: as of the end of that epoch."""
     found = dict(generation.begun["table_ids"])
     for epoch in generation.epochs[:upto]:
         found |= epoch.end.get("table_ids", {})
@@ -69,15 +69,15 @@ def ids_of(generation: Generation, upto: int | None = None) -> dict[str, str]:
 
 
 def adopted_from(generations: Sequence[Generation], table: str) -> int | None:
-    """The version from which on a table that was there before is the rule's; None of one that it has made."""
+    """The version from which an adopted table belongs to the rule; None for a table that the rule created."""
     bodies = [body for one in generations for body in (one.begun, *(epoch.end for epoch in one.epochs))]
     return next((int(body["adopted"][table]) for body in bodies if table in body.get("adopted", {})), None)
 
 
 def address_of(table: str, generation: int, root: str, id_: str | None, moved: Mapping[str, str]) -> str:
-    """Where a table lies. State has a folder for each generation; a sink's name is the address at which it was first.
+    """A table's address. State has a folder for each generation; a sink's name contains its first address.
 
-    `id_`: the table's; `moved`: where tables were found since, by id.
+    `id_`: the table's; `moved`: later addresses of tables, by id.
     """
     kind, _, rest = table.partition("/")
     if kind == "sink":

@@ -1,4 +1,4 @@
-"""The ledger's rows as a story: generations, their epochs and backfills, each after the one before."""
+"""Read the ledger's rows in order, as generations with their epochs and backfills."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from floodmark.audit.ledger.chain import NEWEST_FORMAT, broken, intent_hash, sha
 @dataclass
 class Epoch:
     """`result`: committed, lost, abandoned or open. `intent`, `end`: bodies of its intent row and of the row that ended
-    it. `abandoning`: a row has said that it is to be taken back."""
+    it. `abandoning`: a row has announced that it will be abandoned."""
 
     generation: int
     number: int
@@ -34,7 +34,7 @@ class Epoch:
 
 @dataclass
 class Backfill:
-    """`epoch`: the one after which it stands. `result`: committed or open. `intent`, `end`: bodies of its rows."""
+    """`epoch`: the one before it. `result`: committed or open. `intent`, `end`: bodies of its rows."""
 
     generation: int
     epoch: int
@@ -64,29 +64,28 @@ class Generation:
 
     @property
     def last(self) -> Mapping[str, Any]:
-        """Where it stands: the body of the newest row that ended an epoch, or that began the generation."""
+        """Its status: the body of the newest row that ended an epoch, or that began the generation."""
         return self.ended_at(len(self.epochs))
 
     def ended_at(self, epoch: int) -> Mapping[str, Any]:
-        """The same as it was when an epoch had just ended."""
+        """The same as of the end of an epoch."""
         ended = [one.end for one in self.epochs[:epoch] if one.result != "open"]
         return ended[-1] if ended else self.begun
 
 
 class Story:
-    """What the rows tell, in their order. `findings`: where one does not follow from those before it.
+    """The ledger's rows, in order. `findings`: rows that do not follow from those before them.
 
-    `dropped`: tables, by id, that went by the word of a row, with that row; `moved`: where they were found since.
-    `beyond`: it ends before a row of a format that is not known here; what that row and those after it tell is not
-    known either.
+    `dropped`: tables, by id, that a row drops, with that row; `moved`: later addresses of tables. `beyond`: a row has
+    an unknown format; that row and those after it are not read.
     """
 
     def __init__(self, rows: Sequence[Row]):
         self.generations: list[Generation] = []
         self.findings: list[Finding] = []
-        self.dropped: dict[str, Row] = {}  # id of a table → the row that says that it was to go
-        self.moved: dict[str, str] = {}  # id of a table → where it lies, by the newest row that says so
-        self.found_at: dict[str, str] = {}  # address at which one was found → the ledger's name of it
+        self.dropped: dict[str, Row] = {}  # id of a table → the row that drops it
+        self.moved: dict[str, str] = {}  # id of a table → its address, by the newest row that records one
+        self.found_at: dict[str, str] = {}  # address at which a table was found → its name in the ledger
         self.beyond = False
         self._retired = self._dropping = self._failed = False
         for row in rows:
@@ -227,7 +226,7 @@ class Story:
         return None
 
     def _taken_back(self, row: Row, body: Mapping[str, Any]) -> None:
-        """The epoch has no effect: the rule stands where it stood before it."""
+        """The epoch has no effect: the rule has its status of before the epoch."""
         epoch = self._open
         if epoch is None or not epoch.abandoning or (row.epoch, body["intent"]) != (epoch.number, epoch.intent_hash):
             return self._fault(row, f"epoch {row.epoch} was abandoned without a row that announced it")
@@ -269,7 +268,7 @@ class Story:
         self._now.seal, self._failed = body, False
 
     def _live(self, row: Row, body: Mapping[str, Any]) -> None:
-        """A turn in the rule's life: it moves no epoch. A drop is of a retired rule, and ends before anything else."""
+        """A lifecycle change: it moves no epoch. Only a retired rule is dropped; a drop ends before anything else."""
         what = body["what"]
         due = {
             "retired": not self._retired,
@@ -292,7 +291,7 @@ class Story:
             self._move(row, table, str(place))
 
     def _move(self, row: Row, table: str, place: str) -> None:
-        """A sink lies elsewhere from here on, whatever it was called in the generations before."""
+        """A sink has another address from here on, whatever its name in earlier generations."""
         bodies = (self._now.begun, *(epoch.end for epoch in self._now.epochs))
         ids = [body["table_ids"][table] for body in bodies if table in body.get("table_ids", {})]
         if not ids or not table.startswith("sink/"):
@@ -302,14 +301,14 @@ class Story:
 
 
 def _whole(found: Any) -> int:
-    """A number as the ledger has it. Raises TypeError for any that is not whole, and for a text that reads like one."""
+    """A whole number of the ledger. Raises TypeError for other numbers, and for a text that reads like one."""
     if type(found) is not int:
         raise TypeError(f"expected a whole number, found {found!r}")
     return found
 
 
 def _check_tables(body: Mapping[str, Any]) -> None:
-    """Raise AttributeError, KeyError, TypeError or ValueError where what is looked for later is not there."""
+    """Raise AttributeError, KeyError, TypeError or ValueError if a field that is read later is missing or unfit."""
     _ = _whole(body["output_rows"]), [_whole(rows) for rows in body.get("rejected", {}).values()]
     _ = [table + id_ for table, id_ in body["table_ids"].items()]
     _check_entry(body)
@@ -328,12 +327,12 @@ def _check_undone(body: Mapping[str, Any]) -> None:
 
 
 def _places(body: Mapping[str, Any]) -> list[str]:
-    """The offsets of an entry, as they are written."""
+    """The offsets of an entry, as text."""
     return str(body["entry"]).rstrip("\n").split("\n")[2:]
 
 
 def _check_rule(body: Mapping[str, Any]) -> None:
-    """The same of an intent."""
+    """The same for an intent."""
     rule = json.loads(body["rule"])
     _ = rule["qos"], dict(rule["streams"]), [(sink["kind"], sink["address"], sink["qos"]) for sink in rule["sinks"]]
     _check_entry(body)
@@ -341,7 +340,7 @@ def _check_rule(body: Mapping[str, Any]) -> None:
 
 
 def _check_entry(body: Mapping[str, Any]) -> None:
-    """The same of what begins, announces or ends an epoch: where the sources stand, and the watermark."""
+    """The same for the offsets and the watermark, in a row that begins, announces or ends an epoch."""
     _ = body["entry"].split("\n"), body["maxima"]
     _ = None if body["watermark"] is None else _whole(body["watermark"])
 
@@ -358,7 +357,7 @@ def _check_expected(bodies: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _check_backfill(body: Mapping[str, Any]) -> None:
-    """The same of a backfill's intent."""
+    """The same for a backfill's intent."""
     rule = json.loads(body["rule"])
     _ = [(sink["kind"], sink["address"]) for sink in rule["sinks"]]
     _check_counts(body)

@@ -1,1 +1,1 @@
-"""What a proof compares and concludes."""
+"""Comparison and verdict of a proof."""

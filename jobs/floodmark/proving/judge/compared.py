@@ -1,4 +1,4 @@
-"""Two tables compared as multisets of rows, floating point within 1e-9 relative. Shares no code with the engine."""
+"""Compare two tables as multisets of rows, floating point within 1e-9 relative. Shares no code with the engine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 Row = tuple[Any, ...]
 CLOSE = 1e-9
-DIGITS = Context(prec=38)  # as many as a decimal of Delta has; Python's default would round to 28
+DIGITS = Context(prec=38)  # as many as Delta's decimals have; Python's default would round to 28
 SHOWN = 3
-_HOLE = "\0float"  # stands where a number of floating point is compared by itself
+_HOLE = "\0float"  # placeholder for a floating-point number, which is compared separately
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Rows of the one that the other lacks: `missing` are expected and not found, `extra` found and not expected."""
+    """Rows of only one table: `missing` are expected and not found, `extra` found and not expected."""
 
     missing: list[Row]
     extra: list[Row]
@@ -28,7 +28,7 @@ class Difference:
         return bool(self.missing or self.extra)
 
     def text(self) -> str:
-        """For people: how many, and the first of them."""
+        """For people: the number of rows, and the first of them."""
         parts = ((self.missing, "missing"), (self.extra, "too many"))
         return "; ".join(
             f"{len(rows)} row{'s' if len(rows) > 1 else ''} {what}: {_shown(rows)}" for rows, what in parts if rows
@@ -41,7 +41,7 @@ def _shown(rows: Sequence[Row]) -> str:
 
 
 def rows_of(address: str) -> list[dict[str, Any]] | None:
-    """Every row of a Delta table; None where there is none."""
+    """Every row of a Delta table; None if there is no table."""
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
     from deltalake.exceptions import TableNotFoundError
@@ -76,12 +76,12 @@ def _numbered(kind: Any) -> Any:
 
 
 def as_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
-    """Values by the name of their column, so that the order of columns is of no matter."""
+    """Rows with values in the order of column names, so that the order of columns does not matter."""
     return [tuple(_plain(row[name]) for name in sorted(row, key=str.lower)) for row in rows]
 
 
 def difference(found: Iterable[Row], expected: Iterable[Row]) -> Difference:
-    """What each has beyond the other."""
+    """The rows that only one of the two has."""
     extra, missing = _unequal(found, expected)
     groups: dict[Row, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
     for side, rows in enumerate((extra, missing)):
@@ -92,7 +92,7 @@ def difference(found: Iterable[Row], expected: Iterable[Row]) -> Difference:
 
 
 def like_one_of(rows: Iterable[Row], others: Iterable[Row]) -> list[Row]:
-    """Those of `rows` that are equal to none of the others, however often that is there."""
+    """Those of `rows` that equal none of the others, however often a row occurs."""
     groups: dict[Row, list[Row]] = defaultdict(list)
     for other in set(others):
         groups[_shape(other)].append(other)
@@ -100,13 +100,13 @@ def like_one_of(rows: Iterable[Row], others: Iterable[Row]) -> list[Row]:
 
 
 def _unequal(found: Iterable[Row], expected: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-    """What is left of both when rows that are equal to the last bit have gone."""
+    """The rest of both without rows that are equal bit by bit."""
     ours, theirs = Counter(found), Counter(expected)
     return list((ours - theirs).elements()), list((theirs - ours).elements())
 
 
 def _unmatched(ours: list[Row], theirs: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Rows that differ in their floating point at most: each takes one that is close to it."""
+    """Pair rows that differ only in floating point, each with a close one, and return the rest of both."""
     rest, left = sorted(theirs, key=_numbers), []
     for row in sorted(ours, key=_numbers):
         near = next((at for at, other in enumerate(rest) if _alike(row, other)), None)
@@ -118,7 +118,7 @@ def _unmatched(ours: list[Row], theirs: list[Row]) -> tuple[list[Row], list[Row]
 
 
 def _plain(value: Any) -> Any:
-    """A value that can be hashed and is equal to what means the same."""
+    """A hashable value that equals every value with the same meaning."""
     if isinstance(value, dict):
         return tuple((name, _plain(one)) for name, one in sorted(value.items()))
     if isinstance(value, list | tuple):
@@ -150,6 +150,6 @@ def _floats(row: Row) -> Iterator[float]:
 
 
 def _alike(row: Row, other: Row) -> bool:
-    """Of rows of one shape: whether their floating point is close."""
+    """Whether the floating point of two rows of the same shape is close."""
     pairs = zip(_floats(row), _floats(other), strict=True)
     return all(math.isclose(one, two, rel_tol=CLOSE, abs_tol=CLOSE) for one, two in pairs)

@@ -1,4 +1,4 @@
-"""Judges what a play has left: each copy by itself, against the undisturbed run and against plain batch."""
+"""Judge the results of a play: each copy alone, against the undisturbed run, and against plain batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLOCK = "the results may hold the time of day at which their epoch was folded, s
 
 @dataclass(frozen=True)
 class Judged:
-    """One copy: what was done to it, what was looked at. `planned`, `fired`: crash points."""
+    """One copy: its fault and its checks. `planned`, `fired`: crash points."""
 
     name: str
     point: str
@@ -61,7 +61,7 @@ class Matrix:
 
 
 def judged(played: Played, doing: Callable[[str, int, int], None] = lambda what, done, of: None) -> Matrix:
-    """Every copy of the play: the undisturbed run first, the replays, then the cases. `doing`: told how far it is."""
+    """Judge every copy: the undisturbed run first, the replays, then the cases. `doing`: called with the progress."""
     judge = _Judge(played)
     tasks: list[Callable[[], Judged]] = [
         judge.undisturbed,
@@ -92,7 +92,7 @@ class _Judge:
         return self._judged(left, "", "undisturbed", checks)
 
     def _empty(self, left: Left) -> Iterator[Check]:
-        """Sinks that got nothing: that nothing equals nothing is no proof."""
+        """Sinks without rows: comparing nothing with nothing proves nothing."""
         for i, name, _ in self._sinks:
             if not left.sink(i):
                 yield verdicts.not_compared(name, "it holds no row of the sample; take more with --rows")
@@ -127,14 +127,14 @@ class _Judge:
         return Judged(left.case, point, fault, checks, planned, fired, attempts, len(left.epochs), seconds)
 
     def _common(self, left: Left) -> Iterator[Check]:
-        """What holds of every copy: no row of the sample is lost to its ledger, and its certificate is good."""
+        """Checks of every copy: its ledger accounts for all rows of the sample, and its certificate is good."""
         yield verdicts.balanced(left.counted("read"), self._sampled)
         found = audit(left.case, self._played.scratch.home, deep=True, accounts=account)
         findings = [] if found is None else [finding.what for finding in found.findings]
         yield verdicts.certified(None if found is None else found.verdict, findings)
 
     def _tables(self, left: Left) -> Iterator[Check]:
-        """Everything that a fault could have spoiled, against the undisturbed run: the epochs are the same ones."""
+        """Compare everything that a fault could damage with the undisturbed run, which has the same epochs."""
         if clocked(self._rule):
             yield verdicts.not_compared("sinks and state", CLOCK)
         elif left.lost:
@@ -157,7 +157,7 @@ class _Judge:
         )
 
     def _beside_lost(self, left: Left) -> Iterator[Check]:
-        """At qos 0: the rows of lost epochs are counted, and of results none is twice or made up."""
+        """At qos 0: the rows of lost epochs are counted, and no result is duplicated or invented."""
         lost = sum(epoch.end["lost"] for epoch in left.epochs if epoch.result == "lost")
         yield Check("losses are counted", "proven", f"epochs lost: {', '.join(map(str, left.lost))}; rows lost: {lost}")
         for i, name, sink in self._sinks:
@@ -169,7 +169,7 @@ class _Judge:
             yield verdicts.beside_lost(name, left.sink(i), of_each, left.lost)
 
     def _replayed(self, left: Left) -> Iterator[Check]:
-        """With other epochs the sinks are the same where nothing is late."""
+        """With other epochs, the sinks are the same if no row is late."""
         late = self._reference.late, left.late
         for i, name, _ in self._sinks:
             if clocked(self._rule):
@@ -181,7 +181,7 @@ class _Judge:
                 yield verdicts.not_compared(name, f"{why}, and there is no answer in batch: {self._no_batch(left, i)}")
 
     def _by_batch(self, left: Left) -> Iterator[Check]:
-        """The rule's own SQL in plain Spark batch, where it can be had. Lost epochs have a check of their own."""
+        """Compare sinks with the rule's SQL in plain Spark batch, if available. Lost epochs have a separate check."""
         failed = self._played.ends[left.case].get("batch")
         for i, name, sink in self._sinks:
             if not self._no_batch(left, i):
@@ -190,7 +190,7 @@ class _Judge:
                 yield verdicts.not_compared(f"{name}, by batch", failed["error"])
 
     def _no_batch(self, left: Left, place: int) -> str | None:
-        """Why there is no answer in batch for a sink."""
+        """Why batch gives no result for a sink."""
         if self._rule.late == "drop" and left.late:
             return "late rows were not kept, so the rows folded are not known"
         if replaces(self._rule, self._rule.sinks[place]):

@@ -1,4 +1,4 @@
-"""What a copy has left behind: its ledger as the auditor reads it, its own tables, its sinks."""
+"""Read what a copy has written: its ledger as the auditor reads it, its own tables, its sinks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from floodmark.proving.play.played import Played
 
 
 class Left:
-    """Of one copy; every table is read once."""
+    """The ledger and tables of one copy; every table is read once."""
 
     def __init__(self, played: Played, case: str):
         self._played, self.case = played, case
@@ -23,7 +23,7 @@ class Left:
 
     @cached_property
     def generation(self) -> Generation | None:
-        """The newest, as the auditor reads it."""
+        """The newest generation, as the auditor reads it."""
         found = read_ledger(str(self.home / "ledger"))
         generations = Story(found[1]).generations if found else []
         return generations[-1] if generations else None
@@ -51,7 +51,7 @@ class Left:
         return sum(self.counted("late").values())
 
     def facts(self) -> list[Row]:
-        """What the ledger says of each epoch, but for time, run and attempt."""
+        """The ledger's facts of each epoch, without time, run and attempt."""
         return [
             (
                 epoch.number,
@@ -65,7 +65,7 @@ class Left:
         ]
 
     def sink(self, number: int) -> list[Row] | None:
-        """Without the numbers of epochs, which other epochs would make others."""
+        """A sink's rows without epoch numbers, which differ if epochs have other sizes."""
         stamps = STAMPS if self._played.rule.sinks[number].epoch_columns else ()
         return self._rows(self._played.scratch.sink(self.case, number), stamps)
 
@@ -79,7 +79,7 @@ class Left:
         return {name: self._rows(str(folder / name)) for name in names}
 
     def batch(self, number: int, epoch: int | None = None) -> list[Row] | None:
-        """What plain batch has for a sink, of all epochs or of one."""
+        """The results of plain batch for a sink, of all epochs or of one."""
         return self._rows(self._played.scratch.expected(self.case, number, epoch))
 
     def _rows(self, address: str, without: Collection[str] = ()) -> list[Row] | None:

@@ -1,4 +1,4 @@
-"""What a case shows: single checks, each with a verdict and the figures behind it. Pure, and without the engine."""
+"""The checks of a case, each with a verdict and its figures. Pure, and without the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXIT_CODES: dict[Verdict, int] = {"proven": 0, "unknown": 1, "unfinished": 1, "b
 
 @dataclass(frozen=True)
 class Check:
-    """`what` was looked at, and what was found: a sentence with figures."""
+    """`what`: the subject of the check; `found`: the result, a sentence with figures."""
 
     what: str
     verdict: Verdict
@@ -23,13 +23,13 @@ class Check:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict over all: nothing looked at proves nothing."""
+    """The overall verdict; `unknown` without any checks."""
     there = set(verdicts)
     return next((one for one in WORST_FIRST if one in there), "unknown")
 
 
 def fired(reached: int, planned: int, stray: dict[str, object] | None = None) -> Check:
-    """`stray`: how the run ended that did not come to its point."""
+    """Whether all faults fired. `stray`: how the run ended that did not reach its point."""
     what, found = "the faults fired", f"{reached} of {planned} crash points reached"
     if reached == planned:
         return Check(what, "proven", found)
@@ -38,7 +38,7 @@ def fired(reached: int, planned: int, stray: dict[str, object] | None = None) ->
 
 
 def ended(told: dict[str, object], what: str = "the last run ended well") -> Check:
-    """A run after the fault must be able to finish: that it may be tried again (1) settles nothing yet."""
+    """A run after the fault must be able to finish. Exit code 1 (a retry may help) decides nothing."""
     if told["code"] == 0:
         return Check(what, "proven", "exit code 0")
     verdict: Verdict = "unfinished" if told["code"] == 1 else "broken"
@@ -46,7 +46,7 @@ def ended(told: dict[str, object], what: str = "the last run ended well") -> Che
 
 
 def refused(told: dict[str, object] | None) -> Check:
-    """The retry beside a driver that is stopped, not dead."""
+    """Whether a retry was refused while the driver was stopped, not dead."""
     what = "the retry was refused while the stopped driver lived"
     if told is None:
         return Check(what, "unfinished", "no retry was seen")
@@ -56,16 +56,16 @@ def refused(told: dict[str, object] | None) -> Check:
 
 
 def equal(what: str, found: Sequence[Row] | None, expected: Sequence[Row] | None, to: str) -> Check:
-    """Two multisets must be one."""
+    """Two multisets must be equal."""
     return delivered(what, found, expected, to, 2)
 
 
 def delivered(
     what: str, found: Sequence[Row] | None, expected: Sequence[Row] | None, to: str, qos: int, attempts: bool = False
 ) -> Check:
-    """What a sink of that qos holds, against what it should. `attempts`: whether an epoch had several of them.
+    """Compare the rows of a sink of that qos with the expected ones. `attempts`: whether an epoch had several.
 
-    At qos 1 a row may be there again, at qos 0 one may be missing where an epoch had several attempts.
+    If an epoch had several attempts, a row may be duplicated at qos 1, and missing at qos 0.
     """
     if found is None or expected is None:
         side = "the table" if found is None else "what it is compared with"
@@ -91,9 +91,9 @@ def _unequal(what: str, unequal: Difference, expected: Sequence[Row], to: str, q
 def beside_lost(
     what: str, found: Sequence[Row] | None, of_each: Mapping[int, Sequence[Row] | None], lost: Collection[int]
 ) -> Check:
-    """At qos 0, where epochs were lost: the results of all others are there, and besides only a lost epoch's own.
+    """At qos 0, if epochs were lost: the sink has the results of all other epochs, and besides only of lost epochs.
 
-    `of_each`: what plain batch gives for each epoch, beside the committed ones before it.
+    `of_each`: the results of plain batch for each epoch, given the committed ones before it.
     """
     results = {epoch: rows for epoch, rows in of_each.items() if rows is not None}
     if found is None or len(results) < len(of_each):
@@ -119,7 +119,7 @@ def balanced(read: dict[str, int], sampled: dict[str, int]) -> Check:
 
 
 def certified(verdict: str | None, findings: Sequence[str]) -> Check:
-    """What `floodmark audit --deep` says."""
+    """The result of `floodmark audit --deep`."""
     what = "floodmark audit --deep"
     if verdict is None:
         return Check(what, "broken", "there is no ledger")

@@ -1,1 +1,1 @@
-"""How a proof plays its faults: real processes over copies of a rule."""
+"""Play the faults of a proof: real processes over copies of a rule."""

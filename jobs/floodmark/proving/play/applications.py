@@ -1,4 +1,4 @@
-"""The applications of a play: real processes that carry out orders, and what they tell."""
+"""Run the applications of a play: real processes that carry out orders and report outcomes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from floodmark.proving.play.played import Teller, Wish
 from floodmark.proving.play.processes import started, wait_until
 from floodmark.proving.scratch import Scratch
 
-LIMIT = 3600.0  # seconds for one application; it is there for what hangs
+LIMIT = 3600.0  # seconds for one application, in case it hangs
 WORKER = "floodmark.proving.play.worker"
 
 
 class Applications:
-    """Starts them, one after the other or one beside another, and waits for what they tell."""
+    """Starts applications, one after another or in parallel, and waits for their reports."""
 
     def __init__(self, rule: str, wish: Wish, scratch: Scratch, teller: Teller):
         self._rule, self._wish, self.scratch, self.teller = rule, wish, scratch, teller
@@ -40,8 +40,8 @@ class Applications:
 
     @contextmanager
     def application(self, orders: Orders, kills: Sequence[tuple[str, str]] = ()) -> Iterator[Popen[bytes]]:
-        """One application with its orders. `kills`: cases, and the crash points at which they are to wait."""
-        passing = self.scratch.root / "passing"  # what Spark has no time to remove when it is killed
+        """One application with its orders. `kills`: cases, and the crash points at which they wait."""
+        passing = self.scratch.root / "passing"  # for files that Spark cannot remove when it is killed
         passing.mkdir(exist_ok=True)
         env = {"SPARK_LOCAL_DIRS": str(passing), "PYTHONPATH": _with_our_own(os.environ.get("PYTHONPATH"))}
         if kills:
@@ -54,7 +54,7 @@ class Applications:
             yield process
 
     def until(self, process: Popen[bytes], name: str, what: str) -> dict[str, Any]:
-        """What the application has told of `what`, as soon as it has."""
+        """Wait for the application's report on `what`, and return it."""
         self.wait(process, lambda: self.scratch.outcome(name, what).exists(), f"it said nothing of {what}")
         told = self.scratch.told(name, what)
         assert told is not None
@@ -72,7 +72,7 @@ class Applications:
         return " / ".join(text.splitlines()[-3:]) or "empty"
 
     def ended(self, name: str, case: str) -> dict[str, Any]:
-        """How a copy's run ended."""
+        """The outcome of a copy's run."""
         return self.scratch.told(name, case) or {"code": 1, "type": "RunFailed", "error": "it did not come to an end"}
 
     def see_ended(
@@ -83,7 +83,7 @@ class Applications:
         what: str,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wait until each of the copies has come to an end, and tell how many have."""
+        """Wait until each copy has ended, and report how many have."""
 
         def all_ended() -> bool:
             meanwhile()
@@ -95,6 +95,6 @@ class Applications:
 
 
 def _with_our_own(path: str | None) -> str:
-    """The path on which the worker finds this very package."""
+    """The path on which the worker finds this same package."""
     own = str(Path(floodmark.__file__).parents[1])
     return own if not path else f"{own}{os.pathsep}{path}"

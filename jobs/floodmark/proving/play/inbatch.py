@@ -1,4 +1,4 @@
-"""What the rule's own SQL gives in plain Spark batch over the rows that a ledger counts as folded, where final."""
+"""Run the rule's SQL in plain Spark batch over the rows that a ledger counts as folded, for final results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from floodmark.spark.session.session import rule_session
 
 
 def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
-    """Leave the answer for each sink as a Delta table of the case; where epochs were lost, one for each epoch."""
+    """Write the results for each sink as a Delta table of the case; if epochs were lost, one for each epoch."""
     ledger = LedgerReader.load(Home(scratch.home, rule.rule).ledger)
     assert ledger is not None and ledger.head is not None
     answer = partial(_Batch, root, rule, scratch, ledger, ledger.head)
@@ -52,7 +52,7 @@ def _write(results: DataFrame, rule: Rule, address: Callable[[int], str]) -> Non
 
 
 def for_sink(results: DataFrame, sink: Sink) -> DataFrame:
-    """What of the results a sink is to hold, but for the numbers of epochs."""
+    """The results that a sink must hold, without epoch numbers."""
     rows = results.where(F.expr(f"({sink.where}\n)")) if sink.where else results
     rows = rows.where(F.expr(f"NOT coalesce(({sink.delete}\n), false)")) if sink.delete else rows
     rows = rows.select(*(F.col(quoted(name)) for name in sink.columns)) if sink.columns else rows
@@ -62,7 +62,8 @@ def for_sink(results: DataFrame, sink: Sink) -> DataFrame:
 
 
 class _Batch:
-    """Of all epochs, or of `epoch` beside the committed ones before it: what it gave, or if it was lost may have."""
+    """Results of all epochs, or of `epoch` given the committed ones before it: its results, or possible ones if it was
+    lost."""
 
     def __init__(
         self, root: SparkSession, rule: Rule, scratch: Scratch, ledger: LedgerReader, head: Head, epoch: int = 0
@@ -79,7 +80,7 @@ class _Batch:
         return self._expected(self._given(), self._rule.expect)
 
     def _given(self) -> DataFrame:
-        """What the SQL gives, where final."""
+        """The final results of the SQL."""
         query = self._rule.query
         if not query.windows:
             return self._session.sql(query.sql)
@@ -90,7 +91,7 @@ class _Batch:
         return self._session.sql(query.bounded(low, high, lambda at, _: instant(at, kind)))
 
     def _watermarks(self) -> tuple[int | None, int | None]:
-        """Between which the results become final."""
+        """The watermarks between which the results become final."""
         if not self._epoch:
             return None, self._head.watermark
         return self._at(self._epoch - 1).watermark, self._at(self._epoch).watermark
@@ -111,7 +112,7 @@ class _Batch:
         return rows
 
     def _expected(self, rows: DataFrame, expect: Mapping[str, Expectation]) -> DataFrame:
-        """The rows without those that an expectation drops: a check that raises is not true."""
+        """The rows without those that an expectation drops; a check that raises is a failure."""
         for check in (one.check for one in expect.values() if one.on_fail == "drop"):
             rows = rows.where(F.coalesce(tried(rows, check)["v"], F.lit(False)))
         return rows
@@ -124,7 +125,7 @@ class _Batch:
         return rows if apart.isEmpty() else rows.exceptAll(apart.select(*map(quoted, columns)))
 
     def _apart(self, table: str, stream: str) -> DataFrame:
-        """The stream's late or dead rows, as far as `_read` gives them."""
+        """The stream's late or dead rows, among those that `_read` returns."""
         epoch, case = F.col("_epoch"), self._rule.rule
         found = self._set_apart(case, table)
         if self._head.lost:
@@ -139,9 +140,9 @@ class _Batch:
         return self._session.read.format("delta").load(str(Home(self._scratch.home, case).path / table))
 
     def _read(self, place: int, name: str) -> DataFrame:
-        """The rows of the sample, but those of lost epochs; of one epoch alone where others have no part in it."""
+        """The rows of the sample without those of lost epochs, or of one epoch if it does not depend on others."""
         rows = self._session.read.format("delta").load(self._scratch.input(name))
-        file = rows.metadataColumn("_metadata").getField("file_name")  # a column may be named so, too
+        file = rows.metadataColumn("_metadata").getField("file_name")  # a column may have this name, too
         if self._alone:
             return rows.where(file.isin(*self._files(place, name, [self._epoch])))
         lost = self._files(place, name, self._lost)

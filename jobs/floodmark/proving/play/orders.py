@@ -1,4 +1,4 @@
-"""What one application of a proof is told to do."""
+"""The orders for one application of a proof."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-STARTED, SAMPLE = "started", "sample"  # what an application tells of itself, beside the copies
+STARTED, SAMPLE = "started", "sample"  # an application's reports on itself, beside those on copies
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What one application is to do. `name`: of this application; `resets`: of the cases those that are reset after a
-    run to the end; `batch`: whether their answer in batch is wanted, too; `sampled`: the user's own rule, of which a
-    sample of `rows` rows is taken first and which then runs undisturbed, and, with `replays`, in epochs of
-    other sizes, too.
+    """Orders for one application. `name`: of this application; `resets`: cases that are reset after a complete run;
+    `batch`: whether to compute their results in batch, too; `sampled`: the user's own rule. The application takes a
+    sample of `rows` rows of it first and runs it undisturbed, and, with `replays`, also in epochs of other sizes.
     """
 
     name: str
@@ -38,5 +37,5 @@ class Orders:
 
     @classmethod
     def read(cls, path: Path) -> Orders:
-        """What `write` has written."""
+        """Read the file that `write` has written."""
         return cls(**json.loads(path.read_text()))

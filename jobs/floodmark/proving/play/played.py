@@ -1,4 +1,4 @@
-"""What a play is asked for, whom it tells, and what was seen of it."""
+"""The options of a play, the receiver of its progress, and its observations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from floodmark.proving.scratch import Scratch
 
 @dataclass(frozen=True)
 class Wish:
-    """What was asked for. `only`: points; `kinds`: faults."""
+    """The user's options. `only`: points; `kinds`: faults."""
 
     rows: int
     only: Collection[str] = ()
@@ -24,7 +24,7 @@ class Wish:
 
 
 class Teller(Protocol):
-    """Who is told what goes on."""
+    """Receives the progress of a play."""
 
     def say(self, text: str) -> None: ...
 
@@ -33,10 +33,10 @@ class Teller(Protocol):
 
 @dataclass
 class Played:
-    """What was seen, outcomes as the worker tells them.
+    """The observations, with outcomes as the worker reports them.
 
     fired: how many of its crash points each case reached. ends: how the last run of each copy ended; retries: how the
-    retry beside a stopped driver did; strays: how a run ended that did not come to its point. killed: processes.
+    retry beside a stopped driver ended; strays: how a run ended that did not reach its point. killed: processes.
     """
 
     rule: Rule
@@ -57,4 +57,4 @@ class Played:
 
 
 class NothingFinal(Refused):
-    """A sample without a result: to compare nothing with nothing would prove nothing."""
+    """A sample without a result: comparing nothing with nothing proves nothing."""

@@ -1,4 +1,4 @@
-"""Real processes: start one in a session of its own, wait for what it shows, kill all of it."""
+"""Real processes: start one in a session of its own, wait for a condition, kill the whole session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LOOK_EVERY = 0.02  # seconds between two looks at the outside world
+LOOK_EVERY = 0.02  # seconds between two checks
 
 
 def of_session(leader: int) -> list[int]:
@@ -31,14 +31,14 @@ def _session(pid: str) -> int | None:
 
 
 def kill_all(leader: int, how: signal.Signals = signal.SIGKILL) -> int:
-    """Signal every process of the session, SIGKILL until none is left. How many there were at first."""
+    """Signal every process of the session, with SIGKILL until none is left. Returns how many there were at first."""
     found = len(of_session(leader))
     while left := of_session(leader):
         for pid in left:
             try:
                 os.kill(pid, how)
             except ProcessLookupError:
-                continue  # it ended by itself in the meantime
+                continue  # it exited in the meantime
         if how is not signal.SIGKILL:
             break
     return found
@@ -46,7 +46,7 @@ def kill_all(leader: int, how: signal.Signals = signal.SIGKILL) -> int:
 
 @contextmanager
 def started(command: list[str], env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with a session of its own; nothing of it is left at the end."""
+    """A process with a session of its own; at the end, the whole session is killed."""
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603 - Python itself, with a module of ours
             command, env={**os.environ, **env}, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -59,7 +59,7 @@ def started(command: list[str], env: dict[str, str], log: Path) -> Iterator[subp
 
 
 def wait_until(holds: Callable[[], bool], process: subprocess.Popen[bytes], limit: float) -> bool:
-    """Whether the condition held before the process ended or `limit` seconds went by."""
+    """Whether the condition held before the process exited or `limit` seconds passed."""
     pause = threading.Event()
     for _ in range(int(limit / LOOK_EVERY)):
         if holds():

@@ -1,4 +1,4 @@
-"""A bounded sample of each stream, from the rule's start on and in the source's own order, as small Delta tables."""
+"""Copy a bounded sample of each stream to small Delta tables, from the rule's start on, in the source's order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEWEST = "start: latest: what is to come is not there yet, so the rows that the 
 
 @dataclass(frozen=True)
 class Sampled:
-    """`table`, `upto`: where the rows are from, and up to where they could have been; `rows` of them in `commits`.
+    """`table`, `upto`: the source of the rows, and how far it extends; `rows`, `commits`: how many of them.
 
     `version`: of a table, its newest.
     """
@@ -53,7 +53,7 @@ class Sampled:
 
 
 def sample(root: SparkSession, rule: Rule, scratch: Scratch, rows: int) -> list[Sampled]:
-    """Take at most `rows` rows of each stream. Raises NotThereYet where none of them has any."""
+    """Take at most `rows` rows of each stream. Raises NotThereYet if no stream has any."""
     with explained(rule.rule):
         session = rule_session(root, rule, rule.timezone, rule.ansi)
         found = [_Taking(session, scratch, name, stream, rows).take() for name, stream in rule.streams.items()]
@@ -71,7 +71,7 @@ class _Enough(Exception):
 
 
 class _Taking:
-    """One stream's sample: first as its source gives it, then cut into commits."""
+    """One stream's sample: first as its source delivers it, then divided into commits."""
 
     def __init__(self, session: SparkSession, scratch: Scratch, name: str, stream: Stream, rows: int):
         self._session, self._scratch, self._name, self._rows = session, scratch, name, rows
@@ -96,7 +96,7 @@ class _Taking:
         return Sampled(self._name, self._source.address, version, self._source.say(end), rows, commits, note)
 
     def _stage(self) -> None:
-        """The stream's first rows, as its source gives them: portion by portion, as Spark plans epochs."""
+        """Write the stream's first rows as its source delivers them, in portions, as Spark plans epochs."""
         start = self._source.start()
         partitions = int(str(self._session.conf.get("spark.sql.shuffle.partitions")))
         directory = checkpoint.make(self._staging / "checkpoints", Entry(0, (start,)), None, partitions)
@@ -116,7 +116,7 @@ class _Taking:
             query.stop()
 
     def _at_a_time(self) -> EpochLimits:
-        """About one commit of the sample: within what is read at a time the order may be another."""
+        """Limits of about one commit of the sample, since the order may change within one read."""
         rows = max(1, self._rows // cut(self._rows)[0])
         limits = source_can(self._kind).limits
         if "max_rows" in limits:
@@ -145,7 +145,7 @@ class _Taking:
         return self._source.frame(self._session, begin, end)
 
     def _write(self, rows: int) -> int:
-        """An empty table as version 0, then one file for each commit; of a stream without rows one empty commit."""
+        """Write an empty table as version 0, then one file for each commit; one empty commit if there are no rows."""
         schema = self._source.whole(self._session).schema
         address = self._scratch.input(self._name)
         tables.create(address, schema.json(), {})
@@ -156,7 +156,7 @@ class _Taking:
         return commits
 
     def _files(self, rows: int, commits: int) -> list[Path]:
-        """The rows in order, each commit in a folder of its own: one job, where commits by Spark take seconds."""
+        """Write the rows in order, each commit in its own folder. This is one job; commits by Spark take seconds."""
         numbered = self._session.read.parquet(str(self._staging / "rows" / "*")).withColumn(
             PORTION, F.floor((F.row_number().over(Window.orderBy(BATCH, PLACE)) - 1) * commits / rows)
         )
@@ -166,7 +166,7 @@ class _Taking:
 
 
 def _commit(address: str, number: int, files: list[Path]) -> None:
-    """Add files of rows to a table, as one commit. Spark gives files of one job in several folders one name."""
+    """Add files of rows to a table in one commit. Spark gives files of one job the same name in several folders."""
     added: list[AddAction | RemoveAction] = []
     for file in files:
         name = f"commit{number}-{file.name}"

@@ -1,6 +1,6 @@
-"""The play: an undisturbed run, every fault on a copy of its own, the recovery of all. It acts, and judges nothing.
+"""Run the play: an undisturbed run, every fault on its own copy, the recovery of all. It judges nothing.
 
-Many copies share one application. Each waits at its own crash point; one signal takes them all.
+Many copies share one application. Each waits at its own crash point; one signal kills them all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Play:
         self._pace = 0.0  # seconds for one epoch of one copy, once Spark is warm
 
     def run(self) -> Played:
-        """All of it. Raises what the undisturbed run would raise for its user, and RunFailed where it breaks off."""
+        """Run the whole play. Raises the errors that the user would get, and RunFailed if the play breaks off."""
         self._scratch.write_rule(self._rule)
         lookups = pinned_now(self._rule)
         found = self._undisturbed()
@@ -70,7 +70,7 @@ class Play:
         return found
 
     def _undisturbed(self) -> Played:
-        """The sample, the undisturbed run and the replays."""
+        """Take the sample, and do the undisturbed run and the replays."""
         self._teller.doing("starting Spark")
         replayed = REPLAYS in self._wish.kinds
         orders = self._run.orders(
@@ -106,7 +106,7 @@ class Play:
         return streams
 
     def _ground(self) -> Ground:
-        """What the undisturbed run has shown. Raises Refused where a proof would prove nothing."""
+        """The facts of the undisturbed run. Raises Refused if a proof would prove nothing."""
         found = read_ledger(str(self._scratch.home / REFERENCE / "ledger"))
         assert found is not None
         generation = Story(found[1]).generations[-1]
@@ -136,7 +136,7 @@ class Play:
         )
 
     def _check_lookups(self, before: dict[str, Any]) -> None:
-        """The copies read the user's own lookup tables: one that changes meanwhile makes their results incomparable."""
+        """Copies read the user's own lookup tables: a change during the play makes their results incomparable."""
         changed = [name for name, now in pinned_now(self._rule).items() if now != before[name]]
         if changed:
             raise RunFailed(
@@ -146,14 +146,14 @@ class Play:
 
 
 def _refuse_nothing(found: Played, wish: Wish) -> None:
-    """Of a matrix without a case "each fault fired" would be true, and say nothing."""
+    """Refuse a matrix without a case: "each fault fired" would be true for it, and prove nothing."""
     if not found.cases and set(wish.kinds) - {REPLAYS}:
         why = "; ".join(dict.fromkeys(f"{one.point}: {one.why}" for one in found.skipped))
         raise Refused(f"expected faults that can be tried on this rule and sample, found none: {why}")
 
 
 def raise_(told: dict[str, Any], rule: str) -> None:
-    """The error that a copy met, as its user would meet it."""
+    """Raise the error of a copy as its user would get it."""
     if not told["code"]:
         return
     kind = getattr(errors, told["type"], RunFailed)

@@ -1,4 +1,4 @@
-"""A group of cases that share their applications: faults on all of them, then the recovery of all."""
+"""Play a group of cases that share their applications: first all faults, then the recovery of all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Wave:
         self._recover()
 
     def _faults(self, number: int) -> None:
-        """One application in which every case that has so many kills waits at its point; then the kill."""
+        """Run one application until every case with this many kills waits at its point, then kill it."""
         cases = [case for case in self._cases if len(case.kills) > number]
         name = f"{self._name}.fault{number + 1}"
         kills = [(case.name, case.kills[number]) for case in cases]
@@ -37,7 +37,7 @@ class Wave:
             self._found.killed += kill_all(process.pid)
 
     def _see_waiting(self, process: Popen[bytes], name: str, cases: Sequence[Case], number: int) -> None:
-        """Until each waits at its point, or has ended without coming to it."""
+        """Wait until each case waits at its point, or has ended without reaching it."""
         scratch, what = self._run.scratch, f"{self._label}kill {number + 1}: cases wait at their points"
         marks = {case.name: scratch.mark(name, case.name, case.kills[number]) for case in cases}
 
@@ -53,7 +53,7 @@ class Wave:
                 self._found.strays[case] = self._run.ended(name, case)
 
     def _stop(self, process: Popen[bytes], name: str, cases: Sequence[Case]) -> None:
-        """Stop the driver as it waits, let a retry try, wake the driver and let it go on."""
+        """Stop the waiting driver, start a retry, wake the driver and let it continue."""
         kill_all(process.pid, signal.SIGSTOP)
         again = f"{name}.retry"
         with self._run.application(self._run.orders(again, cases)) as retry:
@@ -64,7 +64,7 @@ class Wave:
         marks = [self._run.scratch.mark(name, case.name, case.kills[0]) for case in cases]
 
         def go_on() -> None:
-            """Again and again: several tables of one epoch come to one point, each in its own time."""
+            """Called repeatedly: several tables of one epoch reach the same point at different times."""
             for mark in marks:
                 mark.unlink(missing_ok=True)
 
@@ -72,7 +72,7 @@ class Wave:
         self._found.ends |= {case.name: self._run.ended(name, case.name) for case in cases}
 
     def _recover(self) -> None:
-        """One cold application takes up what the kills have left."""
+        """Recover all killed cases in one new application."""
         cases = [case for case in self._cases if case.fault != "stopped"]
         if not cases:
             return

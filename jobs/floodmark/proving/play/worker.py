@@ -1,7 +1,7 @@
-"""A real driver process: it works on many copies of a rule in one Spark application, each in a thread of its own.
+"""A real driver process: it runs many copies of a rule in one Spark application, each in its own thread.
 
-Usage: python -m floodmark.proving.play.worker ORDERS   (a JSON file: `Orders`). What became of each copy stands in a
-file of its own as soon as that is known, for this process is made to be killed.
+Usage: python -m floodmark.proving.play.worker ORDERS   (a JSON file: `Orders`). It writes the outcome of each copy to a
+file of its own at once, because this process is meant to be killed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from floodmark.spark.session.faults import explained
 from floodmark.spark.session.jvm import jvm_class
 from floodmark.spark.session.session import root_session
 
-LOOK_EVERY = 1.0  # seconds between two looks at the parent
+LOOK_EVERY = 1.0  # seconds between two checks of the parent
 
 
 class Worker:
-    """`orders`, carried out."""
+    """Carries out `orders`."""
 
     def __init__(self, orders: Orders):
         self._orders, self._scratch = orders, Scratch(Path(orders.scratch))
@@ -44,7 +44,7 @@ class Worker:
     def work(self) -> None:
         begun = time.monotonic()
         names = [self._orders.sampled] if self._orders.sampled else self._orders.cases
-        # The sample is taken from all there is; what is played afterwards is little.
+        # The sample is taken from all data; the play after it reads little.
         backlog = None if self._orders.sampled else 0
         session = root_session(self._orders.master, [self._scratch.rule(name) for name in names], backlog)
         java = jvm_class(session, "java.lang.System").getProperty("java.version")
@@ -57,7 +57,7 @@ class Worker:
         session.stop()
 
     def _undisturbed(self, session: SparkSession) -> Sequence[str]:
-        """Take the sample and write the copies that nothing is done to; none where there is no sample."""
+        """Take the sample and write the copies without a fault; none if there is no sample."""
         rule = self._scratch.rule(self._orders.sampled)
         try:
             found = sample(session, rule, self._scratch, self._orders.rows)
@@ -93,7 +93,7 @@ class Worker:
         return RuleRun(session, rule, self._scratch.home, f"prove-{self._orders.name}", lambda _: None, close)
 
     def _batch(self, session: SparkSession, rule: Rule) -> dict[str, str] | None:
-        """None: the answer in batch is there, or was not wanted; else why it could not be had."""
+        """Write the results in batch. Returns None if they are written, or not wanted; else the error."""
         if not self._orders.batch or not_in_batch(rule) is not None:
             return None
         try:
@@ -113,7 +113,7 @@ def _fault(fault: Exception) -> dict[str, Any]:
 
 
 def _end_with(parent: int) -> None:
-    """End when the proof has: a driver that waits at its point would wait for ever."""
+    """Exit when the proof has exited: a driver that waits at its point would wait forever."""
     pause = threading.Event()
     while os.getppid() == parent:
         pause.wait(LOOK_EVERY)

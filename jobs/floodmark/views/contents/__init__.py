@@ -1,1 +1,1 @@
-"""What a rule's tables hold: state, open windows, late and dead rows."""
+"""The contents of a rule's tables: state, open windows, late and dead rows."""

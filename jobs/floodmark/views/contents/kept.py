@@ -1,4 +1,4 @@
-"""What a rule keeps, read from its state tables without a JVM."""
+"""Read a rule's state from its state tables, without a JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HIDDEN = ("_newest", "_deleted", "_held")
 
 @dataclass(frozen=True)
 class Kept:
-    """A state table, the `FROM ...` that gives what is alive of it, its order, and what its rows are called."""
+    """A state table. `live`: the `FROM ...` of its live rows; `order`: of these; `what`: a name for them."""
 
     table: DeltaTable
     live: str
@@ -37,12 +37,12 @@ class Kept:
 
 
 def kept(rule: Rule, head: Head, root: Path) -> dict[str, Kept]:
-    """What each state table of a rule holds; one that is not there is left out."""
+    """The state in each of a rule's state tables; missing tables are left out."""
     return kept_in(rule, head, {name: state_table(rule, head, root, name) for name in state_tables(rule)})
 
 
 def kept_in(rule: Rule, head: Head, opened: Mapping[str, DeltaTable | None]) -> dict[str, Kept]:
-    """What the rule kept at `head`, in state tables that hold at least that."""
+    """The state as of `head`, from state tables that hold at least that."""
     return {name: _kept(rule, head, name, table) for name, table in opened.items() if table is not None}
 
 
@@ -59,12 +59,12 @@ def state_tables(rule: Rule) -> tuple[str, ...]:
     if rule.query.collected is not None:
         return (rule.query.collected.stream, rule.query.collected.held)
     if rule.query.windows and rule.slices is not None:
-        return (SLICES, *timed(rule))  # the rows where averages of decimals keep it from slices
+        return (SLICES, *timed(rule))  # input rows, if averages of decimals prevent slices
     return tuple(timed(rule)) if rule.query.windows else ()
 
 
 def shown(one: Kept, keys: Sequence[str], limit: int) -> tuple[int, list[dict[str, Any]], str]:
-    """How many rows there are, the first of them, and what they are called. `keys`: COLUMN=VALUE each."""
+    """The number of rows, the first `limit` of them, and a name for them. `keys`: COLUMN=VALUE each."""
     live = f"FROM (SELECT * {one.live})"
     if keys:
         live += " WHERE " + " AND ".join(_equals(one.table, key) for key in keys)

@@ -1,4 +1,4 @@
-"""The first question everyone asks of a windowed rule: what is still open, and what is it waiting for?"""
+"""Find a rule's open windows, and what holds back the watermark that they wait for."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SLICES = "slices"  # the state table of windows that fold by partial aggregates
 
 @dataclass(frozen=True)
 class Held:
-    """Where the watermark stands, and what holds it there; times in microseconds since 1970.
+    """The watermark, and what holds it back; times in microseconds since 1970.
 
-    `by` is the stream that holds it back, and `needs` the event time that this stream has to reach for what is waited
-    for (None: the watermark stands still for another reason, `why`).
+    `by`: the stream that holds it back; `needs`: the event time that this stream has to reach for the pending results
+    (None: the watermark does not move for another reason, `why`).
     """
 
     watermark: int | None
@@ -64,7 +64,7 @@ class Held:
 
 @dataclass(frozen=True)
 class OpenWindows:
-    """`count` windows with input and without a result yet; start and end of two in microseconds since 1970.
+    """`count` windows that have input and no result yet; start and end of two, in microseconds since 1970.
 
     The oldest is final at watermark `oldest[1]`, all of them at `newest[1]`.
     """
@@ -96,10 +96,10 @@ class OpenWindows:
 
 
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
-    """What is open at the ledger's head; None for a rule without windows of a fixed size."""
+    """The open windows as of the ledger's head; None for a rule without windows of a fixed size."""
     specs = [spec for spec in rule.query.windows if isinstance(spec, WindowSpec) and not spec.after_us]
     kinds = {WindowSpec(spec.size_us, spec.slide_us, spec.offset_us) for spec in specs}
-    if not kinds or rule.rebuild:  # which keeps nothing to tell by
+    if not kinds or rule.rebuild:  # such a rule keeps no state
         return None
     names = timed(rule) if rule.slices is None else (SLICES, *timed(rule))
     found = [(kind, run) for kind in kinds for run in _open_runs(rule, head, root, names, kind)]
@@ -110,7 +110,7 @@ def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
 
 
 def _open_runs(rule: Rule, head: Head, root: Path, names: Iterable[str], kind: WindowSpec) -> list[Starts]:
-    """The windows of one kind that hold a kept row of any of the streams, and are not final."""
+    """The windows of one kind that contain a state row of any of the streams, and are not final."""
     runs = joined(run for name in names for run in _runs(rule, head, root, name, kind))
     if head.watermark is None:
         return runs
@@ -123,7 +123,7 @@ def timed(rule: Rule) -> dict[str, Stream]:
 
 
 def state_table(rule: Rule, head: Head, root: Path, name: str) -> DeltaTable | None:
-    """Where the rows of stream `name` are kept."""
+    """The state table of stream `name`; None if it does not exist."""
     return tables.open_table(Home(root, rule.rule).state(head.generation, name))
 
 
@@ -136,9 +136,9 @@ def still_needed(rule: Rule, head: Head, name: str, table: DeltaTable) -> str:
 
 
 def micros(rule: Rule, name: str, table: DeltaTable) -> str:
-    """SQL for a kept row's event time in microseconds, which is how its column is stored.
+    """SQL for a state row's event time in microseconds, which is how its column is stored.
 
-    Raises Refused where what is kept has no such column.
+    Raises Refused if the state table has no such column.
     """
     time = rule.slices.time if name == SLICES and rule.slices else rule.event_times[name]
     assert time is not None
@@ -153,12 +153,12 @@ def micros(rule: Rule, name: str, table: DeltaTable) -> str:
 
 
 def _runs(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -> list[Starts]:
-    """The starts of all windows of one kind that hold a kept row of the stream."""
+    """The starts of all windows of one kind that contain a state row of the stream."""
     table = state_table(rule, head, root, name)
     if table is None:
         return []
     at, size, slide = micros(rule, name, table), window.size_us, window.slide_us
-    # How far a row lies into the newest window that holds it; the windows before that one hold it while it fits in.
+    # A row's distance from the start of the newest window with it; earlier windows have it, too, as far as they reach.
     into = f"(({at} - {window.offset_us}) % {slide} + {slide}) % {slide}"
     found = query(
         table,
@@ -170,7 +170,7 @@ def _runs(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -> 
 
 
 def held(rule: Rule, head: Head, until: int | None) -> Held:
-    """What holds the watermark of a rule that waits for it to reach `until`."""
+    """What holds back the watermark of a rule that waits for it to reach `until`."""
     by, needs, why = _held_by(rule, head, until)
     writer = rule.streams[by].rule if by else None
     said = f"{why}; rule {writer} writes it, and may itself wait" if writer else why

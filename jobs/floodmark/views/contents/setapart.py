@@ -1,4 +1,4 @@
-"""The rows that a rule has set apart: those that were late, and those that are dead."""
+"""Read a rule's quarantined rows: late rows and dead rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def set_apart(kind: str, rule: str, head: Head, root: Path, limit: int) -> tuple[int, list[dict[str, Any]]]:
-    """How many rows are in the `late` or `dead` table, and the first of them, newest epoch first."""
+    """The number of rows in the `late` or `dead` table, and the first `limit` of them, newest epoch first."""
     home = Home(root, rule)
     table = tables.open_table({"late": home.late, "dead": home.dead}[kind])
     if table is None:
@@ -36,7 +36,7 @@ def set_apart(kind: str, rule: str, head: Head, root: Path, limit: int) -> tuple
 
 
 def left_to_replay(head: Head, home: Home) -> bool:
-    """Whether there may be dead rows that no replay has read; without Spark, so without looking at conditions."""
+    """Whether there may be dead rows that no replay has read. Conditions of replays need Spark: they are ignored."""
     table = tables.open_table(home.dead)
     if head.open is not None or table is None:
         return table is not None
@@ -46,7 +46,7 @@ def left_to_replay(head: Head, home: Home) -> bool:
 
 
 def _restated(row: Mapping[str, Any], head: Head) -> str | None:
-    """The backfill that has read a late row; None for one that none has."""
+    """The backfill that has read a late row; None if there is none."""
     time = head.rule.streams[row["_stream"]].event_time
     shown = next((row[name] for name in row if time and name.lower() == time.name.lower()), None)
     if shown is None:

@@ -1,4 +1,4 @@
-"""What every query of a rule's own tables needs."""
+"""Helpers for queries of a rule's own tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def committed(head: Head) -> str:
-    """The condition that leaves out what an open, a lost or an abandoned epoch wrote."""
+    """The condition that excludes rows of open, lost and abandoned epochs."""
     lost = f" AND _epoch NOT IN ({', '.join(map(str, head.lost))})" if head.lost else ""
     return f"_epoch <= {head.epoch}{lost}"
 
@@ -20,7 +20,7 @@ def quoted(column: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, as everywhere else."""
+    """A value for JSON: times in ISO 8601, as everywhere else."""
     if isinstance(value, dict):
         return {str(plain(key)): plain(one) for key, one in value.items()}
     if isinstance(value, list):

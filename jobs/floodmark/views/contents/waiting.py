@@ -1,4 +1,4 @@
-"""What a rule waits for whose results hang on single rows: joins, OVER, sessions, windows of rows, and classes."""
+"""Count waiting rows, where results depend on single rows: joins, OVER, sessions, windows of rows, and classes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Waiting:
-    """`rows` on which results hang that are not written yet, and the event time of the `oldest`, in microseconds.
+    """`rows` on which pending results depend, and the event time of the `oldest`, in microseconds.
 
-    At watermark `until` everything that hangs on the oldest is final; where it is in a session that goes on, `longer`.
+    At watermark `until`, every result that depends on the oldest is final; later if its session continues (`longer`).
     """
 
     rows: int
@@ -47,14 +47,14 @@ class Waiting:
 
 
 def waiting(rule: Rule, head: Head, root: Path) -> Waiting | None:
-    """What waits at the ledger's head; None where `openwindows` tells all, and for a rule that waits for nothing."""
+    """The waiting rows as of the ledger's head; None if `openwindows` covers the rule, or if it waits for nothing."""
     if rule.rebuild:
         return None
     specs = rule.query.windows
     passed = rule.process is not None or rule.query.collected is not None
     if not passed and all(isinstance(spec, WindowSpec) and not spec.after_us for spec in specs):
         return None
-    reach = max(map(extent, specs), default=1)  # it gets a row once the watermark has passed it
+    reach = max(map(extent, specs), default=1)  # 1: a row is used once the watermark has passed it
     found = [_rows(rule, head, root, name, reach) for name in timed(rule)]
     oldest = min((at for _, at in found if at is not None), default=None)
     until = None if oldest is None else oldest + reach

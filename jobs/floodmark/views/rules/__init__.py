@@ -1,1 +1,1 @@
-"""Rule files side by side: who reads whom, environments, where a value comes from."""
+"""The rule files of a folder: dependency graph, environments, and the origin of each value."""

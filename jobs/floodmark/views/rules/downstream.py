@@ -1,4 +1,4 @@
-"""Which rules read what another one writes."""
+"""Find the rules that read another rule's sinks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from floodmark.core.text.addresses import identity, location
 
 @dataclass(frozen=True)
 class Reader:
-    """`kind`: stream or lookup; `name`: its name in the rule that reads `sink`; `named`: by the rule's name.
+    """`kind`: stream or lookup; `name`: its name in the rule that reads `sink`; `named`: by the writing rule's name.
 
-    `after`: the rule that writes the sink, where that one only reads, itself or by others, what is asked about.
+    `after`: for an indirect reader, the rule that writes the sink.
     """
 
     rule: str
@@ -32,7 +32,7 @@ Readers = Mapping[str, list[Reader]]  # by `identity` of the table
 
 
 def readers(rules: Iterable[Rule]) -> Readers:
-    """Who reads each table."""
+    """The readers of each table."""
     found: dict[str, list[Reader]] = {}
     for rule in sorted(rules, key=lambda rule: rule.rule):
         reads = [Reader(rule.rule, "stream", name, one.address, bool(one.rule)) for name, one in rule.streams.items()]
@@ -43,13 +43,13 @@ def readers(rules: Iterable[Rule]) -> Readers:
 
 
 def readers_of(sinks: Iterable[str], known: Readers, but: str | None = None) -> list[Reader]:
-    """Whoever reads one of these tables, by rule and name; not the rule `but`."""
+    """The readers of these tables, by rule and name, without the rule `but`."""
     found = [reader for sink in sinks for reader in known.get(identity(sink), ()) if reader.rule != but]
     return sorted(found, key=lambda one: (one.rule, one.name))
 
 
 def further(direct: Iterable[Reader], rules: Collection[Rule], but: str) -> list[Reader]:
-    """Whoever reads, as a stream, what these stream readers write, and so on: one after the other, each rule once."""
+    """Rules that read, as a stream, the sinks of these stream readers, and so on, nearest first; each rule once."""
     by_name, known = {rule.rule: rule for rule in rules}, readers(rules)
     seen, found = {but}, list[Reader]()
     waiting = [one.rule for one in direct if one.kind == "stream"]

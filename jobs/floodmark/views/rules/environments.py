@@ -1,4 +1,4 @@
-"""Two environments write apart: no table is a sink in both."""
+"""Check that no table is a sink in two environments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NONE = "no environment"
 def check_apart(rule: Rule, folder: Path, env: Mapping[str, str]) -> list[str]:
     """Refuse a sink of the rule that a rule of another environment writes, too. Raises NotOwned.
 
-    What comes back says, in sentences, which environments could not be compared, for they have no such rule.
+    Returns a message for each environment that could not be compared, because the rule cannot be read there.
     """
     here = env.get(environments.NAMED) or None
     others = [name for name in (None, *environments.names(folder)) if name != here]
@@ -25,7 +25,7 @@ def check_apart(rule: Rule, folder: Path, env: Mapping[str, str]) -> list[str]:
 
 
 def _compared(rule: Rule, mine: dict[str, str], folder: Path, env: Mapping[str, str], name: str | None) -> list[str]:
-    known, _ = load_rules(folder, env, lambda _: True)  # their checks are their own environment's
+    known, _ = load_rules(folder, env, lambda _: True)  # their own environment checks them
     for other in known.values():
         for sink in other.sinks:
             found = mine.get(identity(sink.address)) if sink.address else None

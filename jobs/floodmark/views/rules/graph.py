@@ -1,4 +1,4 @@
-"""Which rule feeds which: a tree in text, for people, and the edges of it, for programs."""
+"""The dependency graph of rules: a tree in text, for people, and its edges, for programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """`rules`: all of them, by name; `outside`: of each the tables that it reads and none of them writes."""
+    """`rules`: all of them, by name; `outside`: for each, the tables that it reads and no rule writes."""
 
     rules: dict[str, Rule]
     edges: list[Edge] = field(default_factory=list)
@@ -42,11 +42,11 @@ class Graph:
         return {"rules": rules, "edges": [edge.facts() for edge in self.edges]}
 
     def lines(self) -> Iterator[str]:
-        """Each rule below those that feed it; where several do, in full below the first."""
+        """Each rule below the rules that it reads; if there are several, in full below the first."""
         seen: set[str] = set()
         fed = {edge.reader.rule for edge in self.edges if edge.reader.rule != edge.writer}
         roots = [name for name in self.rules if name not in fed]
-        for name in (*roots, *self.rules):  # those that feed each other in turn hang on no root
+        for name in (*roots, *self.rules):  # rules of a cycle are below no root
             if name not in seen:
                 yield self._said(name)
                 yield from self._below(name, "", seen)
@@ -92,7 +92,7 @@ def _outside(rule: Rule, written: set[str]) -> list[str]:
 
 
 def schedule(rule: Rule) -> Any:
-    """As the file says it."""
+    """The schedule as in the rule file."""
     return rule.schedule if rule.schedule is None or isinstance(rule.schedule, str) else rule.schedule.model_dump()
 
 

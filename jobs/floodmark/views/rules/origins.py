@@ -1,4 +1,4 @@
-"""Where the values of a rule come from: its file, the folder's defaults, a variable, or Floodmark itself."""
+"""Find the origin of a rule's values: its file, the folder's defaults, a variable, or Floodmark itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUILT_IN = "built-in"
 
 
 class Origins:
-    """Of one rule in a folder."""
+    """Origins of the values of one rule in a folder."""
 
     def __init__(self, rule: str, folder: Path):
         path = next(path for path in rule_paths(folder) if path.stem == rule)
@@ -28,7 +28,7 @@ class Origins:
         self._variables = variables(folder, os.environ)
 
     def of(self, field: Field) -> tuple[str, str]:
-        """`file`, `defaults`, `environment` or `default`; and where that is, for people."""
+        """`file`, `defaults`, `environment` or `default`; and its place, for people."""
         source = next((one for one in self._sources if field in one.tree.places), None)
         if source is None:
             name = variable_of(field, self._variables)

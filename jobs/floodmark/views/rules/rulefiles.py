@@ -1,4 +1,4 @@
-"""The rules of a folder for who asks again and again: a file is read anew only where it has changed."""
+"""Cache the rules of a folder: a file is read again only if it has changed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Read = Rule | FloodmarkError
 
 @dataclass(frozen=True)
 class Catalog:
-    """The rules of a folder by name, and by file name what is wrong with the others."""
+    """The rules of a folder by name, and the errors of the other files by file name."""
 
     rules: dict[str, Rule] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
 
 class RuleFiles:
-    """What a folder's files said when they were read, kept by the time and size that they had then."""
+    """Caches what was read from a folder's files, by their time and size before they were read."""
 
     def __init__(self, folder: Path, env: Mapping[str, str]):
         self._folder, self._env = folder, env
@@ -36,7 +36,7 @@ class RuleFiles:
         self._one_at_a_time = threading.Lock()
 
     def catalog(self) -> Catalog:
-        """All that is there now. Raises Refused where there is no folder."""
+        """All rules of the folder now. Raises Refused if there is no folder."""
         if not self._folder.is_dir():
             raise Refused(f"expected a folder of rule files at {self._folder}: name it with FLOODMARK_RULES")
         with self._one_at_a_time:
@@ -49,29 +49,29 @@ class RuleFiles:
         return Catalog(rules, {legible(path.name): str(fault) for path, fault in sorted(bad.items())})
 
     def _forget_where_all_changed(self) -> None:
-        """Every rule hangs on the folder's defaults and on the file of the environment."""
+        """Clear the cache if the folder's defaults or the environment's file changed: every rule depends on them."""
         environment = file_of(self._folder, self._env)
         stamps = [_stamp(self._folder / name) for name in FILES] + [_stamp(environment) if environment else ()]
         if stamps != self._of_all:
             self._of_all, self._kept = stamps, {}
 
     def _read(self, path: Path) -> tuple[Stamp, Read]:
-        """Stamps are older than what they stand for: a file that changes while it is read is read again."""
+        """Take the stamp before reading: a file that changes while it is read is read again."""
         kept = self._kept.get(path)
         before = kept[1] if kept else None
         stamp = (*_stamp(path), *_others(path.parent, before))
-        if kept and kept[0] == stamp and isinstance(before, Rule):  # a fault may lie in any other file
+        if kept and kept[0] == stamp and isinstance(before, Rule):  # any other file may cause a fault
             return kept
         return stamp, self._load(path, before)
 
     def _load(self, path: Path, before: Read | None) -> Read:
-        """A rule that came out as it did before has passed the checks then, which take most of the time."""
+        """A rule that equals the cached one has passed the checks already, which take most of the time."""
         read = read_rule(path, self._env, lambda now: now == before)
         return before if isinstance(before, Rule) and read == before else read
 
 
 def _others(folder: Path, read: Read | None) -> Stamp:
-    """Of the other files that a rule hangs on: those of rules whose sinks it reads, and its class's module."""
+    """The stamp of other files that a rule depends on: rules whose sinks it reads, and its class's module."""
     if not isinstance(read, Rule):
         return ()
     named = [stream.rule for stream in read.streams.values() if stream.rule]
@@ -83,6 +83,6 @@ def _others(folder: Path, read: Read | None) -> Stamp:
 def _stamp(path: Path) -> Stamp:
     try:
         found = path.stat()
-    except OSError:  # it went, or a link leads nowhere: reading it says so
+    except OSError:  # the file is gone, or its link is broken: reading it raises the error
         return ()
     return found.st_ino, found.st_size, found.st_mtime_ns

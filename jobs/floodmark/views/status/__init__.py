@@ -1,1 +1,1 @@
-"""Where rules stand, and how fresh they are."""
+"""The status of rules, and their freshness."""

@@ -1,4 +1,4 @@
-"""How fresh a rule is, read from its ledger."""
+"""Read a rule's freshness from its ledger."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from floodmark.core.rules.rule import Rule
 
-ROWS = 64  # of the ledger that are read first; a run with more epochs has them read until all are there
+ROWS = 64  # of the ledger that are read first; for a run with more epochs, more are read until it is complete
 
 
 def fresh_now(rule: Rule, root: Path, run: str | None) -> Fresh | None:
-    """As of now; None of a rule without `freshness`, and of one that has not run. Raises what reading a ledger raises.
+    """The freshness now; None for a rule without `freshness` or without a run. Raises what reading a ledger raises.
 
-    `run`: how the names of the run begin that is judged for its late rows; None: one that had nothing to do.
+    `run`: prefix of the names of the run whose late rows are checked; None: a run that had nothing to do.
     """
     if rule.freshness is None:
         return None
@@ -31,7 +31,7 @@ def fresh_now(rule: Rule, root: Path, run: str | None) -> Fresh | None:
 
 
 def newest_late(ledger: LedgerReader, run: str = "") -> Late | None:
-    """Late rows of the newest run that has ended an epoch; None where its name does not begin with `run`."""
+    """Late rows of the newest run that has ended an epoch; None if its name does not begin with `run`."""
     count, every = ROWS, ledger.head.seq if ledger.head else 0
     rows = ledger.newest(count)
     while count < every and len({row.run for row in rows if row.kind != "life"}) <= 1:

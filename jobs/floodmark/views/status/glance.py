@@ -1,4 +1,4 @@
-"""One rule at a glance: what a list of many rules tells of it. Reads the ledger's newest rows, and no more of it."""
+"""Summarize one rule for a list of many. Reads only the newest rows of its ledger."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from floodmark.views.epochs import told
 from floodmark.views.status.freshness import newest_late
 from floodmark.views.status.standing import StateSize, excused, lag_by_stream, newest_end, repeating, state_sizes
 
-EPOCHS = 12  # that are told
-ROWS = 4 * EPOCHS  # of the ledger that are read for it at first: two for each epoch, and retries
+EPOCHS = 12  # that are listed
+ROWS = 4 * EPOCHS  # of the ledger that are read first: two for each epoch, and retries
 
 
 @dataclass(frozen=True)
 class Glance:
-    """`epochs`: the newest, the oldest first, as `floodmark epochs` tells them. `late`: rows of the newest run, where
-    the rule limits them. `refused`: why the rule as it stands now does not fit its generation. `fault`: why nothing can
-    be told.
+    """`epochs`: the newest, the oldest first, as `floodmark epochs` lists them. `late`: rows of the newest run, if the
+    rule limits them. `refused`: why the present rule does not fit its generation. `fault`: why the rule cannot be
+    summarized.
     """
 
     head: Head | None = None
@@ -46,13 +46,13 @@ class Glance:
 
     @property
     def behind(self) -> int | None:
-        """Commits with new data in all streams together; None where a stream cannot tell."""
+        """Commits with new data in all streams together; None if the number is unknown for a stream."""
         found = [one.amount for one in self.lag.values() if isinstance(one, Backlog)]
         return sum(found) if len(found) == len(self.lag) else None
 
 
 def glance(rule: Rule, root: Path) -> Glance:
-    """Never raises what is wrong with this rule: it is told."""
+    """The summary of a rule. Does not raise the rule's errors: `fault` holds the message."""
     try:
         return _glance(rule, root)
     except (FloodmarkError, OSError) as fault:
@@ -80,7 +80,7 @@ def _glance(rule: Rule, root: Path) -> Glance:
 
 
 def _newest(ledger: LedgerReader, zone: bool) -> tuple[list[Row], list[dict[str, Any]]]:
-    """So many rows, and what they tell, that the newest epochs are among them, whatever they took to end."""
+    """Enough of the newest rows for EPOCHS entries, however many attempts these took, and the entries."""
     count = ROWS
     while True:
         rows = ledger.newest(count)
@@ -91,7 +91,7 @@ def _newest(ledger: LedgerReader, zone: bool) -> tuple[list[Row], list[dict[str,
 
 
 def _refused(rule: Rule, head: Head) -> str | None:
-    """Why the next run will refuse an edit of the rule; one that is rebuilt begins a generation that fits."""
+    """Why the next run will refuse an edit of the rule. A rule with `rebuild` begins a generation that fits."""
     try:
         if not rule.rebuild:
             check_goes_on(head, rule)

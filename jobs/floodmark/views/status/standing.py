@@ -1,4 +1,4 @@
-"""Where one rule stands, read from its ledger and its tables without a JVM."""
+"""Read the status of one rule from its ledger and its tables, without a JVM."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from floodmark.views.formats import iso, size
 
 @dataclass(frozen=True)
 class StateSize:
-    """A state table as it lies on disk, rows that are not needed any more included."""
+    """The size of a state table on disk, including rows that are no longer needed."""
 
     rows: int
     bytes: int
@@ -48,7 +48,7 @@ class StateSize:
 
 @dataclass(frozen=True)
 class Standing:
-    """Everything `status` tells of a rule. `fault`: why it cannot be told.
+    """Everything that `status` reports of a rule. `fault`: why it cannot report.
 
     `excused`: the streams that the watermark does not wait for, and the recorded clock since when they are silent.
     """
@@ -111,7 +111,7 @@ class Standing:
         }
 
     def text(self) -> str:
-        """For people: one line that says it all, and what belongs to it below."""
+        """For people: the rule's name, and below it a line for each fact."""
         if self.fault is not None:
             return f"{self.rule}\n  error: " + str(self.fault).replace("\n", "\n  ")
         lines = [self.rule, *(f"  {name:<11} {said}" for name, said in self._lines() if said)]
@@ -156,7 +156,7 @@ class Standing:
         return f"{self.head.epoch} of generation {self.head.generation}, {self.newest.at} by {self.newest.run}"
 
     def _renamed(self) -> str | None:
-        """The name that its home has yet to follow."""
+        """The rule's new name, if its home does not have it yet."""
         name = self.head.name if self.head else None
         return None if name == self.rule else name
 
@@ -178,7 +178,7 @@ class Standing:
 
 
 def standing(rule: Rule, root: Path) -> Standing:
-    """Never raises what is wrong with this rule: it is told."""
+    """The status of a rule. Does not raise the rule's errors: `fault` holds them."""
     home = Home(root, rule.rule)
     try:
         ledger = LedgerReader.load(home.ledger)
@@ -203,19 +203,19 @@ def standing(rule: Rule, root: Path) -> Standing:
         )
     except FloodmarkError as fault:
         return Standing(rule.rule, fault=fault)
-    except Exception as fault:  # a disk that fails, a file edited in a way that nobody foresaw: this rule's alone
+    except Exception as fault:  # a failing disk, a file with an unforeseen edit: it affects this rule alone
         return Standing(rule.rule, fault=RunFailed(f"rule {rule.rule}: {message(fault)}"))
 
 
 def repeating(rule: Rule, root: Path) -> list[str]:
-    """The streams that are sinks of rules which were reset with --keep-output: what these held before comes again."""
+    """The streams that are sinks of rules which were reset with --keep-output: rows of these sinks recur."""
     named = {name: stream.rule for name, stream in rule.streams.items() if stream.rule is not None}
     ledgers = {name: LedgerReader.load(Home(root, one).ledger) for name, one in named.items()}
     return [name for name, ledger in ledgers.items() if ledger and ledger.head and ledger.head.kept_output]
 
 
 def opened(head: Head) -> str | None:
-    """What an earlier run has left open, and what becomes of it, in a sentence; None: nothing."""
+    """A message about work that an earlier run left open, and how it continues; None if there is none."""
     if head.seal is not None:
         return f"a {head.seal.why} has not finished; the next run goes on with it"
     if head.failed is not None:
@@ -231,7 +231,7 @@ def opened(head: Head) -> str | None:
 
 
 def lost_of(head: Head) -> list[int]:
-    """The epochs that qos 0 has lost."""
+    """The epochs that were lost at qos 0."""
     return [epoch for epoch in head.lost if epoch not in head.abandoned]
 
 
@@ -258,7 +258,7 @@ def newest_end(rows: list[Row]) -> Row | None:
 
 
 def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Backlog | str]:
-    """How far each stream is behind its source, or why that cannot be told."""
+    """How far each stream is behind its source, or why that is unknown."""
     found: dict[str, Backlog | str] = {}
     lines, log_sums = (head.lines, head.log_sums) if head else ({}, {})
     for name, source in ((name, source) for name, source in sources(rule).items() if name in lines):
@@ -275,7 +275,7 @@ def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Backlog | str]:
 
 
 def limits_of(rule: Rule, head: Head | None) -> dict[str, Limit]:
-    """What sources will not keep for ever of what is not read yet; what cannot be told of them, the lag says."""
+    """How long sources keep data that is not read yet. If that is unknown, the lag reports why."""
     try:
         return limits(rule, head) if head else {}
     except FloodmarkError:
@@ -300,7 +300,7 @@ def _totals(rows: list[Row], head: Head | None) -> dict[str, int]:
 
 
 def state_sizes(rule: Rule, head: Head | None, root: Path) -> dict[str, StateSize]:
-    """The state tables of the newest generation; one that is not there is left out."""
+    """Sizes of the newest generation's state tables; missing tables are left out."""
     if head is None:
         return {}
     found = {name: state_table(rule, head, root, name) for name in state_tables(rule)}
