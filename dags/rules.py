@@ -1,4 +1,4 @@
-"""One Airflow DAG for each rule file, `rule.NAME`. A file that cannot be used keeps its DAG, which tells why."""
+"""One Airflow DAG for each rule file, `rule.NAME`. An invalid file keeps its DAG, which fails with the reason."""
 
 from __future__ import annotations
 

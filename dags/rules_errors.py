@@ -1,4 +1,4 @@
-"""Defines no Airflow DAG: it fails to import while a rule file cannot be used, so that the reason shows in the UI."""
+"""Defines no Airflow DAG. Its import fails while a rule file is invalid, so that Airflow's UI shows the reason."""
 
 from __future__ import annotations
 

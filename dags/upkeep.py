@@ -1,4 +1,4 @@
-"""One Airflow DAG, `upkeep`, with a task for each rule: small files joined, and removed what nobody needs."""
+"""One Airflow DAG, `upkeep`, with a task for each rule: joins small files, and removes unneeded ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Airflow loads of Floodmark: its pages in the UI, and which of a rule's runs works first.
+"""The Airflow plugin: registers the pages in the UI and the priority strategy of runs.
 
 The DAGs come from the DAG files, through floodmark_airflow.
 """
@@ -12,7 +12,7 @@ from airflow.plugins_manager import AirflowPlugin
 from floodmark_airflow.pages.web import Web
 from floodmark_airflow.tasks.priority import LiveFirst
 
-PREFIX = "floodmark"  # of the pages' addresses; those of external views are relative to Airflow's own
+PREFIX = "floodmark"  # of the pages' addresses; those of external views are relative to Airflow's
 
 
 class FloodmarkPlugin(AirflowPlugin):

@@ -1,4 +1,4 @@
-"""Tables as Airflow assets: one spelling for one place, so that a rule's sink wakes the rules that read it."""
+"""Tables as Airflow assets: one URI for each table, so that a rule's sink triggers the rules that read it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def asset(address: str) -> Asset:
-    """The asset of a table; a local path becomes `file:///…`, for Airflow wants a URI, and keeps ASCII ones alone."""
+    """The asset of a table. A local path becomes `file:///…`, because Airflow requires a URI, in ASCII."""
     place = _quoted(identity(address))
     return Asset(place if urlparse(place).scheme else f"file://{place}")
 
 
 def _quoted(place: str) -> str:
-    """Letters beyond ASCII as `%C3%BC`; so are # and ?, which no other address has, for Airflow cuts off what follows.
+    """Quote characters beyond ASCII, as `%C3%BC`; also # and ?, because Airflow cuts off what follows them.
 
-    All else stays as it is written, for it is the asset's name so far.
+    Everything else stays as written, because it is the asset's name so far.
     """
     return re.sub(r"[^\x00-\x7f]+|[#?]", lambda found: quote(found[0], errors="surrogateescape"), place)
 
 
 def inlets(rule: Rule) -> list[Asset]:
-    """One asset for each table that the rule reads: Airflow's graph of assets shows them, and so does OpenLineage."""
+    """One asset for each table that the rule reads. Airflow's asset graph and OpenLineage (lineage) show them."""
     read = [*tables_read(rule).values(), *(table.address for table in rule.lookups.values())]
     return [asset(address) for address in dict.fromkeys(read)]
 

@@ -1,6 +1,6 @@
-"""What Airflow says of itself, as one JSON document: `python -m floodmark_airflow.facts`, for `floodmark doctor`.
+"""Airflow's configuration as one JSON document: `python -m floodmark_airflow.facts`, for `floodmark doctor`.
 
-It holds no secret. What cannot be told stands as `{"error": text}` in its place.
+It holds no secret. A fact that can't be determined is `{"error": text}`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from floodmark_airflow.settings import CHECKOUT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Those of Airflow's own examples and documentation.
+# Secrets in Airflow's own examples and documentation.
 PRINTED = ("airflow_jwt_secret", "airflow", "secret", "changeme", "change-me", "your-secret-key")
 
 
 def main() -> None:
-    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"  # as `airflow connections` does: those of the database count
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"  # as `airflow connections` does: includes the database's
     with contextlib.redirect_stdout(sys.stderr):  # Airflow's log lines are no part of the document
         found = facts()
     print(json.dumps(found))  # noqa: T201 - the document
@@ -46,19 +46,19 @@ def facts() -> dict[str, Any]:
 def _told(teller: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return teller()
-    except Exception as fault:  # whatever Airflow raises is the answer, and hides no other one
+    except Exception as fault:  # any error of Airflow is the answer, and hides no other
         return {"error": _said(fault)}
 
 
 def _said(fault: BaseException) -> str:
-    """The first line alone: SQLAlchemy's further ones hold statements and parameters."""
+    """Only the first line: in SQLAlchemy's errors, the others hold statements and parameters."""
     from floodmark.redaction import redacted
 
     return redacted(f"{type(fault).__name__}: {fault}".partition("\n")[0])
 
 
 def connection() -> dict[str, Any]:
-    """Where the provider's own hook would start Spark; a missing connection makes it yarn."""
+    """Where the provider's own hook would start Spark; without a connection, on yarn."""
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
 
@@ -101,7 +101,7 @@ def plugins_folder() -> dict[str, Any]:
 
 
 def jwt_secret() -> dict[str, Any]:
-    """Where the secret comes from and how long it is; a pair of keys in its place is as good."""
+    """The secret's source and length; a key pair instead of a secret is as good."""
     from airflow.configuration import conf
 
     if conf.get("api_auth", "jwt_private_key_path", fallback=None):
@@ -119,7 +119,7 @@ def database() -> dict[str, Any]:
 
     url = make_url(settings.SQL_ALCHEMY_CONN or "")
     kind = url.get_backend_name()
-    if kind == "sqlite" and url.database and not Path(url.database).exists():  # to ask would make an empty one
+    if kind == "sqlite" and url.database and not Path(url.database).exists():  # a query would create an empty one
         return {"kind": kind, "host": None, "fault": f"there is no file {url.database}"}
     try:
         check_migrations(1)  # type: ignore[no-untyped-call]

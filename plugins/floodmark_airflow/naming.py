@@ -29,7 +29,7 @@ def upkeep_id() -> str:
 
 
 def broken_dag_id(file: str, taken: Collection[str]) -> str:
-    """The id for a file that cannot be used: of its stem where that is valid and free, else one with a mark."""
+    """The DAG id of an invalid file: from its stem, with a hash if the stem is no valid id or is taken."""
     stem = Path(file).stem
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", stem)[:200]
     if plain == stem and dag_id(plain) not in taken:

@@ -1,4 +1,4 @@
-"""Where things are, read from the environment when asked and never at import."""
+"""Paths from environment variables, read at each call and never at import."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def rules_folder() -> Path:
 
 
 def home_folder() -> Path:
-    """FLOODMARK_HOME, or `./home`, or the environment's own; absolute. Raises RuleInvalid where that has no file."""
+    """FLOODMARK_HOME, or `./home`, or the environment's own; absolute. Raises RuleInvalid if that has no file."""
     return home_of(rules_folder(), os.environ, Path("home")).absolute()

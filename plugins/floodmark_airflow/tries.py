@@ -1,4 +1,4 @@
-"""The tries of a run: which of them a task goes by, and how the ledger names them."""
+"""The tries of an Airflow run: which of them a task considers, and their names in the ledger."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tries:
-    """Of one Airflow run, from number `first` on; a name of the ledger's is `in` them or not."""
+    """The tries of one Airflow run, from number `first` on. `name in tries` checks a name in the ledger."""
 
     run: str
     first: int = 1
 
     @staticmethod
     def since_clear(context: Context, retries: int) -> Tries:
-        """Those since somebody cleared the task, if anybody did: the task is to do its work once more.
+        """The tries since the last clear of the task, if there was one: after a clear, the task repeats its work.
 
-        A clear gives it all its `retries` again, by the limit `max_tries` alone.
+        A clear grants all `retries` again, by raising `max_tries` only.
         """
         cleared = context["dag_run"].clear_number
         first = context["ti"].max_tries - retries + 1 if cleared else 1
-        # The file may say fewer retries than it did then; this very try is one of them whatever it says.
+        # The file may say fewer retries now than at the clear; the current try is always included.
         return Tries(context["run_id"], max(1, min(first, context["ti"].try_number)))
 
     def __contains__(self, name: str) -> bool:
@@ -33,5 +33,5 @@ class Tries:
 
 
 def run_name(run: str, attempt: str) -> str:
-    """How the ledger names one try of an Airflow run."""
+    """The ledger's name of one try of an Airflow run."""
     return f"{run}.try{attempt}"

@@ -1,4 +1,4 @@
-"""The command `floodmark`: its commands in the order in which one meets them."""
+"""The command `floodmark`: registers all commands, in the order of `--help`."""
 
 from __future__ import annotations
 
@@ -87,4 +87,4 @@ for commands in (app, dead):
 
 @app.callback()
 def _root() -> None:
-    """Stands here so that the text of the whole command is its own."""
+    """The callback of the application, whose help text is above."""

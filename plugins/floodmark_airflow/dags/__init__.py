@@ -1,1 +1,1 @@
-"""The DAGs: of a rule, of a group of rules, of upkeep; and their documentation."""
+"""The DAGs of a rule, of a group of rules and of upkeep, with their documentation."""

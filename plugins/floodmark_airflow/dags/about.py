@@ -1,6 +1,6 @@
-"""A rule's documentation in Airflow's UI: Markdown made of the rule alone, in which what a user wrote is only text.
+"""A rule's documentation in Airflow's UI: Markdown made from the rule alone, in which user input is escaped.
 
-Whoever may see the DAG reads it: so it has none of the rule's code, and names no rule but those in its own file.
+Everybody who may see the DAG can read it. So it holds none of the rule's code, and names only rules of its own file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SAFE = (
 
 
 def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
-    """Never ends in `.md`: Airflow would take it for the name of a file. `readers`: who reads what the rule writes."""
+    """Never ends in `.md`, which Airflow would treat as a file name. `readers`: of the rule's sinks."""
     parts = [
         text(rule.description),
         *_part("Reads", [_stream(name, stream) for name, stream in rule.streams.items()]),
@@ -55,7 +55,7 @@ def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
 
 
 def about_group(name: str, rules: Sequence[Rule]) -> str:
-    """The same of a group, whose rules have each a DAG of their own that says more."""
+    """The documentation of a group. Each of its rules has a DAG of its own, which says more."""
     parts = [
         "Rules that run together in one Spark application, each with its own epochs, failures and retries. One that "
         f"fails leaves the others alone; the task {code('outcome')} says why it failed.",
@@ -72,7 +72,7 @@ def _member(rule: Rule) -> str:
 
 
 def text(written: str) -> str:
-    """Markdown that shows what was written, and does nothing else: no link, no image, no HTML, no heading."""
+    """Escape Markdown, so that text shows as written: no link, no image, no HTML, no heading."""
     return re.sub(r"([\\`*_{}\[\]<>()#|~!&])", r"\\\1", written.strip())
 
 
@@ -85,7 +85,7 @@ def code(written: str) -> str:
 
 
 def block(language: str, written: str) -> str:
-    """A code block, fenced as a span is."""
+    """A code block; its fence is longer than any run of backticks in it."""
     fence = "`" * max(3, _longest_run(written) + 1)
     return f"{fence}{language}\n{written.strip()}\n{fence}"
 
@@ -95,7 +95,7 @@ def _longest_run(written: str) -> int:
 
 
 def _part(title: str, lines: Iterable[str]) -> list[str]:
-    """A heading and its list, if there is anything in it."""
+    """A heading and its list; nothing if the list is empty."""
     found = "\n".join(f"- {line}" for line in lines)
     return [f"### {title}\n\n{found}"] if found else []
 
@@ -127,14 +127,14 @@ def _sink(sink: Sink, how: SinkDelivery) -> str:
 
 
 def _read_by(readers: Sequence[Reader]) -> list[str]:
-    """How many, for who sees this DAG may not see theirs."""
+    """Only the number of readers: a user of this DAG may lack access to theirs."""
     count = len({one.rule for one in readers})
     what = "1 other rule" if count == 1 else f"{count} other rules"
     return [f"{what}; the task's log of a reset, a backfill, a retirement or a drop names them"] if count else []
 
 
 def _schedule(rule: Rule) -> list[str]:
-    """When it runs by itself, as its file says it."""
+    """The rule's schedule, as its file states it."""
     group = [f"with the other rules of its group, by the DAG {code(group_id(rule.group))}"] if rule.group else []
     return [_when([rule]), *group]
 

@@ -1,6 +1,6 @@
-"""From rules to DAGs. A rule is a DAG of one task; a bad rule file takes no other DAG with it, and keeps its own.
+"""Builds DAGs from rules. Each rule has a DAG, and an invalid rule file breaks no DAG but its own.
 
-A group is a DAG, too: it is what is scheduled, and those of its rules are for what is done by hand.
+A group has a scheduled DAG, too; the DAGs of its rules are then for manual runs.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from floodmark_airflow.triggers.forms import form
 
 log = logging.getLogger(__name__)
 
-BEGIN = datetime(2020, 1, 1, tzinfo=UTC)  # fixed, since a moving date would make a new DAG version at every parse
-SAYING = timedelta(minutes=5)  # limit of a task that only says why something failed
-BACKOFF = 2.0  # how much longer each pause is than the one before: what holds a rule up may take its time to end
+BEGIN = datetime(2020, 1, 1, tzinfo=UTC)  # fixed: a moving date would create a new DAG version at every parse
+SAYING = timedelta(minutes=5)  # timeout of a task that only reports why something failed
+BACKOFF = 2.0  # factor of each pause over the one before: whatever blocks a rule may take long to end
 TAG = "floodmark"
-OWNERS = 10  # that are named of a DAG with many
-# Of a group; a backfill is of one rule. Airflow takes the names, though its annotation wants an enumeration of its own.
+OWNERS = 10  # most owners that a DAG names
+# Of a group's DAG: a backfill is of one rule. Airflow accepts names, though its annotation requires an enumeration.
 RUN_TYPES: Any = tuple(kind.value for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB)
-# Airflow's own words for schedules that no cron expression can say.
+# Airflow's names of schedules that no cron expression can express.
 NOT_CRON = ("@once", "@continuous")
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Every rule file: its DAG where it is sound, else the reason (by file name). Groups have DAGs beside them.
+    """The DAGs of all valid rule files and of groups; and by file name, the errors of the others.
 
-    `taken`: the ids of all sound rules, of those whose DAGs were not to be built, too.
+    `taken`: the DAG ids of all valid rules, including those whose DAGs were not built.
     """
 
     dags: dict[str, DAG]
@@ -58,7 +58,7 @@ class Catalog:
     taken: set[str] = field(default_factory=set)
 
     def add(self, make: Callable[[], DAG], rules: Sequence[Rule]) -> None:
-        """The DAG of these rules; whatever is wrong with it, the others stay."""
+        """Add the DAG of these rules. An error in it doesn't affect other DAGs."""
         try:
             dag = make()
         except Exception as fault:
@@ -71,10 +71,10 @@ class Catalog:
 
 
 def load_catalog(wanted: str | None = None) -> Catalog:
-    """Read the rules folder and build its DAGs. Never raises for a file; raises Refused where there is no folder.
+    """Read the rules folder and build its DAGs. Raises Refused if there is no folder, but never for a file.
 
-    `wanted`: the id of the only DAG to build, with those of its rules where it is a group's. Other rules are read, and
-    not checked.
+    `wanted`: the id of the only DAG to build; with a group's, also the DAGs of its rules. Other rules are read, but not
+    checked.
     """
 
     def needless(rule: Rule) -> bool:
@@ -88,7 +88,7 @@ def load_catalog(wanted: str | None = None) -> Catalog:
             sinks = [sink.address for sink in rule.sinks if sink.address]
             found.add(partial(build, rule, readers_of(sinks, known, rule.rule)), [rule])
     for name, members in groups(rules.values()).items():
-        built = [rule for rule in members if dag_id(rule.rule) in found.dags]  # one refused leaves it to the others
+        built = [rule for rule in members if dag_id(rule.rule) in found.dags]  # the group runs without refused ones
         if built and wanted in (None, group_id(name)):
             found.add(partial(build_group, name, built), built)
     return found
@@ -101,14 +101,14 @@ def _existing(folder: Path) -> Path:
 
 
 def all_dags(wanted: str | None = None) -> list[DAG]:
-    """The DAGs of the sound rules, and for every other rule file one that fails with the reason; or one of them."""
+    """The DAGs of valid rules, and for each invalid file one that fails with the reason; or only the DAG `wanted`."""
     catalog = load_catalog(wanted)
     dags = dict(catalog.dags)
     for file, reason in catalog.errors.items():
         log.error("rule file %s refused: %s", file, reason)
         try:
             broken = build_broken(file, reason, {*catalog.taken, *dags})
-        except Exception:  # the other DAGs go on; what is wrong with this file shows as an import error all the same
+        except Exception:  # the other DAGs stay; Airflow still shows this file's error as an import error
             log.exception("rule file %s has no DAG", file)
         else:
             dags[broken.dag_id] = broken
@@ -116,7 +116,7 @@ def all_dags(wanted: str | None = None) -> list[DAG]:
 
 
 def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
-    """The DAG of a rule whose sinks are `read_by` others. Raises where Airflow refuses the schedule or a setting."""
+    """The DAG of a rule. `read_by`: readers of its sinks. Raises if Airflow refuses the schedule or a setting."""
     with DAG(
         dag_id(rule.rule),
         description=rule.description or None,
@@ -126,7 +126,7 @@ def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
         catchup=False,
         max_active_runs=1,
         params=form(read_by),
-        auto_register=False,  # building a DAG must not make it one of the file that does it: rules_errors builds, too
+        auto_register=False,  # else every file that builds DAGs would register them: rules_errors builds, too
         tags={TAG, *([group_id(rule.group)] if rule.group else []), *rule.airflow.tags},
     ) as dag:
         run = RuleRunOperator(
@@ -141,7 +141,7 @@ def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
             run >> FreshnessOperator(
                 task_id="freshness",
                 rule=rule,
-                trigger_rule="none_failed",  # also after a run that was skipped: nothing new may be the very fault
+                trigger_rule="none_failed",  # also after a skipped run: missing input may be the cause
                 owner=run.owner,
                 retries=0,
                 execution_timeout=SAYING,
@@ -152,7 +152,7 @@ def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
 
 
 def build_group(name: str, rules: Sequence[Rule]) -> DAG:
-    """The DAG of a group, whose rules agree on the schedule. Raises as `build` does."""
+    """The DAG of a group, whose rules share a schedule. Raises as `build` does."""
     with DAG(
         group_id(name),
         description=f"{len(rules)} rules in one Spark application",
@@ -186,7 +186,7 @@ def build_group(name: str, rules: Sequence[Rule]) -> DAG:
 
 
 def _tried(all_settings: Sequence[AirflowSettings]) -> dict[str, Any]:
-    """How the task of these rules is tried: as often and for as long as the one of them that wants it most."""
+    """The owners and, of each retry setting and the timeout, the largest of these rules, as a task's arguments."""
     return {
         "owner": ", ".join(owners(all_settings)),
         "retries": max(one.retries for one in all_settings),
@@ -194,19 +194,19 @@ def _tried(all_settings: Sequence[AirflowSettings]) -> dict[str, Any]:
         "retry_exponential_backoff": BACKOFF,
         "max_retry_delay": timedelta(microseconds=max(one.max_retry_delay_us for one in all_settings)),
         "execution_timeout": timedelta(microseconds=max(one.timeout_us for one in all_settings)),
-        "max_active_tis_per_dag": 1,  # max_active_runs alone lets a backfill run beside
+        "max_active_tis_per_dag": 1,  # max_active_runs alone allows a concurrent backfill
         "weight_rule": LIVE_FIRST,
     }
 
 
 def owners(all_settings: Iterable[AirflowSettings]) -> list[str]:
-    """The first of all owners, and "…" for the others: Airflow has 2000 characters for those of a DAG."""
+    """The first owners, and "…" for the others: Airflow stores at most 2000 characters of owners for a DAG."""
     names = sorted({one.owner for one in all_settings})
     return names if len(names) <= OWNERS else [*names[:OWNERS], "…"]
 
 
 def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
-    """The unscheduled DAG of a rule file that cannot be used; its id is not one of `taken`."""
+    """The unscheduled DAG of an invalid rule file; its id is not in `taken`."""
     with DAG(
         broken_dag_id(file, taken),
         description=f"{file} cannot be used",
@@ -215,7 +215,7 @@ def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
         start_date=BEGIN,
         catchup=False,
         max_active_runs=1,
-        auto_register=False,  # building a DAG must not make it one of the file that does it: rules_errors builds, too
+        auto_register=False,  # else every file that builds DAGs would register them: rules_errors builds, too
         tags={TAG, "broken"},
     ) as dag:
         BrokenRuleOperator(
@@ -231,14 +231,14 @@ def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
 
 
 def _schedule(rules: Sequence[Rule]) -> Any:
-    """What these rules have in common: cron in their zone, assets, any sink that is read from others, or nothing."""
+    """The common schedule: cron in the rules' time zone, assets, any upstream sink, or None."""
     schedule = schedule_of(rules)
     if isinstance(schedule, AssetSchedule):
         return [asset(address) for address in schedule.assets]
-    if schedule == UPSTREAM:  # any of them: one with nothing new is skipped, and would hold the others up
+    if schedule == UPSTREAM:  # any of them: an upstream rule without new data is skipped, and produces no event
         return AssetAny(*map(asset, sorted(sources_of(rules))))
     if schedule is None or schedule in NOT_CRON:
         return schedule
     if not schedule.startswith("@"):
-        croniter(schedule)  # Airflow itself would find a fault only when all DAGs are built
+        croniter(schedule)  # Airflow itself would detect an error only after all DAGs are built
     return CronTriggerTimetable(schedule, timezone=rules[0].timezone)

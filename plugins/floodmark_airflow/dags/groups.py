@@ -1,4 +1,4 @@
-"""The two tasks of a group: one Spark application for all rules that have news; then the reasons of the failed ones."""
+"""The two tasks of a group: one Spark application for all rules with news, then the reasons of failed rules."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
 
 Failures = dict[str, Failure]
-FIRST, LAST = 200, 500  # characters of the lines that are told of an application which ended without a word
+FIRST, LAST = 200, 500  # characters of the lines reported of an application that ended without a message
 
 
 class GroupRunOperator(SubmitOperator):
-    """One round of a group's rules.
+    """One run of a group's rules.
 
-    1. LOOK   at every rule, without a JVM. With nothing new anywhere the task is skipped. A rule that reads what
-              another one of the group is about to write runs after it.
-    2. RUN    one spark-submit for those that have news. A rule that fails leaves the others alone.
-    3. CHECK  each rule against its ledger. What the application says counts only for those that still have to run.
+    1. LOOK   at every rule, without a JVM. If no rule has news, the task is skipped. A rule that reads a table that
+              another rule of the group is about to write runs after it.
+    2. RUN    one spark-submit for the rules with news. If a rule fails, the others still run.
+    3. CHECK  each rule against its ledger. The application's own report counts only for rules that still have to run.
 
-    While a retry may help one rule the task fails, and the next try works on what is left. Then it succeeds for the
-    rules that did commit, and for the assets of their sinks alone, and gives the reasons of the others, by rule. Rules
-    that wait for a table, maybe for days, hold up nobody where the clock brings another round.
+    While a retry may help a rule, the task fails, and the next try runs the remaining rules. After the last try the
+    task succeeds: it updates the assets of the committed rules' sinks alone, and returns the reasons of the others.
+    With a clock schedule, a rule that waits for a missing table causes no retry.
     """
 
     def __init__(self, *, group: str, rules: Sequence[Rule], **kwargs: Any):
@@ -50,7 +50,7 @@ class GroupRunOperator(SubmitOperator):
         self._comes_again = by_the_clock(rules)
 
     def execute(self, context: Context) -> Any:
-        """Gives the reasons of the rules that failed, by name: what each said last."""
+        """Return the reasons of the failed rules, by name: the last message of each."""
         every = [Steps(rule, context, self.log) for rule in self.rules]
         failed, due = _look(every)
         try:
@@ -62,13 +62,13 @@ class GroupRunOperator(SubmitOperator):
         failed |= _failures([one for one in every if one.news and one.rule.rule not in failed], Steps.judge)
         if not told and not failed:
             raise AirflowSkipException("nothing new for any rule of the group")
-        self.outlets = [asset for rule in told for asset in outlets(rule)]  # Airflow updates those that stand here
+        self.outlets = [asset for rule in told for asset in outlets(rule)]  # Airflow updates the outlets listed here
         return {name: failure.message for name, failure in failed.items()}
 
     def _run(self, due: list[Steps], context: Context) -> Failures:
-        """Why rules have failed, by what the application says; by how it ended where it says nothing, or was ended.
+        """Why rules failed, as the application reports it; or by its end, if it reports nothing or was killed.
 
-        Rules with little to read go first: what ends the application, for want of memory above all, is then the last.
+        Rules with little input go first, so that whatever ends the application, such as lack of memory, comes last.
         """
         due = sorted(due, key=lambda one: one.news.backlog if one.news else 0)
         with TemporaryDirectory(prefix="floodmark-") as folder:
@@ -83,7 +83,7 @@ class GroupRunOperator(SubmitOperator):
             return {}
 
     def _retry_what_may_heal(self, failed: Failures, context: Context) -> None:
-        """Raise for a retry where one can help a rule, and is left."""
+        """Raise if a retry can help a rule, and a retry is left."""
         for failure in failed.values():
             self.log.error("rule %s: %s", failure.rule, failure.message)
         hopeful = [
@@ -97,13 +97,13 @@ class GroupRunOperator(SubmitOperator):
 
 
 class GroupOutcomeOperator(BaseOperator):
-    """Fails with the reasons of every rule that failed, after the assets of those that did not have been updated."""
+    """Fails with the reasons of all failed rules, after Airflow has updated the assets of the others."""
 
     def execute(self, context: Context) -> None:
         ti = context["ti"]
         states = ti.get_task_states(ti.dag_id, task_ids=[RUN], run_ids=[ti.run_id])
         failed = ti.xcom_pull(task_ids=RUN)
-        if failed is None or states.get(ti.run_id, {}).get(RUN) != "success":  # else they may be of before a clear
+        if failed is None or states.get(ti.run_id, {}).get(RUN) != "success":  # else they may be from before a clear
             raise AirflowFailException(f"the task {RUN} has failed; its log says why")
         if failed:
             reasons = "\n".join(f"- {name}: {reason}" for name, reason in failed.items())
@@ -111,7 +111,7 @@ class GroupOutcomeOperator(BaseOperator):
 
 
 def _look(every: Sequence[Steps]) -> tuple[Failures, list[Steps]]:
-    """The rules that cannot be looked at, and those to be run."""
+    """The rules for which LOOK fails, and the rules to run."""
     reads, due = upstream([one.rule for one in every]), dict[str, Steps]()
     failed: Failures = {}
     for one in every:
@@ -124,10 +124,10 @@ def _look(every: Sequence[Steps]) -> tuple[Failures, list[Steps]]:
 
 
 def _short(due: Sequence[Steps], said: Failures) -> Failures:
-    """The rules that have not done what they were run for, whoever was to do it; each with what is said of it, if any.
+    """The rules whose pending work nobody has done, each with the application's message, if it has one.
 
-    What is said counts where a run is still to be made: CHECK asks for the end of the input alone, and a rule that
-    ticks, is rebuilt or reads others may be there before it runs.
+    The message counts if a run is still pending: CHECK compares only the end of the input, which a rule that ticks, is
+    rebuilt or reads other rules may have reached before it runs.
     """
     unsaid = [one for one in due if one.rule.rule not in said]
     still = _failures([one for one in due if one.rule.rule in said], Steps.check_done)
@@ -135,7 +135,7 @@ def _short(due: Sequence[Steps], said: Failures) -> Failures:
 
 
 def _failures(every: Sequence[Steps], step: Callable[[Steps], object]) -> Failures:
-    """The rules for which the step fails; whatever it is, the others go on."""
+    """The rules for which the step fails. Any error is of its rule alone."""
     found: Failures = {}
     for one in every:
         try:
@@ -146,14 +146,14 @@ def _failures(every: Sequence[Steps], step: Callable[[Steps], object]) -> Failur
 
 
 def _ended(due: Sequence[Steps], fault: Exception) -> Failures:
-    """How an application ended, for the rules of which it could say nothing."""
+    """The end of the application, as the failure of rules on which it could not report."""
     kind = Refused if isinstance(fault, AirflowFailException) else RunFailed
     said = _shortened(str(fault))
     return {one.rule.rule: Failure.of(one.rule.rule, kind(said)) for one in due}
 
 
 def _shortened(text: str) -> str:
-    """Its first and its last line: each rule of the group gets it, and all that goes into Airflow's database."""
+    """The first and the last line: Airflow's database stores the text once for each rule of the group."""
     first, *others = [line for line in text.splitlines() if line.strip()] or [""]
     if not others:
         return first[-LAST:]

@@ -1,4 +1,4 @@
-"""The DAG that maintains the tables of all rules, each as often as its rule says. No task of it starts a JVM."""
+"""The DAG that maintains the tables of all rules, each as often as its rule says, without a JVM."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PATIENCE: dict[str, Any] = {
 
 
 class MaintainOperator(BaseOperator):
-    """Upkeep of one rule's tables, if it is due."""
+    """Maintains one rule's tables, if that is due."""
 
     def __init__(self, *, rule: Rule, **kwargs: Any):
         super().__init__(**kwargs)
@@ -70,7 +70,7 @@ class MaintainOperator(BaseOperator):
 
 
 def build_upkeep() -> DAG | None:
-    """The DAG over all sound rules; None where there are none. Rules that are not are for others to tell of."""
+    """The DAG of all valid rules; None if there are none. Other DAGs report invalid ones."""
     folder = settings.rules_folder()
     rules = load_rules(folder, os.environ, lambda rule: True)[0] if folder.is_dir() else {}
     if not rules:
@@ -82,7 +82,7 @@ def build_upkeep() -> DAG | None:
         schedule=timedelta(microseconds=min(rule.cleanup.every_us for rule in rules.values())),
         start_date=BEGIN,
         catchup=False,
-        # It removes files: somebody is to say so, also where other new DAGs run at once.
+        # It removes files, so somebody has to unpause it, even if other new DAGs start unpaused.
         is_paused_upon_creation=True,
         max_active_runs=1,
         auto_register=False,

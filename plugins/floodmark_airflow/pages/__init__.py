@@ -1,1 +1,1 @@
-"""The pages in Airflow's UI: all rules at a glance, one rule in depth. They only read, without Spark and a JVM."""
+"""The pages in Airflow's UI: a list of all rules, and a page for each. They only read, without Spark or a JVM."""

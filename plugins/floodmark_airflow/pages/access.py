@@ -1,6 +1,6 @@
-"""Who may see what, and what Airflow knows of a DAG: the one module that touches Airflow's inner parts.
+"""Access control (authorization), and Airflow's facts about DAGs: the only module that uses Airflow's internals.
 
-They are no public interface. Where one of them is gone after an upgrade, this import fails, and no page is served.
+They are no public interface. If an upgrade of Airflow removes one of them, this import fails, and no page is served.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ __all__ = [
 SIGNED_IN = Depends(requires_access_view(AccessView.PLUGINS))  # for the whole application
 RUN = DagAccessEntity.RUN  # epochs and their numbers
 CODE = DagAccessEntity.CODE  # a rule's SQL is its DAG's code
-LOGS = DagAccessEntity.TASK_LOGS  # rows as they came, and errors that name values, are what logs may show
-DAG_ID = re.compile(r"[A-Za-z0-9_.-]{1,250}")  # as Airflow has it; what is not like that is not looked up
+LOGS = DagAccessEntity.TASK_LOGS  # logs, too, may show input rows, and errors that name values
+DAG_ID = re.compile(r"[A-Za-z0-9_.-]{1,250}")  # as Airflow requires; other ids are not looked up
 
 
 def of_dag(entity: DagAccessEntity) -> Callable[..., str]:
-    """A dependency: the DAG of the path, whose `entity` the user may read. 404 for what no DAG can be called."""
+    """A FastAPI dependency: the DAG id of the path, if the user may read its `entity`. 404 for an invalid id."""
     check = requires_access_dag("GET", entity)
 
     def asked(dag_id: str, request: Request, user: GetUserDep) -> str:
@@ -64,12 +64,12 @@ def may(user: GetUserDep, dag_id: str, entity: DagAccessEntity) -> bool:
 
 
 def allowed_dags(user: GetUserDep) -> set[str]:
-    """The DAGs that Airflow knows, and that the user may read."""
+    """The DAGs of this Airflow that the user may read."""
     return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
 
 
 def with_runs(user: GetUserDep, dag_ids: Collection[str]) -> set[str]:
-    """Those of these DAGs whose runs the user may read, too: mostly all, which an auth manager may tell at once."""
+    """Those of these DAGs whose runs the user may read, too. Mostly all: one batch request checks that first."""
     manager, teams = get_auth_manager(), DagModel.get_dag_id_to_team_name_mapping(list(dag_ids))
     asked: dict[str, IsAuthorizedDagRequest] = {
         one: {"method": "GET", "access_entity": RUN, "details": DagDetails(id=one, team_name=teams.get(one))}
@@ -82,10 +82,10 @@ def with_runs(user: GetUserDep, dag_ids: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class DagFacts:
-    """What Airflow says of a DAG: whether it is paused, and how its newest run is doing since when.
+    """Airflow's facts about a DAG: whether it is paused, and the state of its newest run, with its time (`since`).
 
-    `run`: that run's number; those of later runs, of whichever DAG, are higher. `ended`: the number of the newest run
-    that has ended, which may be an older one; `failed`: whether that failed.
+    `run`: that run's number; later runs, of any DAG, have higher numbers. `ended`: the number of the newest run that
+    has ended, which may be an older one; `failed`: whether that run failed.
     """
 
     paused: bool = False
@@ -97,7 +97,7 @@ class DagFacts:
 
 
 def facts_of(dag_ids: Collection[str]) -> dict[str, DagFacts]:
-    """Of those that Airflow knows. A rule that refuses to run leaves no trace in its ledger, only here."""
+    """The facts of the DAGs that Airflow knows. A run that was refused leaves no trace in the ledger, only here."""
     paused = select(DagModel.dag_id, DagModel.is_paused).where(DagModel.dag_id.in_(dag_ids))
     newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
     ended = newest.where(DagRun.state.in_(("success", "failed")))
@@ -117,7 +117,7 @@ def _of_runs(newest: Any, ended: Any) -> dict[str, Any]:
 
 
 def returned(task_id: str, runs: Collection[int]) -> dict[str, Any]:
-    """By DAG, what a task gave in the run of this number; nothing for one that gave none."""
+    """By DAG, the value (XCom) that a task returned in the runs with these numbers; no entry without a value."""
     given = select(XComModel.dag_id, XComModel.value).where(
         XComModel.dag_run_id.in_(runs), XComModel.task_id == task_id, XComModel.key == XCOM_RETURN_KEY
     )

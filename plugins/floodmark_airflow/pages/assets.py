@@ -1,4 +1,4 @@
-"""The files that the pages are made of: templates, and what a browser loads."""
+"""The files of the pages: templates (Jinja) and their filters, and static files for the browser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Asset:
 
 @cache
 def static_files() -> Mapping[str, Asset]:
-    """Every file below static/, by its name in an address. What is not among them is not served."""
+    """Every file below static/, by its name in an address. No other file is served."""
     root = HERE / "static"
     files = (path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix in TYPES)
     return {path.relative_to(root).as_posix(): Asset(path.read_bytes(), TYPES[path.suffix]) for path in files}
@@ -38,7 +38,7 @@ def static_files() -> Mapping[str, Asset]:
 
 @cache
 def _templates() -> Environment:
-    """Everything is escaped; a name that a template misspells is an error."""
+    """Templates escape all values; a misspelled name in a template raises an error."""
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -55,36 +55,36 @@ def page(template: str, **values: Any) -> str:
 
 
 def micros(at: int | None, zoned: bool = True) -> str:
-    """Microseconds since 1970, for people."""
+    """Microseconds since 1970, as text."""
     text = iso(at, zoned)
     return "-" if text is None else _short(text)
 
 
 def seconds(at: float | None, zoned: bool = True) -> str:
-    """Seconds since 1970, for people."""
+    """Seconds since 1970, as text."""
     return "-" if at is None else micros(round(at * 1_000_000), zoned)
 
 
 def stamp(at: datetime | str | None) -> str:
-    """A moment of Airflow's or the ledger's, for people."""
+    """A time of Airflow's or the ledger's, as text."""
     if at is None:
         return "-"
     return _short(at if isinstance(at, str) else at.astimezone(UTC).isoformat())
 
 
 def _short(text: str) -> str:
-    """A time to the second, for nobody reads on; what is none, as one beyond all years is told, stays as it is."""
+    """Cut a time to seconds. Other text, such as for a time beyond the year range, stays unchanged."""
     return TIME.sub(lambda at: f"{at[1]} {at[2]}{'Z' if at[3] else ''}", text)
 
 
 def number(value: float | None) -> str:
-    """With thin spaces between thousands."""
+    """A number with thin spaces between thousands."""
     if value is None:
         return "-"
     return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else f"{value:.2f}"
 
 
 def cell(value: Any) -> str:
-    """A value of a row, cut where it is long."""
+    """A value of a row, cut if it is long."""
     text = "-" if value is None else str(value)
     return text if len(text) <= 200 else f"{text[:199]}…"

@@ -1,4 +1,4 @@
-"""From thousands of epochs to some hundred points."""
+"""Aggregates thousands of epochs into a few hundred points of a chart."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from floodmark.views.history import End, sums
 
-POINTS = 300  # that a chart gets
-LINES = 24  # of the table that says the same
+POINTS = 300  # most points of a chart
+LINES = 24  # most lines of the table with the same numbers
 
 
 def buckets(ends: Sequence[End], most: int) -> Iterator[Sequence[End]]:
-    """Epochs that follow each other, in at most `most` buckets of one size; the last may have fewer."""
+    """Consecutive epochs in at most `most` buckets of equal size; the last may have fewer."""
     size = per_point(ends, most)
     return (ends[at : at + size] for at in range(0, len(ends), size))
 
 
 def per_point(ends: Sequence[End], most: int = POINTS) -> int:
-    """How many epochs one bucket has."""
+    """The number of epochs in one bucket."""
     return max(1, -(-len(ends) // most))
 
 
@@ -50,7 +50,7 @@ def _point(bucket: Sequence[End]) -> dict[str, Any]:
 
 
 def series(ends: Sequence[End]) -> dict[str, list[Any]]:
-    """The points by column, as the chart library has them; times never go back."""
+    """The points by column, as the chart library requires; times never decrease."""
     found = points(ends)
     columns: dict[str, list[Any]] = {name: [point[name] for point in found] for name in (found[0] if found else ())}
     latest = 0.0

@@ -1,4 +1,4 @@
-"""How a rule is doing, in one word: what people look for first in a list of many."""
+"""A rule's status in one word, for the list of rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from floodmark_airflow.pages.shelf import Got
 
 @dataclass(frozen=True)
 class Condition:
-    """`kind`: bad, warn, busy, good or idle, for shape and colour; `rank`: what needs a look comes first."""
+    """`kind`: bad, warn, busy, good or idle, for shape and colour; `rank`: sorts rules that need attention first."""
 
     word: str
     kind: str
@@ -33,9 +33,9 @@ AGAIN = "the last run failed, and its log in Airflow says why; another is at wor
 
 
 def condition(got: Got, seen: Glance, dag: DagFacts, holder: str | None, fresh: Fresh | None = None) -> Condition:
-    """The first that holds, from bad to good. A failure that Airflow knows may have left no trace in the ledger.
+    """The first condition that applies, from bad to good. A failure in Airflow may leave no trace in the ledger.
 
-    `fresh`: as of now. A rule that fails by it is stale, whatever else its newest run failed by.
+    `fresh`: freshness as of now. A rule that fails by it is stale, whatever else made its newest run fail.
     """
     if seen.fault is not None:
         return Condition("cannot be read", "bad", seen.fault)

@@ -1,4 +1,4 @@
-"""One page of the table of epochs: what `floodmark epochs` tells of each, with its offsets and fingerprints."""
+"""One page of the table of epochs: the columns of `floodmark epochs`, with offsets and digests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNT = 25
 
 @dataclass(frozen=True)
 class EpochPage:
-    """`epochs`: the newest first. `older`, `newer`: where the pages beside this one end; None where there is none."""
+    """`epochs`: newest first. `older`, `newer`: last epoch of the neighbouring pages; None if there is none."""
 
     generation: int
     epochs: list[dict[str, Any]]
@@ -34,7 +34,7 @@ class EpochPage:
 
 
 def epoch_page(rule: Rule, head: Head, ledger: DeltaTable, generation: int, upto: int | None) -> EpochPage | None:
-    """The epochs of a generation up to number `upto` (None: the newest); None where there is no such generation."""
+    """The epochs of a generation up to number `upto` (None: the newest); None if there is no such generation."""
     newest = query(ledger, f"SELECT max(epoch) AS newest FROM t WHERE generation = {generation:d}")[0]["newest"]  # noqa: S608 - a number
     if newest is None:
         return None
@@ -54,25 +54,25 @@ def _rows(ledger: DeltaTable, generation: int, first: int, last: int) -> list[Ro
 
 
 def _more(entry: dict[str, Any], rows: list[Row], known: Mapping[str, Source]) -> dict[str, Any]:
-    """`offsets` and `prints`: pairs of a name and a text each."""
-    if entry["read"] is None or entry["backfill"] is not None:  # a seal, or a turn in the rule's life
+    """`offsets` and `prints` (digests): each a list of pairs of name and text."""
+    if entry["read"] is None or entry["backfill"] is not None:  # a seal, or a lifecycle row
         return {"offsets": [], "prints": []}
     row = [row for row in rows if row.epoch == entry["epoch"] and row.kind in ("intent", "commit", "lost")][-1]
     body = json.loads(row.body)
-    names = sorted(body["maxima"])  # the streams of then, in the order of their offsets
+    names = sorted(body["maxima"])  # the streams at that time, in the order of their offsets
     lines = zip(names, Entry.parse(body["entry"]).offsets, strict=False)
     return {"offsets": [(name, _offset(known.get(name), line)) for name, line in lines], "prints": list(_prints(body))}
 
 
 def _offset(source: Source | None, line: str) -> str:
-    """Up to where an epoch has read a stream, in words; the offset itself, of a stream that the rule has no more."""
+    """The end offset of an epoch in a stream, as text; the raw offset if the rule no longer has the stream."""
     if line == NOWHERE:
         return "nothing yet"
     return line if source is None else source.say(line)
 
 
 def _prints(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The digests of what an epoch folded and wrote."""
+    """The digests of the rows that an epoch folded and wrote."""
     for name, digest in body.get("digests", {}).items():
         yield f"stream {name}", _print(digest)
     for name, written in body.get("tables", {}).items():

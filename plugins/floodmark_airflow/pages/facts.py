@@ -1,4 +1,4 @@
-"""What the pages tell of rules: gathered from ledgers and tables by the jobs' `views`, and kept while it holds."""
+"""The data of the pages: gathered from ledgers and tables by `floodmark.views`, and cached while it is valid."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from floodmark.views.status.glance import Glance, glance
 from floodmark_airflow.naming import broken_dag_id, dag_id
 from floodmark_airflow.pages.shelf import Got, Shelf, Wanted
 
-PATIENCE = 0.6  # seconds that a page waits for facts; what is not there by then is told as soon as it is
-ELSEWHERE = 15  # seconds for which is believed what a table on no local file system said
+PATIENCE = 0.6  # seconds that a page waits for facts; later ones are shown as soon as they arrive
+ELSEWHERE = 15  # seconds for which facts of tables on no local file system stay valid
 SAMPLE = 50  # rows of a late or dead table
 FINDINGS = 50  # of an audit
-RECENT = 60  # seconds for which an audit counts as made just now
+RECENT = 60  # seconds for which an audit counts as current
 
 
 @dataclass(frozen=True)
 class Held:
-    """Who works on a rule now, in a sentence; None: nobody. `fault`: why that cannot be told."""
+    """The holder of a rule's lock, as text; None: nobody. `fault`: why the holder can't be determined."""
 
     by: str | None = None
     fault: str | None = None
@@ -49,7 +49,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Pending:
-    """What a rule waits for, as `floodmark status` says it."""
+    """Pending results and what they wait for, as in `floodmark status`."""
 
     windows: OpenWindows | None
     rows: Waiting | None
@@ -57,7 +57,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class Apart:
-    """Rows set apart: how many there are, and the newest of them."""
+    """Late or dead rows: their number, and the newest of them."""
 
     count: int
     rows: list[dict[str, Any]]
@@ -65,7 +65,7 @@ class Apart:
 
 @dataclass(frozen=True)
 class Audited:
-    """A certificate's facts, with the first of its findings; `at`: when it was made, in seconds since 1970."""
+    """A certificate's facts, with the first of its findings; `at`: time of the audit, in seconds since 1970."""
 
     facts: dict[str, Any]
     findings: int
@@ -73,17 +73,17 @@ class Audited:
 
     @property
     def generation(self) -> int | None:
-        """The newest that was found."""
+        """The newest generation of the certificate."""
         return max((one["generation"] for one in self.facts["generations"]), default=None)
 
 
 class Facts:
-    """Of all rules in a folder whose ledgers lie in one home. Used by many threads."""
+    """The facts of all rules in a folder, whose ledgers are in one home. Safe to use from many threads."""
 
-    home: Path  # known once there is a catalog
+    home: Path  # set once there is a catalog
 
     def __init__(self, rules: Path, home: Callable[[], Path], env: Mapping[str, str] = os.environ):
-        """`home`: raises Refused where it cannot be told, as long as that is so."""
+        """`home`: raises Refused while the home can't be determined."""
         self._find_home, self._rules = home, rules
         self._files = RuleFiles(rules, env)
         self._reader = ThreadPoolExecutor(1, "floodmark-rules")
@@ -95,9 +95,9 @@ class Facts:
         self._audits = Shelf(200, 1, "audits")
 
     def catalog(self, until: float) -> Catalog | None:
-        """The rules as their files say now, or where that takes longer, as they said when they were read last.
+        """The rules as their files are now; if that takes too long, as they were at the last reading.
 
-        None while they are read for the first time. Raises Refused.
+        None during the first reading. Raises Refused.
         """
         with self._one_at_a_time:
             if self._reading is None or self._reading.done():
@@ -112,11 +112,11 @@ class Facts:
         return self._files.catalog()
 
     def glances(self, rules: Iterable[Rule], until: float) -> list[Got]:
-        """A Glance for each rule."""
+        """The Glance of each rule."""
         return self._glances.ask(map(self._glance, rules), left(until))
 
     def depth(self, rule: Rule, until: float) -> list[Got]:
-        """A rule's Glance, its History, what is Pending of it, and its Plan."""
+        """A rule's Glance, History, Pending and Plan."""
         [seen] = self._glances.ask([self._glance(rule)], left(until))
         return [seen, *self._depths.ask([self._history(rule), self._waits(rule), self._plan(rule)], left(until))]
 
@@ -125,14 +125,14 @@ class Facts:
         return found
 
     def apart(self, rule: Rule) -> dict[str, Got]:
-        """The Apart of the late and of the dead rows."""
+        """The Apart of late and of dead rows."""
         kinds = ("late", "dead")
         return dict(zip(kinds, self._depths.ask([self._apart(rule, kind) for kind in kinds], PATIENCE), strict=True))
 
     def audited(self, rule: Rule, *, begin: bool) -> tuple[Got, bool]:
-        """What was Audited, and whether nothing has changed since; made anew only where it is asked for.
+        """The last Audited, and whether it is still current. `begin`: audit again if it isn't.
 
-        A rule that is at work changes while it is audited: who asks again gets what was found, no new audit.
+        A running rule changes during its audit. So a repeated request within RECENT seconds gets the last result.
         """
         wanted = self._audit(rule)
         found, fresh = self._audits.peek(wanted), self._audits.is_fresh(wanted)
@@ -177,8 +177,8 @@ class Facts:
         return Wanted(("waits", rule.rule), gather, lambda _: self._own(rule, None), rule)
 
     def _plan(self, rule: Rule) -> Wanted:
-        seen = self._glance(rule)  # both hang on the ledger and the sources
-        looked_up = addresses(rule.lookups.values()) if rule.rebuild else []  # no other rule runs for their sake
+        seen = self._glance(rule)  # both depend on the ledger and the sources
+        looked_up = addresses(rule.lookups.values()) if rule.rebuild else []  # others don't run for lookups
         away = seen.away or not all(map(log_of, looked_up))
         given = (rule, now_and_then(away or hangs_on_the_clock(rule)))
 
@@ -223,27 +223,27 @@ class Facts:
 
 
 def patience() -> float:
-    """Until when, on the monotonic clock, a page that begins now waits for facts."""
+    """Deadline, on the monotonic clock, until which a page that starts now waits for facts."""
     return time.monotonic() + PATIENCE
 
 
 def left(until: float) -> float:
-    """Seconds that are left; never none, for most facts are there at once."""
+    """Seconds until the deadline; never 0, because most facts arrive at once."""
     return max(0.05, until - time.monotonic())
 
 
 def glance_of(got: Got) -> Glance:
-    """What was seen of a rule; nothing where it has not been seen yet."""
+    """The Glance that was gathered; an empty one if there is none yet."""
     return got.value if isinstance(got.value, Glance) else Glance(fault=got.fault)
 
 
 def now_and_then(hangs: bool) -> int | None:
-    """What changes every ELSEWHERE seconds, for facts that hang on what no folder tells of."""
+    """A number that changes every ELSEWHERE seconds, for facts that depend on more than local folders."""
     return int(time.time() / ELSEWHERE) if hangs else None
 
 
 def hangs_on_the_clock(rule: Rule) -> bool:
-    """Whether a run may have something to do because so much time has passed."""
+    """Whether the passing of time alone can make a run necessary."""
     return rule.close_idle_after_us is not None or any(one.idle_after_us is not None for one in rule.streams.values())
 
 
@@ -261,7 +261,7 @@ def log_of(address: str) -> Path | None:
 
 
 def dags_of(catalog: Catalog) -> tuple[dict[str, Rule], dict[str, tuple[str, str]]]:
-    """The rules by DAG id; and by DAG id, file and reason of each file that cannot be used."""
+    """The rules by DAG id; and by DAG id, file and reason of each invalid file."""
     rules = {dag_id(name): rule for name, rule in catalog.rules.items()}
     broken: dict[str, tuple[str, str]] = {}
     for file, reason in catalog.errors.items():

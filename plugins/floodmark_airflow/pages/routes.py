@@ -1,4 +1,4 @@
-"""The routes. Every one is behind `SIGNED_IN`; what is of one DAG is also behind that DAG's permissions."""
+"""The routes (URLs) of the pages. All require `SIGNED_IN`; those of one DAG also require its permissions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def application(facts: Facts) -> FastAPI:
         ("/dags/{dag_id}/rows", pages.rows),
         ("/dags/{dag_id}/audit", pages.audit),
         ("/static/{name:path}", static),
-        ("/{rest:path}", nothing),  # else an address that nobody knows would be answered without a look at the caller
+        ("/{rest:path}", nothing),  # else an unknown address would be answered without an access check
     ):
         made.add_api_route(path, answer, methods=["GET"], response_class=HTMLResponse)
     made.add_exception_handler(AnyHTTPException, refused)
@@ -66,7 +66,7 @@ def application(facts: Facts) -> FastAPI:
 
 
 def static(name: str) -> Response:
-    """A file of ours, looked up by its name and never by a path."""
+    """One of our static files, looked up by name and never by path."""
     found = static_files().get(name)
     if found is None:
         raise HTTPException(404)
@@ -78,7 +78,7 @@ def nothing(rest: str) -> Response:
 
 
 def refused(request: Request, fault: Exception) -> Response:
-    """A plain page for a person, a line of JSON for a script."""
+    """An error as a plain page, or as JSON for a path that ends in `.json`."""
     assert isinstance(fault, AnyHTTPException)
     return _plain(request, fault.status_code, WORDS.get(fault.status_code) or _told(fault), fault.headers)
 
@@ -99,19 +99,19 @@ def _plain(request: Request, code: int, words: str, headers: Any = None) -> Resp
 
 
 def _root(request: Request) -> str:
-    """The way up to the list of rules, as the browser goes it."""
+    """The relative address of the list of rules."""
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
     return "../" * max(0, path.count("/") - 1)
 
 
 class Pages:
-    """What each address answers."""
+    """The handler of each address."""
 
     def __init__(self, facts: Facts):
         self._facts = facts
 
     def rules(self, user: GetUserDep) -> HTMLResponse:
-        """All rules at a glance; of those that the user may see."""
+        """The list of rules that the user may see."""
         until = patience()
         try:
             catalog, fault = self._facts.catalog(until), None
@@ -127,7 +127,7 @@ class Pages:
         return HTMLResponse(page("rules.html", root="", group=None, lines=lines, broken=bad, fault=fault, **of))
 
     def _group(self, user: GetUserDep, members: list[Rule], until: float) -> HTMLResponse:
-        """The same of a group."""
+        """The list of a group's rules."""
         allowed = access.allowed_dags(user)
         lines = self._lines(
             user, {dag: rule for rule in members if (dag := naming.dag_id(rule.rule)) in allowed}, until
@@ -138,7 +138,7 @@ class Pages:
         )
 
     def _lines(self, user: GetUserDep, rules: dict[str, Rule], until: float) -> list[dict[str, Any]]:
-        """One for each rule; those that need a look come first. What runs have done only for who may see them."""
+        """A line for each rule; rules that need attention come first. Facts of runs only for users who may see runs."""
         told = access.with_runs(user, rules)
         shown = {dag: rule for dag, rule in rules.items() if dag in told}
         dags, seen = runs.facts_of(shown), self._facts.glances(shown.values(), until)
@@ -150,7 +150,7 @@ class Pages:
         return sorted(lines, key=lambda line: (line["condition"].rank, line["dag"]))
 
     def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
-        """Never raises what is wrong with this rule: the others of a list are told as ever."""
+        """The facts of one line. Never raises: an error of one rule doesn't affect the others in a list."""
         seen, held, now = glance_of(got), self._facts.held(rule), None
         try:
             now = freshness.fresh(rule, seen.head, seen.late, datetime.now(UTC))
@@ -162,7 +162,7 @@ class Pages:
         return {**told, "tally": (found.rank, found.word)}
 
     def rule(self, user: GetUserDep, dag_id: OfRuns, upto: Number = None, generation: Number = None) -> HTMLResponse:
-        """One rule in depth."""
+        """The page of one rule, or of a group."""
         until = patience()
         rule = self._known(dag_id, until)
         if isinstance(rule, list):
@@ -195,7 +195,7 @@ class Pages:
         )
 
     def _epochs(self, rule: Rule, head: Any, generation: int | None, upto: int | None) -> EpochPage | None:
-        """A page of its epochs. 404 for a generation that there is not."""
+        """A page of the rule's epochs. 404 for an unknown generation."""
         if head is None:
             return None
         home = Home(self._facts.home, rule.rule)
@@ -204,14 +204,14 @@ class Pages:
             found = ledger and epoch_page(
                 rule, head, ledger, head.generation if generation is None else generation, upto
             )
-        except FloodmarkError:  # the page tells it, above
+        except FloodmarkError:  # the page shows it, above
             return None
         if found is None and generation is not None:
             raise HTTPException(404, f"The rule has no generation {generation}.")
         return found or None
 
     def history(self, dag_id: OfRuns) -> JSONResponse:
-        """The points of its charts, of the newest generation."""
+        """The points of the charts, of the newest generation."""
         rule = self._rule(dag_id)
         found = self._facts.history(rule)
         if found.fault is not None:
@@ -223,14 +223,14 @@ class Pages:
         return JSONResponse({"generation": newest, "series": charts.series(past.of(newest)) if past and newest else {}})
 
     def rows(self, dag_id: OfLogs) -> HTMLResponse:
-        """A sample of its late and of its dead rows."""
+        """A sample of the late and dead rows."""
         rule = self._rule(dag_id)
         found = self._facts.apart(rule)
         of = _freshness(found.values())
         return HTMLResponse(page("rows.html", root="../../", dag=dag_id, rule=rule, apart=found, **of))
 
     def audit(self, dag_id: OfRuns) -> HTMLResponse:
-        """Its certificate, made now where it is not of now."""
+        """The rule's certificate; audits again if the last one is outdated."""
         rule = self._rule(dag_id)
         got, fresh = self._facts.audited(rule, begin=True)
         values = {"dag": dag_id, "rule": rule, "got": got, "fresh": fresh}
@@ -245,7 +245,7 @@ class Pages:
         return found
 
     def _known(self, dag_id: str, until: float) -> Rule | list[Rule] | tuple[str, str]:
-        """The rule of a DAG, or those of a group's, or file and reason where that cannot be used. 404 for others."""
+        """The rule of a DAG, or the rules of a group's, or file and reason of an invalid file. 404 for other DAGs."""
         try:
             catalog = self._facts.catalog(until)
         except Refused as refusal:
@@ -261,19 +261,19 @@ class Pages:
 
 
 def _untold(rule: Rule) -> dict[str, Any]:
-    """Of a rule whose runs the user may not see: what its file says."""
+    """The line of a rule whose runs the user may not see: only facts of its file."""
     tally = (UNTOLD.rank, UNTOLD.word)
     return {"got": Got(), "seen": Glance(delivery=delivery(rule)), "airflow": None, "condition": UNTOLD, "tally": tally}
 
 
 def _freshness(found: Iterable[Got]) -> dict[str, bool]:
-    """Whether a page lacks what is being read, so that it has to come again; and whether some of it is old."""
+    """`missing`: facts are still being read, so the page has to reload; `stale`: some are being renewed."""
     found = list(found)
     return {"missing": any(one.missing for one in found), "stale": any(one.pending for one in found)}
 
 
 def _of_history(past: History | None, head: Any, rule: Rule) -> dict[str, Any]:
-    """Sums and the table beside the charts, of the newest generation; `generations`: all that have epochs."""
+    """Sums and the table beside the charts, of the newest generation; `generations`: all with epochs."""
     ends = past.of(head.generation) if past and head else []
     table = charts.points(ends, charts.LINES)
     each = charts.per_point(ends)

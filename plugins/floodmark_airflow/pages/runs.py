@@ -1,4 +1,4 @@
-"""What Airflow says of rules: of the DAG of each, and of the group's where one runs it together with others."""
+"""Airflow's facts about rules: from the rule's own DAG and, if it is in a group, from the group's DAG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from floodmark_airflow.pages.access import DagFacts
 
 
 def facts_of(rules: Mapping[str, Rule]) -> dict[str, DagFacts]:
-    """For each rule, by its DAG."""
+    """The facts of each rule, by DAG id."""
     groups = {group_id(rule.group) for rule in rules.values() if rule.group}
     known = access.facts_of({*rules, *groups})
     failed = [known[dag].ended for dag in groups & known.keys() if known[dag].failed]
@@ -26,9 +26,9 @@ def facts_of(rules: Mapping[str, Rule]) -> dict[str, DagFacts]:
 
 
 def of_group(rule: str, own: DagFacts, group: DagFacts, failed: Collection[str] | None) -> DagFacts:
-    """The newest run of a rule, be it its group's or one by hand; and whether what is scheduled is paused.
+    """A rule's newest run, of its own DAG or of its group's; and whether the group's DAG is paused.
 
-    `failed`: the rules that the group's newest ended run gave as failed; one that gave none failed for all of them.
+    `failed`: the rules that failed in the group's newest ended run; None: all of them.
     """
     if group.failed and failed is not None and rule not in failed:
         group = replace(group, failed=False, state="success" if group.state == "failed" else group.state)

@@ -1,4 +1,4 @@
-"""Facts that take a while to gather: kept until what they were read from has changed, and gathered side by side."""
+"""A cache of facts that are slow to gather: valid until their source folders change, gathered in parallel."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from floodmark.redaction import redacted
 
 log = logging.getLogger(__name__)
 
-# A file system's clock ticks in steps: a folder that changed this short a time ago may change again without a sign.
+# A file system's clock ticks in steps: a folder may change again within this time and keep its timestamp.
 TICK_NS = 2_000_000_000
-Place = tuple[int, int]  # inode and time of the last change
+Place = tuple[int, int]  # inode and time of the last modification
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """`gather` is given what it gave before, if that is kept. `on`: the tables' logs that it reads; None: elsewhere.
+    """A request for a fact. `gather` gets its last result, if that is cached, and returns the fact.
 
-    `gather` returns the same as long as neither the folders `on` nor `given` change. `on` is given what was gathered.
-    `away`: it asks a store that may not answer for long; what does not is gathered beside it.
+    The fact stays valid while neither `given` nor the folders that `on` returns change: the tables' logs that `gather`
+    reads. `on` gets the gathered fact. `away`: `gather` reads a store that may be slow, so it runs in a separate pool.
     """
 
     key: Hashable
@@ -39,7 +39,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Got:
-    """`value`: None where it is not there yet. `pending`: it is being gathered (anew). `fault`: why there is none."""
+    """`value`: None if there is none yet. `pending`: it is being gathered (again). `fault`: why there is none."""
 
     value: Any = None
     pending: bool = False
@@ -47,20 +47,20 @@ class Got:
 
     @property
     def missing(self) -> bool:
-        """Whether there is nothing to tell yet."""
+        """Whether there is neither a value nor a fault yet."""
         return self.pending and self.value is None and self.fault is None
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """`stamp`: None where what is kept may be old already."""
+    """A cached fact. `stamp`: None if it may be outdated already."""
 
     stamp: tuple[Any, list[Place]] | None
     got: Got
 
 
 class Shelf:
-    """Keeps the `size` facts that were asked for last; `workers` threads gather, and as many what is `away`."""
+    """Caches the `size` facts requested last; `workers` threads gather, and as many again those that are `away`."""
 
     def __init__(self, size: int, workers: int, name: str):
         self._size = size
@@ -70,26 +70,26 @@ class Shelf:
         self._pools = {away: ThreadPoolExecutor(workers, f"floodmark-{name}") for away in (False, True)}
 
     def ask(self, wanted: Iterable[Wanted], seconds: float) -> list[Got]:
-        """What is wanted, in its order, waiting so long for what is not there yet or not fresh any more."""
+        """The requested facts, in order; waits up to `seconds` for missing and outdated ones."""
         wanted = list(wanted)
         coming = [future for one in wanted if (future := self._fetch(one)) is not None]
         wait(coming, timeout=seconds)
         return [self.peek(one) for one in wanted]
 
     def peek(self, wanted: Wanted) -> Got:
-        """What there is, gathered or not; nothing is begun."""
+        """The cached fact, without starting to gather it."""
         with self._lock:
             kept, pending = self._kept.get(wanted.key), wanted.key in self._coming
         return Got(kept.got.value, pending, kept.got.fault) if kept else Got(pending=pending)
 
     def is_fresh(self, wanted: Wanted) -> bool:
-        """Whether what is kept was read from the places as they are now."""
+        """Whether the cached fact is still valid."""
         with self._lock:
             kept = self._kept.get(wanted.key)
         return _is_fresh(wanted, kept)
 
     def _fetch(self, wanted: Wanted) -> Future[None] | None:
-        """The gathering of what is not fresh; None where it is."""
+        """Start to gather a fact, or join in; None if the cached one is valid."""
         with self._lock:
             kept, coming = self._kept.get(wanted.key), self._coming.get(wanted.key)
             if kept is not None:
@@ -97,7 +97,7 @@ class Shelf:
         if coming is not None or _is_fresh(wanted, kept):
             return coming
         with self._lock:
-            if wanted.key not in self._coming and self._kept.get(wanted.key) is kept:  # nobody else was quicker
+            if wanted.key not in self._coming and self._kept.get(wanted.key) is kept:  # no other thread was faster
                 self._coming[wanted.key] = self._pools[wanted.away].submit(self._gather, wanted)
             return self._coming.get(wanted.key)
 
@@ -108,7 +108,7 @@ class Shelf:
             got = Got(wanted.gather(before))
         except (FloodmarkError, OSError) as fault:
             got = Got(fault=message(fault))
-        except BaseException as fault:  # also what Rust raises; one rule's fault must not take the others' page along
+        except BaseException as fault:  # also Rust's panics; an error of one rule must not break the page of others
             log.exception("%s cannot be gathered", wanted.key)
             got = Got(fault=redacted(f"{type(fault).__name__}: {fault}"))
         finally:
@@ -130,12 +130,12 @@ def _stamp(wanted: Wanted, value: Any) -> tuple[Any, list[Place]]:
 
 
 def _settled(places: list[Place], begun: int) -> bool:
-    """Whether no place has changed so late that what was gathered from `begun` on may lack it."""
+    """Whether no folder changed so shortly before `begun` that the gathered fact may miss a change."""
     return all(begun - changed > TICK_NS for _, changed in places)
 
 
 def _of_place(place: Path) -> Place:
-    """Of a table's log: every commit adds a file to it. (0, 0) where there is none."""
+    """The Place of a table's log, which every commit changes by adding a file. (0, 0) if there is no log."""
     try:
         found = place.stat()
     except OSError:

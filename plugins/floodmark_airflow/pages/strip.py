@@ -1,4 +1,4 @@
-"""A row of bars, one for each epoch, that says by shape, colour and words how it came out."""
+"""A row of bars, one for each epoch, that shows its outcome by shape, colour and text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from markupsafe import Markup, escape
 
 WIDTH = 8  # of a bar and the space beside it
-# Whole where an epoch was committed, broken where it took more than one attempt, hollow where it is open, low and
-# crossed where it was lost or discarded, a line where a generation was sealed.
+# Solid: committed; split: committed after several attempts; hollow: open; low with a cross: lost or discarded;
+# a line: the generation was sealed.
 SHAPES = {
     "committed": '<rect x="{0}" y="1" width="6" height="14" rx="1"/>',
     "retried": '<path d="M{0} 1h6v4.5h-6zm0 6.5h6v7.5h-6z"/>',
@@ -23,8 +23,8 @@ ALL = '<svg class="strip" role="img" viewBox="0 0 {0} 16" width="{0}" height="16
 
 
 def strip(epochs: Sequence[Mapping[str, Any]]) -> Markup:
-    """The bars of epochs as `floodmark epochs` tells them, as SVG. Nothing goes in but numbers and escaped words."""
-    drawn = [epoch for epoch in epochs if epoch["read"] is not None or epoch["result"] == "sealed"]  # no other turn
+    """The bars of epochs, given as in `floodmark epochs`, as SVG. It contains only numbers and escaped words."""
+    drawn = [epoch for epoch in epochs if epoch["read"] is not None or epoch["result"] == "sealed"]  # no lifecycle rows
     outcomes = [(epoch["epoch"], escape(_outcome(epoch))) for epoch in drawn]
     bars = "".join(_bar(place, *outcome) for place, outcome in enumerate(outcomes))
     words = ", ".join(f"epoch {epoch:d} {word}" for epoch, word in outcomes)

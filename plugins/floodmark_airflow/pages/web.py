@@ -1,4 +1,4 @@
-"""What Airflow mounts: light to import, for tasks load plugins, too; the pages are made when the first is asked for."""
+"""The ASGI application that Airflow mounts. Cheap to import, as tasks load plugins, too; pages load at first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Message = MutableMapping[str, Any]
 
-# Scripts and styles are files of ours, nothing is inline, and only Airflow's own pages may frame these.
+# Scripts and styles are our own files, nothing is inline, and only Airflow's own pages may frame ours.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -27,7 +27,7 @@ HEADERS = {
 
 
 class Web:
-    """An ASGI application whose every answer, errors included, has the headers above."""
+    """An ASGI application that adds the headers above to every response, including errors."""
 
     def __init__(self) -> None:
         self._app: Any = None
@@ -45,7 +45,7 @@ class Web:
                 message["headers"] = known + [(name.encode(), value.encode()) for name, value in HEADERS.items()]
             await send(message)
 
-        made = self._app or await asyncio.to_thread(self.app)  # imports take seconds: others are served meanwhile
+        made = self._app or await asyncio.to_thread(self.app)  # slow imports: others are served meanwhile
         await made(scope, receive, guarded)
 
     def app(self) -> Any:

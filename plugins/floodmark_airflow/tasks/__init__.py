@@ -1,1 +1,1 @@
-"""What tasks do: before Spark, Spark itself, and after."""
+"""The work of tasks: before Spark, Spark itself, and after."""

@@ -1,6 +1,6 @@
-"""Who is told when a run has failed for good: a function that whoever runs this Airflow names, for all rules alike.
+"""The failure callback: a function that the operator of this Airflow names, for all rules.
 
-A rule file cannot name one: it would run in Airflow's own process.
+It is called when a run has failed permanently. A rule file can't name one, as it would run in Airflow's own process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ SETTING = "FLOODMARK_ON_FAILURE"
 
 
 def on_failure() -> Callable[[Context], None] | None:
-    """The callback after a task's last try; None where `FLOODMARK_ON_FAILURE=module:function` is not set."""
+    """The callback after a task's last try; None unless `FLOODMARK_ON_FAILURE=module:function` is set."""
     return tell if os.environ.get(SETTING) else None
 
 
 def tell(context: Context) -> None:
-    """Call the function with Airflow's context. Parsing a DAG imports nothing of it."""
+    """Call the function with Airflow's context. Its module is imported only here, never while a DAG is parsed."""
     module, _, name = os.environ[SETTING].partition(":")
     getattr(import_module(module), name)(context)

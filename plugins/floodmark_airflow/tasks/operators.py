@@ -1,4 +1,4 @@
-"""The operators behind a rule's task: look, run, check; and that of a rule file that cannot be used."""
+"""The operators of a rule's DAG: run (look, run, check), freshness; and of the DAG of an invalid rule file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 class RuleRunOperator(SubmitOperator):
     """One run of a rule.
 
-    1. LOOK   without a JVM: is there anything to do? If not, the task is skipped.
+    1. LOOK   for pending work, without a JVM. If there is none, the task is skipped.
     2. RUN    spark-submit; its exit code says whether a retry can help.
-    3. CHECK  the ledger has reached what step 1 saw, whoever committed it. No green run without it.
+    3. CHECK  that the ledger has reached the input seen in step 1, whoever committed it. Else the task fails.
 
-    A run of Airflow's own backfill, or one whose form says so, does another operation in the same three steps.
+    A run of Airflow's own backfill, or one whose form selects an operation, does that in the same three steps.
     """
 
     def __init__(self, *, rule: Rule, **kwargs: Any):
@@ -48,7 +48,7 @@ class RuleRunOperator(SubmitOperator):
             news = steps.look()
         if news.retired is not None:
             raise AirflowSkipException(news.retired)
-        if is_dry(context):  # skipped, so that nobody who waits for a sink is woken
+        if is_dry(context):  # skipped, so that no reader of a sink is triggered
             raise AirflowSkipException(f"a dry run: {news.why or f'nothing new since epoch {news.epoch}'}")
         if news.why is None:
             self._nothing_to_do(steps, news.epoch)
@@ -61,9 +61,9 @@ class RuleRunOperator(SubmitOperator):
             steps.check()
 
     def _operate(self, operation: Operation, context: Context) -> None:
-        """One that an earlier try of this very run has done is not done again, unless the task was cleared since."""
+        """Do an operation, unless an earlier try of this run did it and the task was not cleared since."""
         if not operation.writes:
-            self.outlets = []  # Airflow updates those that stand here, and wakes who waits for them
+            self.outlets = []  # Airflow would update these, and trigger their readers
         tries = Tries.since_clear(context, self.retries or 0)
         with translated():
             done = operation.done(self.rule, tries) if context["ti"].try_number > tries.first else None
@@ -71,7 +71,7 @@ class RuleRunOperator(SubmitOperator):
         self.log.info("rule %s: %s", self.rule.rule, said)
         steps = Steps(self.rule, context, self.log)
         if done:
-            steps.tell()  # the try that has done it may not have come to it
+            steps.tell()  # the try that did it may not have reported it
             return
         with translated():
             steps.stand()
@@ -89,7 +89,7 @@ class RuleRunOperator(SubmitOperator):
         self.log.info("rule %s: %s", self.rule.rule, done)
 
     def _nothing_to_do(self, steps: Steps, epoch: int) -> None:
-        """Skip; but succeed where a try of this run, or of one that failed, committed what nobody was told of yet."""
+        """Skip; but succeed if a try of this run, or of a failed one, committed epochs that were not reported yet."""
         with translated():
             if not steps.tell() and steps.before() is None:
                 raise AirflowSkipException(f"nothing new since epoch {epoch}")
@@ -97,9 +97,9 @@ class RuleRunOperator(SubmitOperator):
 
 
 class FreshnessOperator(BaseOperator):
-    """Fails for good where the rule is less fresh than its file allows, also after a run with nothing to do.
+    """Fails permanently if the rule is staler than its file allows, also after a run without pending work.
 
-    A task of its own: so what the run has committed is green, and wakes who waits for the rule's sinks.
+    It is a task of its own, so that the run task succeeds with what it committed, and triggers readers of the sinks.
     """
 
     def __init__(self, *, rule: Rule, **kwargs: Any):
@@ -114,12 +114,12 @@ class FreshnessOperator(BaseOperator):
 
 
 def stale_ok(rules: Sequence[Rule]) -> list[str]:
-    """Of the command line: that how fresh the rules are is judged elsewhere."""
+    """The command line option that leaves the freshness check to others."""
     return ["--stale-ok"] if any(rule.freshness for rule in rules) else []
 
 
 class BrokenRuleOperator(BaseOperator):
-    """Stands for a rule whose file cannot be used: it fails with the reason."""
+    """Fails with the reason why a rule file is invalid."""
 
     def __init__(self, *, file: str, reason: str, **kwargs: Any):
         super().__init__(**kwargs)
@@ -131,9 +131,9 @@ class BrokenRuleOperator(BaseOperator):
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Floodmark's own errors, and a disk's or a store's, as Airflow's: those that a retry can heal, and the others."""
+    """Translate errors of Floodmark, disks and stores into Airflow's: with retries, or without if no retry can help."""
     try:
         yield
     except (FloodmarkError, OSError) as fault:
         kind = AirflowFailException if exit_code(fault) in HOPELESS else AirflowException
-        raise kind(message(fault)).with_traceback(fault.__traceback__) from None  # the cause may tell secrets
+        raise kind(message(fault)).with_traceback(fault.__traceback__) from None  # the cause may hold secrets

@@ -1,4 +1,4 @@
-"""Which of a rule's waiting runs works first."""
+"""The priority of a rule's waiting runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from airflow.utils.types import DagRunType
 if TYPE_CHECKING:
     from airflow.models.taskinstance import TaskInstance
 
-LIVE_FIRST = "floodmark_airflow.tasks.priority.LiveFirst"  # as a task names it; Airflow looks it up among the plugins'
+LIVE_FIRST = "floodmark_airflow.tasks.priority.LiveFirst"  # the name in a task; Airflow looks it up among the plugins'
 
 
 class LiveFirst(PriorityWeightStrategy):
     """Runs of Airflow's own backfill come after all others.
 
-    Of tasks of equal weight that wait for the rule, Airflow starts the one with the oldest logical date: without this a
-    schedule would stand still until its backfill has ended.
+    Among waiting tasks of equal weight, Airflow starts the one with the oldest logical date. Without this strategy,
+    scheduled runs would wait until a backfill has ended.
     """
 
     def get_weight(self, ti: TaskInstance) -> int:

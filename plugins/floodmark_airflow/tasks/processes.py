@@ -1,4 +1,4 @@
-"""Ending a process together with everything that it started."""
+"""Kills a process with all its descendants."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import psutil  # type: ignore[import-untyped]
 
 
 def kill_tree(pid: int) -> list[int]:
-    """SIGKILL a process and all its descendants, whatever group or session they moved to; their ids.
+    """SIGKILL a process and all its descendants, whatever group or session they moved to; return their ids.
 
-    PySpark's worker daemon leaves its parent's process group, so a group kill would miss it. All are stopped before
-    the first is killed: a parent that died would hide its children, and a running one could start more.
+    PySpark's worker daemon leaves its parent's process group, so a group kill would miss it. All processes are stopped
+    before the first is killed: a dead parent would hide its children, and a running one could start more.
     """
     try:
         root = psutil.Process(pid)

@@ -1,4 +1,4 @@
-"""What is done for one rule around its Spark application: LOOK before it, CHECK after it, and what others are told."""
+"""The steps for one rule around its Spark application: LOOK before it, CHECK after it, and reports."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
     from floodmark.ledger.ledger import LedgerReader
 
-NEWEST = 64  # rows of a ledger, among which the commits of the runs before this one nearly always are
+NEWEST = 64  # rows of a ledger, which nearly always include the commits of the runs before this one
 
 
 class Steps:
-    """Of one rule in one try of an Airflow run. `news`: what LOOK has found; None before it, and where it has failed.
+    """The steps of one rule in one try of an Airflow run. `news`: the result of LOOK; None before it, or if it failed.
 
-    Tables are opened by what is imported here when it is needed: parsing a DAG needs none.
+    Modules that open tables are imported only when needed: parsing a DAG opens none.
     """
 
     def __init__(self, rule: Rule, context: Context, log: Any):
@@ -36,13 +36,13 @@ class Steps:
         self._home = settings.home_folder()
 
     def look(self) -> News:
-        """Is there anything to do? Asked without a JVM. Raises FloodmarkError."""
+        """Look for pending work, without a JVM. Raises FloodmarkError."""
         from floodmark.connectors.news import look
 
         return self._noted(look(self.rule, self._home))
 
     def look_after(self, before: Sequence[Rule]) -> News:
-        """LOOK at a rule that reads what rules before it in the same application may write. Raises FloodmarkError."""
+        """LOOK at a rule that reads sinks of earlier rules in the same application. Raises FloodmarkError."""
         from floodmark.connectors.news import look_after
 
         return self._noted(look_after(self.rule, self._home, before))
@@ -54,12 +54,12 @@ class Steps:
         return self.news
 
     def stand(self) -> None:
-        """Note where the ledger is before an operation, which needs no LOOK. Raises FloodmarkError."""
+        """Note the ledger's newest row before an operation, which needs no LOOK. Raises FloodmarkError."""
         ledger = self._ledger()
         self._since = ledger.head.seq if ledger and ledger.head else None
 
     def check(self) -> None:
-        """The ledger has reached what LOOK saw, whoever committed it. Raises FloodmarkError where it has not."""
+        """Raise FloodmarkError unless the ledger has reached the input that LOOK saw, whoever committed it."""
         from floodmark.connectors.news import check_reached
 
         assert self.news is not None
@@ -67,7 +67,7 @@ class Steps:
         self._log.info("rule %s: epoch %s is committed; all input seen at the start is folded", self.rule.rule, epoch)
 
     def check_done(self) -> None:
-        """After a run that failed: somebody has done what LOOK saw to do. Raises FloodmarkError where nobody has."""
+        """After a failed run: raise FloodmarkError unless somebody has done the work that LOOK saw."""
         from floodmark.connectors.news import still_due
 
         assert self.news is not None
@@ -76,7 +76,7 @@ class Steps:
             raise RunFailed(f"rule {self.rule.rule}: {why}")
 
     def judge(self) -> None:
-        """Is the rule as fresh as it is to be? Raises Stale where it is not and its file says `fail`."""
+        """Raise Stale if the rule is staler than its file allows, and the file says `fail`."""
         fresh = self._fresh()
         if fresh is not None:
             fresh.check()
@@ -87,16 +87,16 @@ class Steps:
         return fresh_now(self.rule, self._home, run_name(self._context["run_id"], ""))
 
     def tell(self) -> bool:
-        """Tell others what ended in this try; who waits for a sink, what all tries of this run did.
+        """Report the epochs of this try in metrics and logs, and those of all tries of this run to readers of sinks.
 
-        True if they have ended any epoch. That it cannot be told, whatever the reason, is no fault of the run.
+        True if the tries have ended any epoch. An error while reporting doesn't fail the run.
         """
         from floodmark_airflow.tasks import telling
 
         noted = False
         try:
             head, epochs = telling.done_since(self.rule, self._home, self._since)
-            own = [one for one in epochs if one.run in Tries(self._context["run_id"])]  # others are told of by theirs
+            own = [one for one in epochs if one.run in Tries(self._context["run_id"])]  # other runs report theirs
             telling.log_epochs(self._log, self.rule.rule, own)
             if head is None:
                 return False
@@ -104,21 +104,21 @@ class Steps:
             before = self.untold() if before is None else before
             _, whole = (head, epochs) if before is None else telling.done_since(self.rule, self._home, before)
             noted = bool(whole)
-            # Also without an epoch: a reset and a backfill wake readers, too. Airflow takes no event of a skipped task.
+            # Also without an epoch: a reset or backfill triggers readers, too. Airflow ignores a skipped task's events.
             telling.note_events(self._context["outlet_events"], self.rule, head, whole)
             age = telling.watermark_age(self.rule, head, datetime.now(UTC))
             telling.measure(self.rule.rule, age, telling.commits_behind(self.rule, head), own)
-            if self.news is not None and self.news.why is None:  # else the application has said it
+            if self.news is not None and self.news.why is None:  # else the application has logged it
                 telling.log_open(self._log, self.rule, head, self._home)
             telling.log_freshness(self._log, self.rule.rule, self._fresh())
-        except Exception as fault:  # also what nobody foresaw: it would hide how the run ended, and in a group stop all
+        except Exception as fault:  # also unexpected errors: they would hide how the run ended, and stop a whole group
             self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, message(fault))
         return noted
 
     def before(self) -> int | None:
-        """The ledger's row before the first commit of this run's earlier tries; None where none has committed.
+        """The ledger's row before the first commit of this run's earlier tries; None if none has committed.
 
-        Of all tries, also before a clear: what those of a run that failed have committed has been told to nobody.
+        Includes tries before a clear: the commits of a failed run have not been reported to anybody.
         """
         if self._context["ti"].try_number == 1:
             return None
@@ -127,9 +127,9 @@ class Steps:
         return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run in tries), None)
 
     def untold(self) -> int | None:
-        """With nothing to do: the ledger's row before what runs that failed have committed, and could tell nobody of.
+        """Without pending work: the ledger's row before the first commit of failed runs that was not reported; or None.
 
-        None where there is no such thing. A try whose supervisor was lost goes on committing, also after its run.
+        A try whose supervisor was lost continues to commit, even after its run.
         """
         if self.news is None or self.news.why is not None:
             return None

@@ -1,4 +1,4 @@
-"""The spark-submit of rules: what it is started with, what its exit code means, and how it is ended."""
+"""The spark-submit of rules: its options, its exit codes, and killing it."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ if TYPE_CHECKING:
 CONNECTION = "spark_default"
 KUBERNETES = "apache-airflow-providers-cncf-kubernetes"
 HOPELESS = {Refused.exit_code: "refused", Final.exit_code: "failed for good"}
-# spark-submit has options of its own for these two.
+# spark-submit has separate options for these two.
 BY_OPTION = ("spark.jars", "spark.driver.memory")
 
 
 class RuleSubmitHook(SparkSubmitHook):
-    """Knows a run's exit codes, and kills all of it. `said`: the code that the job itself ended with, as it printed it.
+    """Interprets a run's exit code, and kills all its processes. `said`: the exit code that the job itself printed.
 
-    Of no code but that one is it known what it means: 2 is also a Python's that finds no file, 3 a JVM's out of memory.
+    Only that code is certain to be the job's: Python also exits with 2 if it finds no file, a JVM with 3 if it is out
+    of memory.
     """
 
     def __init__(self, *, env_vars: Mapping[str, str], **kwargs: Any):
         super().__init__(env_vars=dict(env_vars), **kwargs)
         self.said: int | None = None
-        # The connection says where Spark runs; without this the job's own default would win.
+        # The connection says where Spark runs; without this variable, the job's own default would apply.
         self._env_vars = {**env_vars, "FLOODMARK_MASTER": str(self._connection["master"])}
-        self._env = self._env_vars  # on Kubernetes, too, where the provider gives them to a driver in a pod alone
+        self._env = self._env_vars  # also for Kubernetes, where the provider passes them only to a driver in a pod
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Run to the end. Raises AirflowFailException where the exit code says that a retry cannot help."""
+        """Run to the end. Raises AirflowFailException if the exit code says that a retry can't help."""
         try:
             return super().submit(application, **kwargs)
         except AirflowException as fault:
@@ -62,7 +63,7 @@ class RuleSubmitHook(SparkSubmitHook):
         super()._process_spark_submit_log(self._heard(itr))
 
     def _heard(self, lines: Iterator[str]) -> Iterator[str]:
-        """Without what is said to this hook alone: the last line that is left is what people are told."""
+        """Pass on all lines but the one for this hook, so that the last line shown is the job's last message."""
         for line in lines:
             code = ending_in(line)
             if code is None:
@@ -71,16 +72,16 @@ class RuleSubmitHook(SparkSubmitHook):
                 self.said = code
 
     def on_kill(self) -> None:
-        """End spark-submit, JVM, driver and workers. Airflow kills this task's own group 5 s after it asks."""
+        """Kill spark-submit, JVM, driver and workers. Airflow kills this task's process group 5 s after this call."""
         if self._submit_sp is not None and self._submit_sp.poll() is None:
             self.log.info("killed the run's processes %s", kill_tree(self._submit_sp.pid))
         super().on_kill()
 
 
 class SubmitOperator(SparkSubmitOperator):
-    """Base of what starts a Spark application for rules; `about`: what is to stand in its name.
+    """Base of operators that start a Spark application for rules; `about`: a part of its name.
 
-    Nothing that a rule file says is a template: Jinja there would read Airflow's connections and variables.
+    No field holds text of a rule file as a template, as Jinja in it could read Airflow's connections and variables.
     """
 
     template_fields = ("application_args",)
@@ -92,29 +93,29 @@ class SubmitOperator(SparkSubmitOperator):
             application_args=_arguments(),
             name=f"floodmark {about}",
             **spark_options(spark),
-            durable=False,  # the ledger remembers; Airflow's own memory would call a cleared task done
+            durable=False,  # the ledger holds the state; Airflow's own would treat a cleared task as done
             **kwargs,
         )
         self.spark = spark
 
     def submit(self, context: Context, words: Sequence[str], backlog: int | None = None) -> None:
-        """Run it to its end; `words`: what stands first in its command line; `backlog`: bytes of input that wait."""
+        """Run to the end. `words`: the first arguments of the command line; `backlog`: bytes of unread input."""
         self.application_args = [*words, *(self.application_args or [])]
         self.conf = spark_options(self.spark, backlog)["conf"]
         check_connection()
         try:
             super().execute(context)
-        except BaseException:  # a time-out above all: whoever reads the ledger next would read while the run writes
+        except BaseException:  # such as a timeout: else the next reader of the ledger would read while the run writes
             self.on_kill()
             raise
 
     @property
     def ended(self) -> bool:
-        """Whether the job came to its own end, well or not: then it has said all that it had to say."""
+        """Whether the job exited by itself, successfully or not: then its report is complete."""
         return isinstance(self._hook, RuleSubmitHook) and self._hook.said is not None
 
     def on_kill(self) -> None:
-        if self._hook is not None:  # asking for one here would look up the connection while being killed
+        if self._hook is not None:  # creating one here would look up the connection while being killed
             super().on_kill()
 
     def _get_hook(self) -> RuleSubmitHook:
@@ -130,7 +131,7 @@ class SubmitOperator(SparkSubmitOperator):
 
 
 def check_connection() -> None:
-    """Raise where the provider's hook would start Spark in a way that Floodmark cannot follow."""
+    """Raise if the provider's hook would start Spark in a way that Floodmark can't follow."""
     try:
         connection = BaseHook.get_connection(CONNECTION)
     except AirflowNotFoundException as fault:
@@ -145,7 +146,7 @@ def check_connection() -> None:
 
 
 def check_kubernetes(master: str) -> None:
-    """Raise where the provider's hook would fail, on its first use, for want of a package that it does not ask for."""
+    """Raise if the provider's hook would fail at its first use, for lack of a package that it doesn't require."""
     if "k8s" not in master:
         return
     try:
@@ -166,7 +167,7 @@ def _arguments() -> list[str]:
 
 
 def spark_options(spark: SparkSettings, backlog: int | None = None) -> dict[str, Any]:
-    """The operator's arguments for the static settings of a rule's application; `backlog`: bytes of input that wait."""
+    """The operator's arguments for the static settings of a rule's application; `backlog`: bytes of unread input."""
     conf = sparkconf.application_conf(spark.driver_memory, spark.shuffle_partitions, spark.conf, backlog)
     return {
         "jars": conf["spark.jars"],
@@ -176,11 +177,11 @@ def spark_options(spark: SparkSettings, backlog: int | None = None) -> dict[str,
 
 
 def environment() -> dict[str, str]:
-    """What the job's processes need beyond what they inherit from Airflow's."""
+    """The environment variables of the job, besides those inherited from Airflow."""
     return {
         "FLOODMARK_RULES": str(settings.rules_folder()),
         "FLOODMARK_HOME": str(settings.home_folder()),
-        # What Airflow's processes can import the job can, too: classes of rules, modules that settings name.
+        # The job can import all that Airflow's processes can: classes of rules, modules that settings name.
         "PYTHONPATH": os.pathsep.join(filter(None, (str(settings.JOBS), os.environ.get("PYTHONPATH")))),
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
         "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable,

@@ -1,4 +1,4 @@
-"""What a run did, told to others: Airflow's metrics, a log line for each epoch, the events of its sinks' assets."""
+"""Reports what a run did: metrics (StatsD, OpenTelemetry), log lines, and asset events of its sinks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
 
 PREFIX = "floodmark"
-ATTEMPT = re.compile(r"\.try\d+$")  # as the ledger names the tries of Airflow's runs
+ATTEMPT = re.compile(r"\.try\d+$")  # the ledger's name of a try of an Airflow run
 
 
 def done_since(rule: Rule, home: Path, seq: int | None) -> tuple[Head | None, list[Ended]]:
@@ -51,14 +51,14 @@ def commits_behind(rule: Rule, head: Head | None) -> int:
 
 
 def watermark_age(rule: Rule, head: Head, now: datetime) -> float | None:
-    """In seconds, by the clock that the rule's event times have; None before the first watermark."""
+    """Age of the watermark in seconds, by the clock of the rule's event times; None before the first watermark."""
     if head.watermark is None:
         return None
     return (micros_of(now, rule, zoned(rule, head)) - head.watermark) / 1e6
 
 
 def measure(rule: str, age: float | None, behind: int, epochs: Sequence[Ended]) -> None:
-    """Send it to StatsD or OpenTelemetry, as Airflow is set up; to nobody where it is not. `age`: the watermark's."""
+    """Send metrics to StatsD or OpenTelemetry, if Airflow is configured for one. `age`: the watermark's."""
     _send(stats.gauge, rule, "lag_commits", behind)
     if age is not None:
         _send(stats.gauge, rule, "watermark_age_seconds", round(age, 3))
@@ -75,7 +75,7 @@ def _rows(epochs: Sequence[Ended]) -> dict[str, int]:
 
 
 def _send(how: Callable[..., None], rule: str, name: str, value: float) -> None:
-    """Twice: with the rule as a tag, and, for a StatsD without tags, in the name."""
+    """Send a metric twice: with the rule as a tag, and in the name, for a StatsD without tags."""
     how(f"{PREFIX}.{name}", value, tags={"rule": rule})
     how(f"{PREFIX}.rule.{rule}.{name}", value)
 
@@ -97,7 +97,7 @@ def log_epochs(log: Any, rule: str, epochs: Sequence[Ended]) -> None:
 
 
 def log_open(log: Any, rule: Rule, head: Head, home: Path) -> None:
-    """What is not written yet, and what that waits for."""
+    """Log the results that are not written yet, and what they wait for."""
     from floodmark.views.contents.openwindows import open_windows
     from floodmark.views.contents.waiting import waiting
 
@@ -107,19 +107,19 @@ def log_open(log: Any, rule: Rule, head: Head, home: Path) -> None:
 
 
 def log_freshness(log: Any, rule: str, fresh: Fresh | None) -> None:
-    """One line; a warning where something is exceeded."""
+    """Log one line; a warning if a limit is exceeded."""
     if fresh is not None:
         (log.warning if fresh.exceeded else log.info)("rule %s: %s", rule, fresh.text())
 
 
 def note_events(events: OutletEventAccessorsProtocol, rule: Rule, head: Head, epochs: Sequence[Ended]) -> None:
-    """What those who are woken by a sink learn of it: up to which epoch, how many rows, which watermark."""
+    """Add epoch, row count and watermark to the asset event of each sink, for the runs that it triggers."""
     for address in (sink.address for sink in rule.sinks if sink.address):
         events[asset(address)].extra.update(_extra(rule, head, epochs, name_at(head, location(address))))
 
 
 def newest_event(address: str) -> datetime | None:
-    """When those who wait for a sink were woken last; None: never. Asked of Airflow, through the task's supervisor."""
+    """Time of the last asset event of a sink; None: never. Airflow answers, through the task's supervisor."""
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
     told = asset(address)
@@ -128,10 +128,10 @@ def newest_event(address: str) -> datetime | None:
 
 
 def untold(rule: Rule, rows: Sequence[Row]) -> list[Row]:
-    """Of some rows of the ledger, the commits by runs of Airflow since who waits for the rule's sinks was woken last.
+    """Among some rows of the ledger, the commits of Airflow runs since the last asset event of the rule's sinks.
 
-    They are of runs that failed: one that succeeds wakes them. What is done by hand wakes nobody. An Airflow that knows
-    of no event at all may be a new one, with another database: it has nobody who missed any.
+    They are from failed runs, because a successful run sends an event. The command line sends none. An Airflow without
+    any event may be new, with another database: then nobody has missed any.
     """
     commits = [row for row in rows if row.kind == "commit" and row.epoch > 0 and ATTEMPT.search(row.run)]
     addresses = [sink.address for sink in rule.sinks if sink.address] if commits else []

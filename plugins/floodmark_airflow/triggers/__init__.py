@@ -1,1 +1,1 @@
-"""What a manual trigger can do: one file each, and the form that offers it."""
+"""The operations of a manual DAG run, and the form (DAG params) that offers them."""

@@ -1,4 +1,4 @@
-"""Taking an open epoch back by the form of a manual run."""
+"""Manual run: take back an open epoch (`floodmark abandon`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Abandon(Operation):
-    """Asks for the rule's name, for rows of sinks are taken away. The command looks at these before it writes."""
+    """Requires the rule's name as confirmation, because it removes rows of sinks. The command checks these first."""
 
     name: ClassVar = "abandon"
     command: ClassVar = ("abandon",)

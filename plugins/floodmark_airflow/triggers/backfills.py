@@ -1,7 +1,7 @@
-"""Backfills under Airflow: by the form of a manual run, or by Airflow's own.
+"""Backfills under Airflow: by a manual run, or by Airflow's own backfill.
 
-A run of Airflow's own backfill covers the time from its logical date to the next tick of the schedule. Of windows it
-takes those that start in that time, so the runs of a backfill take each window once, however schedule and windows lie.
+A run of Airflow's own backfill covers the time from its logical date to the next tick of the schedule. It takes the
+windows that start in that time. So the runs of a backfill take each window once, whatever the schedule.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Backfill(Operation):
-    """[begin, end) of event time."""
+    """Recomputes [begin, end) of event time."""
 
     name: ClassVar = "backfill"
     command: ClassVar = ("backfill",)
@@ -64,16 +64,16 @@ class Backfill(Operation):
         return f"computing {iso(begin, zone)} to {iso(end, zone)} again"
 
     def _set_back(self, begin: int, end: int) -> bool:
-        """Whether it is the hour in which clocks are set back, of a rule whose event times are those of a clock."""
+        """Whether it is the hour in which clocks are set back, for a rule whose event times are local times."""
         return begin > end and bool(self.begin.tzinfo and self.end.tzinfo) and self.begin < self.end
 
     def _starts(self, rule: Rule, head: Head) -> tuple[int, int]:
-        """The interval of results that will be replaced, in microseconds; equal bounds where no window starts in it."""
+        """The interval of results to replace, in microseconds; equal bounds if no window starts in it."""
         begin, end = (micros_of(at, rule, zoned(rule, head)) for at in (self.begin, self.end))
         return starting_in(rule, begin, end) if begin < end else (begin, end)
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """Of this interval, by the rule as it is now: a try may also have finished what another one had left open."""
+        """Only a backfill of this interval by the current rule counts: a try may also have finished another one."""
         ledger = ledger_of(rule)
         assert ledger.head is not None
         rows = [row for row in ledger.rows if row.generation == ledger.head.generation]
@@ -86,12 +86,12 @@ class Backfill(Operation):
 
 
 def of_airflow(rule: Rule, at: datetime, dry_run: bool = False) -> Backfill:
-    """What a run of Airflow's own backfill with this logical date is to do."""
+    """The operation of a run of Airflow's own backfill with this logical date."""
     return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), dry_run=dry_run)
 
 
 def _time(rule: Rule, params: Params, name: str) -> datetime:
-    """Also one that has microseconds, with a zone and without: which of them counts is known to the ledger."""
+    """A field of the form as a time. It must fit into microseconds both with a zone and without: the ledger decides."""
     try:
         at = datetime.fromisoformat(str(params.get(name)))
         for with_zone in (True, False):
@@ -103,12 +103,12 @@ def _time(rule: Rule, params: Params, name: str) -> datetime:
 
 
 def _plain(at: datetime) -> datetime:
-    """Airflow's dates are pendulum's, which reckon in their own way."""
+    """A standard datetime: Airflow's dates are pendulum's, whose arithmetic differs."""
     return datetime.fromisoformat(at.isoformat())
 
 
 def _next_tick(rule: Rule, at: datetime) -> datetime:
-    """By the very code that made the dates of the runs, so that no time lies between two of them."""
+    """The next tick by the same code that Airflow uses for run dates, so that runs leave no gap."""
     from airflow.timetables.trigger import CronTriggerTimetable
     from pendulum import instance
 

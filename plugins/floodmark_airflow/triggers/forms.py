@@ -1,4 +1,4 @@
-"""The form of a manual run, and the operation that a run is to do."""
+"""The form (DAG params) of a manual run, and the operation that a run selects."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ OPERATIONS: dict[str, type[Operation]] = {one.name: one for one in (Backfill, Re
 
 
 def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
-    """What is asked for when somebody triggers a rule's DAG by hand; a scheduled run takes the defaults.
+    """The fields of the form when somebody triggers a rule's DAG manually; a scheduled run takes the defaults.
 
-    `readers`: who reads what the rule writes, and has to know what becomes of it. Airflow marks a field as required
-    whose type leaves null out: of these the operation alone.
+    `readers`: the readers of the rule's sinks, which operations affect. Airflow marks a field as required if its type
+    excludes null: here only the operation.
     """
     about = "; ".join(f"{name}: {one.about}" for name, one in OPERATIONS.items())
     warning = f". {downstream(readers)}" if readers else ""
@@ -42,9 +42,9 @@ def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
 
 
 def downstream(readers: Sequence[Reader]) -> str:
-    """What becomes of others, as some sentences; `dry_run` names each, and says it of it.
+    """The effects on other rules, as sentences; a `dry_run` lists them by rule.
 
-    How many there are is all that who may trigger this DAG has to know of rules that they may not see.
+    The text gives only the number of these rules: a user who may trigger this DAG may lack access to them.
     """
     folding, looking = (len({one.rule for one in readers if one.kind == kind}) for kind in ("stream", "lookup"))
     said = []
@@ -59,7 +59,7 @@ def downstream(readers: Sequence[Reader]) -> str:
 
 
 def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
-    """What a run is to do; None for one that folds what is new. Raises AirflowFailException."""
+    """The operation of a run; None if the run folds new input. Raises AirflowFailException."""
     params, run = context.get("params") or {}, context.get("dag_run")
     check_fields(params)
     chosen = OPERATIONS.get(str(params.get("operation")))
@@ -71,9 +71,9 @@ def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
 
 
 def check_fields(params: Mapping[str, Any]) -> None:
-    """Raise AirflowFailException where a field was filled in that the chosen operation does not have.
+    """Raise AirflowFailException if a field is filled in that the chosen operation doesn't have.
 
-    Who fills in an interval and forgets to choose `backfill` would be told that all went well.
+    Otherwise a user who fills in an interval but forgets to choose `backfill` would see a successful run.
     """
     name = str(params.get("operation") or RUN)
     chosen = OPERATIONS.get(name)
@@ -88,10 +88,10 @@ def check_fields(params: Mapping[str, Any]) -> None:
 
 
 def _filled(value: Any) -> bool:
-    """Whether somebody has written something; all fields of operations are empty or false to begin with."""
+    """Whether a field is filled in; by default, all fields of operations are empty or false."""
     return bool(value.strip() if isinstance(value, str) else value)
 
 
 def is_dry(context: Mapping[str, Any]) -> bool:
-    """Whether a run, be it one that folds what is new, is only to say what it would do."""
+    """Whether a run, also one that folds new input, only reports what it would do."""
     return bool((context.get("params") or {}).get("dry_run"))

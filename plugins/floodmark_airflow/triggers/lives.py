@@ -1,4 +1,4 @@
-"""What becomes of a rule as a whole, by the form of a manual run: retired, brought back, renamed, dropped, adopting."""
+"""Manual runs for the rule lifecycle: retire, bring back, recheck, rename, drop and adopt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Retire(Operation):
-    """Nothing runs the rule any more; its scheduled runs are skipped, and say so."""
+    """Stops the rule. Its scheduled runs are skipped, with this reason."""
 
     name: ClassVar = "retire"
     command: ClassVar = ("retire",)
@@ -58,7 +58,7 @@ class Retire(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Return(Operation):
-    """The way back from a retirement."""
+    """Brings a retired rule back."""
 
     name: ClassVar = "bring back"
     command: ClassVar = ("retire",)
@@ -90,7 +90,7 @@ class Return(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Recheck(Operation):
-    """What failed a check is tried again by the next run."""
+    """Lets the next run retry an epoch or backfill that failed a check."""
 
     name: ClassVar = "recheck"
     command: ClassVar = ("recheck",)
@@ -122,7 +122,7 @@ class Recheck(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Rename(Operation):
-    """The rule file, and with it the DAG, get the new name by hand, before or after."""
+    """Renames the rule's home. The user renames the rule file, and so the DAG, before or after."""
 
     name: ClassVar = "rename"
     command: ClassVar = ("rename",)
@@ -152,7 +152,7 @@ class Rename(Operation):
         return f"its home moves to {self.to}"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """Whoever wrote the row, the home has to lie there."""
+        """Done once the home lies under the new name, whoever renamed it."""
         from floodmark.ledger.renaming import is_done
 
         if self.to != rule.rule and not is_done(settings.home_folder(), rule.rule, self.to):
@@ -162,7 +162,7 @@ class Rename(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Drop(Operation):
-    """Of a retired rule. Tables that are not its own are left, or refused, as the command says."""
+    """Drops tables of a retired rule. Tables that it doesn't own are left or refused, as the command does."""
 
     name: ClassVar = "drop"
     command: ClassVar = ("drop",)
@@ -221,7 +221,7 @@ class Drop(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Adopt(Operation):
-    """One of the rule's sinks, as it stands in the rule file."""
+    """Adopts a table that is a sink in the rule file."""
 
     name: ClassVar = "adopt"
     command: ClassVar = ("adopt",)
@@ -288,6 +288,6 @@ def _head(rule: Rule) -> Head:
 
 
 def _turned(ledger: LedgerReader, tries: Tries, what: str) -> bool:
-    """Whether the ledger has a turn of this kind by one of these tries."""
+    """Whether one of these tries wrote a lifecycle row of this kind to the ledger."""
     rows = (row for row in ledger.rows if row.kind == "life" and row.run in tries)
     return any(json.loads(row.body)["what"] == what for row in rows)

@@ -1,7 +1,7 @@
-"""Operations of a rule that its DAG does when it is asked to: each a command of Floodmark, with its part of the form.
+"""Operations of a manual DAG run: each calls a command of Floodmark, and has its own fields in the form.
 
-A new one is a class like `resets.Reset`, and its place in `forms.OPERATIONS`. The command does the work; what is here
-looks before it, without a JVM, and believes it by what it has left in the ledger.
+To add one, write a class like `resets.Reset`, and add it to `forms.OPERATIONS`. The command does the work. The class
+checks beforehand, without a JVM, and afterwards finds the result in the ledger.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Params = Mapping[str, Any]  # the values of the form
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(ABC):
-    """`name`: in the form; `command`: words of the command line; `about`: a line for who chooses.
+    """`name`: in the form; `command`: words of the command line; `about`: a line of help in the form.
 
-    `writes`: whether it changes rows of the sinks, which their readers are woken for. `dry_run`: it is only to be said
-    what would change.
+    `writes`: whether it changes rows of the sinks, which triggers their readers. `dry_run`: only report what would
+    change.
     """
 
     name: ClassVar[str]
@@ -42,32 +42,32 @@ class Operation(ABC):
     @classmethod
     @abstractmethod
     def params(cls) -> dict[str, Param]:
-        """What the form asks for beside `operation` and `dry_run`."""
+        """The fields of the form besides `operation`, `confirm` and `dry_run`."""
 
     @classmethod
     @abstractmethod
     def asked(cls, rule: Rule, params: Params) -> Operation:
-        """What the form asks for. Raises AirflowFailException for what it cannot mean."""
+        """The operation as filled in. Raises AirflowFailException for invalid values."""
 
     @abstractmethod
     def arguments(self) -> list[str]:
-        """Of the command, after the rule's name."""
+        """The command's arguments after the rule's name."""
 
     @abstractmethod
     def look(self, rule: Rule) -> str:
-        """What is about to be done. Raises what the command would refuse with; AirflowSkipException: nothing is."""
+        """What the operation will do. Raises the error that refuses it, or AirflowSkipException: nothing to do."""
 
     @abstractmethod
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """What these tries have done of it, by the ledger; None: not all of it."""
+        """What these tries have done, by the ledger; None if they have not completed it."""
 
     def judge_nothing(self, rule: Rule) -> NoReturn:
-        """The command ended well, and has left nothing in the ledger."""
+        """Called if the command succeeded, but the ledger has no row of it."""
         raise AirflowException(f"rule {rule.rule}: {self.name} ended, yet the rule's ledger has none by this run")
 
 
 def confirmed(rule: Rule, params: Params, why: str) -> None:
-    """Raise AirflowFailException unless the form has the rule's name in `confirm`, or asks for a dry run."""
+    """Raise AirflowFailException unless `confirm` is the rule's name, or `dry_run` is set."""
     if not params.get("dry_run") and params.get("confirm") != rule.rule:
         raise AirflowFailException(
             f"confirm: {why}; expected the rule's name, {rule.rule}, found {params.get('confirm')!r}. `dry_run` says "
@@ -76,7 +76,7 @@ def confirmed(rule: Rule, params: Params, why: str) -> None:
 
 
 def ledger_of(rule: Rule) -> LedgerReader:
-    """The ledger of a rule that has run. Raises Refused for one that has not."""
+    """The rule's ledger. Raises Refused if the rule has not run."""
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
@@ -87,6 +87,6 @@ def ledger_of(rule: Rule) -> LedgerReader:
 
 
 def text(params: Params, name: str) -> str | None:
-    """What was written into a field of the form; None for nothing."""
+    """The value of a text field of the form; None if it is empty."""
     found = str(params.get(name) or "").strip()
     return found or None

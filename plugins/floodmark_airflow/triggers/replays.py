@@ -1,4 +1,4 @@
-"""Dead rows that are folded once more, by the form of a manual run."""
+"""Manual run: replay dead rows (`floodmark dead replay`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay(Operation):
-    """All dead rows that no replay has read, or those of a stream, or those that a condition names."""
+    """Replays dead rows that no replay has read: all, those of a stream, or those that match a condition."""
 
     name: ClassVar = "replay dead rows"
     command: ClassVar = ("dead", "replay")
@@ -53,7 +53,7 @@ class Replay(Operation):
         )
 
     def arguments(self) -> list[str]:
-        """Each with `=`, so that no value is taken for an option."""
+        """Each with `=`, so that no value is treated as an option."""
         given = [f"--{name}={value}" for name, value in (("where", self.where), ("stream", self.stream)) if value]
         return [*given, *(f"--set={one}" for one in self.corrections), *(["--dry-run"] if self.dry_run else [])]
 
@@ -69,7 +69,7 @@ class Replay(Operation):
         return "folding dead rows once more"
 
     def _meant(self, head: Head, home: Home) -> dict[str, object]:
-        """Which rows, and what is put in their place. Raises Refused for what no replay can do."""
+        """Selection and corrections of the replay. Raises Refused for an invalid replay."""
         from floodmark.core.lifecycle.replays import replay_of
         from floodmark.ledger.delta.tables import columns_of, open_table
 
@@ -78,7 +78,7 @@ class Replay(Operation):
         return replay_of(head, self.stream, self.where, self.corrections, columns).model_dump(exclude={"upto"})
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """Of these rows, so corrected: a try may also have finished what another replay had left open."""
+        """Only a replay with this selection and these corrections counts: a try may also have finished another one."""
         from floodmark.ledger.home import Home
 
         ledger = ledger_of(rule)
@@ -90,5 +90,5 @@ class Replay(Operation):
         return f"epoch {found[-1]} has folded them" if found else None
 
     def judge_nothing(self, rule: Rule) -> NoReturn:
-        """Which rows a condition means is known to Spark alone."""
+        """Skip: only Spark can evaluate the condition, and it found no row."""
         raise AirflowSkipException("no dead row was to be replayed")

@@ -1,4 +1,4 @@
-"""A reset by the form of a manual run: a new generation, from the start of the input."""
+"""Manual run: reset a rule (`floodmark reset`), a new generation from the start of the input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Reset(Operation):
-    """Asks for the rule's name, for the rule's state and sinks are emptied."""
+    """Requires the rule's name as confirmation, because it empties the rule's state and sinks."""
 
     name: ClassVar = "reset"
     command: ClassVar = ("reset",)

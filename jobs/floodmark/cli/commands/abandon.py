@@ -1,4 +1,4 @@
-"""`floodmark abandon`: take an open epoch back that cannot be finished."""
+"""`floodmark abandon`: take back an open epoch that no run can finish."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def abandon(
     change: asking.Change,
     master: options.Master = options.MASTER,
 ) -> None:
-    """Take the open epoch of a rule back, where a run cannot finish it: bad input, mended SQL, a source that is gone.
+    """Take back the open epoch of a rule if no run can finish it: bad input, SQL corrected since, a missing source.
 
-    An open epoch is finished by the text that it began with, so an edit of the rule file does not reach it. Abandoned,
-    it has no effect: what it wrote to the sinks is undone, its rows of state, `late` and `dead` are left out, and the
-    next run reads the same input again, by today's text. All epochs before it stay, which `floodmark reset` would not
-    leave. It is refused, and nothing is written, where the epoch has written to a sink that another rule reads, or
-    where somebody has changed the files since. Killed in the middle, the next run goes on with it.
+    Runs finish an open epoch by the rule text it started with, so an edit of the rule file doesn't help. An abandoned
+    epoch has no effect: its writes to the sinks are undone, and its rows of state, `late` and `dead` are ignored. The
+    next run reads the same input again, by the current rule file. All earlier epochs stay, unlike with
+    `floodmark reset`.
+
+    The command refuses, and writes nothing, if the epoch wrote to a sink that another rule reads, or if somebody
+    changed the files since. If it is killed, the next run completes it.
 
     Example: `floodmark abandon departure_delays --dry-run`
     """
@@ -55,7 +57,7 @@ def abandon(
 
 
 def _readers(folder: Path, name: str) -> Readers:
-    """Which tables other rules of the folder read, in words."""
+    """The other rules of the folder that read each table, as text."""
     from floodmark.views.rules.downstream import readers
 
     known = readers(asking.good_rules(folder)).items()
@@ -63,7 +65,7 @@ def _readers(folder: Path, name: str) -> Readers:
 
 
 def _look(rule: Rule, root: Path, readers: Readers) -> tuple[Head, list[Seen]]:
-    """Where the rule stands, and what the sinks show of the open epoch. Raises what would be refused."""
+    """The head, and what the sinks hold of the open epoch. Raises the error that refuses an abandon."""
     from floodmark.connectors.abandoning import sinks_seen
     from floodmark.connectors.places import head_now
     from floodmark.core.lifecycle.abandoning import abandonable, check_seen

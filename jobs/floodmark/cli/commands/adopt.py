@@ -1,4 +1,4 @@
-"""`floodmark adopt`: a rule takes over a table that was there before it, with the rows that it has."""
+"""`floodmark adopt`: let a rule take over an existing table and keep its rows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def adopt(
     *,
     change: asking.Change,
 ) -> None:
-    """Let a rule write to a table that holds rows already. Without this such a sink is refused.
+    """Let a rule write to a table that already holds rows. Such a sink is refused otherwise.
 
-    The rows that are there stay, and are never the rule's: a reset, a backfill and a drop of it leave them alone, and
-    are refused where they could not. The table says since which version it is the rule's, and so does the ledger.
+    The existing rows stay and never belong to the rule. A reset, backfill or drop leaves them alone, or is refused if
+    it can't. Table and ledger record the version from which the table belongs to the rule.
 
     Example: `floodmark adopt departure_delays lake/departure_delays --dry-run`
     """
@@ -57,9 +57,9 @@ def adopt(
 
 
 def _adopt(rule: Rule, root: Path, place: str, run: str) -> int | None:
-    """With the rule held; its ledger is made where it has none, for the table is to name it.
+    """Adopt the table while holding the rule; create the rule's ledger first if needed, as the table names its id.
 
-    The version up to which the rows are not the rule's; None where it needs no adoption any more.
+    Returns the last version whose rows aren't the rule's; None if the table no longer needs adoption.
     """
     from floodmark.connectors.delta.adopting import adopt, adoptable
     from floodmark.core.lifecycle.life import check_living, check_unsealed

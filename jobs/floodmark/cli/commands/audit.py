@@ -29,7 +29,7 @@ def audit(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """What the ledger and the tables' logs prove of a rule: PROVEN, BROKEN or UNKNOWN. Needs no rule file and no JVM.
+    """Check what ledger and table logs prove about a rule: PROVEN, BROKEN or UNKNOWN. Needs no rule file and no JVM.
 
     Exit codes: 0 proven, 3 broken, 1 unknown. Example: `floodmark audit departure_delays --deep`
     """

@@ -1,4 +1,4 @@
-"""`floodmark backfill`: compute a past interval again, and replace it in the sinks beside the live rule."""
+"""`floodmark backfill`: recompute a past interval and replace it in the sinks, while the rule keeps running."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 WAIT = 600.0  # seconds
-# What a backfill does to a rule that reads a sink, to one that looks rows up in it, and to who reads that rule.
+# Effects on a rule that reads a sink as a stream, on one that looks rows up in it, and on readers of the first.
 BECOMES = (
     "rows that it has read may be replaced, so its next run stops, and it has to be reset after this",
     "its next epoch looks up what is there then",
@@ -58,10 +58,10 @@ def backfill(
     master: options.Master = options.MASTER,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compute the results of [--from, --to) again by today's rule, late rows included, and replace exactly them.
+    """Recompute the results of [--from, --to) with the current rule, late rows included, and replace exactly these.
 
-    Runs of the rule go on before, meanwhile and after. Windows lie in the interval by their start. Killed in the
-    middle, the next backfill or run finishes it. It asks where other rules have folded what it is to replace.
+    The rule keeps running meanwhile. A window belongs to the interval if it starts in it. If the backfill is killed,
+    the next backfill or run finishes it. It asks for confirmation if other rules read the sinks as streams.
 
     Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run`
     """
@@ -111,7 +111,7 @@ def _nothing(name: str, as_json: bool) -> None:
 
 @contextmanager
 def _telling(rule: str, err: bool) -> Iterator[Say]:
-    """What a backfill is at: a live line on a terminal, plain lines elsewhere."""
+    """Show the progress of a backfill: a live line on a terminal, plain lines elsewhere."""
     console = output.console(err=err)
     if not console.is_terminal:
         yield lambda text: output.say(f"{rule}: {text}", err=err)

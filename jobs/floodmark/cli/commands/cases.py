@@ -1,4 +1,4 @@
-"""`floodmark test`: the user's own test cases for rules."""
+"""`floodmark test`: run the user's test cases of rules."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def cases(
     master: options.Master = options.MASTER,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run the test cases of rules, from `RULES/tests/NAME.yaml`, by the real engine over tables of their own.
+    """Run the test cases in `RULES/tests/NAME.yaml` with the real engine, on scratch tables.
 
-    A case gives input rows epoch by epoch, and what sinks, late and dead rows hold after each. All cases share one
-    Spark application. The rules' own streams, sinks and home are not written.
+    A case lists input rows by epoch, and the sink, late and dead rows expected after each. All cases share one Spark
+    application. The rules' own streams, sinks and home are not written.
 
-    Exit codes: 0 all as expected, 1 some not, 2 a file that cannot be used.
+    Exit codes: 0 all passed, 1 some failed, 2 a file can't be used.
 
     Example: `floodmark test`, `floodmark test departure_delays --case late`
     """
@@ -64,7 +64,7 @@ def _print_schema() -> None:
 
 
 def _cases(rules: Rules, names: list[str] | None) -> tuple[list[Case], dict[str, FloodmarkError]]:
-    """The cases of the rules that are named, or of all that have some; by name why others have none."""
+    """The cases of the named rules, or of all rules that have cases; and by name, why the others have none."""
     from floodmark.core.cases.casefile import case_files
     from floodmark.testing.cases import cases_of, no_cases
     from floodmark.testing.inputs import Inputs
@@ -79,7 +79,7 @@ def _cases(rules: Rules, names: list[str] | None) -> tuple[list[Case], dict[str,
             if name not in files:
                 raise no_cases(name, rules.folder)
             mine = cases_of(rules.good[name], files[name])
-            Inputs(mine[0].rule, mine[0].file)  # what is wrong with them is known before Spark starts
+            Inputs(mine[0].rule, mine[0].file)  # reports bad inputs before Spark starts
             found += mine
         except FloodmarkError as fault:
             faults[name] = fault
@@ -87,7 +87,7 @@ def _cases(rules: Rules, names: list[str] | None) -> tuple[list[Case], dict[str,
 
 
 def _played(found: list[Case], home: Path, master: str, keep: bool, quiet: bool) -> Iterator[Result]:
-    """All cases in one application, each told when it has ended."""
+    """Play all cases in one application; report each when it ends."""
     if not found:
         return
     from floodmark.proving.scratch import scratch_folder
@@ -118,7 +118,7 @@ def _say(result: Result, quiet: bool) -> None:
 
 
 def _code(result: Result) -> int:
-    """A case that cannot be used is refused; whatever else goes otherwise than expected is a case that failed."""
+    """Exit code of one case: 2 if the case is refused, 1 for any other failure."""
     if result.passed:
         return 0
     return Refused.exit_code if isinstance(result.fault, Refused) else 1

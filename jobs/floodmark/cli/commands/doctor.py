@@ -1,4 +1,4 @@
-"""`floodmark doctor`: is this installation as it should be, and if not, what to do."""
+"""`floodmark doctor`: check this installation, and say how to fix it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def doctor(
     master: options.Master = options.MASTER,
     as_json: options.AsJson = False,
 ) -> None:
-    """Look at versions, jars, rules, home, ledgers, locks, settings and Airflow, and say what to mend. No JVM.
+    """Check versions, jars, rules, home, ledgers, locks, settings and Airflow, and say what to fix. No JVM.
 
-    It sees what its own environment says: call it with that of Airflow's scheduler to look at Airflow. It writes
-    nothing but a probe into the home.
+    It checks its own environment. To check Airflow, run it with the environment of Airflow's scheduler. It writes
+    only a probe into the home.
 
-    Exit codes: 0 nothing failed (warnings may stand), 2 something did.
+    Exit codes: 0 nothing failed (there may be warnings), 2 something failed.
 
     Example: `floodmark doctor`, `floodmark doctor --spark --master spark://host:7077`
     """

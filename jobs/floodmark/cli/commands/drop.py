@@ -1,4 +1,4 @@
-"""`floodmark drop`: remove what a retired rule owns, and nothing else."""
+"""`floodmark drop`: remove the tables that a retired rule owns, and no others."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def drop(
     *,
     change: asking.Change,
 ) -> None:
-    """Remove tables of a retired rule, for good. Never one that it does not own: such are refused, with the reason.
+    """Remove tables of a retired rule permanently. Tables that the rule doesn't own are refused, with the reason.
 
-    Adopted sinks, sinks that others write, and tables that only stand at an old address are not its own. Killed in
-    the middle, the same command goes on with it. No rule file is needed.
+    The rule doesn't own adopted sinks, sinks that others write, or a different table that now lies at a sink's address.
+    If the command is killed, run it again to continue. No rule file is needed.
 
     Example: `floodmark drop departure_delays --state`, `floodmark drop departure_delays --all --dry-run`
     """
@@ -119,7 +119,7 @@ def _done(name: str, everything: bool, rules: Path) -> str:
 
 
 def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """The rest of a drop that was killed while the home was being removed."""
+    """Finish a drop that was killed while it removed the home."""
     from floodmark.ledger.dropping import left_aside, remove_aside
 
     left = left_aside(place)

@@ -1,4 +1,4 @@
-"""`floodmark epochs`: what the ledger says, epoch by epoch."""
+"""`floodmark epochs`: the ledger's record of each epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def epochs(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """What each epoch, and each backfill, read, folded and wrote, which run did it and how long it took; newest last.
+    """List epochs and backfills, newest last: rows read, folded and written, the run, and the duration.
 
     Example: `floodmark epochs departure_delays --last 5`
     """
@@ -39,7 +39,7 @@ def epochs(
 
 
 def _cell(epoch: dict[str, Any], column: str) -> Any:
-    """A backfill stands in the table beside the epoch after which it came."""
+    """One cell; a backfill, which is listed with the epoch before it, shows its interval as its result."""
     said = epoch["backfill"]
     if column != "result" or said is None:
         return epoch[column]

@@ -1,4 +1,4 @@
-"""`floodmark init`: a first rule file to change, and its test cases."""
+"""`floodmark init`: write a first rule file and its test cases, to edit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def init(
         Path, typer.Argument(metavar="[DIR]", help="Folder to write to; none: this one.", show_default=False)
     ] = Path(),
 ) -> None:
-    """Write a first rule file and its test cases, commented, and schemas that let editors complete and check them.
+    """Write a first rule file and its test cases, with comments, and JSON Schemas for editors.
 
     Example: `floodmark init mine`
     """

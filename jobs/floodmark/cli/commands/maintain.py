@@ -1,4 +1,4 @@
-"""`floodmark maintain`: keep a rule's tables quick to read, and take away what nobody needs any more."""
+"""`floodmark maintain`: compact a rule's tables, and remove old files and log entries."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def maintain(
     *,
     change: asking.Change,
 ) -> None:
-    """Join small files of a rule's tables, remove files that no version needs, and cut their logs and the ledger's.
+    """Join small files of a rule's tables, remove files that no version needs, and cut the logs of tables and ledger.
 
-    What recovery, open epochs, `state --epoch` or rules that read the sinks need stays, and so does every table that is
-    not the rule's own. Killed in the middle, the same command does what is left. No rule file is needed.
+    Files that recovery, open epochs, `state --epoch` or readers of the sinks need stay. Tables that the rule doesn't
+    own are left alone. If the command is killed, run it again to continue. No rule file is needed.
 
     Example: `floodmark maintain departure_delays --dry-run`
     """

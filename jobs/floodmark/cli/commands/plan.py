@@ -1,4 +1,4 @@
-"""`floodmark plan`: what a rule will do and what its sinks really get."""
+"""`floodmark plan`: what a rule will do, and the delivery guarantee of each sink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plan(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """Streams, state, delivery of each sink, where each setting comes from, and what the next run would do. No JVM.
+    """Show streams, state, delivery of each sink, the origin of each setting, and what the next run would do. No JVM.
 
     Example: `floodmark plan departure_delays`
     """
@@ -35,7 +35,7 @@ def plan(
 
 
 def _tell(plan: Plan) -> None:
-    """For people."""
+    """Print the plan as text."""
     output.say(f"{plan.rule.rule}: {plan.rule.description}" if plan.rule.description else plan.rule.rule)
     for stream in plan.streams:
         output.say(f"\nstream {stream['name']}: {stream['kind']} {stream['address']}")

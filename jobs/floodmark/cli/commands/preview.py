@@ -1,4 +1,4 @@
-"""`floodmark preview`: the rule's SQL over a sample of its input."""
+"""`floodmark preview`: run the rule's SQL over a sample of its input."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def preview(
     master: options.Master = options.MASTER,
     as_json: options.AsJson = False,
 ) -> None:
-    """The SQL in batch over a bounded sample of the input: rows and types. Writes nothing.
+    """Run the SQL in batch over a bounded sample of the input, and show rows and types. Writes nothing.
 
-    For a windowed rule each row says whether its window would be final at the sample's watermark: only those are
-    emitted by a run.
+    Each row of a windowed rule shows whether its window is final at the sample's watermark. A run emits only final
+    windows.
 
     Example: `floodmark preview departure_delays --rows 5`
     """

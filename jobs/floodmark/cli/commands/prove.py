@@ -1,4 +1,4 @@
-"""`floodmark prove`: the crash matrix on a user's own rule."""
+"""`floodmark prove`: run the crash matrix on a user's rule."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def prove(
     master: options.Master = options.MASTER,
     as_json: options.AsJson = False,
 ) -> None:
-    """Kill copies of a rule at every point of an epoch, by real signals, and compare what is left. Takes minutes.
+    """Kill copies of a rule at every point of an epoch, with real signals, and compare the results. Takes minutes.
 
-    A sample of each stream goes into a scratch folder. One copy of the rule runs undisturbed. Each other copy is hit by
-    one fault: all its processes killed at a crash point; killed there twice in a row; stopped there, retried meanwhile,
-    and woken. Then a new run takes it up, and sinks, state, ledger, late and dead rows must be what the undisturbed run
-    has, or what the rule's qos promises. Replays with other epochs must give the same sinks. The rule's own ledger,
-    state and sinks are neither read nor written.
+    A sample of each stream is copied to a scratch folder. One copy of the rule runs undisturbed. Each other copy gets
+    one fault: all its processes are killed at a crash point; killed there twice in a row; or stopped there, retried
+    meanwhile, and resumed. Then a new run recovers it. Sinks, state, ledger, late and dead rows must equal those of
+    the undisturbed run, or what the rule's qos promises. Replays with other epochs must give the same sinks. The
+    rule's own ledger, state and sinks are neither read nor written.
 
     Exit codes: 0 proven, 3 a promise is broken, 1 unknown or unfinished, 2 refused.
 
@@ -101,7 +101,7 @@ def _kinds(wanted: list[str] | None) -> tuple[str, ...]:
 
 
 def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
-    """What can be refused before anything is made."""
+    """Refuse what can be refused before anything is created."""
     if rule.rebuild:
         raise Refused(f"rule {rule.rule}: a rule that is rebuilt by each run has one epoch, which no sample can divide")
     from floodmark.connectors.preflight import check_streams
@@ -123,7 +123,7 @@ def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
 
 @contextmanager
 def _scratch(rule: Rule, folder: Path, keep: bool, quiet: bool) -> Iterator[Scratch]:
-    """A new folder for this proof; it goes when the proof ends, unless it is to be kept."""
+    """A new folder for this proof; removed when the proof ends, unless `keep`."""
     from floodmark.proving.scratch import Scratch, scratch_folder
 
     with ExitStack() as stack:
@@ -137,7 +137,7 @@ def _scratch(rule: Rule, folder: Path, keep: bool, quiet: bool) -> Iterator[Scra
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does: what it has started is killed, what it has made is removed."""
+    """Treat SIGTERM as Ctrl-C: kill started processes and remove created files."""
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)

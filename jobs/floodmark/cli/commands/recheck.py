@@ -1,4 +1,4 @@
-"""`floodmark recheck`: have what failed a check tried again, once its cause is mended."""
+"""`floodmark recheck`: let runs retry an epoch that failed a check, once its cause is fixed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def recheck(
     *,
     change: asking.Change,
 ) -> None:
-    """Let runs try the open epoch, or the open backfill, of a rule again after it failed a check.
+    """Let runs retry the open epoch, or open backfill, of a rule after it failed a check.
 
-    A run that finds in a table something else than it computed stops, and the ledger remembers it: no later run goes
-    on before somebody has decided. This is the decision for a cause that was mended. The next run checks all of it
-    again; nothing is taken on trust.
+    If a table doesn't hold what a run computed, the run stops and the ledger records the failed check. Later runs are
+    refused until somebody decides what to do. Use this command once the cause is fixed. The next run repeats all
+    checks.
 
     Example: `floodmark recheck departure_delays`
     """

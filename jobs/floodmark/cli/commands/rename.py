@@ -1,4 +1,4 @@
-"""`floodmark rename`: another name for a rule, which goes on exactly once under it."""
+"""`floodmark rename`: give a rule another name, under which it continues exactly once."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def rename(
     *,
     change: asking.Change,
 ) -> None:
-    """Give a rule another name: its home moves, its sinks, state and progress stay what they are.
+    """Give a rule another name. Its home moves; its sinks, state and progress stay the same.
 
-    The rule file is yours: rename it, and its `rule`, before or after. In between nothing runs under either name.
-    Killed in the middle, the same command goes on with it; an open epoch is finished under the new name.
+    Rename the rule file, and `rule` in it, yourself, before or after. In between, the rule doesn't run under either
+    name. If the command is killed, run it again to continue. An open epoch is finished under the new name.
 
     Example: `floodmark rename departure_delays delays --dry-run`
     """
@@ -58,7 +58,7 @@ def rename(
 
 
 def _check(head: Head, place: Home, target: Home, rules: Path) -> None:
-    """Refuse what could not be finished, or would not fit the rule file of the new name."""
+    """Refuse a rename that could not be finished, or that the rule file of the new name conflicts with."""
     from floodmark.connectors.places import check_goes_on
     from floodmark.core.lifecycle.life import renaming
     from floodmark.ledger.renaming import check_free
@@ -82,7 +82,7 @@ def _check_name(name: str) -> None:
 
 
 def _left_to_do(rules: Path, old: str, new: str) -> list[str]:
-    """What of the rule files is to be changed by hand."""
+    """The changes of rule files that the user has to make."""
     if old == new:
         return []
     file = next((one for one in (rules / f"{old}.yaml", rules / f"{old}.yml") if one.exists()), None)

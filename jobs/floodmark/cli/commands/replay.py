@@ -1,4 +1,4 @@
-"""`floodmark dead replay`: fold dead rows once more, corrected or by the mended rule."""
+"""`floodmark dead replay`: fold dead rows again, corrected or with the fixed rule."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def replay(
     master: options.Master = options.MASTER,
     as_json: options.AsJson = False,
 ) -> None:
-    """Fold dead rows once more, in an epoch of their own. What a replay has read, no later one reads again.
+    """Fold dead rows again, in an epoch of their own. A later replay does not read the same rows again.
 
-    They are sorted like any rows: they can be filtered, late, or dead once more, and those can be replayed again.
-    An open epoch is finished first. Without --set, for a rule or class that was mended.
+    Replayed rows are treated like any others: they can be filtered, late, or dead again, and then replayed again. An
+    open epoch is finished first. Leave out --set if you fixed the rule or its class.
 
     Example: `floodmark dead replay departure_delays --where "_reason LIKE 'where%'" --set "n=try_cast(k AS INT)"`
     """
@@ -109,13 +109,13 @@ def _replayed(rule: Rule, root: Path, master: str, run: str, head: Head, wanted:
     assert after is not None
     epoch = max(after.replays, default=None)
     ended = _ended(root, after, epoch) if epoch is not None and epoch not in head.replays else None
-    if ended is None or ended.run != run:  # another run's is not ours to tell
+    if ended is None or ended.run != run:  # another run reports its own
         return _nothing(rule.rule, after.epoch, as_json)
     return _told(rule.rule, ended, as_json)
 
 
 def _ended(root: Path, head: Head, epoch: int) -> Row | None:
-    """The row that ended an epoch of the head's generation; by now the ledger may have newer ones."""
+    """The ledger row that ended an epoch of the head's generation; the ledger may hold newer rows by now."""
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 

@@ -1,4 +1,4 @@
-"""`floodmark reset`: begin anew from the start of the input."""
+"""`floodmark reset`: start over from the beginning of the input."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def reset(
     change: asking.Change,
     master: options.Master = options.MASTER,
 ) -> None:
-    """Begin a new generation of a rule from the start of its input. Its state, and its sinks, are emptied.
+    """Start a new generation of a rule from the beginning of its input. Its state and its sinks are emptied.
 
-    The old generation is sealed: nothing of it can write any more. Killed in the middle, the next run goes on with it.
+    The old generation is sealed: none of its runs can write any more. If the command is killed, the next run
+    completes the reset.
 
     Example: `floodmark reset departure_delays --dry-run`
     """
@@ -74,7 +75,7 @@ def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
 
 
 def _becomes(keep_output: bool) -> tuple[str, str, str]:
-    """What a reset does to a rule that reads a sink, to one that looks rows up in it, and to who reads that rule."""
+    """Effects on a rule that reads a sink as a stream, on one that looks rows up in it, and on readers of the first."""
     if keep_output:
         return "it gets all results once more", "it finds old and new rows side by side", "so does it"
     return (

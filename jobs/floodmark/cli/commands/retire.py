@@ -1,4 +1,4 @@
-"""`floodmark retire`: end the running of a rule and keep its data; and the way back."""
+"""`floodmark retire`: stop a rule and keep its data, or bring it back."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def retire(
     *,
     change: asking.Change,
 ) -> None:
-    """End the running of a rule: nothing runs it any more, whoever starts it. Ledger, state and sinks stay as they are.
+    """Stop a rule: nobody can run it any more. Its ledger, state and sinks stay unchanged.
 
-    Its ledger says so, so it holds for Airflow, for the command line, and for a copy of the home. No rule file is
+    The ledger records it, so it applies to Airflow, to the command line and to copies of the home. No rule file is
     needed.
 
     Example: `floodmark retire departure_delays`; to bring it back: `floodmark retire departure_delays --undo`

@@ -1,4 +1,4 @@
-"""`floodmark state`, `late` and `dead list`: the rows in a rule's own tables."""
+"""`floodmark state`, `late` and `dead list`: show the rows of a rule's own tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def state(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """What a rule keeps: rows that a window not yet final needs, oldest epoch first; or values and totals by key.
+    """Show the state of a rule: rows that open windows need, oldest epoch first; or values and totals by key.
 
     Example: `floodmark state departure_delays --key origin=SFO --limit 5`; of an earlier epoch: `--epoch 41`
     """
@@ -62,9 +62,9 @@ def late(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """The rows that came below the watermark and were set apart, newest epoch first.
+    """Show the late rows, which arrived below the watermark, newest epoch first.
 
-    `_restated` is the backfill that has read a row after all; `in part`: for some of the windows that it lies in.
+    `_restated` is the backfill that has read the row since; `in part` means: for some of its windows.
 
     Example: `floodmark late departure_delays`
     """
@@ -78,9 +78,9 @@ def dead(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """The rows that could not be used, each with its reason, newest epoch first.
+    """Show the dead rows, which could not be used, each with its reason, newest epoch first.
 
-    `_replayed` is the epoch that has read a row again; with a condition, where only Spark could tell.
+    `_replayed` is the epoch that read the row again; with the replay's condition if only Spark can evaluate it.
 
     Example: `floodmark dead list departure_delays`
     """
@@ -99,7 +99,7 @@ def _set_apart(kind: str, name: str, limit: int, folder: Path, root: Path, as_js
 
 
 def begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head]:
-    """A rule, its ledger and where it stands; refused where it has not run yet."""
+    """A rule, its ledger and its head. Raises Refused if the rule has not run yet."""
     from floodmark.cli.shared.selection import not_run, one
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader

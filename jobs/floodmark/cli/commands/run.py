@@ -1,4 +1,4 @@
-"""`floodmark run`: drain what is new, for one rule or for several in one Spark application."""
+"""`floodmark run`: fold new input, for one rule or for several in one Spark application."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def run(
     master: options.Master = options.MASTER,
     as_json: options.AsJson = False,
 ) -> None:
-    """Fold what is new, epoch by epoch, then end. Several rules share one Spark application.
+    """Fold new input, epoch by epoch, then exit. Several rules share one Spark application.
 
-    A rule with nothing new costs no JVM. Kill it anywhere and run it again: every row has its effect once.
-    One rule's failure leaves the others alone and is told at the end.
+    If there is no new input, the run starts no JVM. You can kill a run at any time and start it again: every row has
+    its effect once. If one rule fails, the others still run; the failure is reported at the end.
 
     Example: `floodmark run departure_delays`, `floodmark run --all --parallel 2`,
     `floodmark run departure_delays --close-until 2001-01-31T00:00`, `floodmark run departure_delays --console`
@@ -116,7 +116,7 @@ def _given(names: list[str], everything: bool, tag: str | None) -> str:
 
 
 def _tell(outcomes: list[Outcome]) -> None:
-    """The summary at the end: results first, then what went wrong."""
+    """The summary at the end: results first, then failures."""
     for outcome in outcomes:
         if outcome.fault is None:
             output.say(outcome.text())

@@ -1,4 +1,4 @@
-"""`floodmark sql`: queries over a rule's sinks, all as of one epoch."""
+"""`floodmark sql`: query a rule's sinks, all as of one epoch."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ def sql(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """Queries the rule's sinks as of the last committed epoch: all of one epoch, and nothing of one half done.
+    """Query the rule's sinks as of the last committed epoch. Rows of an epoch in progress are not visible.
 
-    A sink is known by its `name`, else by the last part of its address. Reads only, and needs no
-    JVM. The SQL is DataFusion's.
+    A sink's table name is its `name`, or else the last part of its address. The SQL is DataFusion's. Read-only, no JVM.
 
     Example: `floodmark sql departure_delays "SELECT origin, max(mean_delay) AS worst FROM departure_delays GROUP BY 1"`
     """
@@ -60,7 +59,7 @@ def sql(
 
 
 def _read(name: str, rules: Path, home: Path, epoch: int | None) -> Reading:
-    """A rule that has run is read by what its home says; of another the rule's file says more."""
+    """Read the sinks as the home records them. Without a home, check the rule file first: its errors say more."""
     from floodmark.cli.shared.selection import one
     from floodmark.ledger.home import Home
     from floodmark.reading import read

@@ -1,4 +1,4 @@
-"""`floodmark status` and `list`: where rules stand."""
+"""`floodmark status` and `list`: the status of rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def status(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """Where rules stand: epoch, watermark, lag, state, what is open, who works on it, what each sink gets.
+    """Show the status of rules: epoch, watermark, lag, state, open epochs and windows, lock holder, sink deliveries.
 
     Example: `floodmark status`, `floodmark status departure_delays --json`
     """
@@ -32,7 +32,7 @@ def status(
         standing(known.good[name], home.absolute()) if name in known.good else Standing(name, fault=known.fault(name))
         for name in wanted
     ]
-    # A bad file is an error only for who names it; a ledger that cannot be read is one for everybody.
+    # A bad file is an error only if its rule was named; an unreadable ledger always is.
     told = [one for one in found if one.fault and (names or one.rule in known.good)]
     code = worst([one.fault.exit_code for one in told if one.fault])
     if as_json:
@@ -49,7 +49,7 @@ def list_rules(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """The rules of the folder: group, schedule, qos and sinks. Below them what has a home and no rule file any more.
+    """List the rules of the folder: group, schedule, qos and sinks. Also lists rules that have data but no rule file.
 
     Example: `floodmark list`, `floodmark list --graph`
     """
@@ -72,7 +72,7 @@ def list_rules(
 
 
 def _graph(known: Rules, as_json: bool) -> None:
-    """The good rules; of the others, why they are not in it."""
+    """Print the graph of the valid rules, and why the other files are missing."""
     from floodmark.views.rules.graph import graph
 
     found, bad = graph(known.good.values()), sorted(known.bad.items())

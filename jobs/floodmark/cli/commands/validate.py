@@ -1,4 +1,4 @@
-"""`floodmark validate`: what is right and wrong with rule files."""
+"""`floodmark validate`: check rule files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def validate(
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
 ) -> None:
-    """Check rule files: offline, or with --connect against the tables too. Needs no JVM and writes nothing.
+    """Check rule files: offline, or with --connect against the tables, too. Needs no JVM and writes nothing.
 
     Example: `floodmark validate`, `floodmark validate rules/departure_delays.yaml --connect`
     """
@@ -48,7 +48,7 @@ def validate(
 
 @dataclass(frozen=True)
 class Result:
-    """One rule file: its rule, or what is wrong with it."""
+    """One rule file: its rule, or its error."""
 
     file: str
     rule: Rule | None = None
@@ -104,7 +104,7 @@ def _file(path: Path) -> Result:
 
 
 def _importable(result: Result) -> Result:
-    """The same, after a look for the modules that the rule's class needs: not every place that reads rules has them."""
+    """Add an error if modules that the rule's class imports are missing. Loading rules alone doesn't check this."""
     from floodmark.core.process.reading import missing_imports
 
     process = result.rule.process if result.rule else None
@@ -115,7 +115,7 @@ def _importable(result: Result) -> Result:
 
 
 def _side_by_side(results: list[Result]) -> list[Result]:
-    """The same, where two of the files cannot both be used."""
+    """Add the conflicts between the files."""
     from floodmark.core.rules.rule import clashing
 
     places = [Path(result.file).resolve() for result in results]
@@ -127,7 +127,7 @@ def _side_by_side(results: list[Result]) -> list[Result]:
 
 
 def _connected(result: Result, root: Path) -> Result:
-    """The same after a look at the rule's tables."""
+    """Add an error of the rule's tables, if they have one."""
     from floodmark.connectors.delta.sink import check_partitions
     from floodmark.connectors.places import check_goes_on
     from floodmark.connectors.preflight import check_apart, check_starts, check_tables, check_written

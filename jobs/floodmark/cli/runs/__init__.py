@@ -1,1 +1,1 @@
-"""How commands that run rules work through them, and what they print."""
+"""What commands that run rules do and print."""

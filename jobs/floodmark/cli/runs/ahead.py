@@ -1,4 +1,4 @@
-"""`floodmark run --console`: what the next epoch would give, printed; nothing is written or committed."""
+"""`floodmark run --console`: print the results of the next epoch; write and commit nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 20
 
 
 def print_ahead(selection: Selection, root: Path, master: str) -> int:
-    """Print it for each rule; the exit code."""
+    """Print the preview of each rule; return the exit code."""
     faults = dict(selection.faults)
     if selection.rules:
         from floodmark.spark.look.ahead import look_ahead

@@ -1,4 +1,4 @@
-"""A run of several rules: who has work is settled without a JVM, the rest share one Spark application."""
+"""A run of several rules: find pending work without a JVM, then run these rules in one Spark application."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from floodmark.core.lifecycle.retention import Limit
     from floodmark.spark.rule.epochs.reports import EpochReport, RunReport
 
-MOST_AT_A_TIME = 4  # a small epoch is bound by Delta's commits, not by cores; more rules only share the driver's memory
+MOST_AT_A_TIME = 4  # Delta's commits limit a small epoch, not cores; more rules only share the driver's memory
 
 
 def has_run(root: Path, rule: Rule) -> bool:
-    """Whether the ledger's head holds this very text: then it has passed its checks, which take the SQL parser."""
+    """Whether the head holds exactly this text. Then the rule has passed its checks, which load the SQL parser."""
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     return bool(ledger and ledger.head and ledger.head.rule.to_json() == rule.to_json())
 
@@ -45,7 +45,7 @@ def has_run(root: Path, rule: Rule) -> bool:
 def idle(
     selection: Selection, root: Path, close_until: datetime | None = None, stale_ok: bool = False
 ) -> Drained | None:
-    """The outcomes where no rule has anything to do; None where one has, or has a fault. `stale_ok`: see `drain`."""
+    """The outcomes if no rule has pending work; None if one has, or has a fault. `stale_ok`: see `drain`."""
     if selection.faults:
         return None
     found = [Outcome(rule.rule) for rule in selection.rules]
@@ -70,8 +70,8 @@ def drain(
 ) -> Drained:
     """Run the selected rules. `quiet`: keep standard output for a document. `close_until`: see `RuleRun`.
 
-    `failures`: a file that gets a line for each rule that fails, as soon as it does: a kill takes none of them along.
-    `stale_ok`: a rule that is not as fresh as it is to be only says so.
+    `failures`: a file that gets a line as soon as a rule fails, so that a kill loses none of them. `stale_ok`: a rule
+    that is staler than allowed only reports it.
     """
     from floodmark.cli.runs.working import working
 
@@ -100,7 +100,7 @@ def drain(
 
 @dataclass(eq=False)
 class _Due:
-    """A rule to be run. `after`: those of the run that write what it reads; it is looked at once they have ended."""
+    """A rule to run. `after`: rules of this run that it reads; once they have ended, it is checked for news."""
 
     rule: Rule
     why: str
@@ -114,7 +114,7 @@ class _Due:
 
 
 def _due(rules: Sequence[Rule], look_at: Callable[[Rule], News | None]) -> list[_Due]:
-    """The rules with something to do, and those that may have once these have ended; each after those it reads."""
+    """The rules with pending work, and those that may get some from these; each after the rules that it reads."""
     reads, found = upstream(rules), dict[str, _Due]()
     for rule in in_order(rules):
         before = [found[name] for name in sorted(reads[rule.rule]) if name in found]
@@ -129,7 +129,7 @@ def _due(rules: Sequence[Rule], look_at: Callable[[Rule], News | None]) -> list[
 
 
 def _noting(path: Path | None) -> Callable[[Outcome], None]:
-    """What writes a failed outcome into the file of failures, if there is to be one."""
+    """A function that writes failed outcomes to the file of failures, if there is one."""
     file = FailureFile(path) if path else None
 
     def note(outcome: Outcome) -> None:
@@ -140,7 +140,7 @@ def _noting(path: Path | None) -> Callable[[Outcome], None]:
 
 
 def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None, by_name: bool) -> News | None:
-    """What there is to do for the rule; None: it cannot have a run (its outcome says why)."""
+    """The rule's pending work; None if it cannot run (its outcome says why)."""
     try:
         if close_until is not None and rule.process is None and not rule.query.windows:
             raise Refused(f"--close-until: rule {rule.rule} has no window and no JOIN, so there is nothing to close")
@@ -160,7 +160,7 @@ def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None
 
 
 def _limits(rule: Rule, root: Path) -> dict[str, Limit]:
-    """How long the sources keep what waits; a generation that has yet to begin takes what there is."""
+    """Retention of the unread input. None for a generation that has yet to begin: it reads what is available."""
     from floodmark.connectors.retention import limits
 
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
@@ -169,15 +169,15 @@ def _limits(rule: Rule, root: Path) -> dict[str, Limit]:
 
 
 def _refuse_held(home: Home, why: str | None) -> None:
-    """Another run at work is known before Spark starts; the lock itself is taken later, in the JVM."""
+    """Raise Busy before Spark starts if another run holds the rule. The lock itself is taken later, in the JVM."""
     if why is not None and holder_pid(home.lock) is not None:
         raise Busy(holder_text(home.lock))
 
 
 def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool, closely: bool = True) -> None:
-    """Where the rule stands now, and how fresh it is. What of it cannot be read is the rule's fault, and no other's.
+    """Record the rule's status and freshness after the run. A read error is the fault of this rule alone.
 
-    `closely`: what is open, too. That takes the SQL parser and the state, and an idle run is to cost next to nothing.
+    `closely`: also record open windows. That loads the SQL parser and the state, which an idle run should avoid.
     """
     try:
         _look_around(rule, root, outcome, closely)
@@ -214,7 +214,7 @@ def _judge(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool) -> None:
 
 
 def _zones(rules: list[Rule], root: Path) -> Callable[[str], bool]:
-    """Whether a rule's event times have a zone; asked once, when the first epoch stands in the ledger."""
+    """Whether a rule's event times have a zone; read once, when the ledger holds the first epoch."""
     by_name, known = {rule.rule: rule for rule in rules}, dict[str, bool]()
 
     def ask(name: str) -> bool:
@@ -243,7 +243,7 @@ class _Application:
         self._note, self._close_until, self._look_at = note, close_until, look_at
 
     def work(self, due: list[_Due], master: str, parallel: int | None) -> int | None:
-        """Run the rules; the signal that ended this early, if any."""
+        """Run the rules; return the signal that ended the run early, if any."""
         from floodmark.spark.session.session import root_session
 
         rules = [one.rule for one in due]
@@ -259,13 +259,13 @@ class _Application:
         return stopping.signal
 
     def _say_stopped(self, rules: list[Rule]) -> None:
-        """What a cancelled job raised says nothing to anybody."""
+        """Replace the errors of cancelled jobs, which explain nothing."""
         for outcome in (self._outcomes[rule.rule] for rule in rules):
             if outcome.fault is not None:
                 outcome.fault = RunFailed(f"rule {outcome.rule}: {STOPPED}")
 
     def _in_threads(self, session: SparkSession, due: list[_Due], threads: int, check: Callable[[], None]) -> None:
-        """A thread that is free takes the first rule in their order that waits for none: nobody holds one to wait."""
+        """A free thread takes the first rule that waits for no other. No thread is held while a rule waits."""
         left, futures, running = list(due), list[Future[None]](), set[Future[None]]()
         with ThreadPoolExecutor(max_workers=threads) as pool:
             while left or running:

@@ -1,4 +1,4 @@
-"""What a run did for each of its rules, as people and as programs are told."""
+"""What a run did for each of its rules, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Outcome:
-    """What a run did for one rule. `retired`: why it was left out, where nobody asked for it by name.
+    """What a run did for one rule. `retired`: why it was skipped, unless it was selected by name.
 
-    `limits`: how long the sources would have kept what waited as it began.
+    `limits`: how long the sources would have kept the unread input when the run started.
     """
 
     rule: str
@@ -74,7 +74,7 @@ class Outcome:
         return f"{_epochs(len(self.epochs))} committed, {read} rows read, {out} out{said}{lost}"
 
     def _open(self) -> str:
-        """Where the last hour is: what is not written yet, and what that waits for."""
+        """Results that are not written yet, and what they wait for."""
         return "".join(f"\n  {found.text()}" for found in (self.windows, self.waiting) if found)
 
     def _fresh(self) -> str:
@@ -87,7 +87,7 @@ class Outcome:
 
     @property
     def warnings(self) -> list[str]:
-        """Of input that had waited for long when the run began; of a run that failed it waits still."""
+        """Warnings about input that had waited long when the run started; after a failed run it still waits."""
         found = [limit for limit in self.limits.values() if limit.warns]
         return [limit.text() if self.fault else limit.late() for limit in found]
 
@@ -117,7 +117,7 @@ class Outcome:
 
 @dataclass
 class Drained:
-    """All outcomes, in the order asked for; `signal`: the one that ended the run early, if any."""
+    """All outcomes, in the order of the selection; `signal`: the one that ended the run early, if any."""
 
     outcomes: list[Outcome]
     signal: int | None = None

@@ -1,4 +1,4 @@
-"""What a proof says while it works: a bar on a terminal, a line for each step elsewhere."""
+"""Progress of a proof: a bar on a terminal, a line for each step elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from floodmark.cli.shared import output
 
 
 class Telling:
-    """`err`: on standard error, since standard output carries a document."""
+    """Shows the progress of a proof. `err`: on standard error, because standard output carries a document."""
 
     def __init__(self, err: bool):
         self._console = output.console(err=err)
@@ -39,12 +39,12 @@ class Telling:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         self._console.print(Text(text), soft_wrap=True)
         sys.stdout.flush()
 
     def doing(self, what: str, done: int = 0, of: int = 0) -> None:
-        """What is under way, and how much of it is done; called often."""
+        """Show the current step and its progress; called often."""
         if what != self._what:
             self._what = what
             self._begin(what)

@@ -1,6 +1,6 @@
-"""A run that is asked to stop, by Ctrl-C or by SIGTERM, stops what Spark is doing and says so in its exit code.
+"""On Ctrl-C or SIGTERM, a run cancels Spark's jobs and reports the signal in its exit code.
 
-Whatever it was doing is finished by the next run, so nothing has to be saved here.
+The next run finishes what was in progress, so nothing has to be saved here.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from floodmark.errors import RunFailed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GRACE = 20.0  # seconds for the rules to come to an end; Airflow kills after 60
-AGAIN = 0.5  # seconds between two cancellings: a rule may start another Spark job while the first is cancelled
+GRACE = 20.0  # seconds for the rules to stop; Airflow kills after 60
+AGAIN = 0.5  # seconds between two cancellations: a rule may start another Spark job while the first is cancelled
 STOPPED = "stopped when asked to; the next run finishes what is open"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopping:
-    """While it is entered, the first signal cancels Spark's jobs until the rules have ended; a second ends at once."""
+    """A context in which the first signal cancels Spark's jobs until the rules have ended; a second exits at once."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -47,11 +47,11 @@ class Stopping:
     def application(self, session: SparkSession) -> None:
         """The application whose jobs a signal cancels."""
         self._session = session
-        for number in self._before:  # starting Spark has put a handler of its own in place
+        for number in self._before:  # Spark installs a handler of its own when it starts
             signal.signal(number, self._asked)
 
     def check(self) -> None:
-        """Called between epochs: a good moment to stop."""
+        """Raise RunFailed if a signal arrived; called between epochs."""
         if self.signal is not None:
             raise RunFailed(STOPPED)
 
@@ -64,7 +64,7 @@ class Stopping:
     def _cancel(self) -> None:
         waited = 0.0
         while waited < GRACE:
-            with contextlib.suppress(Exception):  # Spark may be gone already, which is what is wanted
+            with contextlib.suppress(Exception):  # Spark may have stopped already, which is the goal
                 assert self._session is not None
                 self._session.sparkContext.cancelAllJobs()
             if self._ended.wait(AGAIN):

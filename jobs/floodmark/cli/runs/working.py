@@ -1,4 +1,4 @@
-"""What a run says while it works: a live line for each rule on a terminal, one plain line for each epoch elsewhere."""
+"""Progress of a run: a live line for each rule on a terminal, one plain line for each epoch elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Zoned = Callable[[str], bool]
 
 
 class Working:
-    """Told by the rules' threads; says it on one console. `zoned`: whether a rule's event times have a zone."""
+    """Shows what the rules' threads report on one console. `zoned`: whether a rule's event times have a zone."""
 
     def __init__(self, console: Console, zoned: Zoned, live: Progress | None):
         self._console, self._zoned, self._live = console, zoned, live
@@ -77,7 +77,7 @@ def line(epoch: EpochReport, zoned: bool) -> str:
 
 @contextmanager
 def working(zoned: Zoned, err: bool) -> Iterator[Working]:
-    """`err`: say it on standard error, since standard output carries a document."""
+    """Show progress during a run. `err`: on standard error, because standard output carries a document."""
     console = output.console(err=err)
     if not console.is_terminal:
         yield Working(console, zoned, None)

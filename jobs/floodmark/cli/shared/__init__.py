@@ -1,1 +1,1 @@
-"""What commands share: options, places, questions, output, exit codes."""
+"""What commands share: options, homes, confirmations, output, exit codes."""

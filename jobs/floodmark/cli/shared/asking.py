@@ -1,4 +1,4 @@
-"""What commands that change a rule as a whole have in common: the home they mean, what hangs on it, the question."""
+"""What commands that change a whole rule share: options, the rule's home, its readers (dependencies), confirmation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Say what wou
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The options of every command that changes what there is of a rule (`options.spread` gives them to Typer)."""
+    """The options of every command that changes a whole rule (`options.spread` gives them to Typer)."""
 
     yes: Yes = False
     dry_run: DryRun = False
@@ -45,17 +45,17 @@ class Change:
 
     @property
     def run(self) -> str:
-        """What the run is called in the ledger."""
+        """The run's name in the ledger."""
         return self.run_id or made_up_id()
 
 
 def made_up_id() -> str:
-    """The name in the ledger of a run that was given none."""
+    """A generated name for a run without `--run-id`."""
     return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
 def ask(yes: bool, what: str) -> None:
-    """Raises Refused where there is nobody to ask. `what`: the command, and what it is about to do."""
+    """Ask for confirmation. Raises Refused without a terminal. `what`: the command, and what it is about to do."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -90,7 +90,7 @@ def _no_home(root: Path, name: str) -> Refused:
 
 @contextmanager
 def held_ledger(home: Home, run: str) -> Iterator[Ledger]:
-    """The ledger for who holds the rule: no run works on it meanwhile. Raises Busy."""
+    """Hold the rule's lock, so that no run works on it meanwhile, and open its ledger. Raises Busy."""
     from floodmark.ledger.ledger import Ledger
     from floodmark.ledger.locking import held
 
@@ -99,7 +99,7 @@ def held_ledger(home: Home, run: str) -> Iterator[Ledger]:
 
 
 def good_rules(folder: Path) -> list[Rule]:
-    """The rules of the folder that can be read; none where there is no folder."""
+    """The valid rules of the folder; none if there is no folder."""
     from floodmark.cli.shared.selection import load
 
     return list(load(folder).good.values()) if folder.is_dir() else []
@@ -107,18 +107,18 @@ def good_rules(folder: Path) -> list[Rule]:
 
 @dataclass(frozen=True)
 class Downstream:
-    """Rules that read what a rule writes, and those that read what these write, and so on."""
+    """The rules that read a rule's sinks (`direct`), and those that read these rules' sinks, and so on (`further`)."""
 
     direct: list[Reader] = field(default_factory=list)
     further: list[Reader] = field(default_factory=list)
 
     @property
     def folded(self) -> bool:
-        """Whether anybody folds the rows, so that what becomes of them cannot be undone."""
+        """Whether another rule folds the rows, which can't be undone."""
         return any(reader.kind == "stream" for reader in self.direct)
 
     def say(self, stream: str, lookup: str, further: str) -> None:
-        """What becomes of each: of those that read a stream, that look rows up, and that read one of these rules."""
+        """Print the effect on each reader: on stream readers, on lookups, and on readers of these rules."""
         for reader in self.direct:
             output.say(f"  {reader.text()}: {stream if reader.kind == 'stream' else lookup}")
         for reader in self.further:
@@ -129,7 +129,7 @@ class Downstream:
 
 
 def downstream(sinks: Sequence[str], folder: Path, name: str) -> Downstream:
-    """Rules of the folder, but this one, that hang on what it writes."""
+    """The other rules of the folder that depend on the sinks."""
     from floodmark.views.rules.downstream import further, readers, readers_of
 
     rules = good_rules(folder)
@@ -138,7 +138,7 @@ def downstream(sinks: Sequence[str], folder: Path, name: str) -> Downstream:
 
 
 def sinks_of(head: Head) -> list[str]:
-    """Locations of the Delta sinks that the rule's newest generation writes."""
+    """The locations of the Delta sinks of the rule's newest generation."""
     from floodmark.core.protocol.places import places_of
 
     return list(places_of(head).values())

@@ -1,4 +1,4 @@
-"""Where errors become one line on standard error and an exit code."""
+"""Turns errors into one line on standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = "floodmark.words"  # of the command line, as they were typed
 
 
 class Commands(TyperGroup):
-    """Commands whose errors are told without a traceback, unless FLOODMARK_DEBUG=1 asks for it."""
+    """Commands that report errors without a traceback, unless FLOODMARK_DEBUG=1."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.meta[WORDS] = [*args]
@@ -39,12 +39,12 @@ class Commands(TyperGroup):
 
 @contextmanager
 def _mistyped(ctx: typer.Context) -> Iterator[None]:
-    """Tell what is wrong with the command line as other mistakes are told."""
+    """Report errors in the command line in the style of other errors."""
     try:
         yield
     except typer.TyperException as fault:
         command, said = getattr(fault, "ctx", None), str(getattr(fault, "format_message", str)())
-        if command is None or not said:  # a command without its words, which shows its help
+        if command is None or not said:  # a command without arguments, which shows its help
             raise
         param = getattr(fault, "param", None)
         given = _value(param.opts, ctx.meta[WORDS]) if param is not None else None
@@ -53,7 +53,7 @@ def _mistyped(ctx: typer.Context) -> Iterator[None]:
 
 
 def _ours(said: str, given: str | None) -> str:
-    """Typer's words as ours: what was expected, and `given`, what was found."""
+    """Typer's message in our style: what was expected, and what was found (`given`)."""
     said = said[:1].lower() + said[1:].rstrip(".").replace("Input should be", "expected")
     said = re.sub(r" \(Possible options: (.*)\)$", r": did you mean \1?", said).replace(
         ". Did you mean", ": did you mean"
@@ -63,7 +63,7 @@ def _ours(said: str, given: str | None) -> str:
 
 
 def _value(options: Sequence[str], words: Sequence[str]) -> str | None:
-    """What the command line has after one of these options."""
+    """The value that the command line gives to one of these options."""
     for word, after in zip(words, [*words[1:], None], strict=True):
         name, mark, value = word.partition("=")
         if name in options:
@@ -72,13 +72,13 @@ def _value(options: Sequence[str], words: Sequence[str]) -> str | None:
 
 
 def _of_typer(fault: Exception) -> bool:
-    """Usage errors, exits and a closed pipe are typer's to tell."""
+    """Whether Typer handles the error itself: usage errors, exits and a closed pipe."""
     closed = isinstance(fault, OSError) and fault.errno == errno.EPIPE
     return closed or type(fault).__module__.startswith("typer")
 
 
 class DeadCommands(TyperGroup):
-    """`dead list RULE`, and `dead RULE list` for those who name the rule first."""
+    """`dead list RULE`; also accepts `dead RULE list`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         words = [at for at, word in enumerate(args) if not word.startswith("-")][:2]

@@ -1,4 +1,4 @@
-"""What a shell offers where a command wants a name. Only names of files are looked at: a key was pressed."""
+"""Shell completion of names. Reads only file names, because the user waits for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def rule_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of the rules in the folder, and of rules that have a home, for those that lost their file."""
+    """Names of the rules in the folder, and of homes, which may have no rule file any more."""
     rules = _place(context, "rules", "FLOODMARK_RULES", "rules")
     home = _place(context, "home", "FLOODMARK_HOME", "home")
     names = {path.stem for path in _inside(rules) if path.suffix in (".yaml", ".yml")}
@@ -25,7 +25,7 @@ def environments(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _place(context: typer.Context, option: str, variable: str, default: str) -> Path:
-    """As the command line so far, else the environment, says."""
+    """The value from the command line so far, or else from the environment."""
     return Path(context.params.get(option) or os.environ.get(variable) or default)
 
 

@@ -1,4 +1,4 @@
-"""What a rule kept at an earlier epoch, from the versions of its state tables that still hold that."""
+"""A rule's state at an earlier epoch, from the versions of its state tables that still hold it (time travel)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def kept_at(ledger: LedgerReader, home: Home, epoch: int) -> dict[str, Kept]:
-    """What each state table held when `epoch` had just ended, by the rule as it was then.
+    """The content of each state table when `epoch` had just ended, by the rule text of that time.
 
-    Raises Refused where that epoch is none of the newest generation, or cannot be read any more.
+    Raises Refused if the epoch is not one of the newest generation, or can't be read any more.
     """
     assert ledger.head is not None
     newest = ledger.head.epoch
@@ -53,7 +53,7 @@ def _kept_at(then: Head, home: Home) -> dict[str, Kept]:
 
 
 def _table_at(then: Head, home: Home, name: str) -> DeltaTable | None:
-    """A state table with all that the head saw of it. Where no epoch had written to it by then, any version will do."""
+    """A state table with all that the head saw of it. If no epoch had written to it by then, any version will do."""
     since = then.commits.get(f"state/{name}")
     if since is None:
         return tables.open_table(home.state(then.generation, name))

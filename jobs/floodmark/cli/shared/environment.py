@@ -1,4 +1,4 @@
-"""`--env NAME`: every command that reads rules can do its work in an environment."""
+"""`--env NAME`: runs any command that reads rules in an environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from floodmark.cli.shared.completing import environments
 
-GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for what it starts
+GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for its processes
 
 Chosen = Annotated[
     str | None,
@@ -30,7 +30,7 @@ Chosen = Annotated[
 
 
 def in_environment(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command, with an option more. What `--home` and `--master` say goes before what the environment does."""
+    """The same command with `--env` added. `--home` and `--master` override the values of the environment."""
     own = inspect.signature(command, eval_str=True)
 
     @wraps(command)
@@ -48,7 +48,7 @@ def in_environment(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _chosen(name: str | None) -> Iterator[None]:
-    """Who loads rules goes by the variables of the process."""
+    """Set FLOODMARK_ENV meanwhile, because rules are loaded by the variables of the process."""
     before = os.environ.get("FLOODMARK_ENV")
     if name:
         os.environ["FLOODMARK_ENV"] = name
@@ -62,7 +62,7 @@ def _chosen(name: str | None) -> Iterator[None]:
 
 
 def _places(context: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
-    """Home and master, where the command has them and the command line does not name them. Raises RuleInvalid."""
+    """Home and master, if the command has these options and the command line doesn't set them. Raises RuleInvalid."""
     from floodmark.cli.shared.options import HOME, RULES
     from floodmark.core.rules.environments import MASTER, environment, home_of
 
@@ -70,7 +70,7 @@ def _places(context: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     found = environment(rules, os.environ)
     assert found is not None
     master = given.get("master")
-    if GATEWAY not in os.environ:  # else Spark runs already, where spark-submit was told
+    if GATEWAY not in os.environ:  # else spark-submit has started Spark already, with its own master
         master = found.variables.get(MASTER, master)
     places = {"home": home_of(rules, os.environ, HOME), "master": master}
     return {name: place for name, place in places.items() if name in given and not _by_hand(context, name)}

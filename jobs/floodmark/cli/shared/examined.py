@@ -1,4 +1,4 @@
-"""What `floodmark doctor` looks at. What it makes of it is decided in `core.health`."""
+"""Collects the facts that `floodmark doctor` checks. `core.health` decides what they mean."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.status.standing import limits_of
 
 CHECKOUT = Path(__file__).parents[4]
-PATIENCE = 60  # seconds for another program's answer
+PATIENCE = 60  # seconds to wait for another program
 
 
 def everything(rules: Path, home: Path) -> list[Check]:
-    """All checks that need no JVM. What one of them meets hides no other."""
+    """All checks that need no JVM. An error in one of them hides no other."""
     good: dict[str, Rule] = {}
     rule_checks = _told("rules", lambda: _rules(rules, good))
     return [
@@ -76,7 +76,7 @@ def _java() -> Check:
 
 
 def _said(*command: str) -> str:
-    """What a program says on both streams; it is one that the environment names, as Spark would start it."""
+    """The output of a program, on both streams. The environment names it; Spark would start it, too."""
     found = subprocess.run(  # noqa: S603
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False
     )
@@ -114,7 +114,7 @@ def _worker_python() -> Check:
 
 
 def _python_version(program: str) -> str | None:
-    """None where it cannot be started, or has no pyspark."""
+    """None if the program can't be started, or has no pyspark."""
     said = 'import platform, pyspark; print("Python", platform.python_version())'
     try:
         word, _, version = _said(program, "-c", said).strip().rpartition("\n")[2].partition(" ")
@@ -134,7 +134,7 @@ def _zone() -> str:
 
 
 def _missing_modules(folder: Path) -> list[str]:
-    """Those that settings name and that lie neither beside the rules nor on the Python path."""
+    """Modules that settings name, but that are neither beside the rules nor on the Python path."""
     callback = os.environ.get("FLOODMARK_ON_FAILURE", "").partition(":")[0]
     named = [*os.environ.get("FLOODMARK_CLASSES", "").split(","), callback]
     listed = [name.strip() for name in named if name.strip()]
@@ -147,7 +147,7 @@ def _missing_modules(folder: Path) -> list[str]:
 
 
 def _rules(folder: Path, good: dict[str, Rule]) -> list[Check]:
-    """`good`: gets the rules that can be used."""
+    """Checks of the rule files. Adds the valid rules to `good`."""
     if not folder.is_dir():
         return [places.no_rules_folder(str(folder.absolute()))]
     found, bad = load_rules(folder, os.environ)
@@ -157,10 +157,10 @@ def _rules(folder: Path, good: dict[str, Rule]) -> list[Check]:
 
 
 def _home(home: Path, qos: int) -> Check:
-    """Probed where it is, or, before the first run, in what will hold it. `qos`: the rules' highest."""
+    """Probe the home or, before the first run, the folder that will hold it. `qos`: the highest of the rules."""
     named = bool(os.environ.get("FLOODMARK_HOME")) or home != options.HOME.absolute()
     try:
-        check_home(home if home.is_symlink() else _existing(home), qos)  # a link to nowhere is no place to make one
+        check_home(home if home.is_symlink() else _existing(home), qos)  # no home can be created at a broken link
     except FloodmarkError as fault:
         return places.home(str(home), home.exists(), named, fault)
     return places.home(str(home), home.exists(), named, None)
@@ -171,7 +171,7 @@ def _existing(place: Path) -> Path:
 
 
 def _room(home: Path, rules: list[Rule]) -> Iterator[Check]:
-    """Once for each file system: of the home, of Spark's scratch files, of local sinks."""
+    """Free space on each file system, once: of the home, of Spark's scratch files, of local sinks."""
     scratch = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
     wanted = [("the home", home), ("Spark's scratch files", Path(scratch))]
     wanted += [(f"sinks of {rule.rule}", place) for rule in rules for place in _local_sinks(rule)]
@@ -196,7 +196,7 @@ def _ledger(home: Path, rule: str) -> str | FloodmarkError | None:
 
 
 def _unread(home: Path, rule: Rule) -> list[Limit]:
-    """Of a rule whose ledger or source cannot be read, others tell."""
+    """Retention of unread input. Other checks report a ledger or source that can't be read."""
     try:
         ledger = LedgerReader.load(Home(home, rule.rule).ledger)
     except FloodmarkError:
@@ -206,7 +206,7 @@ def _unread(home: Path, rule: Rule) -> list[Limit]:
 
 
 def _holders(home: Path) -> dict[str, Holder | None]:
-    """Of the locks that somebody holds, or whose last holder has left its name."""
+    """The holder of each lock that is held, or whose last holder left its name (None: no holder now)."""
     locks = [lock for lock in sorted(home.glob("*/lock")) if holder_pid(lock) is not None or owner_file(lock).exists()]
     return {lock.parent.name: _holder(lock) for lock in locks}
 
@@ -219,9 +219,9 @@ def _holder(lock: Path) -> Holder | None:
 
 
 def _airflow() -> list[Check]:
-    """Asked of a process of its own: this part of Floodmark knows no Airflow, and Airflow takes seconds to start."""
+    """Ask a separate process: this part of Floodmark doesn't import Airflow, which also takes seconds to start."""
     if find_spec("airflow") is None:
-        return []  # as the packages' checks have said
+        return []  # the package checks have reported it
     if not _airflow_is_configured():
         return [airflow.NOT_CONFIGURED]
     path = [str(CHECKOUT / "plugins"), str(CHECKOUT / "jobs"), os.environ.get("PYTHONPATH", "")]
@@ -239,13 +239,13 @@ def _airflow_is_configured() -> bool:
 
 
 def spark(home: Path, master: str, seconds: int) -> list[Check]:
-    """Starts Spark and has it write and read a Delta table in the home, within so many seconds."""
+    """Start Spark, then write and read a Delta table in the home, within this number of seconds."""
     from floodmark.spark.session.trying import written_and_read
 
     place = home / f".doctor-{uuid4().hex}"
     try:
         return [ok("Spark", written_and_read(master, place, seconds))]
-    except Exception as fault:  # of Spark, of Java, of the store: what it says is what the user needs
+    except Exception as fault:  # of Spark, Java or the store: the user needs its message
         said = message(fault).strip().partition("\n")[0]
         return [failed("Spark", f"a Delta table written and read on {master}", said, "see the log above")]
     finally:

@@ -1,4 +1,4 @@
-"""Options that several commands have in common, each declared once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RuleNames: TypeAlias = Annotated[
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The same command, with the fields of a parameter that is a dataclass as options of their own."""
+    """The same command, with each field of a dataclass parameter as an option of its own."""
     own = inspect.signature(command, eval_str=True)
     kinds: dict[str, Any] = {name: one.annotation for name, one in own.parameters.items()}
     groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if dataclasses.is_dataclass(kind)}

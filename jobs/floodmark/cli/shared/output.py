@@ -1,4 +1,4 @@
-"""How facts are printed: for people, and as one JSON document."""
+"""Prints facts: as text, and as one JSON document."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-FORMAT = 1  # of every JSON document that is printed; docs/reference/json.md says what it holds
-WIDE = 400  # columns of a table that goes into a file or a pipe: never folded
+FORMAT = 1  # of every printed JSON document; docs/reference/json.md describes the documents
+WIDE = 400  # width of a table that goes into a file or a pipe, so that it never wraps
 
 
 def console(*, err: bool = False) -> Console:
-    """A console on the stream as it is now; wide where nobody looks at it."""
-    from rich.console import Console  # a tenth of a second, which a run with nothing to do can spare
+    """A console on the current stream; wide if that is no terminal."""
+    from rich.console import Console  # takes a tenth of a second, which an idle run saves
 
     stream = sys.stderr if err else sys.stdout
     width = None if stream.isatty() else WIDE
@@ -24,7 +24,7 @@ def console(*, err: bool = False) -> Console:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """One line (or several) as it is, never folded."""
+    """Print one or several lines without wrapping."""
     print(text, file=sys.stderr if err else sys.stdout, flush=True)
 
 
@@ -33,13 +33,13 @@ def complain(text: str) -> None:
 
 
 def document(facts: Mapping[str, Any]) -> None:
-    """The one JSON document of a command with --json. NaN and infinities, which JSON has not, are text in it."""
+    """Print the JSON document of a command with --json. NaN and infinities, which JSON lacks, become text."""
     plain = json.loads(json.dumps({"format": FORMAT, **facts}, default=str), parse_constant=str)
     print(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
-    """A plain table; numbers stand to the right."""
+    """Print a plain table; numbers are right-aligned."""
     from rich.table import Table
     from rich.text import Text
 
@@ -62,5 +62,5 @@ def cell(value: Any) -> str:
 
 
 def watched() -> bool:
-    """Whether a person reads what is printed, at a terminal."""
+    """Whether output goes to a terminal."""
     return sys.stdout.isatty()

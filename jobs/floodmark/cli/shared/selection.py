@@ -1,4 +1,4 @@
-"""Which rules a command is about."""
+"""Selects the rules that a command works on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rules:
-    """A folder of rule files: those that are good, by name, and what is wrong with each of the others, by file name."""
+    """A folder of rule files: the valid rules by name, and the errors of the others by file name."""
 
     folder: Path
     good: dict[str, Rule]
@@ -53,9 +53,9 @@ def not_run(root: Path, name: str) -> Refused:
 
 @dataclass
 class Selection:
-    """The rules a command works on, and by name those it was asked for and cannot have.
+    """The rules that a command works on, and by name the errors of selected rules that can't be used.
 
-    `by_name`: each was asked for by its name, not with all or by a tag.
+    `by_name`: each was selected by its name, not with all or by a tag.
     """
 
     rules: list[Rule] = field(default_factory=list)
@@ -88,7 +88,7 @@ def one(folder: Path, name: str) -> Rule:
 
 
 def named(folder: Path, names: list[str], checked: Checked | None = None) -> Selection:
-    """Rules by name, each once; what is wrong with one leaves the others alone."""
+    """Rules by name, each once; an error in one doesn't affect the others."""
     rules = load(folder, checked)
     wanted = list(dict.fromkeys(names))
     return Selection(

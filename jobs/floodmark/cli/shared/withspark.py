@@ -1,4 +1,4 @@
-"""A Spark application for one command, ended when that is done."""
+"""A Spark application for the duration of one command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def with_spark(rule: Rule, master: str, work: Callable[[SparkSession], T]) -> T:
-    """What the work gives; the session is stopped whatever it raises."""
+    """The result of the work; the session is stopped even if it raises."""
     from floodmark.spark.session.session import root_session
 
     session = root_session(master, [rule])
