@@ -87,7 +87,7 @@ def check_rows_per_window(rule: Rule) -> Iterator[Problem]:
 
 
 def check_schedule(rule: Rule) -> Iterator[Problem]:
-    from croniter import croniter  # the library by which Airflow reads schedules
+    from croniter import croniter  # type: ignore[import-untyped]  # the library by which Airflow reads schedules
 
     if rule.schedule == UPSTREAM:
         if all(stream.rule is None for stream in rule.streams.values()):
