@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.cli.commands import replay as cli_replay
+from floodmark.cli.shared import withspark
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Replay
@@ -238,7 +239,8 @@ def test_dead_rows_are_replayed_once_whatever_is_killed(spark: SparkSession, flo
 def test_a_mended_rule_takes_its_dead_rows_by_the_command(
     spark: SparkSession, flow: Flow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_replay, "with_spark", lambda rule, master, work: work(spark))
+    for module in (cli_replay, withspark):
+        monkeypatch.setattr(module, "with_spark", lambda rule, master, work: work(spark))
     flow.sql = "SELECT at, try_cast(k AS INT) AS i, n FROM events"
     flow.write_rule()
 

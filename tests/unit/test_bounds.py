@@ -20,7 +20,6 @@ from support.beside import beside
 
 from floodmark.core.lifecycle import compaction
 from floodmark.core.lifecycle.compaction import MAX_FILES, WORTH_ROWS
-from floodmark.core.protocol.ticks import extent
 from floodmark.core.protocol.watermark import advance, excused, hear, later, merge
 from floodmark.core.sql.windows import RowSpec, SessionSpec, WindowSpec, needed_from
 from floodmark.ledger.delta import datafiles, tables
@@ -191,7 +190,11 @@ def test_what_becomes_final_in_words() -> None:
     assert RowSpec(7, 3).becoming_final("t", 50, 90, instant) == "t >= 47/t AND t < 87/t"
     assert WINDOW.having("x > 1") == "x > 1"
     assert SessionSpec("x").having("x > 1") == "CASE WHEN count(*) > 0 THEN x > 1 END"
-    assert (WINDOW.column, SessionSpec.column) == ("window.end", "session_window.end")
+    assert (WINDOW.end, SessionSpec("x").end, SessionSpec("x").start) == (
+        "window.end",
+        "session_window.end",
+        "session_window.start",
+    )
 
 
 def test_a_window_stands_alone_where_nothing_else_matters_to_it() -> None:
@@ -234,7 +237,8 @@ def test_of_several_the_one_that_reaches_back_furthest_decides() -> None:
 
 
 def test_how_far_beyond_a_row_its_results_reach() -> None:
-    assert (extent(JOINED), extent(RowSpec(7, 3)), extent(SessionSpec("'1 second'"))) == (63, 4, SECOND + 1)
+    specs = (JOINED, RowSpec(7, 3), SessionSpec("'1 second'"))
+    assert [spec.extent_us for spec in specs] == [63, 4, SECOND + 1]
 
 
 # --- the watermark

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,9 +97,9 @@ def test_a_replay_that_was_killed_at_qos_0_is_told_as_lost(
         head = ledger.head
         if later:
             ledger.intend(intent(flow, 0, None, 1, Counts(read=1, folded=1)))
-        return SimpleNamespace(head=head)
+        return head
 
-    monkeypatch.setattr(cli_replay, "with_spark", work)
+    monkeypatch.setattr(cli_replay, "with_run", work)
     places = ["--rules", str(flow.root / "rules"), "--home", str(flow.home), "--run-id", "by hand"]
     found = CliRunner().invoke(app, ["dead", "replay", "counted", *places, *(["--json"] if later else [])])
     assert found.exit_code == 0, found.output

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from floodmark.core.sql.words.function_names import WINDOWING
 from floodmark.errors import SqlRefused, WrongColumn
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ def _check_expectations(name: str, stream: Stream, found: Mapping[str, str]) -> 
 
 
 def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> None:
-    """Raise WrongColumn if a table has a column that hides the SQL's window."""
-    hidden = {"window", "session_window"} & set(map(str.lower, found))
-    if hidden and rule.query.windows:  # in this order: analysing the SQL is slow
+    """Raise WrongColumn where a table has a column that hides the SQL's window."""
+    hidden = WINDOWING & set(map(str.lower, found))
+    if hidden and rule.query.windows:  # in this order: analysing the SQL takes long
         raise WrongColumn(
             f"{table}: expected no column named `{min(hidden)}`, for it cannot be told from the window; found "
             f"{', '.join(found)}: rename it in the table"

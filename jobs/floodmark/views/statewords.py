@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from floodmark.core.sql.windows import RowSpec, SessionSpec
 from floodmark.core.text.durations import format_duration
 
 if TYPE_CHECKING:
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from floodmark.core.sql.state.collected import Collected
     from floodmark.core.sql.state.running import Running
     from floodmark.core.sql.state.tops import Top
-    from floodmark.core.sql.windows import Spec, WindowSpec
 
 
 def kept(rule: Rule) -> Iterator[str]:
@@ -39,7 +37,7 @@ def kept(rule: Rule) -> Iterator[str]:
         yield "stateless: each epoch's rows go through the SQL, nothing is kept"
         return
     for window in dict.fromkeys(rule.query.windows):
-        yield from _window(window)
+        yield from window.describe()
     yield from _how_windows_are_kept(rule)
     yield "emitted: each result, once, when it is final"
     if rule.amend_us is not None:
@@ -91,12 +89,7 @@ def _top(top: Top) -> Iterator[str]:
 
 def _collected(how: Collected) -> Iterator[str]:
     of = f" of every ({', '.join(how.keys)})" if how.keys else ""
-    from floodmark.core.sql.state.collected import EveryRows
-
-    if isinstance(how.window, EveryRows):
-        yield f"windows of {how.window.rows} rows{of}, a new one every {how.window.every}"
-    else:
-        yield f"windows of rows{of}, from one that begins to one that ends them"
+    yield how.window.describe(of)
     yield "kept: the rows that the watermark has not passed, and those of windows that are open (`unbounded: true`)"
     yield "emitted: each window, once, when the watermark has passed its last row"
 
@@ -113,22 +106,3 @@ def _class(process: Process) -> Iterator[str]:
     yield "emitted: what the class gives for a row, once, when the watermark has passed the row"
     if process.clock_timers:
         yield "clock timers wait for an epoch: without new input none comes"
-
-
-def _window(window: Spec) -> Iterator[str]:
-    if isinstance(window, RowSpec):
-        yield f"each row (OVER, JOIN) with what lies {_reach(window)} in event time"
-        return
-    if isinstance(window, SessionSpec):
-        yield f"sessions that end after a gap of {window.gap}; sessions that touch are one"
-        return
-    size, slide = format_duration(window.size_us), format_duration(window.slide_us)
-    yield f"windows of {size}, a new one every {slide}" + (", side by side" if size == slide else ", overlapping")
-    if window.offset_us:
-        yield f"they begin {format_duration(window.offset_us)} after 1970-01-01T00:00:00Z and from there on"
-    if window.before_us or window.after_us:
-        yield f"a row of a window hangs on what lies {_reach(window)} in event time"
-
-
-def _reach(spec: RowSpec | WindowSpec) -> str:
-    return f"at most {format_duration(spec.before_us)} before and {format_duration(spec.after_us)} after it"

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from floodmark.core.lifecycle.backfills import asked_for, starting_in
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.views.formats import iso
-from floodmark_airflow.triggers.operations import Operation, Params, ledger_of
+from floodmark_airflow.triggers.fields import Field, Params, asks
+from floodmark_airflow.triggers.operations import Operation, head_of, ledger_of
 
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
@@ -26,36 +26,39 @@ if TYPE_CHECKING:
     from floodmark_airflow.tries import Tries
 
 
+class Time(Field):
+    """A time; an option of the command has its name."""
+
+    schema: ClassVar = {"format": "date-time"}
+
+    def read(self, rule: Rule, params: Params) -> datetime:
+        """Also one that has microseconds, with a zone and without: which of them counts is known to the ledger."""
+        try:
+            at = datetime.fromisoformat(str(params.get(self.name)))
+            for with_zone in (True, False):
+                micros_of(at, rule, with_zone)
+        except (ValueError, OverflowError):
+            raise AirflowFailException(
+                f"{self.name}: expected a time, such as 2001-01-31T00:00:00Z, found {params.get(self.name)!r}"
+            ) from None
+        return at
+
+    def words(self, value: datetime) -> list[str]:
+        return [f"--{self.name}", value.isoformat()]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Backfill(Operation):
     """Recomputes [begin, end) of event time."""
 
     name: ClassVar = "backfill"
-    command: ClassVar = ("backfill",)
     about: ClassVar = "compute a past interval again, late rows included, and replace it in the sinks"
-    begin: datetime
-    end: datetime
-
-    @classmethod
-    def params(cls) -> dict[str, Param]:
-        of, kind = "Of a backfill: ", ["null", "string"]
-        return {
-            "from": Param(None, type=kind, format="date-time", description=f"{of}the first event time"),
-            "to": Param(None, type=kind, format="date-time", description=f"{of}the first one after"),
-        }
-
-    @classmethod
-    def asked(cls, rule: Rule, params: Params) -> Backfill:
-        begin, end = (_time(rule, params, name) for name in ("from", "to"))
-        return cls(begin=begin, end=end, dry_run=bool(params.get("dry_run")))
-
-    def arguments(self) -> list[str]:
-        dry = ["--dry-run"] if self.dry_run else []
-        return ["--from", self.begin.isoformat(), "--to", self.end.isoformat(), "--align", "--yes", *dry]
+    options: ClassVar = ("--align", "--yes")
+    begin: datetime = asks(Time("from", "Of a backfill: the first event time"))
+    end: datetime = asks(Time("to", "Of a backfill: the first one after"))
 
     def look(self, rule: Rule) -> str:
-        head = ledger_of(rule).head
-        assert head is not None
+        head = head_of(rule)
         begin, end = self._starts(rule, head)
         if begin == end or self._set_back(begin, end):
             raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")
@@ -88,18 +91,6 @@ class Backfill(Operation):
 def of_airflow(rule: Rule, at: datetime, dry_run: bool = False) -> Backfill:
     """The operation of a run of Airflow's own backfill with this logical date."""
     return Backfill(begin=_plain(at), end=_plain(_next_tick(rule, at)), dry_run=dry_run)
-
-
-def _time(rule: Rule, params: Params, name: str) -> datetime:
-    """A field of the form as a time. It must fit into microseconds both with a zone and without: the ledger decides."""
-    try:
-        at = datetime.fromisoformat(str(params.get(name)))
-        for with_zone in (True, False):
-            micros_of(at, rule, with_zone)
-    except (ValueError, OverflowError):
-        found = repr(params.get(name))
-        raise AirflowFailException(f"{name}: expected a time, such as 2001-01-31T00:00:00Z, found {found}") from None
-    return at
 
 
 def _plain(at: datetime) -> datetime:

@@ -1,57 +1,69 @@
 """Operations of a manual DAG run: each calls a command of Floodmark, and has its own fields in the form.
 
-To add one, write a class like `resets.Reset`, and add it to `forms.OPERATIONS`. The command does the work. The class
-checks beforehand, without a JVM, and afterwards finds the result in the ledger.
+A new one is a class like `resets.Reset`, and its place in `forms.OPERATIONS`. It declares each field of the form once.
+The command does the work; what is here looks before it, without a JVM, and believes it by what it has left in the
+ledger.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from floodmark.errors import Refused
 from floodmark_airflow import settings
+from floodmark_airflow.triggers.fields import Params, fields_of
 
 if TYPE_CHECKING:
+    from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
+    from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
     from floodmark_airflow.tries import Tries
-
-Params = Mapping[str, Any]  # the values of the form
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(ABC):
-    """`name`: in the form; `command`: words of the command line; `about`: a line of help in the form.
+    """`name`: in the form; `about`: a line for who chooses.
 
-    `writes`: whether it changes rows of the sinks, which triggers their readers. `dry_run`: only report what would
-    change.
+    `options`: those that the command always gets. `confirm`: why the form asks for the rule's name; None: it does not.
+    `writes`: whether it changes rows of the sinks, which their readers are woken for. `dry_run`: it is only to be said
+    what would change.
     """
 
     name: ClassVar[str]
-    command: ClassVar[tuple[str, ...]]
     about: ClassVar[str]
+    options: ClassVar[tuple[str, ...]] = ("--yes",)
+    confirm: ClassVar[str | None] = None
     writes: ClassVar[bool] = True
     dry_run: bool = False
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Words of the command line."""
+        return (self.name,)
+
     @classmethod
-    @abstractmethod
     def params(cls) -> dict[str, Param]:
-        """The fields of the form besides `operation`, `confirm` and `dry_run`."""
+        """What the form asks for beside `operation`, `confirm` and `dry_run`."""
+        return {one.name: one.param for one in fields_of(cls).values()}
 
     @classmethod
-    @abstractmethod
-    def asked(cls, rule: Rule, params: Params) -> Operation:
-        """The operation as filled in. Raises AirflowFailException for invalid values."""
+    def asked(cls, rule: Rule, params: Params) -> Self:
+        """What the form asks for. Raises AirflowFailException for what it cannot mean."""
+        given = {name: one.read(rule, params) for name, one in fields_of(cls).items()}
+        if cls.confirm is not None:
+            _check_confirmed(rule, params, cls.confirm)
+        return cls(dry_run=bool(params.get("dry_run")), **given)
 
-    @abstractmethod
     def arguments(self) -> list[str]:
-        """The command's arguments after the rule's name."""
+        """Of the command, after the rule's name."""
+        given = [word for name, one in fields_of(self).items() for word in one.words(getattr(self, name))]
+        return [*self.options, *given, *(["--dry-run"] if self.dry_run else [])]
 
     @abstractmethod
     def look(self, rule: Rule) -> str:
@@ -66,8 +78,8 @@ class Operation(ABC):
         raise AirflowException(f"rule {rule.rule}: {self.name} ended, yet the rule's ledger has none by this run")
 
 
-def confirmed(rule: Rule, params: Params, why: str) -> None:
-    """Raise AirflowFailException unless `confirm` is the rule's name, or `dry_run` is set."""
+def _check_confirmed(rule: Rule, params: Params, why: str) -> None:
+    """Raise AirflowFailException unless the form has the rule's name in `confirm`, or asks for a dry run."""
     if not params.get("dry_run") and params.get("confirm") != rule.rule:
         raise AirflowFailException(
             f"confirm: {why}; expected the rule's name, {rule.rule}, found {params.get('confirm')!r}. `dry_run` says "
@@ -75,18 +87,25 @@ def confirmed(rule: Rule, params: Params, why: str) -> None:
         )
 
 
-def ledger_of(rule: Rule) -> LedgerReader:
-    """The rule's ledger. Raises Refused if the rule has not run."""
+def home_of(rule: Rule) -> Home:
+    """Where the rule's tables lie."""
     from floodmark.ledger.home import Home
+
+    return Home(settings.home_folder(), rule.rule)
+
+
+def ledger_of(rule: Rule) -> LedgerReader:
+    """The ledger of a rule that has run. Raises Refused for one that has not."""
     from floodmark.ledger.ledger import LedgerReader
 
-    found = LedgerReader.load(Home(settings.home_folder(), rule.rule).ledger)
+    found = LedgerReader.load(home_of(rule).ledger)
     if found is None or found.head is None:
         raise Refused(f"rule {rule.rule} has not run yet: there is nothing to work on")
     return found
 
 
-def text(params: Params, name: str) -> str | None:
-    """The value of a text field of the form; None if it is empty."""
-    found = str(params.get(name) or "").strip()
-    return found or None
+def head_of(rule: Rule) -> Head:
+    """The last committed epoch of a rule that has run. Raises Refused for one that has not."""
+    head = ledger_of(rule).head
+    assert head is not None
+    return head

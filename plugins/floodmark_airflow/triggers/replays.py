@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
-from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowSkipException
 
-from floodmark_airflow import settings
-from floodmark_airflow.triggers.operations import Operation, Params, ledger_of, text
+from floodmark_airflow.triggers.fields import Text, Texts, asks
+from floodmark_airflow.triggers.operations import Operation, head_of, home_of, ledger_of
 
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
@@ -25,47 +24,18 @@ class Replay(Operation):
     name: ClassVar = "replay dead rows"
     command: ClassVar = ("dead", "replay")
     about: ClassVar = "fold dead rows once more, corrected or by the mended rule"
-    where: str | None = None
-    stream: str | None = None
-    corrections: tuple[str, ...] = ()
-
-    @classmethod
-    def params(cls) -> dict[str, Param]:
-        of = "Of a replay: "
-        return {
-            "where": Param(None, type=["null", "string"], description=f"{of}SQL that is true for the rows to read"),
-            "stream": Param(None, type=["null", "string"], description=f"{of}only rows of this stream"),
-            "set": Param(
-                [],
-                type=["null", "array"],
-                items={"type": "string"},
-                description=f"{of}COLUMN=SQL to read in place of a column",
-            ),
-        }
-
-    @classmethod
-    def asked(cls, rule: Rule, params: Params) -> Replay:
-        return cls(
-            dry_run=bool(params.get("dry_run")),
-            where=text(params, "where"),
-            stream=text(params, "stream"),
-            corrections=tuple(str(one) for one in params.get("set") or []),
-        )
-
-    def arguments(self) -> list[str]:
-        """Each with `=`, so that no value is treated as an option."""
-        given = [f"--{name}={value}" for name, value in (("where", self.where), ("stream", self.stream)) if value]
-        return [*given, *(f"--set={one}" for one in self.corrections), *(["--dry-run"] if self.dry_run else [])]
+    options: ClassVar = ()
+    where: str | None = asks(Text("where", "Of a replay: SQL that is true for the rows to read"))
+    stream: str | None = asks(Text("stream", "Of a replay: only rows of this stream"))
+    corrections: tuple[str, ...] = asks(Texts("set", "Of a replay: COLUMN=SQL to read in place of a column"))
 
     def look(self, rule: Rule) -> str:
-        from floodmark.ledger.home import Home
         from floodmark.views.contents.setapart import left_to_replay
 
-        ledger, home = ledger_of(rule), Home(settings.home_folder(), rule.rule)
-        assert ledger.head is not None
-        self._meant(ledger.head, home)
-        if not left_to_replay(ledger.head, home):
-            raise AirflowSkipException(f"no dead row is left to replay at epoch {ledger.head.epoch}")
+        head, home = head_of(rule), home_of(rule)
+        self._meant(head, home)
+        if not left_to_replay(head, home):
+            raise AirflowSkipException(f"no dead row is left to replay at epoch {head.epoch}")
         return "folding dead rows once more"
 
     def _meant(self, head: Head, home: Home) -> dict[str, object]:
@@ -78,12 +48,10 @@ class Replay(Operation):
         return replay_of(head, self.stream, self.where, self.corrections, columns).model_dump(exclude={"upto"})
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        """Only a replay with this selection and these corrections counts: a try may also have finished another one."""
-        from floodmark.ledger.home import Home
-
+        """Of these rows, so corrected: a try may also have finished what another replay had left open."""
         ledger = ledger_of(rule)
         assert ledger.head is not None
-        meant = self._meant(ledger.head, Home(settings.home_folder(), rule.rule))
+        meant = self._meant(ledger.head, home_of(rule))
         alike = {epoch for epoch, one in ledger.head.replays.items() if one.model_dump(exclude={"upto"}) == meant}
         ours = {row.epoch for row in ledger.rows if row.kind == "commit" and row.run in tries}
         found = sorted(ours & alike)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow.sdk import Param
-
 from floodmark.core.lifecycle.life import check_same_reset
-from floodmark_airflow.triggers.operations import Operation, Params, confirmed, ledger_of
+from floodmark_airflow.triggers.fields import Flag, asks
+from floodmark_airflow.triggers.operations import Operation, head_of, ledger_of
 
 if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
@@ -20,31 +19,12 @@ class Reset(Operation):
     """Requires the rule's name as confirmation, because it empties the rule's state and sinks."""
 
     name: ClassVar = "reset"
-    command: ClassVar = ("reset",)
     about: ClassVar = "begin anew from the start of the input; state and sinks are emptied"
-    keep_output: bool = False
-
-    @classmethod
-    def params(cls) -> dict[str, Param]:
-        return {
-            "keep_output": Param(
-                False,
-                type=["null", "boolean"],
-                description="Of a reset: leave the sinks' rows; at least once from there on",
-            ),
-        }
-
-    @classmethod
-    def asked(cls, rule: Rule, params: Params) -> Reset:
-        confirmed(rule, params, "a reset empties state and sinks")
-        return cls(dry_run=bool(params.get("dry_run")), keep_output=bool(params.get("keep_output")))
-
-    def arguments(self) -> list[str]:
-        return ["--yes", *(["--keep-output"] if self.keep_output else []), *(["--dry-run"] if self.dry_run else [])]
+    confirm: ClassVar = "a reset empties state and sinks"
+    keep_output: bool = asks(Flag("keep_output", "Of a reset: leave the sinks' rows; at least once from there on"))
 
     def look(self, rule: Rule) -> str:
-        head = ledger_of(rule).head
-        assert head is not None
+        head = head_of(rule)
         check_same_reset(head, rule.rule, self.keep_output)
         return f"generation {head.generation} ends at epoch {head.epoch}, and a new one begins"
 

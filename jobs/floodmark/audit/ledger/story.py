@@ -12,43 +12,37 @@ from floodmark.audit.ledger.chain import NEWEST_FORMAT, broken, intent_hash, sha
 
 
 @dataclass
-class Epoch:
+class Intended:
     """`result`: committed, lost, abandoned or open. `intent`, `end`: bodies of its intent row and of the row that ended
-    it. `abandoning`: a row has announced that it will be abandoned."""
+    it."""
 
     generation: int
     number: int
     intent: Mapping[str, Any]
     intent_hash: str
     attempts: int
-    before: Mapping[str, Any]
     result: str = "open"
     end: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.intent["rule"])
+        return found
+
+
+@dataclass(kw_only=True)
+class Epoch(Intended):
+    """`before`: where the generation stood. `abandoning`: a row has said that it is to be taken back."""
+
+    before: Mapping[str, Any]
     abandoning: bool = False
 
-    @property
-    def rule(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.intent["rule"])
-        return found
 
+@dataclass(kw_only=True)
+class Backfill(Intended):
+    """`epoch`: the one after which it stands."""
 
-@dataclass
-class Backfill:
-    """`epoch`: the one before it. `result`: committed or open. `intent`, `end`: bodies of its rows."""
-
-    generation: int
     epoch: int
-    number: int
-    intent: Mapping[str, Any]
-    intent_hash: str
-    attempts: int
-    result: str = "open"
-    end: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def rule(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.intent["rule"])
-        return found
 
 
 @dataclass
@@ -188,7 +182,9 @@ class Story:
             self._fault(row, f"expected epoch {number}, attempt 1, found epoch {row.epoch}, attempt {row.attempt}")
         before = self._now.last
         _check_rule(body)
-        self._now.epochs.append(Epoch(row.generation, row.epoch, body, intent_hash(row, body), row.attempt, before))
+        self._now.epochs.append(
+            Epoch(row.generation, row.epoch, body, intent_hash(row, body), row.attempt, before=before)
+        )
         if body["watermark_before"] != before["watermark"]:
             self._fault(row, f"the watermark before: {body['watermark_before']}, the ledger had {before['watermark']}")
         if _sinks_back(before["watermark"], body["watermark"]):
@@ -248,7 +244,8 @@ class Story:
                 self._fault(row, f"expected backfill {number}, attempt 1, found backfill {body['number']}, "
                             f"attempt {row.attempt}")  # fmt: skip
             _check_backfill(body)
-            self._now.backfills.append(Backfill(row.generation, row.epoch, body["number"], body, hashed, row.attempt))
+            found = Backfill(row.generation, body["number"], body, hashed, row.attempt, epoch=row.epoch)
+            self._now.backfills.append(found)
             return
         if (hashed, row.attempt) != (again.intent_hash, again.attempts + 1):
             self._fault(row, f"backfill {again.number} was computed anew while it was open, or an attempt is missing")

@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.cli.shared import asking, options, output
-from floodmark.cli.shared.withspark import with_spark
+from floodmark.cli.shared.withspark import with_run
 from floodmark.core.rules.kinds import sink_can
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from floodmark.connectors.abandoning import Readers
     from floodmark.core.lifecycle.abandoning import Seen
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
-    from floodmark.spark.rule.epochs.reports import RunReport
 
 
 def abandon(
@@ -103,12 +100,6 @@ def _facts(rule: Rule, head: Head, seen: list[Seen]) -> dict[str, Any]:
 
 def _abandon(rule: Rule, root: Path, master: str, run: str, readers: Readers) -> Head:
     from floodmark.connectors.abandoning import check_before
-    from floodmark.spark.rule.run import RuleRun
-
-    def work(session: SparkSession) -> RunReport:
-        return RuleRun(session, rule, root, run, lambda epoch: None).abandon(readers)
 
     check_before(rule, root)
-    report = with_spark(rule, master, work)
-    assert report.head is not None
-    return report.head
+    return with_run(rule, root, master, run, lambda one: one.abandon(readers))

@@ -10,7 +10,7 @@ import typer
 
 from floodmark.cli.shared import options, output
 from floodmark.cli.shared.asking import made_up_id
-from floodmark.cli.shared.withspark import with_spark
+from floodmark.cli.shared.withspark import with_run, with_spark
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -99,14 +99,9 @@ def _rehearsed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, 
 
 def _replayed(rule: Rule, root: Path, master: str, run: str, head: Head, wanted: Wanted, as_json: bool) -> None:
     from floodmark.connectors.preflight import check_without_jvm
-    from floodmark.spark.rule.run import RuleRun
 
     check_without_jvm(rule, root)
-    report = with_spark(
-        rule, master, lambda session: RuleRun(session, rule, root, run, lambda epoch: None).replay(wanted)
-    )
-    after = report.head
-    assert after is not None
+    after = with_run(rule, root, master, run, lambda one: one.replay(wanted))
     epoch = max(after.replays, default=None)
     ended = _ended(root, after, epoch) if epoch is not None and epoch not in head.replays else None
     if ended is None or ended.run != run:  # another run reports its own

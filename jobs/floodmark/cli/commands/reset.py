@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli.shared import asking, options, output
-from floodmark.cli.shared.withspark import with_spark
+from floodmark.cli.shared.withspark import with_run
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
-    from floodmark.spark.rule.epochs.reports import RunReport
 
 
 def reset(
@@ -121,12 +118,6 @@ def _sinks(rule: Rule) -> list[str]:
 
 def _reset(rule: Rule, root: Path, master: str, run: str, keep_output: bool) -> Head:
     from floodmark.connectors.preflight import check_without_jvm
-    from floodmark.spark.rule.run import RuleRun
-
-    def work(session: SparkSession) -> RunReport:
-        return RuleRun(session, rule, root, run, lambda epoch: None).reset(keep_output)
 
     check_without_jvm(rule, root)
-    report = with_spark(rule, master, work)
-    assert report.head is not None
-    return report.head
+    return with_run(rule, root, master, run, lambda one: one.reset(keep_output))

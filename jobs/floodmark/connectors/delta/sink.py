@@ -82,14 +82,8 @@ class DeltaSink:
             )
 
     def check_replaceable(self) -> None:
-        """Refuse a table whose rows may not be removed."""
-        self.check_changeable()
-        table = tables.open_table(self.address)
-        if table is not None and tables.adopted_at(table) is not None:
-            raise NotOwned(
-                f"sink {self.address}: it was adopted with rows that are not the rule's, and those could be among the "
-                "replaced ones; name another sink"
-            )
+        """Refuse a table whose rows may not be taken away."""
+        self._check_own("those could be among the replaced ones; name another sink")
 
     def check_changeable(self) -> None:
         """Refuse an append-only table."""
@@ -101,14 +95,17 @@ class DeltaSink:
             )
 
     def check_can_be_emptied(self) -> None:
-        """Refuse an append-only table, or one with rows from before the rule."""
+        """Refuse a table whose rows a reset may not take away."""
+        self._check_own(
+            "a reset would take them away. Name another sink; or, with --keep-output, leave all rows of the sinks"
+        )
+
+    def _check_own(self, why: str) -> None:
+        """Refuse a table that only grows, or with rows that were there before the rule. `why`: not, and what to do."""
         self.check_changeable()
         table = tables.open_table(self.address)
         if table is not None and tables.adopted_at(table) is not None:
-            raise NotOwned(
-                f"sink {self.address}: it was adopted with rows that are not the rule's, and a reset would take them "
-                "away. Name another sink; or, with --keep-output, leave all rows of the sinks"
-            )
+            raise NotOwned(f"sink {self.address}: it was adopted with rows that are not the rule's, and {why}")
 
 
 def check_partitions(rule: Rule, made_by: str | None = None) -> None:

@@ -15,7 +15,7 @@ from floodmark.core.protocol.records.rows import Restated
 from floodmark.core.rules.kinds import once_only, sink_can
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.sql.telling import Told, told_in
-from floodmark.core.sql.windows import Spec, WindowSpec, live_from
+from floodmark.core.sql.windows import Grid, Reach, grids
 from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.text.addresses import location
 from floodmark.errors import Refused, RunFailed
@@ -34,7 +34,7 @@ class Asked:
     begin: int
     end: int
     told: Told
-    window: WindowSpec | None
+    window: Grid | None
     final: bool
 
     @property
@@ -49,9 +49,9 @@ class Asked:
         return self.begin + ahead, self.end + ahead
 
 
-def window_of(rule: Rule) -> WindowSpec | None:
-    """The window at whose starts intervals may begin and end; None for a rule without one of a fixed size."""
-    return next((spec for spec in rule.query.windows if isinstance(spec, WindowSpec)), None)
+def window_of(rule: Rule) -> Grid | None:
+    """The window that says where intervals may begin and end; None for a rule without any of a fixed size."""
+    return next(iter(grids(rule.query.windows)), None)
 
 
 def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
@@ -59,7 +59,7 @@ def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
     window = window_of(rule)
     if window is None:
         return begin, end
-    return _start_from(window, begin), _start_from(window, end)
+    return window.start_from(begin), window.start_from(end)
 
 
 def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Asked:
@@ -110,17 +110,13 @@ def _of_query(rule: Rule) -> Iterator[str]:
         yield "each of its epochs has read other versions of its lookup tables"
     elif any(stream.distinct for stream in rule.streams.values()):
         yield "its streams are `distinct`: which of several equal rows is read hangs on rows before the interval"
-    elif not all(map(_is_plain, query.windows)) or len(set(query.windows)) > 1:
+    elif any(spec.grid is None or spec.reach != Reach() for spec in query.windows) or len(set(query.windows)) > 1:
         yield "it has sessions, joins, OVER or several windows; expected none, or one window(...) of a fixed size"
     elif any(at_clock(text, 0) != text for text in _texts(rule)):
         yield "it reads the clock (current_timestamp), which was another one in each epoch"
     elif told_in(rule.sql, rule.event_times) is None:
         what = "window.start or window.end" if query.windows else "the event time, as it is,"
         yield f"no column of its results tells their time: expected {what} in the SELECT"
-
-
-def _is_plain(spec: Spec) -> bool:
-    return isinstance(spec, WindowSpec) and not spec.before_us and not spec.after_us
 
 
 def _texts(rule: Rule) -> list[str]:
@@ -174,11 +170,11 @@ def _ways(rule: Rule) -> str:
     )
 
 
-def _check_bounds(begin: int, end: int, window: WindowSpec | None, shown: Shown) -> None:
-    """Raise Refused for an interval whose bounds are not starts of windows."""
+def _check_bounds(begin: int, end: int, window: Grid | None, shown: Shown) -> None:
+    """Raise Refused for an interval that cuts through windows' starts."""
     if window is None:
         return
-    low, wide = _start_at(window, begin), _start_from(window, end)
+    low, wide = window.start_at(begin), window.start_from(end)
     if (low, wide) != (begin, end):
         raise Refused(
             f"expected bounds at which windows start, found {shown(begin)} to {shown(end)}; the nearest around them: "
@@ -186,21 +182,11 @@ def _check_bounds(begin: int, end: int, window: WindowSpec | None, shown: Shown)
         )
 
 
-def _start_at(window: WindowSpec, at: int) -> int:
-    """The newest start of a window at or before a time."""
-    return at - (at - window.offset_us) % window.slide_us
-
-
-def _start_from(window: WindowSpec, at: int) -> int:
-    """The oldest start of a window at or after a time."""
-    return _start_at(window, at + window.slide_us - 1)
-
-
 def _not_final(rule: Rule, asked: Asked, watermark: int | None, shown: Shown) -> str:
     assert asked.window is not None
     found = "no watermark yet"
     if watermark is not None:
-        newest = live_from(asked.window, watermark)
+        newest = asked.window.live_from(watermark)
         found = f"{shown(watermark)}; the last --to that is final: {shown(newest)}"
     return (
         f"rule {rule.rule}: the windows up to {shown(asked.end)} are not final: expected the watermark at "

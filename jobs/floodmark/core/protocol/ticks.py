@@ -7,19 +7,14 @@ in microseconds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from floodmark.core.protocol.watermark import advance, holding, later
-from floodmark.core.sql.windows import RowSpec, SessionSpec, Spec, WindowSpec
-from floodmark.core.text.durations import DAY, parse_duration
 
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
-
-_TEXTS = re.compile(r"'([^']*)'")
 
 
 def tick(watermark: int) -> tuple[str, ...]:
@@ -50,7 +45,7 @@ def quiet_until(rule: Rule, head: Head, clock: int) -> int | None:
     if after is None or head.watermark is None or head.open is not None or quiet < after:
         return None
     newest = max((at for at in head.maxima.values() if at is not None), default=head.watermark)
-    open_until = newest + max(map(extent, rule.query.windows), default=0)
+    open_until = newest + max((spec.extent_us for spec in rule.query.windows), default=0)
     return head.watermark + quiet if head.watermark <= open_until else None
 
 
@@ -64,20 +59,3 @@ def excused_until(rule: Rule, head: Head, clock: int) -> int | None:
         return None
     reached = advance(head.watermark, head.maxima, holding(rule, head.heard, clock), in_snapshot=False)
     return None if reached == head.watermark else reached
-
-
-def extent(spec: Spec) -> int:
-    """How far after a row the end of a result that depends on it can be; for a gap from a column, a day."""
-    if isinstance(spec, WindowSpec):
-        return spec.size_us + spec.after_us
-    if isinstance(spec, RowSpec):
-        return spec.after_us + 1
-    assert isinstance(spec, SessionSpec)
-    return max((_length(text) for text in _TEXTS.findall(spec.gap)), default=DAY) + 1
-
-
-def _length(text: str) -> int:
-    try:
-        return parse_duration(text)
-    except ValueError:  # a text that the gap is compared with, not a gap
-        return 0

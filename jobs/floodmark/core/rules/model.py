@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from floodmark.core.sql.windows import WindowSpec
+from floodmark.core.sql.windows import grids
 from floodmark.errors import SqlRefused
 
 if TYPE_CHECKING:
@@ -270,8 +270,8 @@ class Rule(Model):
         """How its windows fold by partial aggregates; None if they fold by rows."""
         from floodmark.core.sql.slices import OVERLAPS, slices_of
 
-        fixed = [spec for spec in self.query.windows if isinstance(spec, WindowSpec)]
-        overlap = any(spec.size_us >= OVERLAPS * spec.slide_us for spec in fixed)
+        fixed = grids(self.query.windows)
+        overlap = any(grid.size_us >= OVERLAPS * grid.slide_us for grid in fixed)
         if not fixed or self.windows == "rows" or self.amend_us is not None or (self.windows is None and not overlap):
             return None
         if self.max_rows_per_window is not None:  # slices do not show how many rows they contain

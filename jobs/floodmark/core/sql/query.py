@@ -19,7 +19,8 @@ from floodmark.core.sql.tree.grouping import check_grouped
 from floodmark.core.sql.tree.naming import names_of, naming_fault
 from floodmark.core.sql.tree.parse import parse, parse_expression
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Union
-from floodmark.core.sql.windows import Instant, SessionSpec, Spec
+from floodmark.core.sql.windows import Instant, Spec
+from floodmark.core.sql.words.function_names import WINDOWING
 from floodmark.core.sql.words.functions import check_functions
 from floodmark.core.sql.words.lexis import Word, words_of
 from floodmark.errors import SqlAt
@@ -69,8 +70,8 @@ class Query:
 
     @property
     def sessions(self) -> tuple[Group, ...]:
-        """The SELECTs that group by sessions."""
-        return tuple(cut for cut in self._cuts if isinstance(cut, Group) and isinstance(cut.spec, SessionSpec))
+        """Where it groups by sessions, or other windows that merge."""
+        return tuple(cut for cut in self._cuts if isinstance(cut, Group) and cut.spec.merges)
 
 
 def analyse(
@@ -168,7 +169,7 @@ def analyse_expression(sql: str, clock: bool = False) -> frozenset[str]:
     check_functions(sql, words, frozenset(), {-1} if clock else frozenset())
     if words[-1].text == ";":  # it would end the statement that contains the expression
         raise words[-1].refuse(sql, "a semicolon in an expression; leave it out")
-    calls = [w for i, w in enumerate(words[:-1]) if w.name in ("window", "session_window") and words[i + 1].text == "("]
+    calls = [w for i, w in enumerate(words[:-1]) if w.name in WINDOWING and words[i + 1].text == "("]
     if calls:
         raise calls[0].refuse(sql, f"{calls[0].name}(...) belongs in the GROUP BY of the rule's SQL")
     return names_in(words)

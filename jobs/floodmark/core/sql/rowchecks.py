@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from floodmark.core.sql.tree.columns import WINDOWS
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Stream, Union
 from floodmark.core.sql.words import function_names as names
@@ -123,7 +122,7 @@ class _Checked:
     def _listed(self) -> Iterator[tuple[str, Span, str | None]]:
         """The items of the select list that depend on one row."""
         for span in self._items():
-            if not self._has(span, "over", *WINDOWS):
+            if not self._has(span, "over", *names.WINDOWING):
                 yield "SELECT", span, None
 
     def _grouped(self) -> Iterator[tuple[str, Span, str | None]]:
@@ -133,11 +132,11 @@ class _Checked:
         """
         group, having = self._clause("group"), self._clause("having")
         for span in self._split((group[0] + 2, group[1])) if group else ():
-            if not self._has(span, *WINDOWS, *names.COLLECTING, *names.SETS):
+            if not self._has(span, *names.WINDOWING, *names.COLLECTING, *names.SETS):
                 yield "GROUP BY", span, None
         for span in (*self._items(), *((having,) if having else ())):
             calls = [i for i in range(*span) if is_call(self._words, i) and self._words[i].name in _OF_SEVERAL]
-            if not calls and not having and not self._has(span, *WINDOWS, *names.COLLECTING):
+            if not calls and not having and not self._has(span, *names.WINDOWING, *names.COLLECTING):
                 yield "SELECT", span, None
             for call in calls:
                 yield from self._arguments(call)

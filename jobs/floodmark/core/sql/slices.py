@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from floodmark.core.sql.forms.relations import windowed_root
+from floodmark.core.sql.forms.relations import grid_root
 from floodmark.core.sql.forms.window import window_called
 from floodmark.core.sql.query import Query, analyse
 from floodmark.core.sql.state.partials import TOTALS, Aggregated, aggregated, grouping_column
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Select, Shape
-from floodmark.core.sql.windows import WindowSpec
+from floodmark.core.sql.windows import Grid, GroupSpec
 from floodmark.core.sql.words.lexis import words_of
 
 OVERLAPS = 4  # windows per row; from this many on, slices are the default
@@ -29,7 +29,7 @@ OVERLAPS = 4  # windows per row; from this many on, slices are the default
 class Slices(Aggregated):
     """How the query folds by slices. The first of `keys` is the start of a slice."""
 
-    spec: WindowSpec
+    spec: GroupSpec
 
     def final(self, types: Mapping[str, str] | None = None) -> Query:
         """The rule's result, over rows of partials; `types`: as in Merging."""
@@ -45,17 +45,17 @@ def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[s
     """How a windowed query folds by slices; arguments as for `analyse`. Raises SqlAt with the reason if it cannot."""
     words = words_of(sql)
     shape = Shape(sql, words, streams, lookups)
-    root = windowed_root(shape, shape.root(parse(sql, words)))
+    root = grid_root(shape, shape.root(parse(sql, words)))
     if root is None:
         raise shape.at(("select",), "expected one SELECT with GROUP BY window(...) and nothing above it")
-    source, spec, relation = root
+    source, spec, grid, relation = root
     if shape.looked_up:
         raise shape.at(("join",), "expected no lookup table, whose rows may be others when a window ends")
     if relation.uncut or len(source.reads) > 1:
         raise shape.at(("group",), "expected single rows below the GROUP BY, found a JOIN or OVER", source.number)
     call = next(call for item in _items(source) if (call := window_called(source, item)))
     time, keys = call.expressions[0], list(_keys(shape, source, call.expressions[0]))
-    slice_ = _slice(spec, time.sql("spark"))
+    slice_ = _slice(grid, time.sql("spark"))
     columns = [(key.name, key.sql("spark", comments=False)) for key in keys]
     by = [(time.name, f"{slice_}.start"), *columns]
     found = Slices(**vars(aggregated(shape, source, by, ", ".join((slice_, *(sql for _, sql in columns))))), spec=spec)
@@ -81,7 +81,7 @@ def _keys(shape: Shape, grouped: Select, time: exp.Expr) -> Iterator[exp.Column]
         yield column
 
 
-def _slice(spec: WindowSpec, time: str) -> str:
-    length = math.gcd(spec.size_us, spec.slide_us)
-    offset = f"'{spec.offset_us % length} microseconds'"
+def _slice(grid: Grid, time: str) -> str:
+    length = math.gcd(grid.size_us, grid.slide_us)
+    offset = f"'{grid.offset_us % length} microseconds'"
     return f"window({time}, '{length} microseconds', '{length} microseconds', {offset})"

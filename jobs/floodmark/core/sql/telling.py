@@ -9,7 +9,6 @@ from floodmark.core.sql.forms.relations import relation_of
 from floodmark.core.sql.tree.columns import Column, Named, Part, Rest, Time
 from floodmark.core.sql.tree.parse import parse
 from floodmark.core.sql.tree.shape import Shape
-from floodmark.core.sql.windows import WindowSpec
 from floodmark.core.sql.words.lexis import words_of
 
 
@@ -40,6 +39,6 @@ def _told(column: Column) -> Told | None:
         return Told(str(column.time)) if shown else None
     if not isinstance(column, Named) or column.name is None:
         return None
-    if isinstance(meaning, Part) and isinstance(meaning.spec, WindowSpec) and meaning.name in ("start", "end"):
-        return Told(column.name, meaning.spec.size_us if meaning.name == "end" else 0)
+    if isinstance(meaning, Part) and meaning.shift_us is not None:
+        return Told(column.name, meaning.shift_us)
     return Told(column.name) if meaning == Time() else None

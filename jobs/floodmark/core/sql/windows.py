@@ -1,21 +1,145 @@
-"""Decides which results are final, and which rows later results still need. Times are microseconds since 1970.
+"""Kinds of window: each says which results are final, and which rows one that is not still needs.
 
-A window of size S and slide D starts at every `offset + k * D` and holds [start, start + S). A session starts with a
-row and ends one gap after its last row; sessions that touch are merged.
+To add a kind, subclass `Spec`, or `GroupSpec` where a function of the SQL makes its windows. Nothing asks which kind a
+window is. Times are microseconds since 1970.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self
+
+from floodmark.core.text.durations import DAY, format_duration, parse_duration
 
 Instant = Callable[[int, str], str]  # SQL for a time, to compare with the given column
 
+_TEXTS = re.compile(r"'([^']*)'")
+
 
 @dataclass(frozen=True)
-class WindowSpec:
-    """Windows of `size_us` that start every `slide_us`, at `offset_us` after 1970-01-01 00:00 UTC; microseconds.
+class Grid:
+    """Hopping windows: one of size S starts at every `offset + k * slide` and holds [start, start + S)."""
+
+    size_us: int
+    slide_us: int
+    offset_us: int
+
+    def live_from(self, watermark: int) -> int:
+        """Rows at or after this event time are in a window that ends after `watermark`; rows before it are in none."""
+        steps = (watermark - self.size_us - self.offset_us) // self.slide_us + 1
+        return self.offset_us + steps * self.slide_us
+
+    def newest_final_end(self, watermark: int) -> int:
+        """End of the newest window that is final at `watermark`."""
+        return self.live_from(watermark) - self.slide_us + self.size_us
+
+    def start_at(self, at: int) -> int:
+        """The newest start of a window at or before a time."""
+        return at - (at - self.offset_us) % self.slide_us
+
+    def start_from(self, at: int) -> int:
+        """The oldest start of a window at or after a time."""
+        return self.start_at(at + self.slide_us - 1)
+
+
+class Reach(NamedTuple):
+    """How far before and after a row, in event time, the rows lie on which its result depends, at most."""
+
+    before_us: int = 0
+    after_us: int = 0
+
+    def __str__(self) -> str:
+        return f"at most {format_duration(self.before_us)} before and {format_duration(self.after_us)} after it"
+
+
+class Spec(ABC):
+    """When the results of a part of a query are final, and how long rows are kept for it."""
+
+    @property
+    @abstractmethod
+    def grid(self) -> Grid | None:
+        """The windows, where their times are the same for all rows and keys; None otherwise."""
+
+    @property
+    @abstractmethod
+    def merges(self) -> bool:
+        """Whether rows can move the end of a window, as they do where windows that touch are merged.
+
+        Then a row alone does not tell its window, and `needed_from` is None.
+        """
+
+    @property
+    @abstractmethod
+    def reach(self) -> Reach:
+        """On which other rows a single row of it depends: on none, but after a join or an OVER."""
+
+    @property
+    @abstractmethod
+    def extent_us(self) -> int:
+        """How far beyond a row the watermark has to be for the row's results to be final, if no other row comes."""
+
+    @abstractmethod
+    def describe(self) -> Iterator[str]:
+        """For people: sentences without a capital and a full stop."""
+
+    @abstractmethod
+    def becoming_final(self, at: str, low: int | None, high: int, instant: Instant) -> str:
+        """SQL for the results that become final between two watermarks (`low` None: before any).
+
+        `at`: SQL for the end of the window, or for the time of the row.
+        """
+
+    @abstractmethod
+    def any_becomes_final(self, before: int | None, after: int) -> bool:
+        """Whether a result may become final between two watermarks; `before` None: before any."""
+
+    @abstractmethod
+    def needed_from(self, watermark: int) -> int | None:
+        """Rows before this event time matter to nothing that is not final at `watermark`; None: time cannot tell."""
+
+    @abstractmethod
+    def aligned(self, others: Iterable[Spec]) -> Self:
+        """The same, where those of `others` whose windows it shares become final together with its own."""
+
+    @property
+    def tumbles(self) -> bool:
+        """Whether every moment lies in one window only, and nothing else of the input matters to it."""
+        return self.grid is not None and self.grid.size_us == self.grid.slide_us and self.reach == Reach()
+
+
+class GroupSpec(Spec):
+    """Windows that a function of the SQL makes, by which its rows can be grouped."""
+
+    @property
+    @abstractmethod
+    def function(self) -> str:
+        """Its name, which is that of the column that Spark adds for it, too."""
+
+    @abstractmethod
+    def having(self, condition: str) -> str:
+        """SQL for a condition on whole windows, in HAVING."""
+
+    @abstractmethod
+    def reaching(self, reach: Reach) -> Self | None:
+        """The same windows, of rows that depend on others; None where these cannot be of such rows."""
+
+    @property
+    def start(self) -> str:
+        """SQL for the start of a window."""
+        return f"{self.function}.start"
+
+    @property
+    def end(self) -> str:
+        """SQL for the end of a window."""
+        return f"{self.function}.end"
+
+
+@dataclass(frozen=True)
+class WindowSpec(GroupSpec):
+    """A window of `size_us` starts every `slide_us`, at `offset_us` after 1970-01-01 00:00 UTC; microseconds.
 
     A row of a window depends on rows whose event time is at most `before_us` before and `after_us` after its own. Both
     are 0 unless the row comes out of a join, or of windows that follow each row.
@@ -26,87 +150,144 @@ class WindowSpec:
     offset_us: int
     before_us: int = 0
     after_us: int = 0
-    column: ClassVar[str] = "window.end"
+    function: ClassVar[str] = "window"
+    merges: ClassVar[bool] = False
 
     @property
-    def tumbles(self) -> bool:
-        """Whether every moment lies in exactly one window, and a window depends on no rows outside of it."""
-        return self.size_us == self.slide_us and not self.before_us and not self.after_us
+    def grid(self) -> Grid:
+        return Grid(self.size_us, self.slide_us, self.offset_us)
 
-    def becoming_final(self, end: str, low: int | None, high: int, instant: Instant) -> str:
-        """SQL for the windows that become final between two watermarks (low None: since the start).
+    @property
+    def reach(self) -> Reach:
+        return Reach(self.before_us, self.after_us)
 
-        A window is final once the watermark reaches its end.
-        """
-        upper = f"{end} <= {instant(high - self.after_us, end)}"
-        return upper if low is None else f"{end} > {instant(low - self.after_us, end)} AND {upper}"
+    @property
+    def extent_us(self) -> int:
+        return self.size_us + self.after_us
+
+    def describe(self) -> Iterator[str]:
+        size, slide = format_duration(self.size_us), format_duration(self.slide_us)
+        yield f"windows of {size}, a new one every {slide}" + (", side by side" if size == slide else ", overlapping")
+        if self.offset_us:
+            yield f"they begin {format_duration(self.offset_us)} after 1970-01-01T00:00:00Z and from there on"
+        if any(self.reach):
+            yield f"a row of a window hangs on what lies {self.reach} in event time"
+
+    def becoming_final(self, at: str, low: int | None, high: int, instant: Instant) -> str:
+        """A window that ends at the watermark is final: it holds no row of that time."""
+        upper = f"{at} <= {instant(high - self.after_us, at)}"
+        return upper if low is None else f"{at} > {instant(low - self.after_us, at)} AND {upper}"
 
     def having(self, condition: str) -> str:
-        """SQL for a condition on windows."""
         return condition
 
     def any_becomes_final(self, before: int | None, after: int) -> bool:
         """Whether a window ends in (before, after]."""
-        return before is None or newest_final_end(self, after - self.after_us) > before - self.after_us
+        return before is None or self.grid.newest_final_end(after - self.after_us) > before - self.after_us
 
-    def needed_from(self, watermark: int) -> int | None:
-        """The event time from which windows that are not final at `watermark` need rows."""
-        return live_from(self, watermark - self.after_us) - self.before_us
+    def needed_from(self, watermark: int) -> int:
+        return self.grid.live_from(watermark - self.after_us) - self.before_us
+
+    def aligned(self, others: Iterable[Spec]) -> Self:
+        """With the reach of all windows of its size and slide: what is above a join of them waits for all."""
+        same = [self.reach, *(other.reach for other in others if other.grid == self.grid)]
+        return self.reaching(Reach(*(max(far) for far in zip(*same, strict=True))))
+
+    def reaching(self, reach: Reach) -> Self:
+        return replace(self, before_us=reach.before_us, after_us=reach.after_us)
 
 
 @dataclass(frozen=True)
-class SessionSpec:
-    """Sessions that end after `gap`: SQL over the row, or a quoted text if it is the same for every row."""
+class SessionSpec(GroupSpec):
+    """Sessions that end after `gap`, SQL over the row (a text in quotes where it is the same for every row).
+
+    A session starts with a row and ends one gap after its last row; sessions that touch are one.
+    """
 
     gap: str
-    column: ClassVar[str] = "session_window.end"
-    tumbles: ClassVar[bool] = False
+    function: ClassVar[str] = "session_window"
+    grid: ClassVar[None] = None
+    merges: ClassVar[bool] = True
+    reach: ClassVar[Reach] = Reach()
 
-    def becoming_final(self, end: str, low: int | None, high: int, instant: Instant) -> str:
-        """As for a window, but a session that ends at the watermark is still open: a row there would extend it."""
-        upper = f"{end} < {instant(high, end)}"
-        return upper if low is None else f"{end} >= {instant(low, end)} AND {upper}"
+    @property
+    def extent_us(self) -> int:
+        """One longest gap; where a column gives the gap, a day."""
+        return max((_length(text) for text in _TEXTS.findall(self.gap)), default=DAY) + 1
+
+    def describe(self) -> Iterator[str]:
+        yield f"sessions that end after a gap of {self.gap}; sessions that touch are one"
+
+    def becoming_final(self, at: str, low: int | None, high: int, instant: Instant) -> str:
+        """A session that ends at the watermark is open: a row there would go on with it."""
+        upper = f"{at} < {instant(high, at)}"
+        return upper if low is None else f"{at} >= {instant(low, at)} AND {upper}"
 
     def having(self, condition: str) -> str:
-        """SQL for a condition on merged sessions.
+        """Holds Spark 4.2 back from applying the condition too early.
 
-        Spark 4.2 pushes a condition on the session alone below the aggregation, where it applies to single rows that
-        are not merged yet. A condition that needs a result of the aggregation is not pushed down.
+        Spark pushes one that speaks of nothing but the session below the aggregation, where it meets single rows
+        that are not merged yet; one that needs a result of the aggregation stays where it is.
         """
         return f"CASE WHEN count(*) > 0 THEN {condition} END"
 
     def any_becomes_final(self, before: int | None, after: int) -> bool:
-        """Whether a session may end between two watermarks; only the rows show which sessions do."""
+        """Whether the watermark has moved: which sessions end is known by their rows alone."""
         return before is None or before < after
 
     def needed_from(self, watermark: int) -> int | None:
         """None, because only the rows show how far an open session reaches back."""
         return None
 
+    def aligned(self, others: Iterable[Spec]) -> Self:
+        return self
+
+    def reaching(self, reach: Reach) -> Self | None:
+        return self if reach == self.reach else None
+
 
 @dataclass(frozen=True)
-class RowSpec:
-    """A result for each row, which depends on rows up to `before_us` before and `after_us` after it."""
+class RowSpec(Spec):
+    """A result for each row, which hangs on rows that lie so many microseconds before and after it."""
 
     before_us: int
     after_us: int
-    tumbles: ClassVar[bool] = False
+    grid: ClassVar[None] = None
+    merges: ClassVar[bool] = False
 
-    def becoming_final(self, time: str, low: int | None, high: int, instant: Instant) -> str:
-        """SQL for the rows whose results become final; at the watermark none are, because peers may still arrive."""
-        upper = f"{time} < {instant(high - self.after_us, time)}"
-        return upper if low is None else f"{time} >= {instant(low - self.after_us, time)} AND {upper}"
+    @property
+    def reach(self) -> Reach:
+        return Reach(self.before_us, self.after_us)
+
+    @property
+    def extent_us(self) -> int:
+        return self.after_us + 1
+
+    def describe(self) -> Iterator[str]:
+        yield f"each row (OVER, JOIN) with what lies {self.reach} in event time"
+
+    def becoming_final(self, at: str, low: int | None, high: int, instant: Instant) -> str:
+        """A row at the watermark is not final: more rows of its time may come, its peers."""
+        upper = f"{at} < {instant(high - self.after_us, at)}"
+        return upper if low is None else f"{at} >= {instant(low - self.after_us, at)} AND {upper}"
 
     def any_becomes_final(self, before: int | None, after: int) -> bool:
         """Whether a row may lie between two watermarks."""
         return before is None or before < after
 
-    def needed_from(self, watermark: int) -> int | None:
-        """Rows before this event time are final, and no row that is not final depends on them."""
+    def needed_from(self, watermark: int) -> int:
+        """Rows before this event time are not final themselves, nor matter to one that is not."""
         return watermark - self.after_us - self.before_us
 
+    def aligned(self, others: Iterable[Spec]) -> Self:
+        return self
 
-Spec = WindowSpec | SessionSpec | RowSpec
+
+def _length(text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValueError:  # a text that the gap is compared with, not a gap
+        return 0
 
 
 @dataclass(frozen=True, order=True)
@@ -138,18 +319,12 @@ def joined(runs: Iterable[Starts]) -> list[Starts]:
     return found
 
 
+def grids(specs: Iterable[Spec]) -> list[Grid]:
+    """Those of all windows that have one, each once."""
+    return list(dict.fromkeys(spec.grid for spec in specs if spec.grid is not None))
+
+
 def needed_from(specs: Iterable[Spec], watermark: int) -> int | None:
     """The event time from which results that are not final at `watermark` need rows; None if only rows show it."""
     found = [spec.needed_from(watermark) for spec in specs]
     return None if None in found else min(one for one in found if one is not None)
-
-
-def live_from(spec: WindowSpec, watermark: int) -> int:
-    """Rows at or after this event time are in a window that ends after `watermark`; rows before it are in none."""
-    steps = (watermark - spec.size_us - spec.offset_us) // spec.slide_us + 1
-    return spec.offset_us + steps * spec.slide_us
-
-
-def newest_final_end(spec: WindowSpec, watermark: int) -> int:
-    """End of the newest window that is final at `watermark`."""
-    return live_from(spec, watermark) - spec.slide_us + spec.size_us

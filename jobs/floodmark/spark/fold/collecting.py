@@ -15,7 +15,7 @@ from pyspark.sql.types import BooleanType, LongType, StructType
 
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.forms.bounds import HIDDEN
-from floodmark.core.sql.state.collected import NUMBER, Collected, EveryRows, FromTo
+from floodmark.core.sql.state.collected import NUMBER, Collected
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import WrongColumn
 from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader, touched
@@ -24,10 +24,8 @@ from floodmark.spark.read.shape import Shape
 from floodmark.spark.session.constants import aside
 from floodmark.spark.session.jvm import materialised, without_rows
 
-HELD = "_held"  # whether a row belongs to an open window
-_PLACE, _ROWS, _CLOSED, _PART, _BEGUN, _ENDS = (
-    f"{HIDDEN}{name}" for name in ("place", "rows", "closed", "part", "begun", "ends")
-)
+HELD = "_held"  # whether a row is of an open window
+_PLACE, _ENDS = f"{HIDDEN}place", f"{HIDDEN}ends"
 
 
 class CollectedRows(Fold):
@@ -82,52 +80,21 @@ class CollectedRows(Fold):
         return newest.where(f"_epoch = {_PLACE}").drop(_PLACE)
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
-        """The rows in order, with the columns that determine their windows."""
-        return self._counted(rows) if isinstance(self._how.window, EveryRows) else self._parted(rows, self._how.window)
-
-    def _counted(self, rows: DataFrame) -> DataFrame:
-        return rows.selectExpr(
-            "*", f"row_number() {self._over(self._order)} AS {_PLACE}", f"count(*) {self._over()} AS {_ROWS}"
-        ).withColumn(_CLOSED, F.expr(self._closed))
-
-    @property
-    def _closed(self) -> str:
-        """How many windows of a key are full."""
-        window = self._how.window
-        assert isinstance(window, EveryRows)
-        return f"CASE WHEN {_ROWS} < {window.rows} THEN 0 ELSE ({_ROWS} - {window.rows}) DIV {window.every} + 1 END"
-
-    def _parted(self, rows: DataFrame, window: FromTo) -> DataFrame:
-        before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        part = f"count_if({window.emit}) {self._over(f'{self._order} {before}')} AS {_PART}"
-        so_far = f"{self._order} ROWS UNBOUNDED PRECEDING"
-        parted = rows.alias(self._how.alias).selectExpr("*", part).alias(self._how.alias)
-        return parted.selectExpr(
-            "*",
-            f"bool_or({window.begin}) {self._over(so_far, _PART)} AS {_BEGUN}",
-            f"bool_or({window.emit}) {self._over('', _PART)} AS {_ENDS}",
-        )
+        """The rows in order, with what tells their windows."""
+        for columns in self._how.window.steps(self._over, self._order):
+            rows = rows.alias(self._how.alias).selectExpr("*", *columns)
+        return rows
 
     def _windows(self, numbered: DataFrame) -> DataFrame:
-        """Each row once for every full window that it is in."""
-        window, time = self._how.window, self._time
-        if isinstance(window, EveryRows):
-            first = f"greatest(0, ceil(({_PLACE} - {window.rows}) / {window.every}))"
-            last = f"least(({_PLACE} - 1) DIV {window.every}, {_CLOSED} - 1)"
-            full = f"CASE WHEN {first} <= {last} THEN sequence({first}, {last}) END"
-            rows = numbered.selectExpr("*", f"explode({full}) AS {NUMBER}")
-        else:
-            rows = numbered.where(f"{_BEGUN} AND {_ENDS}").withColumnRenamed(_PART, NUMBER)
+        """Each row once for every window that it is in, if that is full."""
+        rows, time = numbered.selectExpr("*", f"explode({self._how.window.numbers}) AS {NUMBER}"), self._time
         over = self._over("", NUMBER)
         span = f"named_struct('start', min({time}) {over}, 'end', max({time}) {over}) AS {quoted(self._how.name)}"
         return rows.selectExpr(*map(quoted, self._columns), NUMBER, span)
 
     def _left(self, numbered: DataFrame, at: Moment) -> DataFrame:
-        """The rows of open windows; for a key without any, one row that is not held."""
-        window = self._how.window
-        is_open = (
-            f"{_PLACE} > {_CLOSED} * {window.every}" if isinstance(window, EveryRows) else f"{_BEGUN} AND NOT {_ENDS}"
-        )
+        """The rows of windows that are open; of a key without any, one row that is not held."""
+        is_open = self._how.window.is_open
         marked = numbered.selectExpr(
             *map(quoted, self._columns),
             f"{is_open} AS {HELD}",

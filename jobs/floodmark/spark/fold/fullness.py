@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.core.rules.rule import Rule
-from floodmark.core.sql.windows import Spec, WindowSpec
+from floodmark.core.sql.windows import Spec, grids
 from floodmark.core.text.durations import format_duration
 from floodmark.errors import InputFault
 
 
 def reach(windows: Iterable[Spec]) -> int:
-    """How long before a row its windows can start, in microseconds."""
-    return max(spec.size_us for spec in _sizes(windows))
+    """How far before a row the windows can begin that it is in, in microseconds."""
+    return max(grid.size_us for grid in grids(windows))
 
 
 def refuse_full(rule: Rule, name: str, rows: DataFrame, column: str, windows: Iterable[Spec]) -> None:
@@ -25,19 +26,14 @@ def refuse_full(rule: Rule, name: str, rows: DataFrame, column: str, windows: It
     """
     most = rule.max_rows_per_window
     assert most is not None
-    for spec in _sizes(windows):
-        sizes = (f"{us} microseconds" for us in (spec.size_us, spec.slide_us, spec.offset_us % spec.slide_us))
+    for grid in sorted(grids(windows), key=attrgetter("size_us", "slide_us", "offset_us")):
+        sizes = (f"{us} microseconds" for us in (grid.size_us, grid.slide_us, grid.offset_us % grid.slide_us))
         counted = rows.groupBy(F.window(F.col(column), *sizes).alias("w")).count().where(f"count > {most}")
         found = counted.orderBy("w").selectExpr("CAST(w.start AS STRING) AS start", "count").head()
         if found is not None:
             raise InputFault(
                 f"rule {rule.rule}: expected at most {most} rows of stream {name} in a window "
-                f"(`max_rows_per_window`), found {found['count']} in that of {format_duration(spec.size_us)} from "
+                f"(`max_rows_per_window`), found {found['count']} in that of {format_duration(grid.size_us)} from "
                 f"{found['start']} ({rule.timezone}) on. Nothing of the epoch was written. Raise the limit, or leave "
                 "rows out by the stream's `where`"
             )
-
-
-def _sizes(windows: Iterable[Spec]) -> list[WindowSpec]:
-    found = {spec for spec in windows if isinstance(spec, WindowSpec)}
-    return sorted(found, key=lambda spec: (spec.size_us, spec.slide_us, spec.offset_us))

@@ -32,8 +32,8 @@ def live_rows(
 
 
 def _since(query: Query, watermark: int) -> int | None:
-    """An event time before which only sessions, and SQL that looks back by rows, need rows."""
-    others = [spec for spec in query.windows if spec.needed_from(watermark) is not None]
+    """An event time before which only windows that merge, and what looks back by rows, need anything."""
+    others = [spec for spec in query.windows if not spec.merges]
     return needed_from(others, watermark) if others else None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.protocol.watermark import holding
-from floodmark.core.sql.windows import Starts, WindowSpec, joined, needed_from
+from floodmark.core.sql.windows import Grid, Starts, grids, joined, needed_from
 from floodmark.core.text.durations import format_duration
 from floodmark.errors import Refused
 from floodmark.ledger.delta import tables
@@ -96,10 +96,9 @@ class OpenWindows:
 
 
 def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
-    """The open windows as of the ledger's head; None for a rule without windows of a fixed size."""
-    specs = [spec for spec in rule.query.windows if isinstance(spec, WindowSpec) and not spec.after_us]
-    kinds = {WindowSpec(spec.size_us, spec.slide_us, spec.offset_us) for spec in specs}
-    if not kinds or rule.rebuild:  # such a rule keeps no state
+    """What is open at the ledger's head; None for a rule without windows of a fixed size."""
+    kinds = grids(spec for spec in rule.query.windows if not spec.reach.after_us)
+    if not kinds or rule.rebuild:  # which keeps nothing to tell by
         return None
     names = timed(rule) if rule.slices is None else (SLICES, *timed(rule))
     found = [(kind, run) for kind in kinds for run in _open_runs(rule, head, root, names, kind)]
@@ -109,8 +108,8 @@ def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     return OpenWindows(count, oldest, newest, held(rule, head, oldest[1] if oldest else None))
 
 
-def _open_runs(rule: Rule, head: Head, root: Path, names: Iterable[str], kind: WindowSpec) -> list[Starts]:
-    """The windows of one kind that contain a state row of any of the streams, and are not final."""
+def _open_runs(rule: Rule, head: Head, root: Path, names: Iterable[str], kind: Grid) -> list[Starts]:
+    """The windows of one kind that hold a kept row of any of the streams, and are not final."""
     runs = joined(run for name in names for run in _runs(rule, head, root, name, kind))
     if head.watermark is None:
         return runs
@@ -152,8 +151,8 @@ def micros(rule: Rule, name: str, table: DeltaTable) -> str:
     return f"CAST({quoted(column)} AS BIGINT)"
 
 
-def _runs(rule: Rule, head: Head, root: Path, name: str, window: WindowSpec) -> list[Starts]:
-    """The starts of all windows of one kind that contain a state row of the stream."""
+def _runs(rule: Rule, head: Head, root: Path, name: str, window: Grid) -> list[Starts]:
+    """The starts of all windows of one kind that hold a kept row of the stream."""
     table = state_table(rule, head, root, name)
     if table is None:
         return []

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.core.protocol.ticks import extent
-from floodmark.core.sql.windows import SessionSpec, WindowSpec
 from floodmark.ledger.delta.datafiles import query
 from floodmark.views.contents.openwindows import Held, held, micros, state_table, timed
 from floodmark.views.contents.tablerows import committed
@@ -52,13 +50,13 @@ def waiting(rule: Rule, head: Head, root: Path) -> Waiting | None:
         return None
     specs = rule.query.windows
     passed = rule.process is not None or rule.query.collected is not None
-    if not passed and all(isinstance(spec, WindowSpec) and not spec.after_us for spec in specs):
+    if not passed and all(spec.grid is not None and not spec.reach.after_us for spec in specs):
         return None
-    reach = max(map(extent, specs), default=1)  # 1: a row is used once the watermark has passed it
+    reach = max((spec.extent_us for spec in specs), default=1)  # it gets a row once the watermark has passed it
     found = [_rows(rule, head, root, name, reach) for name in timed(rule)]
     oldest = min((at for _, at in found if at is not None), default=None)
     until = None if oldest is None else oldest + reach
-    longer = any(isinstance(spec, SessionSpec) for spec in specs)
+    longer = any(spec.merges for spec in specs)
     return Waiting(sum(rows for rows, _ in found), oldest, until, longer, held(rule, head, until))
 
 

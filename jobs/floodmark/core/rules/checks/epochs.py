@@ -9,7 +9,6 @@ from floodmark.core.rules.checks.columns import Problem
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.core.rules.kinds import sink_can, source_can
 from floodmark.core.rules.model import Rule
-from floodmark.core.sql.windows import WindowSpec
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import SqlAt
 
@@ -76,7 +75,7 @@ def check_rows_per_window(rule: Rule) -> Iterator[Problem]:
     if rule.max_rows_per_window is None:
         return
     windows = () if rule.process is not None else rule.query.windows
-    if not windows or not all(isinstance(one, WindowSpec) for one in windows):
+    if not windows or any(spec.grid is None for spec in windows):
         yield (
             ROWS_PER_WINDOW,
             "expected SQL with windows of fixed sizes, `window(...)`, and no others: of a row alone nothing else tells "

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from sqlglot import exp
 
 from floodmark.core.sql.forms.over import Back
 from floodmark.core.sql.forms.window import streams_of, window_called
-from floodmark.core.sql.tree.columns import GroupSpec, names_column
+from floodmark.core.sql.tree.columns import names_column
 from floodmark.core.sql.tree.names import OURS
 from floodmark.core.sql.tree.shape import Select, Stream
-from floodmark.core.sql.windows import Instant, RowSpec, Spec
+from floodmark.core.sql.windows import GroupSpec, Instant, RowSpec, Spec
 from floodmark.core.sql.words.lexis import Word, quoted
 
 HIDDEN = OURS
@@ -41,12 +42,15 @@ class Group:
     def specs(self) -> tuple[Spec, ...]:
         return (self.spec,)
 
+    def aligned(self, others: Collection[Spec]) -> Self:
+        return replace(self, spec=self.spec.aligned(others))
+
     def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
         """The whole text, with this SELECT limited to results that become final between two watermarks (low None: any).
 
         The condition goes into the HAVING, where Spark pushes it below the aggregation if it can.
         """
-        condition = self.spec.becoming_final(self.spec.column, low, high, instant)
+        condition = self.spec.becoming_final(self.spec.end, low, high, instant)
         start, end = self.having or (self.end, self.end)
         if self.having is not None:
             condition = f"({condition}) AND ({sql[start:end]}\n)"  # it may end in a comment
@@ -54,12 +58,12 @@ class Group:
         return f"{sql[:start]}{keyword} {self.spec.having(condition)}\n{sql[end:]}"
 
     def open_since(self, sql: str, watermark: int, instant: Instant) -> str:
-        """A separate query: the start of each session that is not final at `watermark`, as `since`, and its keys."""
-        ours = [f"session_window.start AS {HIDDEN}since"]
+        """A query of its own: when each session that is not final at `watermark` began, as `since`, and its keys."""
+        ours = [f"{self.spec.start} AS {HIDDEN}since"]
         ours += [f"{quoted(key)} AS {HIDDEN}key{i}" for i, key in enumerate(self.keys or ())]
         names = ", ".join(one.rpartition(" ")[2] for one in ours)
-        having = f"HAVING {self.spec.having(f'{self.spec.column} >= {instant(watermark, self.spec.column)}')}"
-        # Our columns come after the rule's own, because a GROUP BY may refer to those by position.
+        having = f"HAVING {self.spec.having(f'{self.spec.end} >= {instant(watermark, self.spec.end)}')}"
+        # Our columns stand after the rule's own, for a GROUP BY may count those.
         inner = f"{sql[self.start : self.listed]}, {', '.join(ours)} {sql[self.listed : self.end]}\n{having}\n"
         return f"{sql[: self.prefix]} SELECT {names} FROM ({inner})"  # noqa: S608 - all of it is the rule's or ours
 
@@ -81,6 +85,9 @@ class Rows:
     @property
     def specs(self) -> tuple[Spec, ...]:
         return (self.spec,)
+
+    def aligned(self, others: Collection[Spec]) -> Self:
+        return replace(self, spec=self.spec.aligned(others))
 
     def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
         """The whole text, with this SELECT limited to rows that become final between two watermarks."""
@@ -107,6 +114,9 @@ class Joined:
     @property
     def specs(self) -> tuple[Spec, ...]:
         return tuple(spec for _, spec in self.times)
+
+    def aligned(self, others: Collection[Spec]) -> Self:
+        return replace(self, times=tuple((time, spec.aligned(others)) for time, spec in self.times))
 
     def bounded(self, sql: str, low: int | None, high: int, instant: Instant) -> str:
         """The whole text, with this SELECT limited to rows that become final between two watermarks."""

@@ -10,21 +10,19 @@ a window, it is cut at the uppermost SELECT that makes them depend on others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sqlglot import exp
 
 from floodmark.core.sql.forms import joins, lookups, over, window
-from floodmark.core.sql.forms.bounds import Cut, Group, Joined, Last, all_of, cut_group, cut_rows, cut_where, last_of
+from floodmark.core.sql.forms.bounds import Cut, Group, Last, all_of, cut_group, cut_rows, cut_where, last_of
 from floodmark.core.sql.tree.columns import (
-    WINDOWS,
     Column,
     Columns,
     Fields,
-    GroupSpec,
     Meaning,
     Named,
     Part,
@@ -37,7 +35,8 @@ from floodmark.core.sql.tree.columns import (
     united,
 )
 from floodmark.core.sql.tree.shape import Lookup, Select, Shape, Source, Stream, Union
-from floodmark.core.sql.windows import RowSpec, SessionSpec, WindowSpec
+from floodmark.core.sql.windows import Grid, GroupSpec, RowSpec
+from floodmark.core.sql.words.function_names import WINDOWING
 from floodmark.core.sql.words.functions import NOT_THERE_YET
 
 MAX_COLUMNS = 20_000  # in all SELECTs together; a `*` twice in each of twenty would make a million
@@ -74,33 +73,26 @@ def relation_of(shape: Shape, root: Source) -> Relation:
             ("with",), "a WITH name with a JOIN or OVER is read both by itself and below a window: write it twice"
         )
     window.check_places(shape)
-    return replace(found, cuts=tuple(_together({cut.number: cut for cut in found.cuts}.values())))
+    specs = [spec for cut in found.cuts for spec in cut.specs]
+    return replace(found, cuts=tuple({cut.number: cut.aligned(specs) for cut in found.cuts}.values()))
 
 
-def windowed_root(shape: Shape, root: Source) -> tuple[Select, WindowSpec, Relation] | None:
+class GridRoot(NamedTuple):
+    """A query that is one SELECT with a GROUP BY of windows whose times are the same for all rows."""
+
+    select: Select
+    spec: GroupSpec
+    grid: Grid
+    relation: Relation
+
+
+def grid_root(shape: Shape, root: Source) -> GridRoot | None:
     """The query, if it is one SELECT with GROUP BY window(...) of a fixed size and nothing above it."""
     relation = relation_of(shape, root)
     cut = next((cut for cut in relation.cuts if isinstance(root, Select) and cut.number == root.number), None)
-    if not isinstance(root, Select) or not isinstance(cut, Group) or not isinstance(cut.spec, WindowSpec):
+    if not isinstance(root, Select) or not isinstance(cut, Group) or cut.spec.grid is None:
         return None
-    return root, cut.spec, relation
-
-
-def _together(cuts: Collection[Cut]) -> Iterator[Cut]:
-    """The cuts, with windows of one size and slide becoming final together: they wait for those above joins."""
-    for cut in cuts:
-        if isinstance(cut, Joined) or not isinstance(cut.spec, WindowSpec):
-            yield cut
-            continue
-        fixed = [spec for other in cuts for spec in other.specs if isinstance(spec, WindowSpec)]
-        same = [spec for spec in fixed if _bare(spec) == _bare(cut.spec)]
-        before, after = (max(getattr(spec, name) for spec in same) for name in ("before_us", "after_us"))
-        yield replace(cut, spec=replace(cut.spec, before_us=before, after_us=after))
-
-
-def _bare(spec: GroupSpec) -> GroupSpec:
-    """A window's spec, without how far its rows reach."""
-    return replace(spec, before_us=0, after_us=0) if isinstance(spec, WindowSpec) else spec
+    return GridRoot(root, cut.spec, cut.spec.grid, relation)
 
 
 @dataclass
@@ -164,25 +156,25 @@ class _Relations:
             problem = f"GROUP BY without a window below or beside another SELECT {NOT_THERE_YET}; {window.HINT}"
             raise self.shape.at(("group",), problem)
 
-    def _no_sessions(self, select: Select, below: Sequence[Relation]) -> None:
-        """Refuse what Spark would push below a session's aggregation, to rows that are not merged yet."""
-        if not any(isinstance(spec, SessionSpec) for relation in below for cut in relation.cuts for spec in cut.specs):
+    def _no_merging(self, select: Select, below: Sequence[Relation]) -> None:
+        """Spark pushes what speaks of windows that merge below their aggregation, to rows not merged yet."""
+        groups = (cut for relation in below for cut in relation.cuts if isinstance(cut, Group))
+        function = next((group.spec.function for group in groups if group.spec.merges), None)
+        if function is None:
             return
         if select.node.args.get("where") is not None:
-            problem = "WHERE above a session_window: Spark would apply it to rows before they are sessions; use HAVING"
+            problem = f"WHERE above a {function}: Spark would apply it to rows before they are merged; use HAVING"
             raise self.shape.at(("where",), problem, select.number)
         forms = {"joins": "join", "group": "group", "distinct": "distinct"}
         found = [word for arg, word in forms.items() if select.node.args.get(arg)]
         if over.overs_of(select):
             found.append("over")
         if found:
-            raise self.shape.at(
-                (found[0],), f"{found[0].upper()} above a session_window {NOT_THERE_YET}", select.number
-            )
+            raise self.shape.at((found[0],), f"{found[0].upper()} above a {function} {NOT_THERE_YET}", select.number)
 
     def _check_below(self, select: Select, below: Sequence[Relation]) -> None:
         self._no_totals(below)
-        self._no_sessions(select, below)
+        self._no_merging(select, below)
         if select.grouped and over.overs_of(select):
             problem = "OVER beside GROUP BY: name the result of the GROUP BY, and write OVER in a SELECT above it"
             raise self.shape.at(("over",), problem, select.number)
@@ -216,19 +208,19 @@ class _Relations:
         found = window.window_of(self.shape, select, own.columns) if own.kind == "rows" else None
         if found is None:
             return None
-        call, spec = found
-        if own.lasts and isinstance(spec, SessionSpec):
-            raise self.shape.at(("session_window",), f"session_window(...) above an OVER by rows {NOT_THERE_YET}")
+        call, spec, reaching = found
+        if own.lasts and spec.merges:
+            raise self.shape.at((spec.function,), f"{spec.function}(...) above an OVER by rows {NOT_THERE_YET}")
         if not select.grouped and over.overs_of(select):
             problem = "OVER beside window(...): name the window in a SELECT below: FROM (SELECT window(...) AS w, ...)"
             raise self.shape.at(("over",), problem, select.number)
-        words, name = self.shape.words, call.name.lower()
+        words = self.shape.words
         cut = (
-            cut_group(words, select, spec)
+            cut_group(words, select, reaching)
             if select.grouped
-            else cut_rows(words, select, f"{call.sql('spark')}.end", spec)
+            else cut_rows(words, select, f"{call.sql('spark')}.end", reaching)
         )
-        columns = (*_timeless(own.columns), Named(name, Part(_bare(spec), "window")))
+        columns = (*_timeless(own.columns), Named(spec.function, Part(spec, "window")))
         return replace(_uncut(own), columns=columns, kind="windows", cuts=(cut,))
 
     def _grouped(self, select: Select, own: Relation, joined: joins.Joined) -> Relation | None:
@@ -329,7 +321,7 @@ def _listed(select: Select, columns: Columns, stars: Columns) -> Iterator[Column
 
 
 def _meaning(node: exp.Expr, columns: Columns) -> Meaning:
-    if isinstance(node, exp.Anonymous) and node.name.lower() in WINDOWS:
+    if isinstance(node, exp.Anonymous) and node.name.lower() in WINDOWING:
         return next((c.meaning for c in columns if isinstance(c, Named) and c.name == node.name.lower()), None)
     if isinstance(node, exp.Dot) and isinstance(node.this, exp.Anonymous):
         return part_of(_meaning(node.this, columns), node.expression.name.lower())

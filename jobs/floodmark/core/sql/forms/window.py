@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from sqlglot import exp
 
-from floodmark.core.sql.tree.columns import WINDOWS, Columns, GroupSpec, Named, Time, meaning_of
+from floodmark.core.sql.tree.columns import Columns, Named, Time, meaning_of
 from floodmark.core.sql.tree.shape import Lookup, Select, Shape, Source, Stream, Union
-from floodmark.core.sql.windows import SessionSpec, WindowSpec
+from floodmark.core.sql.windows import GroupSpec, Reach, SessionSpec, WindowSpec
+from floodmark.core.sql.words.function_names import WINDOWING
 from floodmark.core.sql.words.functions import NOT_THERE_YET, is_call
 from floodmark.core.sql.words.lexis import Word
 from floodmark.core.text.durations import format_duration, parse_duration
@@ -30,29 +30,30 @@ HINT = f"{_HINTS['window']} (or session_window(event_time_column, 'gap'))"
 def check_places(shape: Shape) -> None:
     """Refuse a window call that is in neither a SELECT's list nor its GROUP BY."""
     for i, word in enumerate(shape.words):
-        if word.name in WINDOWS and is_call(shape.words, i) and word.clause not in ("select", "group"):
+        if word.name in WINDOWING and is_call(shape.words, i) and word.clause not in ("select", "group"):
             elsewhere = f"elsewhere write {word.name}.start or {word.name}.end"
             raise word.refuse(shape.sql, f"{word.name}(...) belongs in GROUP BY; {elsewhere}")
 
 
-def window_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Anonymous, GroupSpec] | None:
-    """The window call by which a SELECT puts its rows into windows, and its spec; None for a SELECT without one.
+def window_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Anonymous, GroupSpec, GroupSpec] | None:
+    """The window call by which a SELECT puts its rows into windows, and what it means; None for a SELECT without one.
 
-    columns: those of its input. Raises SqlAt for a call that cannot be folded.
+    What it means: by itself, and of rows that depend on others. `columns`: those of what it reads. Raises SqlAt for a
+    call that cannot be folded.
     """
     calls = [call for call in select.node.find_all(exp.Anonymous) if _is_window(call) and _is_own(select, call)]
     if not calls:
         return None
     call = _grouping_window(shape, select) if select.grouped else calls[0]
     spec = _spec(shape, select, call)
-    if not select.grouped and isinstance(spec, SessionSpec):
-        raise _at_window(shape, select, f"session_window(...) without GROUP BY: {_HINTS['session_window']}")
+    if not select.grouped and spec.merges:
+        raise _at_window(shape, select, f"{spec.function}(...) without GROUP BY: {_HINTS[spec.function]}")
     for other in calls:
         if _meaning(shape, select, other) != _meaning(shape, select, call):
             raise _again(shape, select, f"a second, different {other.name.lower()}(...) {NOT_THERE_YET}")
     time = _event_time(shape, select, call, columns)
-    _check_names(shape, select, call.name.lower(), columns)
-    return call, _reaching(shape, select, spec, time)
+    _check_names(shape, select, spec.function, columns)
+    return call, spec, _reaching(shape, select, spec, time)
 
 
 def _is_own(select: Select, call: exp.Expr) -> bool:
@@ -61,15 +62,14 @@ def _is_own(select: Select, call: exp.Expr) -> bool:
 
 
 def _reaching(shape: Shape, select: Select, spec: GroupSpec, time: Time) -> GroupSpec:
-    if time == Time():
-        return spec
-    if isinstance(spec, SessionSpec):
-        raise _at_window(shape, select, f"session_window(...) above a JOIN or OVER {NOT_THERE_YET}")
-    return replace(spec, before_us=time.before_us, after_us=time.after_us)
+    found = spec.reaching(Reach(time.before_us, time.after_us))
+    if found is None:
+        raise _at_window(shape, select, f"{spec.function}(...) above a JOIN or OVER {NOT_THERE_YET}")
+    return found
 
 
 def _is_window(node: exp.Expr | None) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() in WINDOWS
+    return isinstance(node, exp.Anonymous) and node.name.lower() in WINDOWING
 
 
 def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
@@ -118,7 +118,7 @@ def _at_window(shape: Shape, grouped: Select, problem: str) -> SqlAt:
 
 def _calls(shape: Shape, grouped: Select) -> list[Word]:
     """Every `window(` of the SELECT with the GROUP BY."""
-    found = [w for i, w in enumerate(shape.words) if w.name in WINDOWS and is_call(shape.words, i)]
+    found = [w for i, w in enumerate(shape.words) if w.name in WINDOWING and is_call(shape.words, i)]
     return [w for w in found if w.select == grouped.number]
 
 
@@ -129,9 +129,10 @@ def _meaning(shape: Shape, grouped: Select, call: exp.Anonymous) -> tuple[GroupS
 
 def _spec(shape: Shape, grouped: Select, call: exp.Anonymous) -> GroupSpec:
     name, args = call.name.lower(), call.expressions
-    if not 2 <= len(args) <= (4 if name == "window" else 2):
+    most, read = _FORMS[name]
+    if not 2 <= len(args) <= most:
         raise _at_window(shape, grouped, f"{name}(...) with {len(args)} arguments: {_HINTS[name]}")
-    return _session(shape, grouped, args[1]) if name == "session_window" else _window(shape, grouped, args)
+    return read(shape, grouped, args)
 
 
 def _window(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> WindowSpec:
@@ -150,13 +151,20 @@ def _window(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> WindowSp
     return WindowSpec(size, slide, offset)
 
 
-def _session(shape: Shape, grouped: Select, gap: exp.Expr) -> SessionSpec:
-    """A session's spec; the gap is a text, or an expression over the row that chooses texts or returns an interval."""
-    refused = partial(_at_window, shape, grouped)
+def _session(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> SessionSpec:
+    """The gap may be a text, or an expression over the row that chooses between texts or gives an interval."""
+    refused, gap = partial(_at_window, shape, grouped), args[1]
     for text in _choices(gap):
         if _length(refused, "session_window", text, False) <= 0:
             raise refused(f"session_window(...): expected a gap longer than nothing, found {text.sql('spark')}")
     return SessionSpec(gap.sql("spark"))
+
+
+# Of each function: how many arguments it has at most, and what reads them.
+_FORMS: dict[str, tuple[int, Callable[[Shape, Select, Sequence[exp.Expr]], GroupSpec]]] = {
+    "window": (4, _window),
+    "session_window": (2, _session),
+}
 
 
 def _choices(gap: exp.Expr) -> Iterator[exp.Expr]:

@@ -8,7 +8,8 @@ last row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -22,27 +23,100 @@ from floodmark.core.sql.words.lexis import Word, quoted
 from floodmark.errors import SqlAt
 
 NUMBER = f"{HIDDEN}number"
-MOST_ROWS = 1_000_000  # of one count window, because its rows are sorted together
+_BEFORE = "BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+MOST_ROWS = 1_000_000  # of one count window: they are sorted together
 _FORMS = {
     "count_window": "write GROUP BY count_window(rows[, every]), key columns",
     "state_window": "write GROUP BY state_window(begin condition, emit condition), key columns",
 }
 
 
+_PLACE, _ROWS, _CLOSED, _PART, _BEGUN, _ENDS = (
+    f"{HIDDEN}{name}" for name in ("place", "rows", "closed", "part", "begun", "ends")
+)
+Over = Callable[..., str]  # an OVER clause for the rows of a key: its order and frame, and more to partition by
+
+
+class RowsWindow(ABC):
+    """A kind of window of rows, as SQL for Spark over the rows of a key."""
+
+    @abstractmethod
+    def describe(self, of: str) -> str:
+        """For people; `of`: in words, what has the windows."""
+
+    @abstractmethod
+    def steps(self, over: Over, order: str) -> tuple[tuple[str, ...], ...]:
+        """Columns that tell the windows of each row; those of a later step read those of an earlier one.
+
+        `order`: the ORDER BY of the rows.
+        """
+
+    @property
+    @abstractmethod
+    def numbers(self) -> str:
+        """The numbers of the full windows that a row is in, as an array; NULL for none."""
+
+    @property
+    @abstractmethod
+    def is_open(self) -> str:
+        """Whether a row is needed for windows that are not full yet."""
+
+
 @dataclass(frozen=True)
-class EveryRows:
-    """A window of `rows` rows; the next starts `every` rows later. A window that never fills up has no result."""
+class EveryRows(RowsWindow):
+    """A window of `rows` rows, and the next one `every` rows later; a window that never fills up gives nothing."""
 
     rows: int
     every: int
 
+    def describe(self, of: str) -> str:
+        return f"windows of {self.rows} rows{of}, a new one every {self.every}"
+
+    def steps(self, over: Over, order: str) -> tuple[tuple[str, ...], ...]:
+        full = f"CASE WHEN {_ROWS} < {self.rows} THEN 0 ELSE ({_ROWS} - {self.rows}) DIV {self.every} + 1 END"
+        return (
+            (f"row_number() {over(order)} AS {_PLACE}", f"count(*) {over()} AS {_ROWS}"),
+            (f"{full} AS {_CLOSED}",),
+        )
+
+    @property
+    def numbers(self) -> str:
+        first = f"greatest(0, ceil(({_PLACE} - {self.rows}) / {self.every}))"
+        last = f"least(({_PLACE} - 1) DIV {self.every}, {_CLOSED} - 1)"
+        return f"CASE WHEN {first} <= {last} THEN sequence({first}, {last}) END"
+
+    @property
+    def is_open(self) -> str:
+        return f"{_PLACE} > {_CLOSED} * {self.every}"
+
 
 @dataclass(frozen=True)
-class FromTo:
-    """A window from the first row where `begin` is true to the next where `emit` is; both are SQL over a row."""
+class FromTo(RowsWindow):
+    """A window from the first row for which `begin` is true to the next for which `emit` is: SQL over a row."""
 
     begin: str
     emit: str
+
+    def describe(self, of: str) -> str:
+        return f"windows of rows{of}, from one that begins to one that ends them"
+
+    def steps(self, over: Over, order: str) -> tuple[tuple[str, ...], ...]:
+        before, so_far = (f"{order} ROWS {frame}" for frame in (_BEFORE, "UNBOUNDED PRECEDING"))
+        return (
+            (f"count_if({self.emit}) {over(before)} AS {_PART}",),
+            (
+                f"bool_or({self.begin}) {over(so_far, _PART)} AS {_BEGUN}",
+                f"bool_or({self.emit}) {over('', _PART)} AS {_ENDS}",
+            ),
+        )
+
+    @property
+    def numbers(self) -> str:
+        return f"CASE WHEN {_BEGUN} AND {_ENDS} THEN array({_PART}) END"
+
+    @property
+    def is_open(self) -> str:
+        return f"{_BEGUN} AND NOT {_ENDS}"
 
 
 @dataclass(frozen=True)
@@ -56,7 +130,7 @@ class Collected:
     stream: str
     alias: str
     name: str
-    window: EveryRows | FromTo
+    window: RowsWindow
     keys: tuple[str, ...]
     read: str
     final: str
@@ -115,7 +189,7 @@ def _arguments(shape: Shape, at: int) -> list[str]:
     return [*found, shape.sql[begin : words[end].start]]
 
 
-def _window(shape: Shape, at: int) -> EveryRows | FromTo:
+def _window(shape: Shape, at: int) -> RowsWindow:
     called, arguments = shape.words[at], _arguments(shape, at)
     if called.name == "state_window":
         if len(arguments) != 2:

@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from floodmark.core.sql.windows import SessionSpec, WindowSpec
-
-GroupSpec = WindowSpec | SessionSpec
-WINDOWS = ("window", "session_window")  # the functions; Spark gives their columns the same names
+from floodmark.core.sql.windows import GroupSpec
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,14 @@ class Part:
 
     @property
     def tells_end(self) -> bool:
-        """Whether equal values in this column imply equal window ends."""
-        return self.name in ("window", "end") or isinstance(self.spec, WindowSpec)
+        """Whether rows that are equal in it are of windows with one end."""
+        return self.name in ("window", "end") or not self.spec.merges
+
+    @property
+    def shift_us(self) -> int | None:
+        """By how much it lies after its window's start; None where it is no time, or windows are of many lengths."""
+        grid = self.spec.grid
+        return None if grid is None else {"start": 0, "end": grid.size_us}.get(self.name)
 
 
 Meaning = Time | Part | None

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from floodmark.core.sql.tree.shape import Shape
-from floodmark.core.sql.words.function_names import AGGREGATES, COLLECTING, GROUPING, SORTABLE, UNITS
+from floodmark.core.sql.words.function_names import AGGREGATES, COLLECTING, GROUPING, SORTABLE, UNITS, WINDOWING
 
 _OF_A_GROUP = AGGREGATES | SORTABLE | GROUPING | COLLECTING
 # Aggregates with syntax of their own, and lambdas, which have names of their own.
 _OWN = (exp.AggFunc, exp.Any, exp.Filter, exp.WithinGroup, exp.Lambda)
-_WINDOWS = frozenset({"window", "session_window", "count_window", "state_window"})
+_WINDOWS = WINDOWING | COLLECTING
 
 
 def check_grouped(shape: Shape) -> None:

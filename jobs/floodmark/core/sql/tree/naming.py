@@ -9,12 +9,12 @@ from sqlglot import exp
 
 from floodmark.core.sql.tree.names import why_reserved
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Union
+from floodmark.core.sql.words.function_names import WINDOWING
 from floodmark.core.sql.words.lexis import words_of
 from floodmark.errors import SqlAt
 
 # Spark names these by their own text, which contains parentheses or spaces.
 _NAMED_BY_TEXT = (exp.Func, exp.Binary, exp.Not, exp.Neg, exp.Between, exp.In, exp.Interval, exp.Window)
-_WINDOWS = ("window", "session_window")  # Spark gives their columns these names
 _ODD = re.compile(r"[ ,;{}()\n\t=]")
 
 
@@ -70,7 +70,7 @@ def _name(item: exp.Expr) -> str | None:
         return str(item.expression.name).lower()
     if isinstance(item, (exp.Alias, exp.Column)):
         return str(item.alias_or_name).lower()
-    return item.name.lower() if isinstance(item, exp.Anonymous) and item.name.lower() in _WINDOWS else None
+    return item.name.lower() if isinstance(item, exp.Anonymous) and item.name.lower() in WINDOWING else None
 
 
 def _words(item: exp.Expr) -> tuple[str, ...]:

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 from sqlglot import exp
 
 from floodmark.core.sql.tree.parse import parse, parse_expression
-from floodmark.core.sql.words.function_names import UNITS
+from floodmark.core.sql.words.function_names import COLLECTING, UNITS, WINDOWING
 from floodmark.core.sql.words.lexis import Word, refuse_at, words_of
 from floodmark.errors import SqlAt
 
-# Names that Spark or Floodmark add.
-_ADDED = frozenset("window session_window count_window state_window start end _valid_from _valid_to _metadata".split())
+# What Spark, or Floodmark, adds by name.
+_ADDED = WINDOWING | COLLECTING | {"start", "end", "_valid_from", "_valid_to", "_metadata"}
 
 
 def unknown_column(sql: str, columns: Collection[str]) -> SqlAt | None:

@@ -157,7 +157,10 @@ session_user user
 """.split()
 )
 
-# Windows of rows, which Spark does not have; Floodmark implements them (see `collected`).
+# Windows of time: each of them names a kind of window, and the column that Spark adds for it.
+WINDOWING = frozenset({"window", "session_window"})
+
+# Windows of rows, which Spark has not: ours (see `collected`).
 COLLECTING = frozenset({"count_window", "state_window"})
 
-ALLOWED = COLLECTING | SCALARS | TYPES | AGGREGATES | GROUPING | {"window", "session_window"}
+ALLOWED = WINDOWING | COLLECTING | SCALARS | TYPES | AGGREGATES | GROUPING
