@@ -28,7 +28,7 @@ from local_airflow import Failed, LocalAirflow, ended_by_signals
 from floodmark.core.protocol.records.rows import Commit, Counts, Row, total
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark_airflow.tasks.processes import kill_tree
+from floodmark_airflow.tasks.processtree import kill_tree
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 FOLDER = CHECKOUT / ".demo"

@@ -60,7 +60,7 @@ class Sink:
         """All rows."""
         import pyarrow as pa
 
-        with tables.reading(self.address):
+        with tables.delta_errors(self.address):
             return pa.table(QueryBuilder().register("t", self.table).execute("SELECT * FROM t").read_all())
 
     def spark(self, session: SparkSession) -> DataFrame:
@@ -128,7 +128,7 @@ class Reading:
         builder = QueryBuilder()
         for sink in self.sinks:
             builder = builder.register(sink.name, sink.table)
-        with tables.reading(f"rule {self.rule}"):
+        with tables.delta_errors(f"rule {self.rule}"):
             try:
                 return pa.table(builder.execute(query).read_all())
             except Exception as fault:

@@ -40,17 +40,17 @@ def facts() -> dict[str, Any]:
         "database": database,
         "spark_submit": spark_submit,
     }
-    return {"version": __version__, **{name: _told(teller) for name, teller in tellers.items()}}
+    return {"version": __version__, **{name: _reported(teller) for name, teller in tellers.items()}}
 
 
-def _told(teller: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _reported(teller: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return teller()
     except Exception as fault:  # any error of Airflow is the answer, and hides no other
-        return {"error": _said(fault)}
+        return {"error": _first_line(fault)}
 
 
-def _said(fault: BaseException) -> str:
+def _first_line(fault: BaseException) -> str:
     """Only the first line: in SQLAlchemy's errors, the others hold statements and parameters."""
     from floodmark.redaction import redacted
 
@@ -124,7 +124,7 @@ def database() -> dict[str, Any]:
     try:
         check_migrations(1)  # type: ignore[no-untyped-call]
     except Exception as fault:
-        return {"kind": kind, "host": url.host, "fault": _said(fault)}
+        return {"kind": kind, "host": url.host, "fault": _first_line(fault)}
     return {"kind": kind, "host": url.host, "fault": None}
 
 

@@ -16,8 +16,8 @@ from floodmark.core.protocol.records.rows import Backfill, Counts
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.status.glance import Glance
 from floodmark_airflow.pages.access import DagFacts, facts_of
+from floodmark_airflow.pages.cache import Answer
 from floodmark_airflow.pages.condition import Condition, condition
-from floodmark_airflow.pages.shelf import Got
 
 __all__ = ["known"]  # a fixture
 
@@ -32,7 +32,7 @@ def flow(place: Path) -> Flow:
 
 def told(flow: Flow, airflow: DagFacts | None = None, **seen: Any) -> Condition:
     glance = Glance(head=flow.ledger().head, **seen)
-    return condition(Got(glance), glance, airflow or DagFacts(), None)
+    return condition(Answer(glance), glance, airflow or DagFacts(), None)
 
 
 def test_a_rule_with_nothing_to_say_is_up_to_date(flow: Flow) -> None:

@@ -15,7 +15,7 @@ from test_dags import write
 from test_group_tasks import Round
 
 from floodmark.core.rules.rule import Rule, load_rules
-from floodmark_airflow.tasks import telling
+from floodmark_airflow.tasks import reporting
 
 PATH = f"{Path(__file__).parents[2] / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
@@ -39,7 +39,9 @@ def test_a_rule_that_fails_for_good_leaves_the_others_alone_and_goes_on_once_it_
     rules: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", PATH)
-    monkeypatch.setattr(telling, "newest_event", lambda address: datetime.now(UTC))  # as an Airflow around it would say
+    monkeypatch.setattr(
+        reporting, "newest_event", lambda address: datetime.now(UTC)
+    )  # as an Airflow around it would say
     numbers(place, 3, 0, 4)
     write_deltalake(str(place / "lake" / "other"), pa.table({"n": [7]}))
     first = Round(group(rules))

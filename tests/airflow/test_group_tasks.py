@@ -26,7 +26,7 @@ from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dags.dag_factory import all_dags, build_group
-from floodmark_airflow.tasks import telling
+from floodmark_airflow.tasks import reporting
 
 NAMES = ("a", "b", "c")
 
@@ -176,7 +176,7 @@ def test_a_round_with_nothing_new_tells_what_a_run_that_failed_has_committed(
     shutil.move(place / "later" / "a", place / "home" / "a")
     for rule in group[1:]:
         fold_all(rule, place / "home")
-    monkeypatch.setattr(telling, "newest_event", lambda address: datetime(2001, 1, 1, tzinfo=UTC))
+    monkeypatch.setattr(reporting, "newest_event", lambda address: datetime(2001, 1, 1, tzinfo=UTC))
     round_ = Round(group, run="scheduled__1")
     assert round_.work() == {}
     assert round_.updated == ["a_out"]

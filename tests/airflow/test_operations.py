@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 from test_dags import parse, write
 from test_operator import arrive, fold_all, spark_submit, task_of
 
-from floodmark.core.lifecycle.abandoning import taken_back
+from floodmark.core.lifecycle.abandoning import abandoned_row
 from floodmark.core.protocol.records.rows import Commit, Intent, Replay, Seal
 from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
@@ -217,7 +217,7 @@ def test_an_abandon_is_believed_by_the_row_that_ends_the_epoch(rule: Rule, place
     with pytest.raises(AirflowException, match="abandon ended, yet the rule's ledger has none by this run"):
         execute(rule, operation="abandon", confirm="one")
     assert submitted(fake_path)[:3] == ["abandon", "one", "--yes"]
-    ledger.take_back(taken_back(ledger.abandon(), {}))
+    ledger.take_back(abandoned_row(ledger.abandon(), {}))
     (fake_path / "arguments").unlink()
     execute(rule, 2, operation="abandon", confirm="one")
     assert not (fake_path / "arguments").exists(), "an earlier try has done it"

@@ -43,7 +43,7 @@ from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.facts import facts
 from floodmark_airflow.tasks.operators import RuleRunOperator
-from floodmark_airflow.tasks.processes import kill_tree
+from floodmark_airflow.tasks.processtree import kill_tree
 from floodmark_airflow.tasks.steps import Steps
 from floodmark_airflow.tasks.submit import RuleSubmitHook, environment
 
@@ -393,7 +393,7 @@ def test_after_a_time_out_the_ledger_is_read_once_the_run_is_dead(
 
     spark_submit(fake_path, f"echo $$ >{pid}; echo at work; exec sleep 30")
     monkeypatch.setattr(RuleSubmitHook, "_process_spark_submit_log", time_out)
-    monkeypatch.setattr(Steps, "tell", lambda self: dead.append(gone(int(pid.read_text()))))
+    monkeypatch.setattr(Steps, "report", lambda self: dead.append(gone(int(pid.read_text()))))
     with pytest.raises(AirflowTaskTimeout):
         execute(rule)
     assert dead == [True]

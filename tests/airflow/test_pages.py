@@ -455,7 +455,7 @@ def test_a_watermark_beyond_all_years_is_told_as_a_number(
 
 
 def test_times_are_told_to_the_second() -> None:
-    from floodmark_airflow.pages.assets import micros, seconds, stamp
+    from floodmark_airflow.pages.staticfiles import micros, seconds, stamp
 
     assert [micros(1_500_000), micros(1_500_000, False), micros(None)] == [
         "1970-01-01 00:00:01Z",
@@ -637,19 +637,19 @@ def test_a_failed_run_shows_though_the_ledger_knows_nothing_of_it(
 def test_who_works_on_a_rule(
     ask: Callable[..., Any], place: Path, known: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from floodmark_airflow.pages import facts
+    from floodmark_airflow.pages import rulefacts
 
     ran(place)
     known("counted")
-    monkeypatch.setattr(facts, "holder_pid", lambda _: 7)
-    monkeypatch.setattr(facts, "holder_text", lambda _: "run seven holds the rule")
+    monkeypatch.setattr(rulefacts, "holder_pid", lambda _: 7)
+    monkeypatch.setattr(rulefacts, "holder_text", lambda _: "run seven holds the rule")
     assert "1 working" in text_of(settled(ask))
     assert "Held by run seven holds the rule" in text_of(settled(ask, "dags/rule.counted"))
 
     def forbidden(_: Path) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(facts, "holder_pid", forbidden)
+    monkeypatch.setattr(rulefacts, "holder_pid", forbidden)
     assert "1 up to date" in text_of(settled(ask))
     assert "Held by cannot be told" in text_of(settled(ask, "dags/rule.counted"))
 
@@ -682,11 +682,11 @@ def test_an_environment_that_is_none_is_told_and_to_those_alone_who_may_know(
 def test_rule_files_that_take_long_to_read_hold_nobody_up(
     ask: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from floodmark_airflow.pages import facts
+    from floodmark_airflow.pages import rulefacts
 
     go = threading.Event()
-    read = facts.RuleFiles.catalog
-    monkeypatch.setattr(facts.RuleFiles, "catalog", lambda self: go.wait(60) and read(self))
+    read = rulefacts.RuleFiles.catalog
+    monkeypatch.setattr(rulefacts.RuleFiles, "catalog", lambda self: go.wait(60) and read(self))
     ran(place)
     page, rule = ask(), ask("dags/rule.counted", again=False)
     assert (page.status_code, rule.status_code, rule.headers["retry-after"]) == (200, 503, "1")

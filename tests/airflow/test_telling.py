@@ -31,7 +31,7 @@ from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.assets import asset
-from floodmark_airflow.tasks import telling
+from floodmark_airflow.tasks import reporting
 
 HOUR = 3_600_000_000
 
@@ -125,12 +125,12 @@ def test_metrics_of_a_run(rule: Rule, place: Path, fake_path: Path, sent: Backen
 def test_the_watermarks_age_is_by_the_clock_that_event_times_have(
     rule: Rule, monkeypatch: pytest.MonkeyPatch, zone: str, hours: int
 ) -> None:
-    monkeypatch.setattr(telling, "zoned", lambda *_: False)
+    monkeypatch.setattr(reporting, "zoned", lambda *_: False)
     now = datetime(2001, 1, 1, 12, tzinfo=UTC)
     none: Any = SimpleNamespace(watermark=None)
     head: Any = SimpleNamespace(watermark=round(now.timestamp() * 1e6) + hours * HOUR - 5_000_000)
-    assert telling.watermark_age(rule.model_copy(update={"timezone": zone}), head, now) == 5
-    assert telling.watermark_age(rule, none, now) is None
+    assert reporting.watermark_age(rule.model_copy(update={"timezone": zone}), head, now) == 5
+    assert reporting.watermark_age(rule, none, now) is None
 
 
 def test_what_another_run_has_committed_meanwhile_is_counted_by_that_one(
@@ -257,7 +257,7 @@ def test_whatever_goes_wrong_in_telling_fails_no_run(
     def fails(*_: object) -> None:
         raise ValueError("no such thing at s3://somebody:word@store/x")
 
-    monkeypatch.setattr(telling, "measure", fails)
+    monkeypatch.setattr(reporting, "measure", fails)
     with structlog.testing.capture_logs() as lines:
         run(rule, place, fake_path)
     (line,) = [line["event"] for line in lines if "could not be told" in line["event"]]

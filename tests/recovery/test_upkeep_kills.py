@@ -11,7 +11,7 @@ from support.lifekilling import killed, said
 from support.lives import an_epoch, lived
 
 from floodmark.audit.certificate import audit
-from floodmark.core.lifecycle.upkeep import CHECKPOINT_AFTER
+from floodmark.core.lifecycle.cleanup import CHECKPOINT_AFTER
 from floodmark.core.protocol.crashpoints import UPKEEP_POINTS
 from floodmark.ledger.ledger import Ledger
 

@@ -16,7 +16,7 @@ from support.flow import RUNNING, START, STATELESS, Flow, event, rows_of
 from support.running import abandon, crash, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.protocol.crashpoints import ABANDON_POINTS
 from floodmark.core.protocol.recovery import Gate, at_the_gate
 from floodmark.core.text.addresses import identity
@@ -185,7 +185,9 @@ def test_a_late_row_of_an_abandoned_epoch_is_restated_once(spark: SparkSession, 
     run(spark, flow)
     job = RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
     low = round(START.timestamp() * 1_000_000)
-    put = job.backfill(lambda head: asked_for(flow.rule(), head, low, low + 60_000_000, str), 0, lambda _: None)
+    put = job.backfill(
+        lambda head: requested_interval(flow.rule(), head, low, low + 60_000_000, str), 0, lambda _: None
+    )
     assert put.intent.restated == {"events": 1}
     counts = [row["c"] for row in rows_of(flow.sink()) if row["start"] == START]
     assert sorted(counts) == [1, 2], "the row at 20 seconds stands there once"

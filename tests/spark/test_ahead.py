@@ -11,14 +11,14 @@ from support.flow import STATELESS, TUMBLING, Flow, event, rows_of
 from support.running import crash, run
 
 from floodmark.errors import Refused, RuleChanged
-from floodmark.spark.look.ahead import Ahead, look_ahead
+from floodmark.spark.look.ahead import NextEpoch, look_ahead
 
 
 def files(flow: Flow) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in flow.root.rglob("*") if path.is_file()}
 
 
-def ahead(spark: SparkSession, flow: Flow, rows: int = 20) -> Ahead:
+def ahead(spark: SparkSession, flow: Flow, rows: int = 20) -> NextEpoch:
     rule, before = flow.rule(), files(flow)
     found = look_ahead(spark, rule, flow.home, rows)
     assert files(flow) == before

@@ -20,9 +20,9 @@ from support.running import crash, reset, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import Certificate, audit
-from floodmark.audit.facts import Row
+from floodmark.audit.evidence import Row
 from floodmark.audit.ledger.chain import hash_of
-from floodmark.audit.reading import read_ledger
+from floodmark.audit.logreader import read_ledger
 from floodmark.cli.app import app
 from floodmark.core.protocol.recovery import SEAL, app_id
 from floodmark.core.rules.sinks import upserts

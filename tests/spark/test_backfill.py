@@ -26,16 +26,16 @@ from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.cli.commands import backfill as cli_backfill
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.connectors.planning import relations
-from floodmark.connectors.planning.relations import by_stream
-from floodmark.core.lifecycle.backfills import Asked, asked_for
+from floodmark.connectors.planning import plannedrows
+from floodmark.connectors.planning.plannedrows import by_stream
+from floodmark.core.lifecycle.backfills import Interval, requested_interval
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.errors import InputFault, ReplayDiffers
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.spark.rule.backfill.backfilling import Put
+from floodmark.spark.rule.backfill.backfilling import BackfillResult
 from floodmark.spark.rule.run import RuleRun
 
 LIVE = [event(s, k, v) for s, k, v in ((0, "a", 1.0), (10, "b", 2.0), (70, "a", 4.0), (130, "a", 8.0), (400, "b", 1.0))]
@@ -53,13 +53,13 @@ def micros(moment: datetime) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
-def asking(flow: Flow, begin: float, end: float) -> Callable[[Head], Asked]:
+def asking(flow: Flow, begin: float, end: float) -> Callable[[Head], Interval]:
     rule = flow.rule()
     low, high = (micros(at(seconds)) for seconds in (begin, end))
-    return lambda head: asked_for(rule, head, low, high, str)
+    return lambda head: requested_interval(rule, head, low, high, str)
 
 
-def backfill(spark: SparkSession, flow: Flow, begin: float, end: float) -> Put:
+def backfill(spark: SparkSession, flow: Flow, begin: float, end: float) -> BackfillResult:
     job = RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
     return job.backfill(asking(flow, begin, end), 0, lambda _: None)
 
@@ -111,7 +111,7 @@ def test_a_source_whose_first_snapshot_had_deletion_vectors_is_read_again(
 ) -> None:
     """Delta's source then reads each version apart, so that one stream has several relations in Spark's plan."""
     leaves = list[int]()
-    monkeypatch.setattr(relations, "by_stream", lambda tables, n: leaves.append(len(tables)) or by_stream(tables, n))
+    monkeypatch.setattr(plannedrows, "by_stream", lambda tables, n: leaves.append(len(tables)) or by_stream(tables, n))
     flow = Flow(place)
     flow.arrive([*LIVE, event(25, "gone", 512.0)])
     source = f"delta.`{flow.source}`"

@@ -21,7 +21,7 @@ from floodmark.connectors.news import look
 from floodmark.core.rules.rule import load_rule
 from floodmark.core.rules.sinks.delivery import delivery
 from floodmark.errors import HistoryGone, NotThereYet
-from floodmark.views.status.standing import standing
+from floodmark.views.status.rulestatus import rule_status
 
 CHECKOUT = Path(__file__).parents[2]
 PAIRS = "SELECT window.start AS s, k, sum(c) AS c FROM events GROUP BY window(start, '2 minutes'), k"
@@ -120,7 +120,7 @@ def test_a_reset_that_keeps_output_is_told_of_who_reads_it(spark: SparkSession, 
     rule = load_rule(second.write_rule(), os.environ)
     assert [one.delivery for one in delivery(rule)] == ["exactly once"]
     reset(spark, first, keep_output=True)
-    [found] = standing(rule, second.home).delivery
+    [found] = rule_status(rule, second.home).delivery
     assert (found.delivery, found.weakest) == ("at least once", "source")
 
 

@@ -14,7 +14,7 @@ from support.flow import RUNNING, SCHEMA, START, STATELESS, Flow, event, rows_of
 from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
-from floodmark.audit.reading import read_table
+from floodmark.audit.logreader import read_table
 from floodmark.connectors.news import look
 from floodmark.core.lifecycle import pacing
 from floodmark.errors import HistoryGone, InputFault, NotOwned, RuleChanged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 
 
 def compiled(spark: SparkSession) -> int:
@@ -19,10 +19,10 @@ def below(spark: SparkSession, limit: str) -> int:
 
 
 def test_a_number_set_aside_is_compiled_once(spark: SparkSession) -> None:
-    assert below(spark, aside("10L", "at")) == 10
+    assert below(spark, uncompiled_constant("10L", "at")) == 10
     before = compiled(spark)
 
-    assert below(spark, aside("20L", "at")) == 20
+    assert below(spark, uncompiled_constant("20L", "at")) == 20
     assert compiled(spark) == before
 
     assert below(spark, "987L") == 987  # the control: a number in the text is new code
@@ -34,6 +34,6 @@ def test_a_null_is_no_fault_and_no_row(spark: SparkSession, limit: str) -> None:
     rows = spark.sql("SELECT * FROM VALUES (CAST(NULL AS BIGINT)), (4), (5) AS t(n)")
     value = "timestamp_micros(n)" if "micros" in limit else "n"
 
-    found = rows.where(f"{value} < {aside(limit, value)}").collect()
+    found = rows.where(f"{value} < {uncompiled_constant(limit, value)}").collect()
 
     assert [row.n for row in found] == [4]

@@ -17,7 +17,7 @@ from support.oracle import ordered, totals, tumbling
 from support.running import crash, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.lifecycle.replays import replay_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Replay
@@ -25,7 +25,7 @@ from floodmark.errors import InputFault, SqlRefused
 from floodmark.spark.look.ahead import look_ahead
 from floodmark.spark.look.preview import preview
 from floodmark.spark.rule.run import RuleRun
-from floodmark.views.status.standing import standing
+from floodmark.views.status.rulestatus import rule_status
 
 READ = {"start": {"version": 0}}
 LATENESS = timedelta(seconds=30)
@@ -56,7 +56,7 @@ def proven(flow: Flow) -> None:
 
 def told(flow: Flow, root: Path) -> dict[str, tuple[int, int]]:
     """What `status` counts: by expectation, how many failed and were taken."""
-    facts = standing(flow.rule(), root).facts()
+    facts = rule_status(flow.rule(), root).facts()
     assert facts["error"] is None
     return {f"{one['of']}: {one['name']}": (one["failed"], one["taken"]) for one in facts["expected"]}
 
@@ -183,7 +183,7 @@ def test_a_backfill_asks_all_rows_of_its_interval_by_today_s_rule(spark: SparkSe
     def fill() -> dict[str, Any]:
         rule = flow.rule()
         job = RuleRun(spark, rule, flow.home, "backfill", lambda _: None)
-        job.backfill(lambda head: asked_for(rule, head, low, high, str), 0, lambda _: None)
+        job.backfill(lambda head: requested_interval(rule, head, low, high, str), 0, lambda _: None)
         proven(flow)
         [*_, body] = (json.loads(row.body) for row in flow.ledger().rows if row.kind == "backfill")
         return dict(body)

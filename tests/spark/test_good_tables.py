@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
-from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.rules.sinks import upserts
 from floodmark.spark.rule.run import RuleRun
 
@@ -136,5 +136,7 @@ def test_good_tables_are_not_called_broken_after_a_backfill(spark: SparkSession,
     begin = round(START.timestamp() * 1_000_000)
     for _ in range(2):
         job = RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
-        job.backfill(lambda head: asked_for(flow.rule(), head, begin, begin + 300_000_000, str), 0, lambda _: None)
+        job.backfill(
+            lambda head: requested_interval(flow.rule(), head, begin, begin + 300_000_000, str), 0, lambda _: None
+        )
         good(flow)

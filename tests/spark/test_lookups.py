@@ -153,7 +153,9 @@ def test_a_row_is_joined_as_of_its_event_time(spark: SparkSession, place: Path) 
 def _stamps(flow: Flow) -> list[datetime]:
     address = str(flow.root / "lake" / "cities")
     stamps = commit_times(DeltaTable(address), address)
-    written = [entry["version"] for entry in tablelog.heads(address) if entry.get("operation", "WRITE") == "WRITE"]
+    written = [
+        entry["version"] for entry in tablelog.commit_infos(address) if entry.get("operation", "WRITE") == "WRITE"
+    ]
     return [datetime.fromtimestamp(stamps[version] / 1000, UTC) for version in reversed(written)]
 
 

@@ -12,7 +12,7 @@ from support.running import crash, run
 
 from floodmark.audit.certificate import audit
 from floodmark.core.rules.sinks.partitionvalues import NULL_NAME, bytes_in_path, unfit, which
-from floodmark.core.rules.sinks.takings import Taking
+from floodmark.core.rules.sinks.sinkcolumns import SinkColumns
 from floodmark.errors import InputFault
 from floodmark.spark.session.jvm import jvm_class
 
@@ -99,7 +99,7 @@ TEXTS = (  # and the place of what is wrong with each; None: it fits
 def test_what_does_not_fit_is_told_by_sql(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(i, text) for i, (text, _) in enumerate(TEXTS)], "i INT, k STRING")
     rows = rows.unionAll(spark.sql(f"SELECT {len(TEXTS)}, CAST(X'61ff62' AS STRING)"))
-    place = which(unfit("k", "string", in_key=True), Taking(("k",)))
+    place = which(unfit("k", "string", in_key=True), SinkColumns(("k",)))
     found = {row["i"]: row["place"] for row in rows.selectExpr("i", f"{place} AS place").collect()}
     assert found == {**{i: place for i, (_, place) in enumerate(TEXTS)}, len(TEXTS): 2}
 
@@ -116,7 +116,7 @@ def test_years_that_readers_have_not_are_told_by_sql(spark: SparkSession, kind: 
     unit = "DAY" if kind == "date" else "MICROSECOND"
     values = [low, high, f"CAST({low} - INTERVAL 1 {unit} AS {kind})", f"CAST({high} + INTERVAL 1 {unit} AS {kind})"]
     rows = spark.sql(" UNION ALL ".join(f"SELECT {i} AS i, {value} AS k" for i, value in enumerate(values)))
-    place = which(unfit("k", kind), Taking(("k",)))
+    place = which(unfit("k", kind), SinkColumns(("k",)))
     assert [row[0] for row in rows.orderBy("i").selectExpr(place).collect()] == [None, None, 0, 0]
 
 

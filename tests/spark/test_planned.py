@@ -12,7 +12,7 @@ from support.flow import Flow, event, rows_of
 from support.running import run
 
 from floodmark.connectors.planning import checkpoint
-from floodmark.connectors.planning.relations import by_stream, relations
+from floodmark.connectors.planning.plannedrows import by_stream, relations
 from floodmark.spark.rule.epochs import epoch
 
 
@@ -45,7 +45,7 @@ def test_relations_have_the_rows_of_the_batch(spark: SparkSession, place: Path, 
     seen = list[tuple[int, list[int]]]()
 
     def compare(frame: DataFrame, number: int) -> None:
-        found = relations(spark, checkpoint.query(place / "checkpoint"), len(tables))
+        found = relations(spark, checkpoint.query_id(place / "checkpoint"), len(tables))
         assert list(found) == [0, 1, 2]
         parts = [one.select(one.columns[:3]) for one in found.values() if one is not None]
         rows = Counter(tuple(map(str, row)) for part in parts for row in part.collect())

@@ -17,7 +17,7 @@ from support.running import crash, run
 
 from floodmark.audit.content import rowhash
 from floodmark.audit.content.content import rows_of as audited_rows
-from floodmark.audit.reading import store_of
+from floodmark.audit.logreader import store_of
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.sinks.upserts import Upsert
 from floodmark.errors import HistoryGone, ReplayDiffers

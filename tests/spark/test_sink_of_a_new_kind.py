@@ -24,7 +24,7 @@ from floodmark.audit.certificate import Certificate, audit
 from floodmark.cli.app import app
 from floodmark.connectors.ports import fakes
 from floodmark.connectors.ports.registry import account
-from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS, RESET_POINTS
 from floodmark.core.rules import kinds
 from floodmark.core.rules.kinds import SinkCan, SinkKind
@@ -39,7 +39,7 @@ OFTEN = ("intent.after", "sink0.before", "sink0.after", "commit.after")  # `make
 def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(kinds.SINKS, "fake", "floodmark.connectors.ports.fakes:SINK")
     yield
-    fakes.SHELVES.clear()
+    fakes.TABLES.clear()
 
 
 def flow_of(place: Path, sql: str | None = None, **sink: Any) -> Flow:
@@ -53,13 +53,13 @@ def some(count: int = 12) -> list[dict[str, Any]]:
     return [event(i * 20, "ab"[i % 2], float(i), i) for i in range(count)]
 
 
-def shelf() -> fakes.Shelf:
-    return fakes.SHELVES["counted"]
+def table() -> fakes.FakeTable:
+    return fakes.TABLES["counted"]
 
 
 def held(names: Sequence[str] = WINDOWS) -> list[tuple[Any, ...]]:
-    places = [shelf().columns.index(name) for name in names]
-    return ordered(tuple(_aware(row[place]) for place in places) for row in shelf().rows())
+    places = [table().columns.index(name) for name in names]
+    return ordered(tuple(_aware(row[place]) for place in places) for row in table().rows())
 
 
 def _aware(value: Any) -> Any:
@@ -119,11 +119,13 @@ def test_a_backfill_replaces_rows_of_it(spark: SparkSession, place: Path, point:
 
     def backfill() -> None:
         job = RuleRun(spark, rule, flow.home, "backfill", lambda _: None)
-        assert job.rehearse_backfill(lambda head: asked_for(rule, head, low, high, str)).sinks["fake://counted"] == (
+        assert job.rehearse_backfill(lambda head: requested_interval(rule, head, low, high, str)).sinks[
+            "fake://counted"
+        ] == (
             4,
             4,
         )
-        _ = job.backfill(lambda head: asked_for(rule, head, low, high, str), 0, lambda _: None)
+        _ = job.backfill(lambda head: requested_interval(rule, head, low, high, str), 0, lambda _: None)
 
     if point is not None:
         with crash_at(point) as planned, pytest.raises(Crash):
@@ -188,7 +190,7 @@ def test_every_command_speaks_of_it(spark: SparkSession, place: Path) -> None:
     assert retired.exit_code == 0, retired.output
     dropped = CliRunner().invoke(app, ["drop", flow.name, *home, *rules, "--all", "--yes"])
     assert "fake sink, of which Floodmark removes nothing" in dropped.output.replace("\n", " "), dropped.output
-    assert len(shelf().rows()) == 6
+    assert len(table().rows()) == 6
 
 
 def told(words: list[str]) -> Any:
@@ -204,19 +206,19 @@ def test_an_epoch_that_wrote_to_it_is_not_taken_back(spark: SparkSession, place:
     with pytest.raises(Refused, match=r"expected sinks that are Delta tables, .* found fake"):
         RuleRun(spark, flow.rule(), flow.home, "abandon", lambda _: None).abandon({})
     run(spark, flow)
-    assert len(shelf().rows()) == 6
+    assert len(table().rows()) == 6
 
 
 def test_another_one_in_its_place_is_refused(spark: SparkSession, place: Path) -> None:
     flow = flow_of(place, sql=STATELESS)
     flow.arrive(some(6))
     run(spark, flow)
-    owner = shelf().owner
-    fakes.SHELVES["counted"] = fakes.Shelf(shelf().columns, owner, shelf().schema)
+    owner = table().owner
+    fakes.TABLES["counted"] = fakes.FakeTable(table().columns, owner, table().schema)
     flow.arrive(some(3))
     with pytest.raises(HistoryGone, match="found another with id"):
         run(spark, flow)
-    fakes.SHELVES["counted"] = replace(shelf(), owner="somebody")
+    fakes.TABLES["counted"] = replace(table(), owner="somebody")
     with pytest.raises(NotOwned):
         run(spark, flow)
     assert [one.what for one in certificate(flow).findings if "has id" in one.what]
@@ -226,9 +228,9 @@ def test_what_others_do_to_it_is_noticed(spark: SparkSession, place: Path) -> No
     flow = flow_of(place, sql=STATELESS)
     flow.arrive(some(6))
     assert crash(spark, flow, "sink0.after")
-    at = next(i for i, one in enumerate(shelf().writes) if one.came)
-    written = shelf().writes[at]
-    shelf().writes[at] = replace(written, came=written.came[:5] + written.came[:1])
+    at = next(i for i, one in enumerate(table().writes) if one.added)
+    written = table().writes[at]
+    table().writes[at] = replace(written, added=written.added[:5] + written.added[:1])
     with pytest.raises(VerifyFailed):
         run(spark, flow)
 
@@ -239,19 +241,19 @@ def test_the_audit_reads_its_account(spark: SparkSession, place: Path, how: str)
     flow.arrive(some(6))
     run(spark, flow)
     assert proven(flow)
-    at = next(i for i, one in enumerate(shelf().writes) if one.came)
-    written = shelf().writes[at]
+    at = next(i for i, one in enumerate(table().writes) if one.added)
+    written = table().writes[at]
     if how == "edited":
-        row = written.came[0]
-        shelf().writes[at] = replace(written, came=((*row[:-1], -1), *written.came[1:]))
+        row = written.added[0]
+        table().writes[at] = replace(written, added=((*row[:-1], -1), *written.added[1:]))
     elif how == "lost":
-        shelf().writes[at] = replace(written, came=written.came[1:])
+        table().writes[at] = replace(written, added=written.added[1:])
     elif how == "again":
-        shelf().writes.append(replace(written, version=written.version + (1 << 20)))
+        table().writes.append(replace(written, version=written.version + (1 << 20)))
     elif how == "foreign":
-        shelf().writes.append(fakes.ShelfWrite("", 0, written.came[:1], (), {}))
+        table().writes.append(fakes.FakeWrite("", 0, written.added[:1], (), {}))
     else:
-        del shelf().writes[at]
+        del table().writes[at]
     found = certificate(flow)
     assert found.verdict == "broken"
     assert {one.table for one in found.findings} == {"sink/fake://counted"}
@@ -267,7 +269,7 @@ def test_an_audit_that_cannot_ask_it_says_so(spark: SparkSession, place: Path) -
 
 
 FEWER = SinkKind(
-    fakes.Name, "a shelf whose rows stay", SinkCan(qos=1), lambda said: f"fewer://{said.name}", fakes.FakeSink
+    fakes.Name, "a table whose rows stay", SinkCan(qos=1), lambda said: f"fewer://{said.name}", fakes.FakeSink
 )
 
 
@@ -283,4 +285,4 @@ def test_a_kind_that_can_do_less_is_refused_by_name(
     rule = flow.rule()
     job = RuleRun(spark, rule, flow.home, "backfill", lambda _: None)
     with pytest.raises(Refused, match="of kind fewer, in which no rows can be replaced"):
-        job.backfill(lambda head: asked_for(rule, head, low, low + 60_000_000, str), 0, lambda _: None)
+        job.backfill(lambda head: requested_interval(rule, head, low, low + 60_000_000, str), 0, lambda _: None)

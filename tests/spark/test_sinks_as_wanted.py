@@ -16,7 +16,7 @@ from support.oracle import ordered
 from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.errors import InputFault, Refused, RuleChanged, SqlRefused, WrongColumn
 from floodmark.proving.play.inbatch import for_sink
 from floodmark.reading import read
@@ -199,7 +199,7 @@ def test_a_backfill_replaces_in_each_sink_the_part_that_it_takes(spark: SparkSes
     start = round(START.timestamp() * 1_000_000)
     job = RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
     rule = flow.rule()
-    put = job.backfill(lambda head: asked_for(rule, head, start, start + 60_000_000, str), 0, lambda _: None)
+    put = job.backfill(lambda head: requested_interval(rule, head, start, start + 60_000_000, str), 0, lambda _: None)
     assert list(put.sinks.values()) == [(3, 2), (2, 1)]
     assert sink(flow, 1) == ordered([("a", START, 2, 1, 2), ("b", START, 2, 1, 2)])
     assert sorted((row["k"], row["c"]) for row in rows_of(flow.sink(0))) == [

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.connectors.ports import fakes
-from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS
 from floodmark.core.rules import kinds
 from floodmark.errors import HistoryGone
@@ -143,7 +143,7 @@ def test_a_backfill_reads_it_again(spark: SparkSession, place: Path, point: str 
 
     def backfill() -> None:
         job = RuleRun(spark, rule, flow.home, "backfill", lambda _: None)
-        _ = job.backfill(lambda head: asked_for(rule, head, low, high, str), 0, lambda _: None)
+        _ = job.backfill(lambda head: requested_interval(rule, head, low, high, str), 0, lambda _: None)
 
     if point is not None:
         with crash_at(point) as planned, pytest.raises(Crash):

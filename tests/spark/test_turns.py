@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from support.flow import CLASSES
 
 import floodmark
-from floodmark.core.process.context import Kept, Times
+from floodmark.core.process.context import Declaration, Times
 from floodmark.errors import ProcessFault
 from floodmark.spark.fold.process.turns import Layout, Work, worker
 
@@ -41,7 +41,7 @@ except ImportError:
 def test_a_worker_needs_no_copy_of_this_package() -> None:
     source = (CLASSES / "both.py").read_text()
     output = "k STRING, at TIMESTAMP, what STRING"
-    kept, times = Kept({}, {}, False, False), Times(0, 9, 9)
+    kept, times = Declaration({}, {}, False, False), Times(0, 9, 9)
     work = Work(LAYOUT, source, "both.py", "Both", output, kept, times, rejects=True, schema=TAKEN)
     stored = {"k0": "a", "waits": False, "part": 0, "time": 0, "gone": False, "name": "rows", "number": 7}
     row = {"k0": "a", "waits": True, "part": 0, "time": 5, "r0_0": "a", "r0_1": 5}
@@ -67,7 +67,7 @@ def given(**columns: pa.Array) -> pa.RecordBatch:
 
 
 def turned(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    kept, times = Kept({}, {}, False, False), Times(0, 9, 9)
+    kept, times = Declaration({}, {}, False, False), Times(0, 9, 9)
     source = (CLASSES / "both.py").read_text()
     output = "k STRING, at TIMESTAMP, what STRING"
     return list(worker(Work(LAYOUT, source, "both.py", "Both", output, kept, times, True, TAKEN))(iter([batch])))

@@ -52,7 +52,7 @@ def held(flow: Flow) -> list[list[tuple[object, ...]]]:
 def test_a_maintained_rule_goes_on_and_is_proven_as_far_as_it_can_be(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
-    monkeypatch.setattr("floodmark.ledger.upkeep.CHECKPOINT_AFTER", 100)
+    monkeypatch.setattr("floodmark.ledger.maintenance.CHECKPOINT_AFTER", 100)
     flow = flow_of(place)
     for at in range(4):
         flow.arrive([event(60 * at + 1), event(60 * at + 2, "b", 0.1 * at), event(None if at == 2 else 60 * at + 3)])
@@ -75,7 +75,7 @@ def test_a_maintained_rule_goes_on_and_is_proven_as_far_as_it_can_be(
     run(spark, flow)
     assert len(rows_of(flow.sink(0))) > len(before[0])
     assert "broken" not in {finding.verdict for finding in audited(flow).findings}
-    monkeypatch.setattr("floodmark.ledger.upkeep.CHECKPOINT_AFTER", 1)
+    monkeypatch.setattr("floodmark.ledger.maintenance.CHECKPOINT_AFTER", 1)
     maintain(flow)
     aged(flow)
     maintain(flow)

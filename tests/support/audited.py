@@ -15,9 +15,9 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 
 from floodmark.audit.certificate import audit
 from floodmark.audit.content.rowhash import digest
-from floodmark.audit.facts import Row
+from floodmark.audit.evidence import Row
 from floodmark.audit.ledger.chain import hash_of
-from floodmark.audit.reading import LEDGER_APP
+from floodmark.audit.logreader import LEDGER_APP
 from floodmark.ledger.ledger import schema
 
 TOKEN = "token"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from floodmark.core.lifecycle.abandoning import Undo, before_undo, is_of, taken_back
+from floodmark.core.lifecycle.abandoning import Undo, abandoned_row, before_undo, is_of
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head, read_head
@@ -186,7 +186,7 @@ class Driver:
                     raise Fenced(f"{site}: another writer came between")
             done[site] = Undone(version=undo_version(epoch), commit=len(table.log))
         yield "abandon.commit"
-        ledger.take_back(taken_back(head, done))
+        ledger.take_back(abandoned_row(head, done))
 
     def reset(self) -> Steps:
         ledger = MemoryLedger(self.world.store, self.name)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from floodmark.core.protocol.crashpoints import BEGIN_POINTS, EPOCH_POINTS, RESET_POINTS, reach
-from floodmark.proving.cases import undisturbed
+from floodmark.proving.faultplan import undisturbed
 from floodmark.proving.play.orders import SAMPLE, STARTED, Orders
 from floodmark.proving.scratch import Scratch
 
@@ -23,11 +23,11 @@ TABLES = 2  # of state: each comes to the points of state in its own time
 
 def main(orders: Orders) -> None:
     scratch = Scratch(Path(orders.scratch))
-    scratch.tell(orders.name, STARTED, {"seconds": 0.0, "spark": "none", "java": "none"})
+    scratch.write_outcome(orders.name, STARTED, {"seconds": 0.0, "spark": "none", "java": "none"})
     cases = list(orders.cases)
     if orders.sampled:
         stream = {"stream": "events", "table": "here", "version": 1, "rows": ROWS, "commits": 6, "note": None}
-        scratch.tell(orders.name, SAMPLE, {"code": 0, "streams": [stream]})
+        scratch.write_outcome(orders.name, SAMPLE, {"code": 0, "streams": [stream]})
         cases = list(undisturbed(ROWS, orders.replays))
     with ThreadPoolExecutor(len(cases)) as pool:
         list(pool.map(lambda case: one(scratch, orders, case), cases))
@@ -38,11 +38,11 @@ def one(scratch: Scratch, orders: Orders, case: str) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            scratch.tell(orders.name, case, {"code": 1, "type": "Busy", "error": "another run holds it"})
+            scratch.write_outcome(orders.name, case, {"code": 1, "type": "Busy", "error": "another run holds it"})
             return
         if case not in os.environ.get("PUPPET_SKIPS", "").split(","):
             walk(scratch, case, case in orders.resets)
-    scratch.tell(orders.name, case, {"code": 0, "epochs": EPOCHS, "batch": None, "seconds": 0.0})
+    scratch.write_outcome(orders.name, case, {"code": 0, "epochs": EPOCHS, "batch": None, "seconds": 0.0})
 
 
 def walk(scratch: Scratch, case: str, reset: bool) -> None:

@@ -89,7 +89,7 @@ def promised(growing: Growing) -> None:
         assert not source.is_another(offset, source.log_sum(offset))
         source.check_identity(offset, source.log_sum(offset))
         source.check_appended(offset)
-        assert source.say(offset)
+        assert source.describe(offset)
     _news_promised(source, offsets)
     if not growing.known.can.planned:
         _steps_promised(cast(Stepped, source), offsets)

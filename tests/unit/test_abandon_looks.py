@@ -15,8 +15,8 @@ from support.lives import an_epoch, by_hand, lived, wrote
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.connectors.abandoning import sinks_seen
-from floodmark.core.lifecycle.abandoning import Seen, Undo, taken_back
+from floodmark.connectors.abandoning import inspect_sinks
+from floodmark.core.lifecycle.abandoning import SinkState, Undo, abandoned_row
 from floodmark.core.protocol.records.rows import Counts, Undone
 from floodmark.core.protocol.recovery import app_id, undo_version
 from floodmark.errors import HistoryGone, TableBroken
@@ -39,9 +39,9 @@ def opened(flow: Flow, wrote_to: int = 2) -> Ledger:
     return ledger
 
 
-def seen(flow: Flow, ledger: Ledger) -> list[Seen]:
+def seen(flow: Flow, ledger: Ledger) -> list[SinkState]:
     assert ledger.head is not None
-    return sinks_seen(ledger.head, flow.rule(), ledger.id, {})
+    return inspect_sinks(ledger.head, flow.rule(), ledger.id, {})
 
 
 def call(flow: Flow, *words: str, code: int = 0) -> str:
@@ -145,7 +145,7 @@ def taken_back_by_hand(flow: Flow, ledger: Ledger) -> None:
         undoes = table.version()
         table.delete("c = 4", commit_properties=how)
         done[f"sink/{flow.sink(number)}"] = Undone(version=undo_version(4), commit=table.version(), undoes=(undoes,))
-    ledger.take_back(taken_back(head, done))
+    ledger.take_back(abandoned_row(head, done))
 
 
 def test_everybody_says_that_the_epoch_was_abandoned(flow: Flow) -> None:

@@ -11,19 +11,19 @@ from support.pretend import MemoryLedger, World
 
 from floodmark.core.lifecycle.abandoning import (
     Net,
-    Seen,
+    SinkState,
     Undo,
     abandonable,
+    abandoned_row,
     before_undo,
-    check_seen,
+    check_sink,
     is_of,
     is_undone,
     net_of,
     still_undoable,
-    taken_back,
     undoing,
 )
-from floodmark.core.lifecycle.pinning import counted
+from floodmark.core.lifecycle.pinning import is_visible
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import head_at, read_head
 from floodmark.core.protocol.records.rows import Commit, Counts, Intent, Lost, Replay, Row, Seal, Undone
@@ -127,7 +127,7 @@ def test_a_later_commit_of_others_counts_only_where_it_moves_the_epochs_files() 
 
 
 DID = net_of([[remove("a"), add("b")]])
-SEEN = Seen("sink/out", "/out", Undo.TAKE_BACK, (4,), DID)
+SEEN = SinkState("sink/out", "/out", Undo.TAKE_BACK, (4,), DID)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ SEEN = Seen("sink/out", "/out", Undo.TAKE_BACK, (4,), DID)
         (replace(SEEN, only_grows="delta.appendOnly"), "delta.appendOnly is set"),
     ],
 )
-def test_what_cannot_be_undone_is_refused_with_the_way_out(seen: Seen, words: str) -> None:
+def test_what_cannot_be_undone_is_refused_with_the_way_out(seen: SinkState, words: str) -> None:
     with pytest.raises(Refused, match=words) as found:
-        check_seen("r", EPOCH, [replace(SEEN, name="sink/other"), seen])
+        check_sink("r", EPOCH, [replace(SEEN, name="sink/other"), seen])
     assert "floodmark reset r" in str(found.value)
     for harmless in (Undo.FENCE, Undo.DONE):
-        check_seen("r", EPOCH, [replace(seen, undo=harmless)])
-    check_seen("r", EPOCH, [replace(seen, net=Net())])
+        check_sink("r", EPOCH, [replace(seen, undo=harmless)])
+    check_sink("r", EPOCH, [replace(seen, net=Net())])
 
 
 def test_once_announced_readers_do_not_stop_it_and_changed_files_do() -> None:
@@ -194,7 +194,7 @@ class Told:
     def abandon(self) -> None:
         head = self.ledger.abandon()
         undone = Undone(version=undo_version(head.epoch + 1), commit=5, undoes=(4,))
-        self.ledger.take_back(taken_back(head, {"sink/out": undone}))
+        self.ledger.take_back(abandoned_row(head, {"sink/out": undone}))
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -247,9 +247,9 @@ def test_an_end_without_its_announcement_or_with_other_offsets_is_no_row() -> No
     told.intend(1)
     assert told.ledger.head is not None
     with pytest.raises(LedgerBroken, match="without a row that announced it"):
-        told.ledger.take_back(taken_back(told.ledger.head, {}))
+        told.ledger.take_back(abandoned_row(told.ledger.head, {}))
     head = told.ledger.abandon()
-    moved = taken_back(head, {}).model_copy(update={"entry": told.at(1)["entry"]})
+    moved = abandoned_row(head, {}).model_copy(update={"entry": told.at(1)["entry"]})
     with pytest.raises(LedgerBroken, match="moved"):
         told.ledger.take_back(moved)
 
@@ -297,5 +297,5 @@ def test_readers_see_neither_the_epoch_nor_half_of_its_undo() -> None:
     after = told.ledger.head
     assert before is not None and after is not None
     for version in (2 * ATTEMPTS, undo_version(2)):
-        assert not counted([(app, version)], "memory", before)
-        assert counted([(app, version)], "memory", after)
+        assert not is_visible([(app, version)], "memory", before)
+        assert is_visible([(app, version)], "memory", after)

@@ -15,8 +15,8 @@ import pytest
 from floodmark.audit.content.content import differences
 from floodmark.audit.content.rowhash import RowDigest, Sums
 from floodmark.audit.effects.effects import Effects
-from floodmark.audit.facts import Base, File, Finding, LogEntry, Row, TableLog, worst
-from floodmark.audit.ledger.balance import Place, _moved, balanced, refilled, returned, set_apart
+from floodmark.audit.evidence import Base, File, Finding, LogEntry, Row, TableLog, worst
+from floodmark.audit.ledger.balance import Place, _moved, balanced, excess_rejections, refilled, repeated_offsets
 from floodmark.audit.ledger.chain import chained, hash_of, misshapen
 from floodmark.audit.ledger.named import SEAL
 from floodmark.audit.ledger.story import Story
@@ -119,7 +119,7 @@ class World:
         logs |= {address: TableLog(address, None) for address in self.gone}
         effects = Effects(story, LEDGER, HOME, logs)
         effects.check()
-        checks = (set_apart, refilled)
+        checks = (excess_rejections, refilled)
         apart = (finding for check in checks for generation in story.generations for finding in check(generation))
         each = (finding for epoch in story.epochs for finding in balanced(epoch))
         return [*chained(rows), *story.findings, *each, *apart, *effects.notes.findings]
@@ -188,11 +188,11 @@ def shortened(world: World) -> None:
 
 
 def other_intent(world: World) -> None:
-    world.sink()[2] = replace(world.sink()[2], said={**world.sink()[2].said, "intent": "other"})
+    world.sink()[2] = replace(world.sink()[2], metadata={**world.sink()[2].metadata, "intent": "other"})
 
 
 def other_digest(world: World) -> None:
-    world.sink()[2] = replace(world.sink()[2], said={**world.sink()[2].said, "digest": {**DIGEST, "low": "8"}})
+    world.sink()[2] = replace(world.sink()[2], metadata={**world.sink()[2].metadata, "digest": {**DIGEST, "low": "8"}})
 
 
 def other_app(world: World) -> None:
@@ -412,7 +412,7 @@ def test_what_the_ledger_does_not_name_stands_there_once_and_with_its_intent(qos
         (5, f"{APP}sink records version {4 << 20} a second time")
     ]
     world = epoch_four(qos, result)
-    world.sink()[4] = replace(world.sink()[4], said={**world.sink()[4].said, "intent": "another"})
+    world.sink()[4] = replace(world.sink()[4], metadata={**world.sink()[4].metadata, "intent": "another"})
     assert [one.what for one in world.findings()] == ["a commit of epoch 4 that the ledger does not name"]
 
 
@@ -494,7 +494,7 @@ def test_where_a_log_begins_later_it_is_the_tables_owner_there_that_counts(world
 def test_state_that_says_so_may_be_rewritten() -> None:
     world = World()
     log = world.logs[TABLES["state/s"]]
-    log.append(LogEntry(4, said={"holds_from": 3}, operation="WRITE", changes=True))
+    log.append(LogEntry(4, metadata={"holds_from": 3}, operation="WRITE", changes=True))
     assert world.findings() == []
     log.append(LogEntry(5, operation="WRITE", changes=True))
     assert [(one.table, one.commit) for one in world.findings()] == [("state/s", 5)]
@@ -658,7 +658,7 @@ def fewer_rows(world: World) -> None:
 
 
 def others_went(world: World) -> None:
-    world.sink()[-1] = replace(world.sink()[-1], said={**world.sink()[-1].said, "deleted": 3})
+    world.sink()[-1] = replace(world.sink()[-1], metadata={**world.sink()[-1].metadata, "deleted": 3})
 
 
 def other_results(world: World) -> None:
@@ -759,12 +759,12 @@ def epoch_of(number: int, before: str, after: str, result: str = "committed", ki
 )
 def test_an_offset_of_any_kind_that_comes_again_is_told(ends: str, told: list[str]) -> None:
     epochs = [epoch_of(number, *pair) for number, pair in enumerate(pairwise(ends.split()), 1)]
-    assert [one.what for one in returned(cast(Any, SimpleNamespace(epochs=epochs)))] == told
+    assert [one.what for one in repeated_offsets(cast(Any, SimpleNamespace(epochs=epochs)))] == told
 
 
 def test_an_epoch_that_was_abandoned_gives_its_offset_back() -> None:
     epochs = [epoch_of(1, "0", "1", "abandoned"), epoch_of(2, "0", "1"), epoch_of(3, "1", "2")]
-    assert not [*returned(cast(Any, SimpleNamespace(epochs=epochs)))]
+    assert not [*repeated_offsets(cast(Any, SimpleNamespace(epochs=epochs)))]
 
 
 def test_rows_without_a_move_are_told_of_any_kind() -> None:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from support.audited import Made, rows_of_epoch
 
 from floodmark.audit.certificate import audit
-from floodmark.audit.reading import read_table
+from floodmark.audit.logreader import read_table
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from test_audit_replaced import of_table, rows, said
 from floodmark.audit.content.joined import total
 from floodmark.audit.content.recomputing import recompute
 from floodmark.audit.effects.effects import Effects
-from floodmark.audit.facts import File, LogEntry, TableLog
+from floodmark.audit.evidence import File, LogEntry, TableLog
 from floodmark.audit.ledger.named import Named
 from floodmark.audit.ledger.story import Epoch, Generation, Story
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_audit import SINK, TABLES, World, changed
 
-from floodmark.audit.facts import worst
+from floodmark.audit.evidence import worst
 
 
 def turned(*turns: str, more: bool = False) -> World:

@@ -10,8 +10,8 @@ import pytest
 from test_audit import APP, DIGEST, LEDGER, SINK, TABLES, World, sha
 
 from floodmark.audit.effects.effects import Effects
-from floodmark.audit.effects.moves import Move, misshown, replay
-from floodmark.audit.facts import Base, File, LogEntry, TableLog, Vector, worst
+from floodmark.audit.effects.moves import Move, misshown, replay_log
+from floodmark.audit.evidence import Base, File, LogEntry, TableLog, Vector, worst
 from floodmark.audit.ledger.named import SEAL
 from floodmark.audit.ledger.story import Story
 
@@ -218,10 +218,10 @@ def test_a_log_that_begins_with_a_checkpoint_is_followed_from_there() -> None:
     went = replace(one, rows=None)  # as most writers tell of files that go
     entries = (LogEntry(7, added=(two,)), LogEntry(8, added=(File("12.parquet", 100, 5),), removed=(went, two)))
     log = TableLog("t", "id", entries, checkpoint=Base(6, {one.key: one}))
-    found = replay(log)
+    found = replay_log(log)
     assert found.moves == {7: Move(3, 0), 8: Move(5, 5)}
     assert found.files is not None and [path for path, _ in found.files] == ["12.parquet"]
-    unfounded = replay(replace(log, checkpoint=None))
+    unfounded = replay_log(replace(log, checkpoint=None))
     assert (unfounded.moves[8], unfounded.files) == (Move(5, None), None)
 
 
@@ -252,8 +252,8 @@ def merge_by_its_own_word(table: str, **taking: Any) -> World:
     world = World(taking=taking)
     log = world.logs[TABLES[table]]
     rows = log[3].added[0].rows
-    said = {**log[3].said, "inserted": rows, "updated": 0, "deleted": log[1].added[0].rows, "copied": 0}
-    log[3] = replace(log[3], said=said, removed=log[1].added)
+    said = {**log[3].metadata, "inserted": rows, "updated": 0, "deleted": log[1].added[0].rows, "copied": 0}
+    log[3] = replace(log[3], metadata=said, removed=log[1].added)
     del world.live[TABLES[table]]["1.parquet"]
     return world
 
@@ -275,7 +275,7 @@ def keyed(vector: Vector | None = None, **sink: Any) -> World:
 
 
 def over(world: World, **effect: int) -> None:
-    change(world, 4, said={**world.sink()[4].said, **effect})
+    change(world, 4, metadata={**world.sink()[4].metadata, **effect})
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_a_checkpoint_must_have_files_as_the_entries_leave_them(values: dict[str
         change(world, 2, added=(file,))
     log = shown(world, **values)
     told = [] if what is None else [f"the checkpoint of version 3 has the file 2.parquet with {what}"]
-    assert list(misshown(log, replay(log).then)) == told
+    assert list(misshown(log, replay_log(log).then)) == told
 
 
 def test_the_bounds_that_count_are_those_of_the_checkpoint() -> None:

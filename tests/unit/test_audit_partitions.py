@@ -14,8 +14,8 @@ from deltalake import write_deltalake
 
 from floodmark.audit.content.content import _of_table
 from floodmark.audit.effects.partitions import constant
-from floodmark.audit.facts import File, TableLog
-from floodmark.audit.reading import store_of
+from floodmark.audit.evidence import File, TableLog
+from floodmark.audit.logreader import store_of
 
 LOG = TableLog("t", "id", types={"k": "string", "n": "long"})
 

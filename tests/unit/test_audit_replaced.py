@@ -12,7 +12,7 @@ import pytest
 from floodmark.audit.content.recomputing import recompute
 from floodmark.audit.content.rowhash import digest
 from floodmark.audit.effects.effects import Effects
-from floodmark.audit.facts import File, LogEntry, TableLog
+from floodmark.audit.evidence import File, LogEntry, TableLog
 from floodmark.audit.ledger.named import Named
 from floodmark.audit.ledger.story import Backfill, Story
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from support.audited import Made, rows_of_epoch, said
 
-from floodmark.audit.content.fitting import fits, misread, unbounded
 from floodmark.audit.content.keys import doubled
-from floodmark.audit.facts import File, TableLog
+from floodmark.audit.content.statistics import fits, misread, unbounded
+from floodmark.audit.evidence import File, TableLog
 
 STRUCT = {"type": "struct", "fields": [{"name": "b", "type": "integer"}]}
 TYPES = {"id": "long", "s": STRUCT, "new": "string"}

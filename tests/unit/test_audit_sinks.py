@@ -9,7 +9,7 @@ import pytest
 from support.audited import Made
 from test_audit import World, changed
 
-from floodmark.audit.effects.sinks import matched, tables_of
+from floodmark.audit.effects.sinktables import matched, tables_of
 
 
 @pytest.mark.parametrize(

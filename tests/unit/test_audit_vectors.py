@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from floodmark.audit.content.vectors import altered, marks, unmarked
-from floodmark.audit.facts import File, Vector
-from floodmark.audit.reading import Z85, store_of
+from floodmark.audit.evidence import File, Vector
+from floodmark.audit.logreader import Z85, store_of
 
 
 def bitmap(*rows: int) -> bytes:

@@ -10,13 +10,20 @@ from typing import Any
 import pytest
 from support.flow import HOPPING, OVER, RUNNING, SESSIONS, SLICED, STATELESS, TWO_WINDOWS, Flow
 
-from floodmark.core.lifecycle.backfills import Asked, asked_for, check_text, restated_in, stands, starting_in
+from floodmark.core.lifecycle.backfills import (
+    Interval,
+    check_text,
+    is_still_valid,
+    requested_interval,
+    restated_in,
+    starting_in,
+)
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Restated, text_of
 from floodmark.core.protocol.recovery import Step, backfill_version, before_backfill, before_write
-from floodmark.core.sql.telling import told_in
+from floodmark.core.sql.timecolumn import time_column_of
 from floodmark.core.sql.windows import WindowSpec
 from floodmark.errors import LedgerBroken, Refused, RunFailed, Sealed
 from floodmark.spark.session import lock
@@ -43,9 +50,9 @@ def flow(root: Path, **how: Any) -> Flow:
     return Flow(root.resolve(), **how)
 
 
-def asked(made: Flow, begin: int, end: int, watermark: int | None = 10 * MINUTE, **changed: Any) -> Asked:
+def asked(made: Flow, begin: int, end: int, watermark: int | None = 10 * MINUTE, **changed: Any) -> Interval:
     rule = made.rule()
-    return asked_for(rule, head(rule, watermark, **changed), begin, end, lambda at: f"{at / MINUTE:g} min")
+    return requested_interval(rule, head(rule, watermark, **changed), begin, end, lambda at: f"{at / MINUTE:g} min")
 
 
 TOLD = {
@@ -64,7 +71,7 @@ TOLD = {
 
 @pytest.mark.parametrize("sql", TOLD)
 def test_a_column_tells_where_a_result_lies(sql: str) -> None:
-    found = told_in(sql, {"e": "at"})
+    found = time_column_of(sql, {"e": "at"})
     assert (found and (found.column, found.shift)) == TOLD[sql]
 
 
@@ -141,7 +148,7 @@ def test_what_cannot_be_backfilled_is_refused_with_the_reason_and_the_ways(
     rule = made.rule()
     now = replace(head(rule), **changed)
     with pytest.raises(Refused, match=f"cannot be backfilled: .*{reason}.*floodmark reset counted.*another name"):
-        asked_for(rule, now, 0, MINUTE, str)
+        requested_interval(rule, now, 0, MINUTE, str)
 
 
 AT = ["k", "at"]
@@ -206,17 +213,17 @@ def test_what_was_computed_stands_unless_the_interval_may_have_changed(
 ) -> None:
     rule = flow(tmp_path).rule()
     before = head(rule)
-    found = replace(asked_for(rule, before, 0, MINUTE, str), final=final)
-    assert stands(found, before, replace(before, **since)) is expected
+    found = replace(requested_interval(rule, before, 0, MINUTE, str), final=final)
+    assert is_still_valid(found, before, replace(before, **since)) is expected
 
 
 def test_rows_that_came_before_an_interval_was_final_are_not_left_out(tmp_path: Path) -> None:
     """Computed when it was not final, and put into the sinks once it is: an epoch between may have had rows of it."""
     rule = flow(tmp_path, sql=STATELESS).rule()
     basis, now = head(rule, 0), head(rule, 10 * MINUTE, epoch=4)
-    [before, since] = [asked_for(rule, one, 0, MINUTE, str) for one in (basis, now)]
+    [before, since] = [requested_interval(rule, one, 0, MINUTE, str) for one in (basis, now)]
     assert (before.final, since.final) == (False, True)
-    assert not stands(before, basis, now)
+    assert not is_still_valid(before, basis, now)
 
 
 def test_a_backfill_does_not_put_an_older_text_in_the_place_of_todays(tmp_path: Path) -> None:
@@ -242,7 +249,7 @@ def test_a_home_that_is_gone_is_not_made_anew_to_be_locked(tmp_path: Path) -> No
 def test_backfills_that_were_known_already_do_not_count(tmp_path: Path) -> None:
     rule = flow(tmp_path).rule()
     before = head(rule, backfills={1: SPAN})
-    assert stands(asked_for(rule, before, 0, MINUTE, str), before, before)
+    assert is_still_valid(requested_interval(rule, before, 0, MINUTE, str), before, before)
 
 
 def test_a_late_row_is_told_by_the_newest_backfill_that_has_read_it() -> None:

@@ -15,13 +15,13 @@ import pytest
 from deltalake import write_deltalake
 
 from floodmark.core.cases.casefile import case_schema_text
+from floodmark.core.cases.casevalues import text_of_value, value_of
 from floodmark.core.cases.differences import compared
-from floodmark.core.cases.rows import texts
-from floodmark.core.cases.values import text_of_value, value_of
+from floodmark.core.cases.typedrows import texts
 from floodmark.core.text.ddl import columns_of
 from floodmark.core.text.yamltree import read_yaml
 from floodmark.errors import FloodmarkError, Refused, RuleInvalid
-from floodmark.testing import Case, cases, tables
+from floodmark.testing import Case, cases, casetables
 from floodmark.testing.deltatypes import declared, schema_of
 from floodmark.testing.inputs import Inputs
 
@@ -167,7 +167,7 @@ def test_columns_come_from_the_table_where_the_file_declares_none(
     bare = CASES.replace("  readings: at TIMESTAMP, device STRING, value DOUBLE\n", "")
     assert "found none; declare the columns: `schema: {readings: 'column TYPE, ...'}`" in refused(bare)[0]
     place = rules.parent / "lake" / "readings"
-    tables.make(str(place), columns_of("at TIMESTAMP, device STRING, value DOUBLE, more ARRAY<INT>"))
+    casetables.make(str(place), columns_of("at TIMESTAMP, device STRING, value DOUBLE, more ARRAY<INT>"))
     found = inputs(bare)
     assert [str(column) for column in found.columns["readings"]][2:] == ["value double", "more array<int>"]
     assert inputs(CASES).columns["readings"] == found.columns["readings"][:3], "columns that no case needs"
@@ -228,14 +228,14 @@ def test_a_value_of_every_type_comes_out_of_a_table_as_it_was_written(tmp_path: 
         {column.name: value_of(column.type, WRITTEN[column.name], zone) for column in columns},
         dict.fromkeys(WRITTEN),
     ]
-    tables.make(address, columns)
-    tables.append(address, rows)
-    tables.append(address, [])
-    schema, found = tables.rows_of(address)
+    casetables.make(address, columns)
+    casetables.append(address, rows)
+    casetables.append(address, [])
+    schema, found = casetables.rows_of(address)
     assert declared(schema) == columns
     assert texts(found, columns, zone) == texts(rows, columns, zone) == [SHOWN, (None,) * len(columns)]
-    tables.replace(address, rows[:1])
-    assert len(tables.rows_of(address)[1]) == 1
+    casetables.replace(address, rows[:1])
+    assert len(casetables.rows_of(address)[1]) == 1
 
 
 def test_schemas_of_tables_that_others_made_are_read(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_schemas_of_tables_that_others_made_are_read(tmp_path: Path) -> None:
     day, at = date(2001, 1, 31), datetime(2001, 1, 31, tzinfo=UTC)
     table = pa.table({"d": [Decimal("1.5")], "day": [day], "at": [at], "s": [{"a": [1]}]})
     write_deltalake(str(tmp_path / "t"), table)
-    columns = declared(tables.rows_of(str(tmp_path / "t"))[0])
+    columns = declared(casetables.rows_of(str(tmp_path / "t"))[0])
     assert [str(one) for one in columns] == ["d decimal(2,1)", "day date", "at timestamp", "s struct<a: array<bigint>>"]
     assert declared(schema_of(columns)) == columns
     with pytest.raises(ValueError, match="column v: expected a type out of BOOLEAN"):

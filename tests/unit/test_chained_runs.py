@@ -12,7 +12,7 @@ from support.byhand import begun
 from support.flow import Flow
 from test_chains import ENV, source, write
 
-from floodmark.cli.runs.drain import _Application, _Due, _due, _look_back
+from floodmark.cli.runs.drain import _Application, _note_status, _pending_rules, _PendingRule
 from floodmark.cli.runs.outcome import Outcome
 from floodmark.connectors.news import News
 from floodmark.core.rules.rule import Rule, load_rules
@@ -34,7 +34,7 @@ def test_who_reads_a_rule_that_is_to_run_is_looked_at_after_it(tmp_path: Path) -
         looked.append(rule.rule)
         return News("new data" if rule.rule == "first" else None, 1, {}, 7)
 
-    due = _due(rules_of(tmp_path), look_at)
+    due = _pending_rules(rules_of(tmp_path), look_at)
     assert [(one.rule.rule, one.why, [before.rule.rule for before in one.after]) for one in due] == [
         ("first", "new data", []),
         ("b", "reads what first may write in this run", ["first"]),
@@ -44,11 +44,11 @@ def test_who_reads_a_rule_that_is_to_run_is_looked_at_after_it(tmp_path: Path) -
 
 
 def test_with_nothing_new_nobody_waits(tmp_path: Path) -> None:
-    assert _due(rules_of(tmp_path), lambda rule: News(None, 1, {}, 0)) == []
+    assert _pending_rules(rules_of(tmp_path), lambda rule: News(None, 1, {}, 0)) == []
 
 
 def test_a_rule_that_cannot_be_looked_at_holds_nobody_up(tmp_path: Path) -> None:
-    due = _due(rules_of(tmp_path), lambda rule: None if rule.rule == "first" else News("new data", 1, {}, 0))
+    due = _pending_rules(rules_of(tmp_path), lambda rule: None if rule.rule == "first" else News("new data", 1, {}, 0))
     assert [(one.rule.rule, len(one.after)) for one in due] == [("other", 0), ("b", 0), ("a", 1)]
 
 
@@ -76,9 +76,9 @@ class Threads(_Application):
 
 
 def test_who_waits_for_another_rule_keeps_no_thread_from_the_rest() -> None:
-    slow, quick = (_Due(named(name), "") for name in ("slow", "quick"))
-    waiting = [_Due(named(f"after_slow{number}"), "", after=[slow]) for number in range(3)]
-    others = [_Due(named(f"after_quick{number}"), "", after=[quick]) for number in range(3)]
+    slow, quick = (_PendingRule(named(name), "") for name in ("slow", "quick"))
+    waiting = [_PendingRule(named(f"after_slow{number}"), "", after=[slow]) for number in range(3)]
+    others = [_PendingRule(named(f"after_quick{number}"), "", after=[quick]) for number in range(3)]
     threads = Threads({one.rule.rule for one in (quick, *others)})
     threads._in_threads(SimpleNamespace(), [slow, quick, *waiting, *others], 2, lambda: None)  # type: ignore[arg-type]
     assert threads.ended[:5] == ["quick", "after_quick0", "after_quick1", "after_quick2", "slow"]
@@ -96,7 +96,7 @@ def test_state_that_cannot_be_read_is_the_fault_of_its_rule(
     begun(flow)
     monkeypatch.setattr("floodmark.views.contents.openwindows.open_windows", broken)
     outcome = Outcome("counted")
-    _look_back(flow.rule(), flow.home, outcome, stale_ok=False)
+    _note_status(flow.rule(), flow.home, outcome, stale_ok=False)
     assert outcome.fault is fault
     assert outcome.head is not None
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.flow import HOPPING, STATELESS, TUMBLING, Flow
 
-from floodmark.core.lifecycle.changes import check_edit, check_kept, misfits
+from floodmark.core.lifecycle.changes import check_edit, check_state_columns, misfits
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.ddl import columns_of
 from floodmark.errors import RuleChanged, WrongColumn
@@ -112,10 +112,10 @@ def test_columns_of_a_state_that_do_not_fit_are_told_with_both_types() -> None:
 def test_of_kept_rows_only_the_columns_that_are_kept_must_have_their_type() -> None:
     recorded: Any = {"e": [("a", "int"), ("b", "int")], "f": [("a", "int")]}
     found: Any = {"e": [("a", "bigint"), ("b", "bigint"), ("c", "int")], "f": [("a", "bigint")]}
-    check_kept("r", recorded, recorded, {"e": ["a", "b"]})
-    check_kept("r", recorded, found, {"e": ["c"]})
-    check_kept("r", recorded, found, {"slices": ["a"]})
-    check_kept("r", {}, found, {"e": ["a"]})
+    check_state_columns("r", recorded, recorded, {"e": ["a", "b"]})
+    check_state_columns("r", recorded, found, {"e": ["c"]})
+    check_state_columns("r", recorded, found, {"slices": ["a"]})
+    check_state_columns("r", {}, found, {"e": ["a"]})
     with pytest.raises(WrongColumn) as told:
-        check_kept("r", recorded, found, {"f": ["a"], "e": ["b"]})
+        check_state_columns("r", recorded, found, {"f": ["a"], "e": ["b"]})
     assert "(e.b: kept as int, found bigint; f.a: kept as int, found bigint)" in str(told.value)

@@ -209,7 +209,7 @@ def test_failures_that_are_known_before_spark_are_told_to_the_file(flow: Flow) -
     found = file.read()
     assert {name: failure.exit_code for name, failure in found.items()} == {"counted": 1, "bad": 2}
     assert "no Delta table" in found["counted"].message
-    assert [failure.hopeless for failure in found.values()] == [True, False]
+    assert [failure.is_final for failure in found.values()] == [True, False]
 
 
 def test_plan_says_delivery_settings_and_the_next_run(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,7 +455,7 @@ def test_an_unexpected_error_is_told_in_one_line(flow: Flow, monkeypatch: pytest
         raise ZeroDivisionError("by nothing")
 
     flow.write_rule()
-    monkeypatch.setattr("floodmark.cli.shared.selection.load", broken)
+    monkeypatch.setattr("floodmark.cli.shared.selection.load_folder", broken)
     assert call(flow, "list", code=1).strip() == "error: ZeroDivisionError: by nothing"
 
 
@@ -472,7 +472,7 @@ def test_a_backfill_ends_where_a_run_has_gone_on_by_an_edited_text_while_it_wait
         folded(flow, ledger, 2, START, None)
         wanted(ledger.head)
 
-    monkeypatch.setattr("floodmark.core.lifecycle.backfills.asked_for", lambda *_: None)
+    monkeypatch.setattr("floodmark.core.lifecycle.backfills.requested_interval", lambda *_: None)
     monkeypatch.setattr("floodmark.cli.commands.backfill.with_spark", lambda rule, master, work: work(None))
     monkeypatch.setattr("floodmark.cli.commands.backfill._job", lambda *_: SimpleNamespace(backfill=waited))
     times = ["--from", "2001-01-01T00:00Z", "--to", "2001-01-01T00:01Z"]

@@ -18,11 +18,11 @@ from floodmark.errors import ReplayDiffers, VerifyFailed
 from floodmark.ledger.comparing import (
     Committed,
     check_before_commit,
-    same_content,
-    same_effect,
-    same_files,
-    same_rows,
-    still_there,
+    check_rows_present,
+    check_same_content,
+    check_same_effect,
+    check_same_files,
+    check_same_rows,
 )
 from floodmark.ledger.delta import tablelog
 from floodmark.ledger.delta.tablelog import committed_of
@@ -36,32 +36,32 @@ def commit(added: int = 0, removed: int = 0, **said: Any) -> Committed:
 
 
 def test_a_commit_is_of_this_intent_and_has_just_as_many_rows() -> None:
-    same_effect("t", commit(), "mine", 2)
+    check_same_effect("t", commit(), "mine", 2)
     with pytest.raises(ReplayDiffers, match=r"commit 3 was written for another intent \(theirs\) than the ledger's"):
-        same_effect("t", commit(intent="theirs"), "mine", 2)
+        check_same_effect("t", commit(intent="theirs"), "mine", 2)
     for rows in (1, 3):
         with pytest.raises(ReplayDiffers, match=f"epoch 7 wrote 2 rows, computed again it has {rows}"):
-            same_effect("t", commit(), "mine", rows)
+            check_same_effect("t", commit(), "mine", rows)
     with pytest.raises(ReplayDiffers, match="backfill 4 wrote 2 rows"):
-        same_effect("t", commit(backfill=4), "mine", 1)
+        check_same_effect("t", commit(backfill=4), "mine", 1)
 
 
 @pytest.mark.parametrize(("added", "removed", "same"), [(3, 1, True), (4, 1, False), (3, 2, False), (2, 0, False)])
 def test_the_files_that_came_and_went_have_the_effect_that_was_computed(added: int, removed: int, same: bool) -> None:
     effect, found = Effect(rows=2, inserted=2, updated=1), commit(added, removed)
     if same:
-        return same_files("t", found, effect)
+        return check_same_files("t", found, effect)
     with pytest.raises(ReplayDiffers, match=f"added {added} rows and removed {removed}"):
-        same_files("t", found, effect)
+        check_same_files("t", found, effect)
     return None
 
 
 @pytest.mark.parametrize(("added", "removed", "same"), [(2, 0, True), (3, 0, False), (1, 0, False), (2, 1, False)])
 def test_an_append_adds_its_rows_and_removes_none(added: int, removed: int, same: bool) -> None:
     if same:
-        return same_files("t", commit(added, removed), None)
+        return check_same_files("t", commit(added, removed), None)
     with pytest.raises(VerifyFailed):
-        same_files("t", commit(added, removed), None)
+        check_same_files("t", commit(added, removed), None)
     return None
 
 
@@ -74,8 +74,8 @@ def test_files_are_compared_before_they_are_committed() -> None:
 
 def test_an_effect_is_read_back_from_what_its_commit_says() -> None:
     effect = Effect(rows=2, inserted=2, updated=1, deleted=3, copied=4)
-    assert Effect.said(commit(**asdict(effect)).metadata) == effect
-    assert Effect.said(commit().metadata) is None  # a plain append
+    assert Effect.from_metadata(commit(**asdict(effect)).metadata) == effect
+    assert Effect.from_metadata(commit().metadata) is None  # a plain append
 
 
 def said(digest: Digest) -> dict[str, Any]:
@@ -84,33 +84,33 @@ def said(digest: Digest) -> dict[str, Any]:
 
 def test_of_an_append_the_files_hold_what_was_written_and_that_is_computed_again() -> None:
     found, older = commit(digest=said(HELD)), commit()  # an older Floodmark's says no digest
-    same_rows("t", found, HELD, None)
-    same_rows("t", older, OTHER, None)
+    check_same_rows("t", found, HELD, None)
+    check_same_rows("t", older, OTHER, None)
     with pytest.raises(VerifyFailed, match="computed again, its rows are others"):
-        same_rows("t", found, OTHER, None)
+        check_same_rows("t", found, OTHER, None)
     for one in (found, older):
-        same_content("t", one, HELD, HELD, None)
+        check_same_content("t", one, HELD, HELD, None)
     with pytest.raises(VerifyFailed, match="its files hold other rows than it wrote"):
-        same_content("t", found, OTHER, OTHER, None)
+        check_same_content("t", found, OTHER, OTHER, None)
     with pytest.raises(VerifyFailed, match="computed again, its rows are others"):
-        same_content("t", older, HELD, OTHER, None)
+        check_same_content("t", older, HELD, OTHER, None)
 
 
 def test_of_an_upsert_the_files_hold_what_was_written_and_the_results_are_computed_again() -> None:
     found = commit(digest=said(OTHER), results=said(HELD))
-    same_rows("t", found, Digest(), HELD)
-    same_content("t", found, OTHER, Digest(), HELD)
-    same_content("t", commit(results=said(HELD)), OTHER, Digest(), HELD)
+    check_same_rows("t", found, Digest(), HELD)
+    check_same_content("t", found, OTHER, Digest(), HELD)
+    check_same_content("t", commit(results=said(HELD)), OTHER, Digest(), HELD)
     with pytest.raises(VerifyFailed, match="its files hold other rows than it wrote"):
-        same_content("t", found, HELD, Digest(), HELD)
+        check_same_content("t", found, HELD, Digest(), HELD)
     with pytest.raises(VerifyFailed, match="computed again, its rows are others"):
-        same_rows("t", found, Digest(), OTHER)
+        check_same_rows("t", found, Digest(), OTHER)
 
 
 def test_rows_that_others_took_are_told_with_the_commit_and_the_way_back() -> None:
-    still_there("t", commit(), Presence(frozenset()))
+    check_rows_present("t", commit(), Presence(frozenset()))
     with pytest.raises(VerifyFailed, match=r"epoch 7 wrote .* commit 3; commit 5 \(DELETE\).* AS OF 4$"):
-        still_there("t", commit(), Presence(None, taken=(5, "DELETE")))
+        check_rows_present("t", commit(), Presence(None, removed_by=(5, "DELETE")))
 
 
 def test_a_commit_is_known_by_app_and_version_and_its_marked_rows_do_not_count(place: Path) -> None:

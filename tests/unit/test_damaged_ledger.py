@@ -14,7 +14,7 @@ from test_ledger import commit, first, intent
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.core.protocol.records.head import recalled, remembered
+from floodmark.core.protocol.records.head import head_from_text, head_to_text
 from floodmark.core.protocol.records.rows import Row
 from floodmark.errors import LedgerBroken
 from floodmark.ledger import ledger as module
@@ -142,10 +142,10 @@ def test_a_remembered_head_that_was_changed_is_no_head(made: tuple[Path, list[Ro
     address, _ = made
     found = LedgerReader.load(str(address))
     assert found is not None and found.head is not None
-    text = remembered(found.head)
-    assert recalled(text) == found.head
-    assert recalled(text.replace('"epoch":12', '"epoch":11')) is None
-    assert recalled("") is None
+    text = head_to_text(found.head)
+    assert head_from_text(text) == found.head
+    assert head_from_text(text.replace('"epoch":12', '"epoch":11')) is None
+    assert head_from_text("") is None
 
 
 def test_a_remembered_head_that_cannot_be_read_or_written_is_none(
@@ -157,7 +157,7 @@ def test_a_remembered_head_that_cannot_be_read_or_written_is_none(
     assert Ledger.open(str(tmp_path / "ledger"), "two").head == head
     (tmp_path / "ledger.head").rmdir()
     assert Ledger.open(str(tmp_path / "ledger"), "three").head == head
-    assert recalled((tmp_path / "ledger.head").read_text()) == head
+    assert head_from_text((tmp_path / "ledger.head").read_text()) == head
 
 
 def test_the_file_that_keeps_a_table_from_being_read_is_named(made: tuple[Path, list[Row]]) -> None:

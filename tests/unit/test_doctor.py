@@ -19,9 +19,9 @@ from support.flow import Flow, event
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.cli.shared import examined
+from floodmark.cli.shared import doctorchecks
 from floodmark.core import sparkconf
-from floodmark.core.health import airflow, machine, places, settings
+from floodmark.core.health import airflow, machine, settings, storage
 from floodmark.core.health.checks import Check, exit_code, failed, ok, warning
 from floodmark.errors import HomeUnfit, LedgerBroken
 
@@ -123,32 +123,32 @@ def test_no_archive() -> None:
 
 
 def test_rule_files() -> None:
-    assert verdicts(places.rule_files("/r", 0, {})) == {"rules": "warning"}
-    assert verdicts(places.rule_files("/r", 1, {"b.yaml": "why"})) == {"rules": "ok", "rule file b.yaml": "failed"}
-    assert places.no_rules_folder("/r").verdict == "failed"
+    assert verdicts(storage.rule_files("/r", 0, {})) == {"rules": "warning"}
+    assert verdicts(storage.rule_files("/r", 1, {"b.yaml": "why"})) == {"rules": "ok", "rule file b.yaml": "failed"}
+    assert storage.no_rules_folder("/r").verdict == "failed"
 
 
 def test_homes() -> None:
-    assert places.home("/h", True, True, None).verdict == "ok"
-    assert places.home("/h", True, False, None).verdict == "warning"
-    assert places.home("/h", True, True, HomeUnfit("no")).verdict == "failed"
+    assert storage.home("/h", True, True, None).verdict == "ok"
+    assert storage.home("/h", True, False, None).verdict == "warning"
+    assert storage.home("/h", True, True, HomeUnfit("no")).verdict == "failed"
 
 
 def test_ledgers() -> None:
-    found = places.ledgers({"a": "epoch 3", "b": None, "c": LedgerBroken("row 5 is not chained")})
+    found = storage.ledgers({"a": "epoch 3", "b": None, "c": LedgerBroken("row 5 is not chained")})
     assert verdicts(found) == {"ledgers": "ok", "ledger of c": "failed"}
     assert found[0].found == "1 readable, 1 rules have not run yet" and "row 5" in found[1].found
 
 
 def test_locks() -> None:
-    held = {"a": places.Holder("run x", False), "b": places.Holder("run y", True), "c": None}
-    assert verdicts(places.locks(held)) == {"lock of a": "ok", "lock of b": "warning", "lock of c": "ok"}
-    assert verdicts(places.locks({})) == {"locks": "ok"}
+    held = {"a": storage.Holder("run x", False), "b": storage.Holder("run y", True), "c": None}
+    assert verdicts(storage.locks(held)) == {"lock of a": "ok", "lock of b": "warning", "lock of c": "ok"}
+    assert verdicts(storage.locks({})) == {"locks": "ok"}
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(10**12, "ok"), (10**9, "warning"), (10**8, "failed")])
 def test_room(free: int, verdict: str) -> None:
-    assert places.room("the home", "/h", free).verdict == verdict
+    assert storage.room("the home", "/h", free).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_rules_that_may_not_be_read_hide_nothing_else(flow: Flow, monkeypatch: p
     def refused(folder: Path, env: object) -> None:
         raise PermissionError(13, "Permission denied", str(folder))
 
-    monkeypatch.setattr(examined, "load_rules", refused)
+    monkeypatch.setattr(doctorchecks, "load_rules", refused)
     found = doctor(flow, 2)
     assert "Permission denied" in found["rules"].found
     assert found["home"].verdict == "ok"
@@ -337,7 +337,7 @@ def test_a_broken_ledger_is_found(flow: Flow) -> None:
 
 
 def test_a_full_disk_is_found(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examined.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 5})())
+    monkeypatch.setattr(doctorchecks.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 5})())
     assert doctor(flow, 2)["room for the home"].verdict == "failed"
 
 
@@ -382,7 +382,7 @@ def test_modules_of_classes_are_looked_for_beside_the_rules(flow: Flow) -> None:
 
 
 def test_programs_that_do_not_answer_hide_nothing_else(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examined, "PATIENCE", 0.001)
+    monkeypatch.setattr(doctorchecks, "PATIENCE", 0.001)
     found = doctor(flow, 2, AIRFLOW_HOME=str(flow.root))
     assert {name for name, check in found.items() if check.verdict == "failed"} == {"Java", "Airflow"}
     assert "timed out" in found["Airflow"].found and "pyspark" in found

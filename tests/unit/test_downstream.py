@@ -22,7 +22,7 @@ from floodmark.core.rules.rule import load_rules
 from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.rules.graph import graph
-from floodmark.views.status.standing import standing
+from floodmark.views.status.rulestatus import rule_status
 
 NO_TIME = {"delta": None, "event_time": None, "lateness": None}
 
@@ -146,7 +146,7 @@ def test_rows_that_were_taken_away_stop_who_has_read_them_before_spark_starts(
     with pytest.raises(HistoryGone, match="begin anew from what the table holds now") as fault:
         look(reader.rule(), reader.home)
     assert words in str(fault.value)
-    assert words in str(standing(reader.rule(), reader.home).lag["events"])
+    assert words in str(rule_status(reader.rule(), reader.home).lag["events"])
 
 
 def _folded_all(reader: Flow) -> None:

@@ -91,7 +91,7 @@ def test_the_row_at_the_bound_is_kept_and_stays_when_state_is_rewritten(
     at = Moment(7, None, watermark, (), 0)
     for newest, keeps in ((None, False), (first - 1, False), (first, True), (first + 1, True)):
         batch: Any = SimpleNamespace(maxima={"events": newest})
-        assert folding._keeps_any(batch, "events", at) is keeps
+        assert folding._needs_any(batch, "events", at) is keeps
 
 
 def test_rows_are_cut_before_the_first_window_that_is_open(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_lookup_that_was_put_back_or_made_anew_is_refused(place: Path) -> None
 def test_a_batch_is_folded_only_where_it_starts_at_the_ledgers_head(tmp_path: Path) -> None:
     first, second, other = (Entry(1000, (text,)) for text in ('{"at":1}', '{"at":2}', '{"at":3}'))
     folder: Any = object.__new__(EpochFolder)
-    folder._directory = checkpoint.make(tmp_path, first, second, 2)
+    folder._directory = checkpoint.make_checkpoint(tmp_path, first, second, 2)
     folder._plan, folder._gate = SimpleNamespace(rule=SimpleNamespace(rule="r")), 4
     for epoch, entry in ((4, other), (3, first), (5, first)):
         folder._ledger = SimpleNamespace(begun=SimpleNamespace(epoch=epoch, entry=entry))

@@ -12,9 +12,16 @@ import yaml
 from support.flow import HOPPING, RUNNING, STATELESS, TUMBLING, Flow
 
 from floodmark.audit.ledger.expected import misled, misled_results
-from floodmark.connectors.columns import asked, check_columns, needed
+from floodmark.connectors.columns import check_columns, needed, with_checked_columns
 from floodmark.core.lifecycle.changes import check_edit
-from floodmark.core.protocol.expectations import counted, failing, fared, ordered, reason, told
+from floodmark.core.protocol.expectations import (
+    counted,
+    expectation_results,
+    failing,
+    ordered,
+    reason,
+    uncommitted_results,
+)
 from floodmark.core.protocol.records.rows import Commit, Counts, Failed, Intent, total
 from floodmark.core.rules.rule import Expectation, Rule, load_rule
 from floodmark.core.sql import columns_in
@@ -153,7 +160,7 @@ def test_a_check_s_columns_are_read_and_set_apart_and_not_folded(flow: Flow) -> 
     rule = of_stream(flow, {"a": {"check": "n > 0 AND `odd name` = 1"}})
     found = {"k": "string", "at": "timestamp", "n": "long", "odd name": "long"}
     assert needed(rule, "events", found) == ["at"]
-    assert asked(rule, "events", ["at"], found) == ["at", "n", "odd name"]
+    assert with_checked_columns(rule, "events", ["at"], found) == ["at", "n", "odd name"]
     check_columns(rule, "events", found)
     with pytest.raises(WrongColumn, match=r"events: expect a: expected columns of the stream, found n; columns: k"):
         check_columns(rule, "events", {"k": "string", "at": "timestamp"})
@@ -206,17 +213,17 @@ def test_what_is_told_of_each(flow: Flow) -> None:
     assert total(COUNTS).parts == {"read": 10, "filtered": 1, "dropped": 2, "dead": 2, "late": 1, "folded": 4}
     assert failing(commit) == {"events.a": 3, "events.b": 1, "results.b": 7}
     found = counted(yaml.safe_load(commit.model_dump_json()))
-    assert [one.text() for one in told(rule, found)] == [
+    assert [one.text() for one in expectation_results(rule, found)] == [
         "stream events: b (n > 0), dead: 1 row failed, 1 of them dead by it",
         "stream events: a (v > 0), drop: 3 rows failed, 2 of them dropped by it",
         "results: b (c > 0), warn: 7 rows failed",
     ]
-    assert told(rule, found) == fared(rule, COUNTS, {"b": Failed(failed=7)})
+    assert expectation_results(rule, found) == uncommitted_results(rule, COUNTS, {"b": Failed(failed=7)})
     gone = of_stream(flow, {"b": {"check": "n > 0", "on_fail": "dead"}})
     assert "stream events: a (no longer in the rule): 3 rows failed, 2 of them dropped or dead by it" in [
-        one.text() for one in told(gone, found)
+        one.text() for one in expectation_results(gone, found)
     ]
-    assert told(rule, {})[0].text() == "stream events: b (n > 0), dead: no row has failed it"
+    assert expectation_results(rule, {})[0].text() == "stream events: b (n > 0), dead: no row has failed it"
 
 
 RULE = {"streams": {"s": {"expect": {"d": {"on_fail": "drop"}, "k": {"on_fail": "dead"}, "f": {"on_fail": "fail"},

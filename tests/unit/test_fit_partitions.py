@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from floodmark.core.rules.sinks.partitionvalues import bytes_in_path, long_name, unfit, which
-from floodmark.core.rules.sinks.takings import Taking
+from floodmark.core.rules.sinks.sinkcolumns import SinkColumns
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_times_are_of_the_years_that_all_readers_have(kind: str) -> None:
 
 def test_only_results_that_come_to_stand_in_the_sink_are_looked_at() -> None:
     found = unfit("k", "date")
-    sql = which(found, Taking(("k",), where="v > 0 -- some"))
+    sql = which(found, SinkColumns(("k",), where="v > 0 -- some"))
     assert sql.startswith("CASE WHEN coalesce((v > 0 -- some\n), false) THEN CASE WHEN (`k` < ")
-    assert which(found, Taking(("k",), gone="v < 0")).startswith("CASE WHEN NOT coalesce((v < 0\n), false) THEN")
-    assert which(found, Taking(("k",))).startswith("CASE WHEN true THEN")
+    assert which(found, SinkColumns(("k",), delete="v < 0")).startswith("CASE WHEN NOT coalesce((v < 0\n), false) THEN")
+    assert which(found, SinkColumns(("k",))).startswith("CASE WHEN true THEN")
 
 
 def test_empty_text_is_refused_only_where_the_key_tells_it_from_null() -> None:

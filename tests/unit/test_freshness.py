@@ -22,7 +22,7 @@ from floodmark.core.rules.rule import Rule, load_rule
 from floodmark.errors import RuleInvalid, Stale
 from floodmark.ledger.ledger import Ledger
 from floodmark.views.status.freshness import fresh_now
-from floodmark.views.status.standing import excused
+from floodmark.views.status.rulestatus import excused
 
 NOW = datetime(2020, 6, 1, 12, tzinfo=UTC)
 MINUTE = 60_000_000

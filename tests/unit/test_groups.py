@@ -110,7 +110,7 @@ def test_a_failure_that_a_kill_cut_off_counts_as_none(tmp_path: Path) -> None:
     with file.path.open("a") as half:
         half.write('{"rule": "b", "exit_')
     assert file.read() == {"a": whole}
-    assert not whole.hopeless and Failure.of("a", Refused("x")).hopeless
+    assert not whole.is_final and Failure.of("a", Refused("x")).is_final
 
 
 def test_a_group_is_called_as_a_rule_is(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def idle(place: Path, sql: str, name: str = "counted") -> Flow:
 @pytest.fixture(autouse=True)
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a terminal; elsewhere an idle run is to cost next to nothing."""
-    monkeypatch.setattr("floodmark.cli.shared.output.watched", lambda: True)
+    monkeypatch.setattr("floodmark.cli.shared.output.is_terminal", lambda: True)
 
 
 def test_a_run_with_nothing_new_says_which_windows_are_open(place: Path) -> None:

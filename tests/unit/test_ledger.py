@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.records.head import Head, head_at, read_head, recalled, remembered
+from floodmark.core.protocol.records.head import Head, head_at, head_from_text, head_to_text, read_head
 from floodmark.core.protocol.records.rows import (
     Backfill,
     Backfilled,
@@ -126,7 +126,7 @@ def follows(ledger: Ledger, kind: str) -> Head:
 def test_a_failed_check_is_kept_until_somebody_has_decided(ledger: Ledger, kind: str) -> None:
     follows(ledger, kind)
     ledger.live(Life(what="failed", said="rows are doubled"))
-    assert ledger.head is not None and recalled(remembered(ledger.head)) == ledger.head
+    assert ledger.head is not None and head_from_text(head_to_text(ledger.head)) == ledger.head
     with pytest.raises(VerifyFailed, match="rows are doubled"):
         check_unfailed(ledger.head)
 
@@ -175,7 +175,7 @@ def test_the_head_knows_each_text_by_which_a_committed_epoch_was_written(ledger:
         ledger.commit(commit(planned))
     assert ledger.intend(lone).texts == (text_of(RULE), text_of(edited))
     assert ledger.head is not None
-    assert ledger.head == recalled(remembered(ledger.head)) == read_head(ledger.rows)
+    assert ledger.head == head_from_text(head_to_text(ledger.head)) == read_head(ledger.rows)
 
 
 def backfill(number: int = 1, begin: int = 0) -> Backfill:
@@ -214,7 +214,7 @@ def test_a_backfill_stands_between_two_epochs_and_moves_nothing(ledger: Ledger) 
     assert (after.commits["sink/lake/out"], after.written["sink/lake/out"]) == (7, backfill_version(0, 1))
     assert (after.epoch, after.entry, after.watermark) == (before.epoch, before.entry, before.watermark)
     again = LedgerReader.load(ledger.address)
-    assert again is not None and again.head == after == recalled(remembered(after))
+    assert again is not None and again.head == after == head_from_text(head_to_text(after))
     planned = intent(1)
     ledger.intend(planned)
     assert ledger.commit(commit(planned)).backfills == after.backfills
@@ -392,7 +392,7 @@ def test_replaced_files_stay_for_who_loaded_the_ledger_before_and_go_later(
     Ledger.open(ledger.address, "two")
     assert reader.rows == ledger.rows
     assert [file.exists() for file in left] == [False, True]
-    monkeypatch.setattr(module, "KEPT_HOURS", 0)
+    monkeypatch.setattr(module, "RETAINED_HOURS", 0)
     again = Ledger.open(ledger.address, "three")
     for _ in range(4):
         again.intend(intent(9))

@@ -14,7 +14,7 @@ from floodmark.core.protocol.digests import Digest
 from floodmark.core.protocol.records.rows import Counts, Kind, Row, Written
 from floodmark.ledger import ledger as module
 from floodmark.ledger.ledger import APP, Ledger, LedgerReader, schema
-from floodmark.views.epochs import told
+from floodmark.views.epochs import epoch_entries
 
 EPOCHS = 10_000
 DIGEST = {"s": Digest(rows=3, high="9" * 20, low="9" * 20)}
@@ -95,7 +95,7 @@ def test_its_head_and_its_history(address: str, capsys: pytest.CaptureFixture[st
 
 
 def test_what_is_told_of_each_epoch(address: str) -> None:
-    assert [one["epoch"] for one in told(load(address).rows, True, 3)] == [EPOCHS - 2, EPOCHS - 1, EPOCHS]
+    assert [one["epoch"] for one in epoch_entries(load(address).rows, True, 3)] == [EPOCHS - 2, EPOCHS - 1, EPOCHS]
 
 
 def test_the_remembered_head_is_the_one_that_all_rows_give(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

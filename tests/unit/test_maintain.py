@@ -24,15 +24,15 @@ from typer.testing import CliRunner
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.core.lifecycle.upkeep import CHECKPOINT_AFTER
+from floodmark.core.lifecycle.cleanup import CHECKPOINT_AFTER
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit, Counts, Pinned, Seal
 from floodmark.core.protocol.recovery import app_id
 from floodmark.ledger.delta import datafiles, tables
-from floodmark.ledger.delta.damage import HINT, changed
+from floodmark.ledger.delta.damage import HINT, file_damage
 from floodmark.ledger.ledger import Ledger
 from floodmark.ledger.locking import held
-from floodmark.ledger.upkeep import FILES, _beyond
+from floodmark.ledger.maintenance import FILES, _beyond
 
 EPOCHS = 4
 
@@ -93,9 +93,9 @@ def test_what_it_writes_has_checksums_as_what_spark_writes(flow: Flow) -> None:
     assert len(new) == 4
     for file in new:
         assert file.with_name(f".{file.name}.crc").exists()
-        assert changed(file) is None
+        assert file_damage(file) is None
         damage(file, "flipped")
-        assert changed(file)
+        assert file_damage(file)
 
 
 def one_bit(file: Path, before: bytes, after: bytes) -> None:
@@ -309,7 +309,7 @@ def test_a_table_that_is_not_the_rules_own_is_left_as_it_is(flow: Flow, plant: A
 
 
 def test_files_that_spark_alone_can_write_are_left_to_spark(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("floodmark.ledger.upkeep._beyond", lambda table: "deletionVectors")
+    monkeypatch.setattr("floodmark.ledger.maintenance._beyond", lambda table: "deletionVectors")
     before = files(flow.sink())
     told = maintain(flow)
     assert told["tables"][f"sink/{flow.sink()}"]["not_by_us"] == "deletionVectors"

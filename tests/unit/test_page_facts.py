@@ -14,8 +14,8 @@ from support.flow import Flow
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused, RuleInvalid
 from floodmark.views.rules.rulefiles import Catalog
-from floodmark_airflow.pages import facts as module
-from floodmark_airflow.pages.facts import ELSEWHERE, Audited, Facts
+from floodmark_airflow.pages import rulefacts as module
+from floodmark_airflow.pages.rulefacts import ELSEWHERE, Audited, Facts
 
 LONG = 20.0  # seconds in which what is awaited comes, even on a busy machine
 AUDITED = Audited({"generations": [{"generation": 1}, {"generation": 2}]}, 0, 0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.flow import Flow
 
-from floodmark.core.lifecycle.pinning import counted, is_query, newest_named, short_names
+from floodmark.core.lifecycle.pinning import is_query, is_visible, newest_named, short_names
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit, Restated
@@ -26,7 +26,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Head:
 
 
 def seen(head: Head, version: int, generation: int = 2, token: str | None = None, ledger: str = "mine") -> bool:
-    return counted([(app_id(ledger, generation, token or head.token, "sink"), version)], "mine", head)
+    return is_visible([(app_id(ledger, generation, token or head.token, "sink"), version)], "mine", head)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_what_others_write_is_seen_and_one_of_ours_hides_a_commit(head: Head) ->
     later = (app_id("mine", 2, "token", "sink"), 4 * ATTEMPTS)
     now = (app_id("mine", 2, "token", "sink"), 3 * ATTEMPTS)
     assert seen(head, 9 * ATTEMPTS, ledger="theirs")
-    assert counted([], "mine", head) and counted([("spark-app", 99)], "mine", head)
-    assert counted([("spark-app", 99), now], "mine", head)
-    assert not counted([now, later], "mine", head) and not counted([later, now], "mine", head)
+    assert is_visible([], "mine", head) and is_visible([("spark-app", 99)], "mine", head)
+    assert is_visible([("spark-app", 99), now], "mine", head)
+    assert not is_visible([now, later], "mine", head) and not is_visible([later, now], "mine", head)
 
 
 def test_a_sink_is_named_by_its_rule_else_by_where_it_lies_else_by_its_place() -> None:

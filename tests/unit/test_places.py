@@ -18,9 +18,9 @@ from test_lives import call
 
 from floodmark.audit.certificate import audit
 from floodmark.connectors.news import look
-from floodmark.connectors.places import check_goes_on, head_now, text_now
+from floodmark.connectors.places import check_same_sinks, head_now, text_now
 from floodmark.core.protocol.places import moves, name_at, names_of, places_of
-from floodmark.core.protocol.places import settled as settle
+from floodmark.core.protocol.places import relocated as settle
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, Life, Seal
 from floodmark.core.rules.rule import Rule, load_rules
@@ -160,7 +160,7 @@ def _move(flow: Flow) -> Path:
 def _goes_on(flow: Flow) -> Head:
     ledger = flow.ledger()
     assert ledger.head is not None
-    return check_goes_on(ledger.head, flow.rule(), ledger.id)
+    return check_same_sinks(ledger.head, flow.rule(), ledger.id)
 
 
 SPELLINGS = [

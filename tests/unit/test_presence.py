@@ -32,13 +32,13 @@ def now(*later: Moves) -> Presence:
 
 def test_untouched_files_hold_the_rows() -> None:
     found = now(moves(4, [("add", "other.parquet")]), moves(5, [("remove", "third.parquet")], "DELETE"))
-    assert (found.joined, found.taken) == (False, None)
+    assert (found.joined, found.removed_by) == (False, None)
     assert found.files == {("a.parquet", ""), ("b.parquet", "")}
 
 
 def test_files_that_were_joined_hold_the_rows_in_another_file() -> None:
     found = now(optimized(4, ["a.parquet", "x.parquet"], "j.parquet"), optimized(5, ["j.parquet", "b.parquet"], "k"))
-    assert (found.joined, found.taken, found.files) == (True, None, {("k", "")})
+    assert (found.joined, found.removed_by, found.files) == (True, None, {("k", "")})
 
 
 TAKEN = {
@@ -58,7 +58,7 @@ TAKEN = {
 def test_rows_that_others_took_are_not_there_and_the_entry_is_named(how: str) -> None:
     found = now(*TAKEN[how], moves(5, [("add", "more.parquet")]))
     assert found.files is None
-    assert found.taken is not None and found.taken[0] == 4
+    assert found.removed_by is not None and found.removed_by[0] == 4
 
 
 @pytest.mark.parametrize("how", [name for name in TAKEN if name != "restored to before"])
@@ -66,16 +66,16 @@ def test_a_restore_to_the_version_before_brings_them_back(how: str) -> None:
     held = [("add", "j.parquet")] if how.startswith("joined") else [("add", "a.parquet"), ("add", "b.parquet")]
     gone: list[Action] = [("remove", "old.parquet"), ("remove", "c.parquet"), ("remove", "a.parquet", "v1")]
     restored = moves(6, [*gone, *held], "RESTORE")
-    assert now(*TAKEN[how], restored).taken is None
+    assert now(*TAKEN[how], restored).removed_by is None
 
 
 def test_a_commit_that_only_takes_rows_away_is_undone_by_who_brings_them_back() -> None:
     ours = moves(3, [("remove", "old.parquet")])
-    assert presence(ours, []).taken is None
-    assert presence(ours, [moves(4, [("add", "old.parquet")], "RESTORE")]).taken == (4, "RESTORE")
+    assert presence(ours, []).removed_by is None
+    assert presence(ours, [moves(4, [("add", "old.parquet")], "RESTORE")]).removed_by == (4, "RESTORE")
 
 
 def test_half_of_a_join_that_changes_data_is_no_join() -> None:
     same, changed = ({"path": path, "dataChange": data} for path, data in (("a.parquet", False), ("b.parquet", True)))
     entry = moves_of(4, [{"remove": same}, {"remove": changed}, {"add": {"path": "j.parquet", "dataChange": False}}])
-    assert now(entry).taken == (4, "a commit without a name")
+    assert now(entry).removed_by == (4, "a commit without a name")

@@ -26,13 +26,13 @@ from floodmark.core.rules.rule import Rule, StartAt
 from floodmark.errors import Refused
 from floodmark.ledger.home import Home
 from floodmark.proving import report
-from floodmark.proving.cases import (
+from floodmark.proving.faultplan import (
     FAULTS,
+    Baseline,
     Case,
-    Ground,
     Skipped,
     cut,
-    planned,
+    plan_cases,
     points,
     replays,
     target,
@@ -45,23 +45,23 @@ from floodmark.proving.judge.judging import Judged, Matrix
 from floodmark.proving.judge.verdicts import Check
 from floodmark.proving.page import page
 from floodmark.proving.play.played import Played
-from floodmark.proving.scratch import Scratch, clocked, copy_of, left_out, not_in_batch, replaces
+from floodmark.proving.scratch import Scratch, clocked, copy_of, not_in_batch, omitted, replaces
 
-GROUND = Ground(qos=2, sinks=2, state=True, epochs=4, target=2)
+GROUND = Baseline(qos=2, sinks=2, state=True, epochs=4, target=2)
 SCRATCH = Scratch(Path("/scratch"))
 
 
-def by_fault(ground: Ground, fault: str) -> dict[str, Case]:
-    return {case.point: case for case in planned(ground)[0] if case.fault == fault}
+def by_fault(ground: Baseline, fault: str) -> dict[str, Case]:
+    return {case.point: case for case in plan_cases(ground)[0] if case.fault == fault}
 
 
-def whys(ground: Ground, fault: str = "killed") -> dict[str, str]:
-    return {one.point: one.why for one in planned(ground)[1] if one.fault == fault}
+def whys(ground: Baseline, fault: str = "killed") -> dict[str, str]:
+    return {one.point: one.why for one in plan_cases(ground)[1] if one.fault == fault}
 
 
 def test_every_crash_point_is_planned_or_left_out_with_a_reason() -> None:
     for ground in (GROUND, replace(GROUND, qos=0), replace(GROUND, sinks=0, state=False), replace(GROUND, sinks=3)):
-        tried, skipped = planned(ground)
+        tried, skipped = plan_cases(ground)
         for fault in FAULTS:
             told = [one.point for one in (*tried, *skipped) if one.fault == fault]
             assert sorted(told) == sorted(points(ground.sinks))
@@ -100,15 +100,15 @@ def test_a_third_sink_has_its_points() -> None:
 
 
 def test_only_keeps_points_and_kinds() -> None:
-    tried, skipped = planned(GROUND, ["sink0.after"], ["killed", "stopped"])
+    tried, skipped = plan_cases(GROUND, ["sink0.after"], ["killed", "stopped"])
     assert [(case.point, case.fault) for case in tried] == [("sink0.after", "killed"), ("sink0.after", "stopped")]
     assert not skipped
     with pytest.raises(Refused, match=r"sink9\.after"):
-        planned(GROUND, ["sink9.after"])
+        plan_cases(GROUND, ["sink9.after"])
 
 
 def test_the_names_of_copies_are_no_rules_names_yet_a_home_takes_them() -> None:
-    names = [*(case.name for case in planned(GROUND)[0]), *undisturbed(100, True)]
+    names = [*(case.name for case in plan_cases(GROUND)[0]), *undisturbed(100, True)]
     assert len(set(names)) == len(names)
     assert [Home(Path("/home"), name).rule for name in names] == names
     assert not any(re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name) for name in names)
@@ -132,7 +132,7 @@ def test_a_sample_is_cut_into_commits_that_make_three_epochs_where_it_can(rows: 
 
 
 def test_waves_hold_every_case_once() -> None:
-    cases = planned(GROUND)[0]
+    cases = plan_cases(GROUND)[0]
     found = waves(cases, 20)
     assert sorted(case.name for wave in found for case in wave) == sorted(case.name for case in cases)
     assert max(map(len, found)) <= 20
@@ -156,7 +156,7 @@ def test_a_copy_writes_nowhere_else(tmp_path: Path) -> None:
     assert copy.streams["events"].start == StartAt(version=1)
     assert (copy.epoch.max_files, copy.epoch.max_bytes) == (2, None)
     assert copy.close_idle_after_us is None
-    assert any("close_idle_after" in one for one in left_out(mine))
+    assert any("close_idle_after" in one for one in omitted(mine))
     same = ("sql", "qos", "lookups", "process", "spark", "timezone", "late", "windows")
     assert all(getattr(copy, name) == getattr(mine, name) for name in same)
     assert str(tmp_path) not in copy.to_json()
@@ -335,7 +335,7 @@ NASTY = "<script>alert('x')</script> & \"quoted\""
 
 def matrix(tmp_path: Path, verdict: str = "proven", text: str = "3 rows") -> Matrix:
     stream = {"stream": text, "table": text, "version": 3, "upto": text, "rows": 10, "commits": 6, "note": text}
-    tried, skipped = planned(GROUND)
+    tried, skipped = plan_cases(GROUND)
     played = Played(
         rule(Flow(tmp_path)), SCRATCH, GROUND, 2, [stream], {"spark": "4.2.0"}, cases=tried, skipped=skipped
     )

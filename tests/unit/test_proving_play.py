@@ -11,15 +11,15 @@ from support.flow import Flow
 
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused, RunFailed
-from floodmark.proving.cases import Ground
+from floodmark.proving.faultplan import Baseline
 from floodmark.proving.play import applications
 from floodmark.proving.play.orders import Orders
 from floodmark.proving.play.played import Played, Wish
 from floodmark.proving.play.processes import of_session
-from floodmark.proving.play.script import Play, raise_
+from floodmark.proving.play.script import Play, raise_outcome
 from floodmark.proving.scratch import Scratch
 
-GROUND = Ground(qos=2, sinks=2, state=True, epochs=3, target=2)
+GROUND = Baseline(qos=2, sinks=2, state=True, epochs=3, target=2)
 TESTS = Path(__file__).parents[1]
 
 
@@ -102,7 +102,7 @@ def test_an_application_that_dies_ends_the_play(
 def test_what_the_undisturbed_run_meets_is_told_as_the_rules_own(tmp_path: Path) -> None:
     told = {"code": 3, "type": "InputFault", "error": "rule Undisturbed: the SQL fails on a row"}
     with pytest.raises(Exception, match="rule counted: the SQL fails") as met:
-        raise_(told, "counted")
+        raise_outcome(told, "counted")
     assert type(met.value).__name__ == "InputFault"
 
 

@@ -18,7 +18,7 @@ from support.lives import RESULT, an_epoch, by_hand, lived, wrote
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
-from floodmark.cli.shared.output import document
+from floodmark.cli.shared.output import print_json
 from floodmark.core.lifecycle.pinning import is_query, short_names
 from floodmark.core.protocol.records.rows import Seal
 from floodmark.core.protocol.recovery import ATTEMPTS, SEAL, backfill_version
@@ -312,7 +312,7 @@ def test_the_commands_mistakes_are_refused(flow: Flow) -> None:
 
 def test_a_document_is_json_whatever_numbers_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [[1.5, math.nan], [math.inf, -math.inf], [None, "NaN"]]
-    document({"rows": rows, "at": START})
+    print_json({"rows": rows, "at": START})
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert found["rows"] == [[1.5, "NaN"], ["Infinity", "-Infinity"], [None, "NaN"]]
     assert (found["format"], found["at"]) == (1, str(START))

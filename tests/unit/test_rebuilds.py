@@ -25,9 +25,9 @@ from floodmark.core.protocol.records.rows import Counts, Pinned
 from floodmark.core.rules.rule import load_rule
 from floodmark.errors import NotOwned, RuleChanged, RuleInvalid, RunFailed
 from floodmark.ledger.delta import datafiles, tables
-from floodmark.views.contents.kept import state_tables
-from floodmark.views.statewords import kept
-from floodmark.views.status.standing import lag_by_stream
+from floodmark.views.contents.statetables import state_tables
+from floodmark.views.statewords import describe_state
+from floodmark.views.status.rulestatus import lag_by_stream
 
 REBUILT = {"epoch": "none", "rebuild": True}
 
@@ -199,7 +199,7 @@ def test_an_adopted_sink_is_refused_before_its_first_run_and_not_adopted_at_all(
 def test_it_keeps_nothing_and_says_so(flow: Flow) -> None:
     rule = flow.rule()
     assert state_tables(rule) == ()
-    assert next(iter(kept(rule))).startswith("nothing is kept: each run reads everything again")
+    assert next(iter(describe_state(rule))).startswith("nothing is kept: each run reads everything again")
     places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
     for words in (["status", "counted"], ["plan", "counted"], ["state", "counted"]):
         found = CliRunner().invoke(app, words, env={**os.environ, **places})

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from floodmark.core.process.calls import Caller, Rejected
-from floodmark.core.process.context import Kept, Times
+from floodmark.core.process.context import Declaration, Times
 from floodmark.core.process.slots import Change, Slot, Slots
 from floodmark.errors import ProcessFault
 
@@ -45,7 +45,7 @@ class Fussy:
 
 def caller(rejects: bool) -> Caller:
     times = Times(0, 100, 0)
-    return Caller(Fussy, Fussy.output, Kept(Fussy.state, {}, True, False), times, rejects=rejects)
+    return Caller(Fussy, Fussy.output, Declaration(Fussy.state, {}, True, False), times, rejects=rejects)
 
 
 def given() -> list[tuple[int, dict[str, Any]]]:

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.runs.outcome import Outcome
-from floodmark.cli.shared.examined import everything
+from floodmark.cli.shared.doctorchecks import all_checks
 from floodmark.connectors.retention import limits
-from floodmark.core.lifecycle.retention import FILES, LOG, Limit, kept_us
+from floodmark.core.lifecycle.retention import FILES, LOG, Limit, retention_us
 from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.text.durations import DAY, HOUR
 from floodmark.errors import Refused
@@ -57,12 +57,12 @@ def test_a_source_says_itself_how_long_it_keeps_them(flow: Flow) -> None:
 
 @pytest.mark.parametrize("said", ["interval '7' day", "7 days", "INTERVAL 1 week", "interval 6 days '24' hours"])
 def test_what_a_table_says_is_read_as_sql_has_it(said: str) -> None:
-    assert kept_us("/lake/t", LOG, said) == 7 * DAY
+    assert retention_us("/lake/t", LOG, said) == 7 * DAY
 
 
 def test_what_a_table_says_and_is_no_length_of_time_is_named() -> None:
     with pytest.raises(Refused, match=r"/lake/t: delta.logRetentionDuration .* found 'interval 1 month'"):
-        kept_us("/lake/t", LOG, "interval 1 month")
+        retention_us("/lake/t", LOG, "interval 1 month")
 
 
 def test_files_that_were_replaced_before_they_were_read_go_sooner(flow: Flow) -> None:
@@ -91,7 +91,7 @@ def test_entries_that_are_gone_are_said_to_be_gone(flow: Flow) -> None:
     head = flow.ledger().head
     assert head is not None
     (found,) = limits(flow.rule(), head).values()
-    assert found.gone and "the next run stops" in found.text()
+    assert found.lost and "the next run stops" in found.text()
 
 
 def test_status_and_doctor_warn_before_it_is_too_late(flow: Flow) -> None:
@@ -103,7 +103,7 @@ def test_status_and_doctor_warn_before_it_is_too_late(flow: Flow) -> None:
     facts = json.loads(CliRunner().invoke(app, ["status", "counted", "--json"], env=places).stdout)
     unread = facts["rules"]["counted"]["unread"]["events"]
     assert unread["left_seconds"] // 3600 == 239 and unread["warning"] in said
-    (check,) = [one for one in everything(flow.root / "rules", flow.home) if one.name == "input of counted"]
+    (check,) = [one for one in all_checks(flow.root / "rules", flow.home) if one.name == "input of counted"]
     assert (check.verdict, check.found) == ("warning", unread["warning"])
 
 

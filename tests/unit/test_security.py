@@ -25,9 +25,9 @@ from support.flow import SCHEMA, Flow, event
 from typer.testing import CliRunner
 
 from floodmark.audit import certificate
-from floodmark.audit.content.content import as_far_as_read
-from floodmark.audit.facts import Finding
-from floodmark.audit.reading import Unreadable, reading
+from floodmark.audit.content.content import until_unreadable
+from floodmark.audit.evidence import Finding
+from floodmark.audit.logreader import Unreadable, read_errors
 from floodmark.cli.app import app
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.lifecycle.replays import wanted
@@ -48,7 +48,7 @@ from floodmark.redaction import redacted
 from floodmark.spark.read.shape import micros
 from floodmark.spark.rule.analysis import analyse as analyse_rule
 from floodmark.spark.write.replacing import Span
-from floodmark.views.homes import home_of
+from floodmark.views.homes import home_status
 from floodmark.views.status.glance import glance
 
 MARK = "hunter2-mark"
@@ -811,8 +811,8 @@ def test_no_view_audit_or_report_tells_what_stands_in_a_store_s_address(
     flow = Flow(place)
     flow.arrive([event(1)])
     assert glance(flow.rule(), flow.home).fault == said
-    assert home_of(place, "one").error == said
-    with pytest.raises(Unreadable, match=re.escape(said)), reading():
+    assert home_status(place, "one").error == said
+    with pytest.raises(Unreadable, match=re.escape(said)), read_errors():
         refused(None)
     assert _fault(OSError(STORE))["error"] == said.removeprefix("OSError: ")
 
@@ -822,7 +822,7 @@ def test_a_finding_of_an_audit_tells_nothing_of_a_store_s_address(place: Path, m
         raise OSError(STORE)
 
     named = SimpleNamespace(finding=lambda what: Finding("broken", what))
-    [found] = as_far_as_read(named, (refused() for _ in "x"))  # type: ignore[arg-type]
+    [found] = until_unreadable(named, (refused() for _ in "x"))  # type: ignore[arg-type]
     assert found.what == "a file cannot be read: GET http://***@host/bucket gave 403"
     begun(Flow(place, "one"))
     monkeypatch.setattr(certificate, "_follow", refused)

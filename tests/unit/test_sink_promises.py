@@ -24,7 +24,7 @@ from support.sinkkinds import (
     written_once,
 )
 
-from floodmark.connectors.ports.fakes import FakeWriter, Shelf, ShelfWrite
+from floodmark.connectors.ports.fakes import FakeTable, FakeWrite, FakeWriter
 from floodmark.core.protocol.recovery import ATTEMPTS, SEAL
 from floodmark.core.rules.sinks.upserts import Upsert
 from floodmark.errors import Fenced, LedgerBroken, Sealed, VerifyFailed
@@ -35,10 +35,10 @@ FIRST = Attempt(1, 1, "intent 1")
 ROWS = list(EPOCHS[0])
 
 
-def under_test(**how: Any) -> tuple[Shelf, SinkUnderTest]:
-    shelf = Shelf(columns=("k", "v"))
-    site = Site("sink", "sink0", "fake://sink", "app", opens=lambda site: FakeWriter(lambda: shelf, site), **how)
-    return shelf, SinkUnderTest(site, list, shelf.rows)
+def under_test(**how: Any) -> tuple[FakeTable, SinkUnderTest]:
+    table = FakeTable(columns=("k", "v"))
+    site = Site("sink", "sink0", "fake://sink", "app", opens=lambda site: FakeWriter(lambda: table, site), **how)
+    return table, SinkUnderTest(site, list, table.rows)
 
 
 WAYS = {**ways(under_test()[1].site), "merged": under_test(upsert=Upsert(key=("k",)))[1].site}
@@ -48,12 +48,12 @@ WAYS = {**ways(under_test()[1].site), "merged": under_test(upsert=Upsert(key=("k
 def test_each_epoch_has_its_effect_once(way: str) -> None:
     """Three epochs, each of at most three attempts: all 343 courses."""
     for plans in product(courses(3), repeat=len(EPOCHS)):
-        shelf, sink = under_test()
+        table, sink = under_test()
         sink = replace(sink, site=replace(WAYS[way], opens=sink.site.opens))
         written = written_once(sink, plans)
-        assert sorted(shelf.rows()) == expected(sink.site, plans), plans
+        assert sorted(table.rows()) == expected(sink.site, plans), plans
         assert [one and one.rows for one in written] == [2, 2, 0 if sink.site.whole else None], plans
-        assert {one.commit for one in written if one} <= shelf.settled, plans
+        assert {one.commit for one in written if one} <= table.settled, plans
 
 
 def interleaved(sink: SinkUnderTest, one: Attempt, other: Attempt) -> tuple[Any, Any]:
@@ -65,35 +65,35 @@ def interleaved(sink: SinkUnderTest, one: Attempt, other: Attempt) -> tuple[Any,
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_twin_finds_the_write_done(way: str) -> None:
-    shelf, sink = under_test()
+    table, sink = under_test()
     sink = replace(sink, site=replace(WAYS[way], opens=sink.site.opens))
     done, late = interleaved(sink, FIRST, FIRST if sink.site.writes_again else Attempt(1, 2, "intent 1"))
-    assert (late().commit, len(shelf.writes)) == (done.commit, 1)
+    assert (late().commit, len(table.writes)) == (done.commit, 1)
 
 
 def test_at_least_once_a_newer_attempt_fences_an_older_one() -> None:
-    shelf, sink = under_test(writes_again=True)
+    table, sink = under_test(writes_again=True)
     done, late = interleaved(sink, Attempt(1, 2, "intent 1"), FIRST)
     assert done.version == ATTEMPTS + 2
     with pytest.raises(Fenced):
         late()
-    assert len(shelf.writes) == 1
+    assert len(table.writes) == 1
 
 
 def test_somebody_elses_write_in_between_is_no_matter_to_rows_that_are_added() -> None:
-    shelf, sink = under_test()
+    table, sink = under_test()
     prepared = sites.prepare(Work(sink.site, sink.frame(ROWS)), FIRST)
-    shelf.writes.append(ShelfWrite("", 0, ((9, "z"),), (), {}))
+    table.writes.append(FakeWrite("", 0, ((9, "z"),), (), {}))
     assert sites.finish(prepared, FIRST) is not None
-    shelf, sink = under_test(whole=True)
+    table, sink = under_test(whole=True)
     prepared = sites.prepare(Work(sink.site, sink.frame(ROWS)), FIRST)
-    shelf.writes.append(ShelfWrite("", 0, ((9, "z"),), (), {}))
+    table.writes.append(FakeWrite("", 0, ((9, "z"),), (), {}))
     with pytest.raises(Fenced):
         sites.finish(prepared, FIRST)
 
 
 def test_an_interval_is_replaced_once() -> None:
-    shelf, sink = under_test()
+    table, sink = under_test()
     written_once(sink, [(ENDS,)] * len(EPOCHS))
     site, backfill = (
         replace(sink.site, span=SimpleNamespace(column="k", low=2, high=3)),
@@ -101,27 +101,27 @@ def test_an_interval_is_replaced_once() -> None:
     )
     for _ in range(3):
         assert sites.write(Work(site, sink.frame([(2, "z")])), backfill) is not None
-    assert sorted(shelf.rows()) == [(1, "a"), (2, "z"), (3, "d")]
+    assert sorted(table.rows()) == [(1, "a"), (2, "z"), (3, "d")]
 
 
-def tampered(what: Callable[[Shelf], None], again: Any = ROWS, intent: str = "intent 1") -> None:
+def tampered(what: Callable[[FakeTable], None], again: Any = ROWS, intent: str = "intent 1") -> None:
     """Retry an epoch whose write is there, after something has been done to it."""
-    shelf, sink = under_test()
+    table, sink = under_test()
     sites.write(Work(sink.site, sink.frame(ROWS)), FIRST)
-    what(shelf)
+    what(table)
     sites.write(Work(sink.site, again), Attempt(1, 2, intent))
 
 
-def edited(shelf: Shelf) -> None:
-    shelf.writes[0] = replace(shelf.writes[0], came=((1, "a"), (2, "edited")))
+def edited(table: FakeTable) -> None:
+    table.writes[0] = replace(table.writes[0], added=((1, "a"), (2, "edited")))
 
 
-def lost(shelf: Shelf) -> None:
-    shelf.writes[0] = replace(shelf.writes[0], came=((1, "a"),))
+def lost(table: FakeTable) -> None:
+    table.writes[0] = replace(table.writes[0], added=((1, "a"),))
 
 
-def taken(shelf: Shelf) -> None:
-    shelf.writes.append(ShelfWrite("", 0, (), ((2, "b"),), {}))
+def taken(table: FakeTable) -> None:
+    table.writes.append(FakeWrite("", 0, (), ((2, "b"),), {}))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def taken(shelf: Shelf) -> None:
     ],
 )
 def test_a_write_that_is_there_is_compared_in_full(
-    what: Callable[[Shelf], None], again: Any, intent: str, says: str
+    what: Callable[[FakeTable], None], again: Any, intent: str, says: str
 ) -> None:
     tampered(lambda _: None)
     with pytest.raises(VerifyFailed, match=says):
@@ -145,17 +145,17 @@ def test_a_write_that_is_there_is_compared_in_full(
 
 
 def test_a_commit_that_moved_other_rows_than_it_says_is_noticed() -> None:
-    shelf, sink = under_test(whole=True)
+    table, sink = under_test(whole=True)
     sites.write(Work(sink.site, sink.frame(ROWS)), FIRST)
-    shelf.writes[0] = replace(shelf.writes[0], came=(*ROWS, (9, "z")))
+    table.writes[0] = replace(table.writes[0], added=(*ROWS, (9, "z")))
     with pytest.raises(VerifyFailed, match="by its log, commit 0 added 3 rows and removed 0"):
         sites.write(Work(sink.site, sink.frame(ROWS)), Attempt(1, 2, "intent 1"))
 
 
 def test_newer_writers_are_noticed_before_anything_is_written() -> None:
     for version, fault in ((SEAL, Sealed), (3 * ATTEMPTS, LedgerBroken)):
-        shelf, sink = under_test()
-        shelf.writes.append(ShelfWrite("app", version, (), (), {}))
+        table, sink = under_test()
+        table.writes.append(FakeWrite("app", version, (), (), {}))
         with pytest.raises(fault):
             sites.prepare(Work(sink.site, sink.frame(ROWS)), FIRST)
 

@@ -11,10 +11,10 @@ import pytest
 from support.flow import event
 from support.sourcekinds import KINDS, Growing, promised
 
-from floodmark.connectors.planning.steps import steps
+from floodmark.connectors.planning.epochends import steps
 from floodmark.connectors.ports import fakes
 from floodmark.connectors.ports.registry import check_rereads
-from floodmark.core.lifecycle.backfills import asked_for
+from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.rules import kinds
 from floodmark.core.rules.rule import EpochLimits, Rule, json_schema, load_rule
 from floodmark.core.rules.sinks.delivery import delivery
@@ -56,7 +56,7 @@ def fake(place: Path, monkeypatch: pytest.MonkeyPatch) -> Growing:
 )
 def test_epochs_end_within_the_limits_of_the_rule(fake: Growing, most: int | None, ends: list[int]) -> None:
     found = steps(fake.source, fake.offsets[0], EpochLimits(max_rows=most))
-    assert [fake.source.say(offset) for offset in found] == [f"{end} rows" for end in ends]
+    assert [fake.source.describe(offset) for offset in found] == [f"{end} rows" for end in ends]
 
 
 def test_nothing_new_is_no_epoch(fake: Growing) -> None:
@@ -134,4 +134,4 @@ def test_a_look_takes_no_rows_that_come_once(load: Callable[[str], Rule]) -> Non
 
 def test_rows_that_come_once_are_not_backfilled(load: Callable[[str], Rule]) -> None:
     with pytest.raises(Refused, match="stream events is of a once source, which gives its rows once, and a backfill"):
-        asked_for(load(ONCE), cast(Any, None), 0, 1, str)
+        requested_interval(load(ONCE), cast(Any, None), 0, 1, str)

@@ -55,7 +55,7 @@ def test_the_first_commit_not_before_a_moment(table: Path, after: float, version
 
 
 def test_a_lookup_knows_when_versions_without_commit_info_began(table: Path) -> None:
-    found = LookupTable("cities", Lookup(kind="delta", address=str(table), history=True)).stood(5, None)
+    found = LookupTable("cities", Lookup(kind="delta", address=str(table), history=True)).versions_since(5, None)
     assert [(one.version, one.begin // 1000 - BASE) for one in found] == list(
         zip(range(6), [0, 1, 10, 11, 20, 21], strict=True)
     )

@@ -23,7 +23,7 @@ from floodmark.core.protocol.recovery import check_tables
 from floodmark.core.rules.rule import Stream
 from floodmark.errors import HistoryGone, LedgerBroken, RunFailed, TableBroken
 from floodmark.ledger.delta import datafiles, syncing, tablelog, tables
-from floodmark.ledger.delta.damage import log_faults, put_aside_torn
+from floodmark.ledger.delta.damage import log_faults, rename_torn_entries
 from floodmark.ledger.delta.hadoopsums import fits, sums_of
 from floodmark.ledger.delta.storefaults import cannot_take, damaged, passing
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -102,10 +102,10 @@ def entry(address: str, version: int) -> Path:
 @pytest.mark.parametrize("how", ["emptied", "truncated"])
 def test_a_torn_entry_that_nothing_relies_on_is_put_aside(table: str, how: str) -> None:
     damage(entry(table, 2), how)
-    assert put_aside_torn(table, above=2) == []
-    assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+    assert rename_torn_entries(table, above=2) == []
+    assert rename_torn_entries(table, above=1) == [entry(table, 2).name]
     assert DeltaTable(table).version() == 1
-    assert put_aside_torn(table, above=0) == [], "the entry before is whole"
+    assert rename_torn_entries(table, above=0) == [], "the entry before is whole"
 
 
 def newest_file(address: str) -> Path:
@@ -115,9 +115,9 @@ def newest_file(address: str) -> Path:
 
 def test_an_entry_whose_file_holds_other_rows_is_not_torn(table: str) -> None:
     pq.write_table(pa.table({"n": [*range(1000)]}), newest_file(table))
-    assert put_aside_torn(table, above=1) == []
+    assert rename_torn_entries(table, above=1) == []
     damage(newest_file(table), "truncated")
-    assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+    assert rename_torn_entries(table, above=1) == [entry(table, 2).name]
 
 
 @pytest.mark.parametrize("short", [0, 1])
@@ -125,13 +125,13 @@ def test_a_file_of_which_a_power_loss_left_zeros_is_torn(table: str, short: int)
     """Of its length, too: the file system may have kept that, and not what was in it."""
     file = newest_file(table)
     file.write_bytes(bytes(file.stat().st_size - short))
-    assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+    assert rename_torn_entries(table, above=1) == [entry(table, 2).name]
 
 
 def test_an_entry_whose_file_is_gone_is_torn_if_it_is_ours(table: str) -> None:
     newest_file(table).unlink()
-    assert put_aside_torn(table, above=1, app="somebody else's") == []
-    assert put_aside_torn(table, above=1) == [entry(table, 2).name]
+    assert rename_torn_entries(table, above=1, app="somebody else's") == []
+    assert rename_torn_entries(table, above=1) == [entry(table, 2).name]
 
 
 @pytest.mark.parametrize("word", ["path", "size", "appId"])
@@ -144,7 +144,7 @@ def test_an_entry_that_lacks_what_it_must_have_is_torn(tmp_path: Path, word: str
         LedgerReader.load(address)
     with pytest.raises(TableBroken, match=rf"log entry 1 .*expected \w+\.{word}, found None"):
         tablelog.transactions(address, 1)
-    assert put_aside_torn(address, above=0) == [newest.name]
+    assert rename_torn_entries(address, above=0) == [newest.name]
 
 
 SEPARATORS = "a\u2028b\u2029c\u0085d"
@@ -155,10 +155,10 @@ def test_characters_that_some_take_for_ends_of_lines_are_none_in_a_log(tmp_path:
     write_deltalake(address, pa.table({"n": [1]}))
     write_deltalake(address, pa.table({"n": [2], "k": [SEPARATORS]}), mode="append", schema_mode="merge")
     assert SEPARATORS in entry(address, 1).read_text(), "delta-rs writes them as they are, into statistics"
-    assert put_aside_torn(address, above=0) == []
+    assert rename_torn_entries(address, above=0) == []
     assert len(datafiles.added_paths(address, 1)) == 1
     damage(entry(address, 1), "truncated")
-    assert put_aside_torn(address, above=0) == [entry(address, 1).name]
+    assert rename_torn_entries(address, above=0) == [entry(address, 1).name]
 
 
 def without_statistics(address: str, version: int) -> None:

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 from support.flow import STATELESS, Flow
 
-from floodmark.core.lifecycle.changes import check_edit, check_kept
+from floodmark.core.lifecycle.changes import check_edit, check_state_columns
 from floodmark.core.protocol.records.rows import Columns
 from floodmark.core.rules.rule import Rule, Sink
-from floodmark.core.rules.sinks.takings import GONE, STAMPS, grows, merged, takes, taking_of
+from floodmark.core.rules.sinks.sinkcolumns import (
+    DELETE_COLUMN,
+    STAMPS,
+    describe_sink,
+    grows,
+    sink_columns_of,
+    upsert_into,
+)
 from floodmark.errors import RuleChanged, RuleInvalid, WrongColumn
-from floodmark.views.planned import planned
+from floodmark.views.ruleplan import plan_of
 
 RESULT = ["At", "k", "v", "n"]
 STAR = "SELECT * FROM events"
@@ -33,16 +40,16 @@ def rule(place: Path, *sinks: dict[str, Any], sql: str = STATELESS, **settings: 
 
 
 def test_a_sink_that_says_nothing_takes_the_results_as_they_are() -> None:
-    found = taking_of(sink(), RESULT)
+    found = sink_columns_of(sink(), RESULT)
     assert found.columns == tuple(RESULT)
     assert found.is_all_of(RESULT) and not found.is_all_of([*RESULT, "more"])
-    assert list(takes(sink())) == []
+    assert list(describe_sink(sink())) == []
 
 
 def test_columns_are_named_in_any_case_and_stand_in_the_order_of_the_sink() -> None:
-    found = taking_of(sink(columns=("N", "at"), partition_by=("AT",), epoch_columns=True), RESULT)
+    found = sink_columns_of(sink(columns=("N", "at"), partition_by=("AT",), epoch_columns=True), RESULT)
     assert (found.columns, found.stamps, found.partitions) == (("n", "At"), STAMPS, ("At",))
-    assert taking_of(sink(epoch_columns=True, partition_by=("_Epoch",)), RESULT).partitions == ("_epoch",)
+    assert sink_columns_of(sink(epoch_columns=True, partition_by=("_Epoch",)), RESULT).partitions == ("_epoch",)
 
 
 @pytest.mark.parametrize(
@@ -62,26 +69,26 @@ def test_columns_are_named_in_any_case_and_stand_in_the_order_of_the_sink() -> N
 )
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(how: dict[str, Any], said: str) -> None:
     with pytest.raises(WrongColumn, match=said.replace("?", "[?]")):
-        taking_of(sink(**how), RESULT)
+        sink_columns_of(sink(**how), RESULT)
 
 
 def test_a_result_that_has_the_epochs_column_already_is_refused() -> None:
     with pytest.raises(
         WrongColumn, match=r"expected a result without _EPOCH, for the sink gets _generation and _epoch"
     ):
-        taking_of(sink(epoch_columns=True), ["k", "_EPOCH"])
+        sink_columns_of(sink(epoch_columns=True), ["k", "_EPOCH"])
 
 
 def test_with_a_key_a_row_that_where_leaves_out_goes_like_one_that_is_deleted() -> None:
     both = sink(key=("K",), where="v > 0 -- more", delete="n = 9")
-    taking = taking_of(both, RESULT)
+    taking = sink_columns_of(both, RESULT)
     assert taking.where is None
-    assert taking.gone == "coalesce((n = 9\n), false) OR NOT coalesce((v > 0 -- more\n), false)"
-    upsert = merged(both, taking, RESULT)
+    assert taking.delete == "coalesce((n = 9\n), false) OR NOT coalesce((v > 0 -- more\n), false)"
+    upsert = upsert_into(both, taking, RESULT)
     assert upsert is not None
-    assert (upsert.key, upsert.delete, upsert.columns) == (("k",), GONE, tuple(RESULT))
-    appended = taking_of(sink(where="v > 0"), RESULT)
-    assert (appended.where, appended.gone) == ("v > 0", None)
+    assert (upsert.key, upsert.delete, upsert.columns) == (("k",), DELETE_COLUMN, tuple(RESULT))
+    appended = sink_columns_of(sink(where="v > 0"), RESULT)
+    assert (appended.where, appended.delete) == ("v > 0", None)
 
 
 def test_the_plan_says_what_each_sink_takes(tmp_path: Path) -> None:
@@ -91,7 +98,7 @@ def test_the_plan_says_what_each_sink_takes(tmp_path: Path) -> None:
         {"key": ["k"], "where": "v > 0", "cluster_by": ["k"]},
         {"console": True, "qos": 1, "where": "n = 1"},
     )
-    one, other, console = planned(made, tmp_path / "rules", tmp_path / "home").facts()["sinks"]
+    one, other, console = plan_of(made, tmp_path / "rules", tmp_path / "home").facts()["sinks"]
     assert one["takes"] == [
         "columns k, v",
         "only where v > 0",
@@ -186,7 +193,7 @@ def test_a_column_of_kept_rows_has_the_type_that_they_have() -> None:
     with pytest.raises(
         WrongColumn, match=r"events.s: kept as struct<a:int>, found struct<a:int,b:int>.*floodmark reset r"
     ):
-        check_kept("r", WAS, IS, {"events": ["at", "s", "_epoch"]})
+        check_state_columns("r", WAS, IS, {"events": ["at", "s", "_epoch"]})
 
 
 @pytest.mark.parametrize(
@@ -196,7 +203,7 @@ def test_what_leads_on_from_another_type_is_what_delta_can_do(wider: tuple[str, 
     """No table gives a narrower type, or a struct without its new field, back."""
     was, now = ({"events": [("n", kind)]} for kind in wider)
     with pytest.raises(WrongColumn, match=rf"n: kept as {wider[0]}, found {wider[1]}.*{NO_WAY_BACK}") as told:
-        check_kept("r", was, now, {"events": ["n"]})
+        check_state_columns("r", was, now, {"events": ["n"]})
     assert "back" not in str(told.value)  # Delta gives no type back
 
 
@@ -205,4 +212,4 @@ def test_what_leads_on_from_another_type_is_what_delta_can_do(wider: tuple[str, 
     [(WAS, {}), (WAS, {"events": ["at", "_epoch"]}), (WAS, {"totals": ["s"]}), ({}, {"events": ["s"]})],
 )
 def test_a_column_of_which_no_row_is_kept_may_gain_fields(recorded: Columns, kept: dict[str, list[str]]) -> None:
-    check_kept("r", recorded, IS, kept)
+    check_state_columns("r", recorded, IS, kept)

@@ -13,7 +13,7 @@ from floodmark.core.lifecycle.zones import micros_of
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Commit
-from floodmark.core.protocol.ticks import due, tick, watermark_of
+from floodmark.core.protocol.ticks import tick, tick_target, watermark_of
 from floodmark.core.rules.rule import Rule
 
 SECOND = 1_000_000
@@ -38,7 +38,7 @@ def flow_of(place: object, sql: str = SQL, after: str | None = "10 minutes") -> 
 
 
 def asked(flow: Flow, quiet: int, watermark: int | None = 0, newest: int | None = 30 * SECOND) -> int | None:
-    return due(flow.rule(), head_of(flow, watermark, newest), (CLOCK * 1000) + quiet * SECOND, None)
+    return tick_target(flow.rule(), head_of(flow, watermark, newest), (CLOCK * 1000) + quiet * SECOND, None)
 
 
 def test_silence_counts_as_event_time_from_the_declared_length_on(tmp_path: object) -> None:
@@ -63,9 +63,9 @@ def test_what_is_closed_is_not_closed_again(tmp_path: object, sql: str, last: in
 
 def test_what_somebody_asks_for_is_due_unless_the_watermark_is_there(tmp_path: object) -> None:
     flow = flow_of(tmp_path, after=None)
-    assert due(flow.rule(), head_of(flow, 5, 9), CLOCK * 1000, 7) == 7
-    assert due(flow.rule(), head_of(flow, None, None), CLOCK * 1000, 7) == 7
-    assert due(flow.rule(), head_of(flow, 7, 9), CLOCK * 1000, 7) is None
+    assert tick_target(flow.rule(), head_of(flow, 5, 9), CLOCK * 1000, 7) == 7
+    assert tick_target(flow.rule(), head_of(flow, None, None), CLOCK * 1000, 7) == 7
+    assert tick_target(flow.rule(), head_of(flow, 7, 9), CLOCK * 1000, 7) is None
 
 
 def two_streams(place: object, others: int | None, **settings: str) -> tuple[Rule, Head]:
@@ -79,17 +79,17 @@ def two_streams(place: object, others: int | None, **settings: str) -> tuple[Rul
 def test_a_stream_that_falls_silent_lets_the_watermark_go_on_without_input(tmp_path: object) -> None:
     for others in (0, None):
         rule, head = two_streams(tmp_path, others)
-        assert due(rule, head, (CLOCK + 599_999) * 1000, None) is None
-        assert due(rule, head, (CLOCK + 600_000) * 1000, None) == 270 * SECOND
+        assert tick_target(rule, head, (CLOCK + 599_999) * 1000, None) is None
+        assert tick_target(rule, head, (CLOCK + 600_000) * 1000, None) == 270 * SECOND
         there = replace(head, watermark=270 * SECOND)
-        assert due(rule, there, (CLOCK + 10**9) * 1000, None) is None, "once is enough"
+        assert tick_target(rule, there, (CLOCK + 10**9) * 1000, None) is None, "once is enough"
 
 
 def test_silence_of_one_stream_and_of_all_go_by_what_is_further(tmp_path: object) -> None:
     rule, head = two_streams(tmp_path, 0, close_idle_after="10 minutes")
-    assert due(rule, head, (CLOCK + 600_000) * 1000, None) == 570 * SECOND
+    assert tick_target(rule, head, (CLOCK + 600_000) * 1000, None) == 570 * SECOND
     rule, head = two_streams(tmp_path, 0, close_idle_after="11 minutes")
-    assert due(rule, head, (CLOCK + 600_000) * 1000, None) == 270 * SECOND
+    assert tick_target(rule, head, (CLOCK + 600_000) * 1000, None) == 270 * SECOND
 
 
 def test_an_intent_says_how_far_a_tick_goes() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from floodmark.core.lifecycle.upkeep import Need, hours, is_due, is_plain, log_begins, readable, strange_partitions
+from floodmark.core.lifecycle.cleanup import Need, hours, is_due, is_plain, log_begins, readable, strange_partitions
 from floodmark.core.rules.model import CleanUp
 from floodmark.ledger.delta.damage import listed, unreadable_checkpoint
 
@@ -27,7 +27,7 @@ DAY = 86_400_000_000
         ([3, 8], 9, Need(), 8),
         ([3, 8], 9, Need(since=7), 3),
         ([3, 8], 9, Need(versions=frozenset({2})), 0),
-        ([3, 8], 9, Need(everything=True), 0),
+        ([3, 8], 9, Need(all_versions=True), 0),
     ],
 )
 def test_a_log_begins_with_a_checkpoint_before_all_that_is_young_or_needed(
@@ -39,9 +39,9 @@ def test_a_log_begins_with_a_checkpoint_before_all_that_is_young_or_needed(
 
 
 def test_what_two_readers_need_is_what_both_need() -> None:
-    both = Need(since=7, who=("a",)).also(Need(versions=frozenset({4}), who=("b",)))
-    assert (both.since, both.oldest, both.who) == (7, 4, ("a", "b"))
-    assert Need().oldest is None and Need().also(Need(everything=True)).oldest == 0
+    both = Need(since=7, readers=("a",)).merged(Need(versions=frozenset({4}), readers=("b",)))
+    assert (both.since, both.oldest, both.readers) == (7, 4, ("a", "b"))
+    assert Need().oldest is None and Need().merged(Need(all_versions=True)).oldest == 0
 
 
 def test_nothing_goes_before_its_time() -> None:

@@ -22,12 +22,12 @@ from floodmark.core.protocol.tally import COUNTS
 from floodmark.core.rules.rule import load_rule
 from floodmark.errors import LedgerBroken, Refused, RunFailed
 from floodmark.ledger.ledger import Ledger, LedgerReader
-from floodmark.views.epochs import told as epochs_told
+from floodmark.views.epochs import epoch_entries as epochs_told
 from floodmark.views.history import End, History, read_history, sums
 from floodmark.views.rules import rulefiles
 from floodmark.views.rules.rulefiles import RuleFiles
 from floodmark.views.status.glance import ROWS, glance
-from floodmark.views.status.standing import opened, standing
+from floodmark.views.status.rulestatus import describe_open, rule_status
 from floodmark_airflow.pages.charts import buckets, points, series
 
 
@@ -95,7 +95,7 @@ def test_its_sums_are_those_of_status(place: Path) -> None:
     ledger.intend(gone)
     kept: dict[str, Any] = {name: getattr(gone, name) for name in ("entry", "watermark", "maxima", "counts")}
     ledger.lose(Lost(intent=gone.digest, lost=3, lost_epochs=(2,), due=(None, None), **kept))
-    told = standing(flow.rule(), flow.home)
+    told = rule_status(flow.rule(), flow.home)
     assert told.fault is None
     assert sums(history(ledger.address).of(1)) == told.totals
 
@@ -103,7 +103,7 @@ def test_its_sums_are_those_of_status(place: Path) -> None:
 def test_a_glance_says_what_status_says(place: Path) -> None:
     flow = Flow(place)
     folded(flow, begun(flow), 0, 0, None)
-    seen, told = glance(flow.rule(), flow.home), standing(flow.rule(), flow.home)
+    seen, told = glance(flow.rule(), flow.home), rule_status(flow.rule(), flow.home)
     assert (seen.head, seen.newest, seen.lag, seen.state) == (told.head, told.newest, told.lag, told.state)
     assert seen.delivery == told.delivery
     assert seen.behind == 1
@@ -119,7 +119,7 @@ def restating() -> Backfill:
 def left_open(flow: Flow) -> str | None:
     head = flow.ledger().head
     assert head is not None
-    return opened(head)
+    return describe_open(head)
 
 
 def test_what_is_left_open_is_told_with_what_becomes_of_it(place: Path) -> None:
@@ -201,14 +201,14 @@ def test_a_file_that_does_not_fit_what_is_kept_is_told_of_its_rule_alone(
     lived(flow)
     flow.stream = {"event_time": {"name": "ts", "expr": "at"}}
     flow.sql = TUMBLING.replace("window(at", "window(ts")
-    told = standing(flow.rule(), flow.home)
+    told = rule_status(flow.rule(), flow.home)
     assert isinstance(told.fault, Refused) and "expected the event time ts in what is kept of events" in told.text()
 
     def fails(*_: object) -> None:
         raise KeyError("https://me:secret@store/x")
 
-    monkeypatch.setattr("floodmark.views.status.standing.lag_by_stream", fails)
-    told = standing(flow.rule(), flow.home)
+    monkeypatch.setattr("floodmark.views.status.rulestatus.lag_by_stream", fails)
+    told = rule_status(flow.rule(), flow.home)
     assert "KeyError" in told.text() and "secret" not in told.text()
 
 
@@ -223,7 +223,7 @@ def test_streams_are_told_by_the_offsets_of_their_names(place: Path) -> None:
     )
     path = flow.write_rule()
     path.write_text(yaml.safe_dump(text, sort_keys=False))
-    told = standing(load_rule(path, os.environ), flow.home)
+    told = rule_status(load_rule(path, os.environ), flow.home)
     assert told.fault is None
     assert [(name, lag.facts["version"]) for name, lag in told.lag.items() if not isinstance(lag, str)] == [
         ("events", 2)
@@ -236,8 +236,8 @@ def test_a_home_that_cannot_be_read_is_told_of_its_rule_alone(place: Path, monke
 
     flow = Flow(place, "counted")
     begun(flow)
-    monkeypatch.setattr("floodmark.views.status.standing.holder_pid", refused)
-    fault = standing(flow.rule(), flow.home).fault
+    monkeypatch.setattr("floodmark.views.status.rulestatus.holder_pid", refused)
+    fault = rule_status(flow.rule(), flow.home).fault
     assert isinstance(fault, RunFailed)
     assert "rule counted: PermissionError: [Errno 13] Permission denied: 'lock'" in str(fault)
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from floodmark.audit import reading
+from floodmark.audit import logreader
 from floodmark.audit.effects.accounts import Accounts, account_log, others_in
 from floodmark.audit.effects.effects import Effects
-from floodmark.audit.facts import Finding, Row, TableLog, Tally, Verdict, worst
-from floodmark.audit.ledger.balance import balanced, refilled, returned, set_apart
+from floodmark.audit.evidence import Finding, Row, TableLog, Tally, Verdict, worst
+from floodmark.audit.ledger.balance import balanced, excess_rejections, refilled, repeated_offsets
 from floodmark.audit.ledger.chain import chained, counted_rows, misshapen
 from floodmark.audit.ledger.named import address_of, ids_of, named_in
 from floodmark.audit.ledger.story import Generation, Story
@@ -76,8 +76,8 @@ def audit(rule: str, home: Path, deep: bool, accounts: Accounts | None = None) -
     """
     root = str(home / rule)
     try:
-        found = reading.read_ledger(f"{root}/ledger")
-    except reading.Unreadable as fault:
+        found = logreader.read_ledger(f"{root}/ledger")
+    except logreader.Unreadable as fault:
         what = f"the ledger at {root}/ledger cannot be read ({fault})"
         return Certificate(rule, deep, "", 0, "", [Finding("broken", what)])
     if found is None:
@@ -98,12 +98,12 @@ def audit(rule: str, home: Path, deep: bool, accounts: Accounts | None = None) -
     return certificate
 
 
-def _follow(certificate: Certificate, found: reading.LedgerRead, root: str, accounts: Accounts | None) -> None:
+def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, accounts: Accounts | None) -> None:
     """What the rows tell, held against the tables."""
     story = Story(found.rows)
     certificate.findings += [*story.findings, *(one for epoch in story.epochs for one in balanced(epoch))]
     for generation in story.generations:
-        certificate.findings += [*returned(generation), *set_apart(generation), *refilled(generation)]
+        certificate.findings += [*repeated_offsets(generation), *excess_rejections(generation), *refilled(generation)]
     certificate.generations = story.generations
     logs, unread = _logs(story, root, accounts)
     certificate.findings += unread
@@ -135,8 +135,8 @@ def _logs(story: Story, root: str, accounts: Accounts | None) -> tuple[dict[str,
             if address in logs:
                 continue
             try:
-                logs[address] = reading.read_table(address)
-            except reading.Unreadable as fault:
+                logs[address] = logreader.read_table(address)
+            except logreader.Unreadable as fault:
                 logs[address] = TableLog(address, None, readable=False)
                 what = f"the table at {address} cannot be read ({fault})"
                 unread.append(Finding(fault.verdict, what, generation.number, table=table))

@@ -10,15 +10,15 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.connectors.delta.sink import delta_sinks
 from floodmark.connectors.places import text_now
-from floodmark.connectors.preflight import mend_sinks
-from floodmark.core.lifecycle.abandoning import Net, Seen, Undo, before_undo, is_first, is_of, undoing
+from floodmark.connectors.preflight import repair_sinks
+from floodmark.core.lifecycle.abandoning import Net, SinkState, Undo, before_undo, is_first, is_of, undoing
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.places import name_at
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id, fault_of
 from floodmark.core.rules.kinds import sink_can, sinks_kept
 from floodmark.core.rules.rule import Rule
-from floodmark.core.rules.sinks.takings import appends_only
+from floodmark.core.rules.sinks.sinkcolumns import appends_only
 from floodmark.core.text.addresses import identity
 from floodmark.errors import FloodmarkError, HistoryGone, Refused, TableBroken
 from floodmark.ledger.delta import datafiles, tablelog, tables
@@ -37,10 +37,10 @@ def check_before(rule: Rule, root: Path) -> None:
     ledger = LedgerReader.load(home.ledger)
     check_living(ledger.head if ledger else None, rule.rule)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
-        mend_sinks(ledger.id, ledger.head)
+        repair_sinks(ledger.id, ledger.head)
 
 
-def sinks_seen(head: Head, rule: Rule, ledger: str, readers: Readers) -> list[Seen]:
+def inspect_sinks(head: Head, rule: Rule, ledger: str, readers: Readers) -> list[SinkState]:
     """What the open epoch did to each Delta sink of its own rule text. `rule`: the current one; `ledger`: its id.
 
     Raises HistoryGone, TableBroken, Sealed or LedgerBroken at a sink that is not what the ledger knows; Refused at one
@@ -50,7 +50,7 @@ def sinks_seen(head: Head, rule: Rule, ledger: str, readers: Readers) -> list[Se
     text = text_now(head.open.rule, head, rule)
     _refuse_others(text)
     places = delta_sinks(text)
-    return [seen_at(place, head, ledger, readers.get(identity(place), ())) for place in places]
+    return [inspect_sink(place, head, ledger, readers.get(identity(place), ())) for place in places]
 
 
 def _refuse_others(text: Rule) -> None:
@@ -63,7 +63,7 @@ def _refuse_others(text: Rule) -> None:
             )
 
 
-def seen_at(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) -> Seen:
+def inspect_sink(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) -> SinkState:
     """The same, for the sink at `place`."""
     app = app_id(ledger, head.generation, head.token, "sink")
     name, epoch = name_at(head, place), head.epoch + 1
@@ -73,13 +73,13 @@ def seen_at(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) ->
     except FloodmarkError as fault:
         raise type(fault)(f"{name}: {fault}") from fault
     if undo is not Undo.TAKE_BACK:
-        return Seen(name, place, undo, readers=tuple(readers))
+        return SinkState(name, place, undo, readers=tuple(readers))
     mine = _commits(place, app, epoch, head.commits.get(name, -1))
     since = range(mine[0], tables.newest_version(place) + 1)
     net, touched = undoing([(version, tables.entry_actions(place, version)) for version in since], mine)
     absent = _absent(place, mine[0], net)
     grows = appends_only(tables.properties_of(place))
-    return Seen(name, place, undo, tuple(mine), net, touched, absent, grows, tuple(readers))
+    return SinkState(name, place, undo, tuple(mine), net, touched, absent, grows, tuple(readers))
 
 
 def _absent(place: str, first: int, net: Net) -> str | None:

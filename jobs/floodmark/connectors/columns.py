@@ -38,7 +38,7 @@ def needed(rule: Rule, name: str, found: Mapping[str, str]) -> list[str]:
     return [column for column in found if column.lower() in words]
 
 
-def asked(rule: Rule, name: str, wanted: Collection[str], found: Mapping[str, str]) -> list[str]:
+def with_checked_columns(rule: Rule, name: str, wanted: Collection[str], found: Mapping[str, str]) -> list[str]:
     """The `wanted` columns of stream `name` and those that its expectations read, in the table's order.
 
     Only the `wanted` ones are folded: expectations may change, but the columns of state may not.

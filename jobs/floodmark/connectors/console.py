@@ -16,7 +16,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Shown:
+class Excerpt:
     """An epoch's first rows as text; `rows`: how many it has."""
 
     columns: tuple[str, ...]
@@ -24,12 +24,12 @@ class Shown:
     rows: int
 
 
-def first_of(frame: DataFrame, rows: int) -> Shown:
+def excerpt_of(frame: DataFrame, rows: int) -> Excerpt:
     """The first rows of a frame, to print. `rows`: how many it has."""
-    return Shown(tuple(frame.columns), tuple(tuple(map(str, row)) for row in frame.take(SHOWN)), rows)
+    return Excerpt(tuple(frame.columns), tuple(tuple(map(str, row)) for row in frame.take(SHOWN)), rows)
 
 
-def show(shown: Shown, epoch: int) -> None:
+def show(shown: Excerpt, epoch: int) -> None:
     """Print the epoch's first rows to standard output."""
     from rich.console import Console
     from rich.table import Table
@@ -53,7 +53,7 @@ def _true(value: object) -> object:
 
 SINK = SinkKind(
     written=Annotated[bool, BeforeValidator(_true)],
-    says="true: print the rows of each epoch; needs a `qos` below 2",
-    can=SinkCan(qos=1, keeps=False),
+    summary="true: print the rows of each epoch; needs a `qos` below 2",
+    can=SinkCan(qos=1, stores_rows=False),
     address=lambda _: None,
 )

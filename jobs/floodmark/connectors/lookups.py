@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.columns import refuse_window_column
-from floodmark.connectors.delta.reading import read_table
+from floodmark.connectors.delta.opening import open_existing
 from floodmark.core.protocol.records.rows import Pinned
 from floodmark.core.text.addresses import location
 from floodmark.errors import HistoryGone, Refused, WrongColumn
@@ -27,7 +27,7 @@ FOR_EVER = 253_402_300_799_999_999  # the last microsecond of the year 9999
 
 
 @dataclass(frozen=True)
-class Stood:
+class VersionSpan:
     """A version of a table, and the time in which it was the newest: microseconds since 1970, [begin, end)."""
 
     version: int
@@ -43,7 +43,7 @@ class LookupTable:
         self.address = location(lookup.address)
 
     def table(self) -> DeltaTable:
-        return read_table(f"lookup {self.name}", self.address)
+        return open_existing(f"lookup {self.name}", self.address)
 
     def newest(self) -> Pinned:
         """The version that an epoch reads if it starts now."""
@@ -60,7 +60,7 @@ class LookupTable:
                 "or begin anew with `floodmark reset`"
             )
 
-    def stood(self, newest: int, since: int | None) -> list[Stood]:
+    def versions_since(self, newest: int, since: int | None) -> list[VersionSpan]:
         """The versions up to `newest` that were valid at or after `since` (None: all), oldest first.
 
         Raises HistoryGone if the log does not reach back that far, Refused if there are too many.
@@ -68,7 +68,7 @@ class LookupTable:
         begins = self._begins(newest)
         ends = [later for _, later in list(begins.items())[1:]]
         found = [
-            Stood(version, begin, end)
+            VersionSpan(version, begin, end)
             for (version, begin), end in zip(begins.items(), [*ends, FOR_EVER], strict=True)
             if since is None or end > since
         ]

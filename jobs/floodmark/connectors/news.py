@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from floodmark.connectors.lookups import changed_since
-from floodmark.connectors.places import check_goes_on, head_now, is_moved
+from floodmark.connectors.places import check_same_sinks, head_now, is_moved
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.life import retired_at
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.places import moves
 from floodmark.core.protocol.records.rows import Intent
 from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
-from floodmark.core.protocol.ticks import due
+from floodmark.core.protocol.ticks import tick_target
 from floodmark.core.text.addresses import identity
 from floodmark.errors import RunFailed
 from floodmark.ledger.home import Home
@@ -121,7 +121,7 @@ def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, str] | None = 
         return f"epoch {head.epoch + 1} is open"
     if rule.rebuild:
         return rebuild_due(rule, ledger, seen)
-    if moves(head, check_goes_on(head, rule, ledger.id)):
+    if moves(head, check_same_sinks(head, rule, ledger.id)):
         return "a sink was moved: the ledger is to say where it lies"
     fresh = [name for name, behind in _behind(rule, head, seen).items() if behind]
     if fresh:
@@ -136,7 +136,7 @@ def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | 
     if head is None or (close_until is None and rule.close_idle_after_us is None and not head.heard):
         return None
     asked = None if close_until is None else micros_of(close_until, rule, zoned(rule, head))
-    until = due(rule, head, time.time_ns() // 1000, asked)
+    until = tick_target(rule, head, time.time_ns() // 1000, asked)
     if until is not None and until == asked:
         return f"to close what is open until {close_until}"
     return None if until is None else "nothing has come for so long that the watermark goes on"

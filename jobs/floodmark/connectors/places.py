@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, TypeVar
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.lifecycle.changes import check_edit
 from floodmark.core.protocol.entry import NOWHERE
-from floodmark.core.protocol.places import check_all_there, check_same_tables, named, places_of, put_back, settled
+from floodmark.core.protocol.places import (
+    check_all_present,
+    check_same_tables,
+    named,
+    places_of,
+    relocated,
+    relocated_text,
+)
 from floodmark.core.protocol.recovery import app_id
 from floodmark.core.rules.kinds import tables_read, tables_written
 from floodmark.core.text.addresses import location
@@ -26,32 +33,34 @@ def head_now(head: Head, rule: Rule, ledger: str | None) -> Head:
 
     `ledger`: its id; if unknown, the versions that the tables have recorded are not checked.
     """
-    opened = {place: table for place in where(rule).values() if (table := tables.open_table(place)) is not None}
+    opened = {
+        place: table for place in sink_locations(rule).values() if (table := tables.open_table(place)) is not None
+    }
     found = {place: tables.table_id(table) for place, table in opened.items()}
     if ledger is None:
-        return settled(head, found, None)
+        return relocated(head, found, None)
     app = app_id(ledger, head.generation, head.token, "sink")
-    return settled(head, found, {place: tablelog.recorded_in(table, app) for place, table in opened.items()})
+    return relocated(head, found, {place: tablelog.recorded_in(table, app) for place, table in opened.items()})
 
 
 def is_moved(head: Head, rule: Rule) -> bool:
     """Whether a sink's address leads to another location than the ledger's. Opens no table."""
     places = set(places_of(head).values())
-    return not places <= set(where(rule).values())
+    return not places <= set(sink_locations(rule).values())
 
 
-def check_goes_on(head: Head, rule: Rule, ledger: str | None = None) -> Head:
+def check_same_sinks(head: Head, rule: Rule, ledger: str | None = None) -> Head:
     """Check that the rule's text and sinks fit its progress; returns the head with its sinks' present locations.
 
     Raises RuleChanged or HistoryGone.
     """
-    leads = where(rule)
+    leads = sink_locations(rule)
     asked = is_moved(head, rule) or len(leads) > 1  # two tables may have changed places
     now = head_now(head, rule, ledger or head.begun_with.ledger) if asked else head
     if is_moved(now, rule):
         check_same_tables(now, rule, leads, {place: _id(place) or "" for place in leads.values()})
     check_edit(*named(now, rule, leads))
-    check_all_there(now, rule, leads)
+    check_all_present(now, rule, leads)
     return now
 
 
@@ -59,27 +68,27 @@ def text_now(text: str, head: Head, rule: Rule) -> Rule:
     """A rule's text in the ledger, with the present locations of its tables. `rule`: the current one, from the file."""
     from floodmark.core.rules.rule import Rule
 
-    found = put_back(Rule.from_json(text), head)
+    found = relocated_text(Rule.from_json(text), head)
     read = sources(found)
     ids = {name: read[name].identity(line) for name, line in head.lines.items() if name in read and line != NOWHERE}
     known = tables_read(found)
     streams = {
-        name: _there(stream, rule.streams.get(name), ids.get(name)) if name in known else stream
+        name: _address_now(stream, rule.streams.get(name), ids.get(name)) if name in known else stream
         for name, stream in found.streams.items()
     }
     pinned = {name: one.table for name, one in (head.open.lookups if head.open else {}).items()}
-    lookups = {name: _there(one, rule.lookups.get(name), pinned.get(name)) for name, one in found.lookups.items()}
+    lookups = {name: _address_now(one, rule.lookups.get(name), pinned.get(name)) for name, one in found.lookups.items()}
     return found.model_copy(update={"streams": streams, "lookups": lookups})
 
 
-def _there(then: Read, now: Read | None, id_: str | None) -> Read:
+def _address_now(then: Read, now: Read | None, id_: str | None) -> Read:
     """A stream or lookup at the address of the table with that id: the address in the ledger, or the current one."""
     if now is None or now.address == then.address or id_ is None or _id(then.address) == id_:
         return then
     return then.model_copy(update={"address": now.address}) if _id(now.address) == id_ else then
 
 
-def where(rule: Rule) -> dict[str, str]:
+def sink_locations(rule: Rule) -> dict[str, str]:
     """Location of each Delta sink, by the address in the rule's file."""
     return {str(sink.address): location(str(sink.address)) for sink in tables_written(rule)}
 

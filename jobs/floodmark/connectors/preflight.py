@@ -18,7 +18,7 @@ from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import location, same_address, within
 from floodmark.errors import HistoryGone, NotOwned
 from floodmark.ledger.delta import tables
-from floodmark.ledger.delta.damage import mend
+from floodmark.ledger.delta.damage import repair_log
 from floodmark.ledger.holder import holder_pid
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
@@ -30,19 +30,19 @@ def check_without_jvm(rule: Rule, root: Path) -> None:
     First it removes remains of lost commits from the sinks' logs, because these would be unreadable with them.
     """
     check_home(root, rule.qos)
-    check_apart(rule, root)
+    check_outside_home(rule, root)
     home = Home(root, rule.rule)
     ledger = LedgerReader.load(home.ledger)
     check_living(ledger.head if ledger else None, rule.rule)
     if ledger is not None and ledger.head is not None and holder_pid(home.lock) is None:
-        mend_sinks(ledger.id, ledger.head)
+        repair_sinks(ledger.id, ledger.head)
     check_tables(rule, ledger.id if ledger else None)
     if ledger is None or ledger.head is None:
-        check_written(rule)
-        check_starts(rule)
+        check_sql_columns(rule)
+        check_start_versions(rule)
 
 
-def check_apart(rule: Rule, root: Path) -> None:
+def check_outside_home(rule: Rule, root: Path) -> None:
     """Refuse a sink inside or around the home, where the ledgers and states of all rules are."""
     for address in delta_sinks(rule):
         if same_address(address, str(root)) or within(address, str(root)) or within(str(root), address):
@@ -52,17 +52,17 @@ def check_apart(rule: Rule, root: Path) -> None:
             )
 
 
-def mend_sinks(ledger: str, head: Head) -> None:
+def repair_sinks(ledger: str, head: Head) -> None:
     """Remove remains of lost commits from the sinks' logs, except after a reset that kept the sinks' rows: then older
     rows of the ledger name commits, too."""
     app = app_id(ledger, head.generation, head.token, "")
     named = {address: name for name, address in places_of(head).items()}
     added = delta_sinks(Rule.from_json(head.open.rule)) if head.open else []  # no commit row names these yet
     for address in dict.fromkeys([*named, *added]) if not head.kept_output else ():
-        mend(address, head.commits.get(named.get(address, ""), 0), app)
+        repair_log(address, head.commits.get(named.get(address, ""), 0), app)
 
 
-def check_there(rule: Rule, head: Head) -> None:
+def check_sinks_exist(rule: Rule, head: Head) -> None:
     """The sinks that the open epoch writes to. One that was added for it is in no commit row yet."""
     for address, sink in sinks(rule).items():
         if sink.id() is None:
@@ -80,7 +80,7 @@ def check_tables(rule: Rule, owner: str | None) -> None:
         if one.key:
             opened.check_changeable()
     check_replaced(rule)
-    check_one_each(rule)
+    check_distinct_tables(rule)
     check_streams(rule)
 
 
@@ -90,7 +90,7 @@ def check_replaced(rule: Rule) -> None:
         one.check_replaceable()
 
 
-def check_one_each(rule: Rule) -> None:
+def check_distinct_tables(rule: Rule) -> None:
     """Refuse a sink that is the table of a stream, a lookup or another sink, even under another address."""
     read = tables_read(rule)
     read |= {name: lookup.address for name, lookup in rule.lookups.items()}
@@ -125,14 +125,14 @@ def check_sources(rule: Rule, head: Head) -> None:
             source.check_identity(line, log_sums.get(name))
 
 
-def check_written(rule: Rule) -> None:
+def check_sql_columns(rule: Rule) -> None:
     """Check that the columns that the rule's SQL names exist. This takes half a second, which idle runs save."""
     streams = {name: source.columns() for name, source in sources(rule).items()}
     lookups = {name: tables.columns_of(LookupTable(name, one).table()) for name, one in rule.lookups.items()}
     check_names(rule, {**streams, **lookups})
 
 
-def check_starts(rule: Rule) -> None:
+def check_start_versions(rule: Rule) -> None:
     """Check that the versions exist at which a new rule is to start."""
     for source in sources(rule).values():
         source.start()

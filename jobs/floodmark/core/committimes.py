@@ -41,6 +41,6 @@ def first_from(times: Mapping[int, int], moment: int) -> int | None:
     return min((version for version, time in times.items() if time >= moment), default=None)
 
 
-def copied(files: Mapping[int, int], said: Mapping[int, int]) -> int | None:
-    """The first version whose file is much younger than its writer says (`said`); None if there is none."""
-    return next((version for version in sorted(said) if files[version] - said[version] > COPIED_MS), None)
+def copied(files: Mapping[int, int], written: Mapping[int, int]) -> int | None:
+    """The first version whose file is much younger than its writer says (`written`); None if there is none."""
+    return next((version for version in sorted(written) if files[version] - written[version] > COPIED_MS), None)

@@ -31,7 +31,7 @@ class Cause:
     kinds: its class and its superclasses. state: SQLSTATE. frames: its stack, the innermost first.
     """
 
-    said: str
+    message: str
     kinds: tuple[str, ...] = ()
     condition: str = ""
     state: str = ""
@@ -54,7 +54,7 @@ class Cause:
     @property
     def line(self) -> str:
         """Its message, as one line; if Spark has no name for the error, with Java's."""
-        first = self.said.strip().split("\n", 1)[0]
+        first = self.message.strip().split("\n", 1)[0]
         return first if self.condition or not self.kinds else f"{self.kinds[0].rsplit('.', 1)[-1]}: {first}"
 
 

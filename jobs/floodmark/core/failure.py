@@ -42,7 +42,7 @@ class Failure:
         return cls(rule, exit_code(fault), message(fault), isinstance(fault, NotThereYet))
 
     @property
-    def hopeless(self) -> bool:
+    def is_final(self) -> bool:
         """Whether no retry can help."""
         return self.exit_code in (Refused.exit_code, Final.exit_code)
 

@@ -44,7 +44,7 @@ def check_before_commit(address: str, moves: tuple[int, int], promised: Effect) 
         )
 
 
-def same_effect(address: str, found: Committed, intent: str, rows: int) -> None:
+def check_same_effect(address: str, found: Committed, intent: str, rows: int) -> None:
     """Raise VerifyFailed unless the commit carries this intent and as many rows as this attempt computed."""
     if found.metadata["intent"] != intent:
         raise VerifyFailed(
@@ -58,7 +58,7 @@ def same_effect(address: str, found: Committed, intent: str, rows: int) -> None:
         )
 
 
-def same_files(address: str, found: Committed, effect: Effect | None) -> None:
+def check_same_files(address: str, found: Committed, effect: Effect | None) -> None:
     """Raise VerifyFailed unless the files that the commit moved have this effect (None: that of an append)."""
     effect = effect or Effect(found.rows, inserted=found.rows)
     if not effect.agrees(found.added, found.removed):
@@ -68,7 +68,7 @@ def same_files(address: str, found: Committed, effect: Effect | None) -> None:
         )
 
 
-def same_rows(address: str, found: Committed, digest: Digest, results: Digest | None) -> None:
+def check_same_rows(address: str, found: Committed, digest: Digest, results: Digest | None) -> None:
     """Raise VerifyFailed unless the commit's metadata has the digest of the rows that were computed again.
 
     digest, results: as this attempt computed them. For an upsert (`results` is not None) the results are compared,
@@ -77,26 +77,26 @@ def same_rows(address: str, found: Committed, digest: Digest, results: Digest | 
     name, again = ("digest", digest) if results is None else ("results", results)
     written = _digest(found.metadata.get(name))
     if written is not None:
-        _same(address, found, written, again, _AGAIN, _CAUSES)
+        _check_same(address, found, written, again, _AGAIN, _CAUSES)
 
 
-def same_content(address: str, found: Committed, held: Digest, digest: Digest, results: Digest | None) -> None:
+def check_same_content(address: str, found: Committed, held: Digest, digest: Digest, results: Digest | None) -> None:
     """Raise VerifyFailed unless the commit's files hold (`held`) what it wrote.
 
     Commits of older versions do not record what they wrote; an append's rows must equal those that were computed again.
     """
     written = _digest(found.metadata.get("digest"))
     if written is not None:
-        _same(address, found, written, held, "its files hold other rows than it wrote", "the files were edited")
+        _check_same(address, found, written, held, "its files hold other rows than it wrote", "the files were edited")
     elif results is None:
-        _same(address, found, held, digest, _AGAIN, _CAUSES)
+        _check_same(address, found, held, digest, _AGAIN, _CAUSES)
 
 
-def still_there(address: str, found: Committed, now: Presence) -> None:
+def check_rows_present(address: str, found: Committed, now: Presence) -> None:
     """Raise VerifyFailed if another commit has since removed or changed rows that the commit wrote."""
-    if now.taken is None:
+    if now.removed_by is None:
         return
-    version, operation = now.taken
+    version, operation = now.removed_by
     raise VerifyFailed(
         f"{address}: {_named(found)} wrote its rows in commit {found.commit}; commit {version} ({operation}), which is "
         "not Floodmark's, took some of them away or put back what they replaced. Restore the table, for example by "
@@ -104,7 +104,7 @@ def still_there(address: str, found: Committed, now: Presence) -> None:
     )
 
 
-def said_digest(found: Committed) -> Digest:
+def recorded_digest(found: Committed) -> Digest:
     """The digest of the rows that the commit wrote, from its metadata."""
     return Digest.model_validate(found.metadata["digest"])
 
@@ -115,11 +115,11 @@ def _named(found: Committed) -> str:
     return f"epoch {found.metadata['epoch']}" if backfill is None else f"backfill {backfill}"
 
 
-def _digest(said: dict[str, Any] | None) -> Digest | None:
-    return None if said is None else Digest.model_validate(said)
+def _digest(facts: dict[str, Any] | None) -> Digest | None:
+    return None if facts is None else Digest.model_validate(facts)
 
 
-def _same(address: str, found: Committed, before: Digest, now: Digest, what: str, causes: str) -> None:
+def _check_same(address: str, found: Committed, before: Digest, now: Digest, what: str, causes: str) -> None:
     differing = "; ".join(before.differences(now))
     if differing:
         raise VerifyFailed(f"{address}: {_named(found)}, commit {found.commit}: {what} ({differing}). Likely: {causes}")

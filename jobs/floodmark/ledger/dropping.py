@@ -28,7 +28,7 @@ from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
-ASIDE = ".dropped-"
+TRASH = ".dropped-"
 OF_OBJECTS = "it lies in a store of objects, where Floodmark removes nothing"
 # Operations by which others may change a table without changing its rows.
 HARMLESS = ("CREATE", "SET", "UNSET", "ADD", "CHANGE", "OPTIMIZE", "VACUUM", "UPGRADE", "REORG", "FSCK", "COMPUTE")
@@ -46,14 +46,14 @@ class Owned:
 
 
 @dataclass(frozen=True)
-class Doomed:
-    """The tables that a drop will remove; `spared`: why others are not the rule's to remove, by the ledger's name."""
+class DropPlan:
+    """The tables that a drop will remove; `skipped`: why others are not the rule's to remove, by the ledger's name."""
 
     tables: tuple[Owned, ...]
-    spared: Mapping[str, str]
+    skipped: Mapping[str, str]
 
 
-def doomed(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Mapping[str, str]) -> Doomed:
+def plan_drop(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Mapping[str, str]) -> DropPlan:
     """Decide which tables to drop.
 
     parts: out of `state`, `sink`. others: location of a table -> the other rule that writes it. Tables that are gone
@@ -61,7 +61,7 @@ def doomed(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Mappi
     """
     found = [one for one in known(ledger, home) if one.name.partition("/")[0] in parts]
     why = {one.name: reason for one in found if (reason := not_ours(one, ledger.id, others)) is not None}
-    return Doomed(tuple(one for one in found if one.name not in why and _is_there(one)), why)
+    return DropPlan(tuple(one for one in found if one.name not in why and _exists(one)), why)
 
 
 def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:
@@ -91,7 +91,7 @@ def address_of(home: Home, name: str, head: Head | None) -> str:
     return str(home.path / name)
 
 
-def drop(ledger: Ledger, home: Home, wanted: Doomed, others: Mapping[str, str], whole: bool) -> None:
+def drop(ledger: Ledger, home: Home, wanted: DropPlan, others: Mapping[str, str], whole: bool) -> None:
     """Remove the tables; with `whole` the home too, its ledger last. The caller holds the lock and has called `finish`.
 
     Raises Refused if the rule can run, or if a sink's folder cannot be moved.
@@ -133,8 +133,8 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
 def _remove(one: Owned, rule: str) -> None:
     """Remove one table, if it exists."""
     place = Path(one.address)
-    aside = place.with_name(f"{ASIDE}{one.id}")
-    if _is_there(one) and not aside.exists():
+    aside = place.with_name(f"{TRASH}{one.id}")
+    if _exists(one) and not aside.exists():
         _move(place, aside)
         reach(rule, "drop.table.moved")
     if aside.exists():
@@ -150,37 +150,37 @@ def _check_movable(place: Path) -> None:
         raise Refused(f"{place}: its folder cannot be moved aside, and so not be dropped: {why}. Nothing was dropped")
 
 
-def _move(place: Path, aside: Path) -> None:
+def _move(place: Path, trash: Path) -> None:
     """Raises RunFailed if the store refuses the rename."""
     try:
-        place.rename(aside)
+        place.rename(trash)
     except OSError as fault:
         why = f"{place} cannot be moved aside: {fault.strerror}"
         raise RunFailed(f"{why}. Once it can, {GOES_ON}") from fault
 
 
 def _remove_home(home: Home, ledger: str) -> None:
-    aside = home.path.with_name(f"{ASIDE}{home.rule}-{ledger}")
+    aside = home.path.with_name(f"{TRASH}{home.rule}-{ledger}")
     _move(home.path, aside)
     reach(home.rule, "drop.home.moved")
-    remove_aside(aside)
+    remove_trash(aside)
 
 
-def remove_aside(aside: Path) -> None:
+def remove_trash(trash: Path) -> None:
     """Remove a renamed folder; if it is a link, as of a home on another disk, first its target, then the link."""
-    if not aside.is_symlink():
-        return shutil.rmtree(aside)
-    if aside.exists():
-        shutil.rmtree(aside.resolve())
-    return aside.unlink()
+    if not trash.is_symlink():
+        return shutil.rmtree(trash)
+    if trash.exists():
+        shutil.rmtree(trash.resolve())
+    return trash.unlink()
 
 
-def left_aside(home: Home) -> list[Path]:
+def leftover_trash(home: Home) -> list[Path]:
     """Renamed homes that a killed drop had still to remove; nobody reads them any more."""
-    return sorted(home.root.glob(f"{ASIDE}{home.rule}-*"))
+    return sorted(home.root.glob(f"{TRASH}{home.rule}-*"))
 
 
-def _is_there(one: Owned) -> bool:
+def _exists(one: Owned) -> bool:
     """Whether the very table is there. What lies in the home is the rule's, readable or not."""
     if one.name.startswith("sink/") and one.kind == "delta":
         table = tables.open_table(one.address)
@@ -195,7 +195,7 @@ def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
     if one.kind != "delta":
         return f"it is a {one.kind} sink, of which Floodmark removes nothing"
     try:
-        if not _is_there(one):
+        if not _exists(one):
             return None
     except TableBroken as fault:
         return f"it cannot be read, so nothing tells whose it is ({fault})"
@@ -217,7 +217,7 @@ def _of_others(one: Owned, table: DeltaTable, ledger: str, others: Mapping[str, 
 
 
 def _shared(address: str, ledger: str) -> str | None:
-    for entry in tablelog.heads(address):
+    for entry in tablelog.commit_infos(address):
         ours = f'"app":"floodmark/{ledger}/' in (entry.get("userMetadata") or "")
         operation = str(entry.get("operation", "")).upper()
         if not ours and not operation.startswith(HARMLESS):
@@ -225,10 +225,10 @@ def _shared(address: str, ledger: str) -> str | None:
     return None
 
 
-def refuse_spared(found: Doomed, rule: str) -> None:
+def refuse_skipped(found: DropPlan, rule: str) -> None:
     """Raise NotOwned if a table is not the rule's to remove."""
-    if found.spared:
-        told = "; ".join(f"{name.removeprefix('sink/')}: {why}" for name, why in found.spared.items())
+    if found.skipped:
+        told = "; ".join(f"{name.removeprefix('sink/')}: {why}" for name, why in found.skipped.items())
         raise NotOwned(
             f"rule {rule}: not all of its tables are its own to remove. {told}. With --leave-others they stay as they "
             "are and the rest is dropped"

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.records.chain import check_chained
-from floodmark.core.protocol.records.head import Head, follow, read_head, recalled, remembered
+from floodmark.core.protocol.records.head import Head, follow, head_from_text, head_to_text, read_head
 from floodmark.core.protocol.records.rows import (
     RESTORE,
     Abandoned,
@@ -49,8 +49,8 @@ APP = "floodmark.ledger"
 COLUMNS = ("seq", "kind", "generation", "token", "epoch", "attempt", "run", "at", "body", "prev", "hash")
 COMPACT_ABOVE = 100  # files: loading 200 one-row files takes 0.2 s, 600 take 0.6 s
 REMEMBER_EVERY = 100  # rows
-KEPT_ENTRIES = 1000  # of its log: every load lists them all
-KEPT_HOURS = 1  # of files that a rewrite replaced: earlier loads of the ledger may still read them
+RETAINED_ENTRIES = 1000  # of its log: every load lists them all
+RETAINED_HOURS = 1  # of files that a rewrite replaced: earlier loads of the ledger may still read them
 
 
 @cache
@@ -186,14 +186,14 @@ class Ledger(LedgerReader):
                 sync_table(address)
                 table = DeltaTable(address)
             ledger = cls(address, table, run, known)
-            ledger._keep_quick(COMPACT_ABOVE)
+            ledger._tidy(COMPACT_ABOVE)
         return ledger
 
     def tidy(self) -> None:
         """Compact files and log now; `open` does it only once there are many files."""
-        self._keep_quick(1)
+        self._tidy(1)
 
-    def _keep_quick(self, above: int) -> None:
+    def _tidy(self, above: int) -> None:
         """Keep few files, few log entries and a cached head. It first reads, and so checks, all rows."""
         known = _recall(self.address)
         many = len(self._table.file_uris()) > above
@@ -206,64 +206,64 @@ class Ledger(LedgerReader):
             sync_commit(self.address, self._table.version())
             self._vacuum()
             self._table.create_checkpoint()
-            _trim(self.address, self._table.version() - KEPT_ENTRIES)
+            _trim(self.address, self._table.version() - RETAINED_ENTRIES)
         if rows and self.head is not None:
             _remember(self.address, self.head)
 
     def _vacuum(self) -> None:
         """Remove replaced files, and files that a killed writer left without a commit. These never contain rows."""
         before = self._table.version()
-        self._table.vacuum(KEPT_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+        self._table.vacuum(RETAINED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
         for version in range(before + 1, self._table.version() + 1):
             sync_commit(self.address, version)
 
     def begin(self, generation: int, token: str, commit: Commit) -> Head:
         check_living(self.head)
         begun = commit.model_copy(update={"ledger": self.id})
-        return self._put("commit", begun, generation, token, 0, 1)
+        return self._append_row("commit", begun, generation, token, 0, 1)
 
     def intend(self, intent: Intent) -> Head:
         """Write an epoch's intent; if it is already open, write it again with the next attempt."""
         head = self._living()
-        return self._put("intent", intent, head.generation, head.token, head.epoch + 1, head.attempt + 1)
+        return self._append_row("intent", intent, head.generation, head.token, head.epoch + 1, head.attempt + 1)
 
     def commit(self, commit: Commit) -> Head:
         head = self._living()
-        return self._put("commit", commit, head.generation, head.token, head.epoch + 1, head.attempt)
+        return self._append_row("commit", commit, head.generation, head.token, head.epoch + 1, head.attempt)
 
     def lose(self, lost: Lost) -> Head:
         head = self._living()
-        return self._put("lost", lost, head.generation, head.token, head.epoch + 1, head.attempt)
+        return self._append_row("lost", lost, head.generation, head.token, head.epoch + 1, head.attempt)
 
     def abandon(self) -> Head:
         """Announce that the open epoch will be taken back; from here on it cannot end otherwise."""
         head = self._living()
         assert head.open is not None
         said = Abandoning(intent=head.open.digest)
-        return self._put("abandoning", said, head.generation, head.token, head.epoch + 1, head.attempt)
+        return self._append_row("abandoning", said, head.generation, head.token, head.epoch + 1, head.attempt)
 
     def take_back(self, done: Abandoned) -> Head:
         """Write the end of an epoch that was taken back."""
         head = self._living()
-        return self._put("abandoned", done, head.generation, head.token, head.epoch + 1, head.attempt)
+        return self._append_row("abandoned", done, head.generation, head.token, head.epoch + 1, head.attempt)
 
     def seal(self, seal: Seal) -> Head:
         head = self._living()
-        return self._put("seal", seal, head.generation, head.token, head.epoch, 1)
+        return self._append_row("seal", seal, head.generation, head.token, head.epoch, 1)
 
     def start_backfill(self, backfill: Backfill) -> Head:
         """Write a backfill's intent; if it is already open, write it again with the next attempt."""
         head = self._living()
-        return self._put("backfill", backfill, head.generation, head.token, head.epoch, head.attempt + 1)
+        return self._append_row("backfill", backfill, head.generation, head.token, head.epoch, head.attempt + 1)
 
     def end_backfill(self, done: Backfilled) -> Head:
         head = self._living()
-        return self._put("backfilled", done, head.generation, head.token, head.epoch, head.attempt)
+        return self._append_row("backfilled", done, head.generation, head.token, head.epoch, head.attempt)
 
     def live(self, life: Life) -> Head:
         """Write a step of the rule's lifecycle; an open epoch or backfill stays open."""
         head = self.begun
-        return self._put("life", life, head.generation, head.token, head.epoch, head.attempt)
+        return self._append_row("life", life, head.generation, head.token, head.epoch, head.attempt)
 
     def _living(self) -> Head:
         head = self.begun
@@ -277,7 +277,7 @@ class Ledger(LedgerReader):
             raise AssertionError("no generation has begun")
         return self.head
 
-    def _put(self, kind: Kind, body: Record, generation: int, token: str, epoch: int, attempt: int) -> Head:
+    def _append_row(self, kind: Kind, body: Record, generation: int, token: str, epoch: int, attempt: int) -> Head:
         """Append one row and return the new head. Raises Fenced if another writer came first."""
         seq, prev = (self.head.seq, self.head.hash) if self.head else (0, "")
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -309,13 +309,13 @@ class Ledger(LedgerReader):
             self._table = found._table
             return
         if (head.hash if head else "") == row.prev:
-            raise _not_taken(self.address, row, fault) from fault
+            raise _store_failed(self.address, row, fault) from fault
         last = found.rows[-1] if found and found.rows else None
         by = f"; its newest row ({last.kind} of epoch {last.epoch}) is by {last.run}" if last else ""
         raise Fenced(f"the ledger {self.address} did not take {row.kind} of epoch {row.epoch}{by}") from fault
 
 
-def _not_taken(address: str, row: Row, fault: Exception) -> RunFailed:
+def _store_failed(address: str, row: Row, fault: Exception) -> RunFailed:
     """The error if no other writer came in between: the store refused the row."""
     said = str(fault).strip().split("\n", 1)[0]
     why = cannot_take(str(fault))
@@ -330,7 +330,7 @@ def _memory(address: str) -> Path:
 def _recall(address: str) -> Head | None:
     """The cached head; None if it cannot be read, because the rows have the same content."""
     try:
-        return recalled(_memory(address).read_text())
+        return head_from_text(_memory(address).read_text())
     except (OSError, ValueError):
         return None
 
@@ -340,7 +340,7 @@ def _remember(address: str, head: Head) -> None:
     place = _memory(address)
     coming = place.with_suffix(".new")
     with suppress(OSError):
-        coming.write_text(remembered(head))
+        coming.write_text(head_to_text(head))
         coming.replace(place)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from floodmark.core.lifecycle.pinning import counted, newest_named
+from floodmark.core.lifecycle.pinning import is_visible, newest_named
 from floodmark.core.protocol.recovery import app_id
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta import datafiles, tablelog, tables
@@ -62,7 +62,7 @@ def _since(ledger: LedgerReader, head: Head, sink: str) -> int:
 def _version(ledger: LedgerReader, head: Head, address: str, since: int, newest: int) -> int:
     for version in range(since + 1, newest + 1):
         transactions = list(_transactions(address, version, head))
-        if not counted(transactions, ledger.id, head):
+        if not is_visible(transactions, ledger.id, head):
             return version - 1
     return newest
 

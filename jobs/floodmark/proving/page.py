@@ -7,7 +7,7 @@ from html import escape
 
 from floodmark.core.rules.sinks.delivery import WORDS
 from floodmark.proving import report
-from floodmark.proving.cases import FAULTS, TITLES
+from floodmark.proving.faultplan import FAULTS, TITLES
 from floodmark.proving.judge.judging import Judged, Matrix
 
 STYLE = """

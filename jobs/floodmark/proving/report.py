@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from floodmark.core.rules.rule import Rule
-from floodmark.proving.cases import FAULTS, KINDS, Fault, counted, planned, points
+from floodmark.proving.faultplan import FAULTS, KINDS, Fault, counted, plan_cases, points
 from floodmark.proving.judge.judging import Judged, Matrix
 from floodmark.proving.judge.verdicts import EXIT_CODES
-from floodmark.proving.scratch import left_out, not_in_batch, replaces
+from floodmark.proving.scratch import not_in_batch, omitted, replaces
 
 MEANING = {
     "proven": "each fault fired, and after each the rule held what an undisturbed run holds",
@@ -54,7 +54,7 @@ def facts(matrix: Matrix) -> dict[str, Any]:
 def not_tested(matrix: Matrix) -> list[str]:
     """What the verdict does not cover."""
     rule = matrix.played.rule
-    return [*NOT_TESTED, *left_out(rule), *_without_batch(rule)]
+    return [*NOT_TESTED, *omitted(rule), *_without_batch(rule)]
 
 
 def _without_batch(rule: Rule) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _copy(one: Judged) -> dict[str, Any]:
 def restricted(matrix: Matrix) -> bool:
     """Whether --only or --fault left out points or faults of the whole matrix."""
     played = matrix.played
-    whole, _ = planned(played.ground, (), KINDS)
+    whole, _ = plan_cases(played.ground, (), KINDS)
     return len(played.cases) < len(whole) or not played.replays
 
 
@@ -102,12 +102,12 @@ def grid(matrix: Matrix) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 def _cell(matrix: Matrix, point: str, fault: Fault) -> tuple[str, str]:
     for one in matrix.copies:
         if (one.point, one.fault) == (point, fault):
-            return one.verdict, "; ".join(f"{check.what}: {check.found}" for check in _telling(one))
+            return one.verdict, "; ".join(f"{check.what}: {check.found}" for check in _decisive_checks(one))
     why = next((one.why for one in matrix.played.skipped if (one.point, one.fault) == (point, fault)), "not asked for")
     return "skipped", why
 
 
-def _telling(one: Judged) -> Iterator[Any]:
+def _decisive_checks(one: Judged) -> Iterator[Any]:
     """The checks that decide the verdict; all checks if it is proven."""
     yield from (check for check in one.checks if one.verdict == "proven" or check.verdict != "proven")
 

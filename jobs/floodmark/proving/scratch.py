@@ -65,12 +65,12 @@ class Scratch:
     def _rule(self, case: str) -> Path:
         return self.root / "rules" / f"{case}.json"
 
-    def told(self, name: str, case: str) -> dict[str, Any] | None:
+    def read_outcome(self, name: str, case: str) -> dict[str, Any] | None:
         """A run's report on a case when it ended; None if it has not ended."""
         path = self.outcome(name, case)
         return json.loads(path.read_text()) if path.exists() else None
 
-    def tell(self, name: str, case: str, facts: Mapping[str, Any]) -> None:
+    def write_outcome(self, name: str, case: str, facts: Mapping[str, Any]) -> None:
         """Write a report atomically: a reader may read the file as soon as it exists."""
         path = self.outcome(name, case)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def clocked(rule: Rule) -> bool:
     return process is not None and (process.clock_timers or bool(CLOCK_OF_A_CLASS.search(process.source)))
 
 
-def left_out(rule: Rule) -> list[str]:
+def omitted(rule: Rule) -> list[str]:
     """The parts of the rule that the copies lack, as messages."""
     found = []
     if rule.close_idle_after_us is not None:

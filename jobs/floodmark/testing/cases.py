@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from floodmark.core.cases.casefile import CaseFile, WrittenCase, case_files, read_cases
-from floodmark.core.cases.checks import check_against
+from floodmark.core.cases.validation import check_against
 from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.errors import Refused
 

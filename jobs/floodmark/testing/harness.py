@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from floodmark.core.process.calls import Caller, Row
-from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS, Kept, Times
+from floodmark.core.process.context import CLOCK_TIMERS, COUNTERS, TIMERS, Declaration, Times
 from floodmark.core.process.slots import Change, Place, Slot
 from floodmark.core.process.values import Record
 from floodmark.core.text.ddl import columns_of, text_of
@@ -39,7 +39,7 @@ class Harness:
         declared: Any = process_class
         self._output_ddl = text_of(columns_of(declared.output))
         self._output = Record(columns_of(declared.output))
-        self._kept = Kept(
+        self._kept = Declaration(
             state={name: text_of(columns_of(ddl)) for name, ddl in getattr(declared, "state", {}).items()},
             ttl_us={name: parse_duration(text) for name, text in getattr(declared, "ttl", {}).items()},
             timers=hasattr(process_class, "on_timer"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
 from floodmark.core.cases.casefile import CaseFile, Row, WrittenCaseEpoch
-from floodmark.core.cases.rows import typed
+from floodmark.core.cases.typedrows import typed
 from floodmark.core.rules.kinds import tables_read
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import location

@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import SparkSession
 
 from floodmark.core.cases.casefile import Row, WrittenCaseEpoch, WrittenExpected
-from floodmark.core.cases.checks import in_zone
 from floodmark.core.cases.differences import TableDifference, compared
-from floodmark.core.cases.rows import named, texts, typed
+from floodmark.core.cases.typedrows import named, texts, typed
+from floodmark.core.cases.validation import in_zone
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.ddl import Column
@@ -27,7 +27,7 @@ from floodmark.ledger.home import Home
 from floodmark.proving.scratch import Scratch, placed
 from floodmark.spark.rule.epochs.reports import RunReport
 from floodmark.spark.rule.run import RuleRun
-from floodmark.testing import tables
+from floodmark.testing import casetables
 from floodmark.testing.cases import Case
 from floodmark.testing.deltatypes import declared
 from floodmark.testing.inputs import Arriving, Inputs
@@ -83,7 +83,7 @@ class _Play:
         for i, epoch in enumerate(self._case.written.epochs):
             self._result.epoch = i + 1
             self._arrive(self._inputs.cases[self._case.number][i], first=i == 0)
-            self._tell(self._fold(epoch))
+            self._on_epoch(self._fold(epoch))
             self._result.differences = list(self._compared(epoch, ("cases", self._case.number, "epochs", i, "expect")))
             if self._result.differences:
                 return
@@ -91,13 +91,13 @@ class _Play:
 
     def _make(self) -> None:
         for name, columns in self._inputs.columns.items():
-            tables.make(self._scratch.input(name), columns)
+            casetables.make(self._scratch.input(name), columns)
 
     def _arrive(self, what: Arriving, first: bool) -> None:
         for name, rows in what.lookups.items():
-            tables.replace(self._scratch.input(name), rows)
+            casetables.replace(self._scratch.input(name), rows)
         for name in self._rule.streams if first else what.streams:  # every stream begins with a version 1
-            tables.append(self._scratch.input(name), what.streams.get(name, []))
+            casetables.append(self._scratch.input(name), what.streams.get(name, []))
 
     def _fold(self, epoch: WrittenCaseEpoch) -> RunReport:
         if epoch.now is not None:
@@ -105,12 +105,15 @@ class _Play:
         home, quiet = self._scratch.home, lambda _: None
         return RuleRun(self._root, self._rule, home, "test", quiet, epoch.close_until, self._clock_ms).run()
 
-    def _tell(self, report: RunReport) -> None:
+    def _on_epoch(self, report: RunReport) -> None:
         assert report.head is not None
         self._result.watermark = iso(report.head.watermark, zoned(self._rule, report.head))
 
     def _compared(self, epoch: WrittenCaseEpoch, at: At) -> Iterator[TableDifference]:
-        for table, address, rows, place in (*self._sinks(epoch.expect, at), *self._set_apart(epoch.expect, at)):
+        for table, address, rows, place in (
+            *self._sinks(epoch.expect, at),
+            *self._quarantine_differences(epoch.expect, at),
+        ):
             difference = self._table(table, address, rows, place)
             if difference is not None:
                 yield difference
@@ -123,7 +126,7 @@ class _Play:
                 place: At = (*at, "sink") if expect.sinks is None else (*at, "sinks", i)
                 yield name, str(sink.address), rows, place
 
-    def _set_apart(self, expect: WrittenExpected, at: At) -> Iterator[tuple[str, str, list[Row], At]]:
+    def _quarantine_differences(self, expect: WrittenExpected, at: At) -> Iterator[tuple[str, str, list[Row], At]]:
         home = Home(self._scratch.home, self._rule.rule)
         for name, address, said in (("late", home.late, expect.late), ("dead", home.dead, expect.dead)):
             if said is not None:
@@ -131,7 +134,7 @@ class _Play:
             yield name, address, *self._apart[name]
 
     def _table(self, name: str, address: str, expected: list[Row], at: At) -> TableDifference | None:
-        schema, found = tables.rows_of(address)
+        schema, found = casetables.rows_of(address)
         columns, problems = _declared(name, schema), self._case.file.problems()
         rows = typed(expected, columns, self._zone, problems, at)
         problems.raise_any()

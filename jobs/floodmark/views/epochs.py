@@ -25,7 +25,7 @@ def is_replay(head: Head, epoch: dict[str, Any]) -> bool | None:
     return opened or epoch["epoch"] in head.replays
 
 
-def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
+def epoch_entries(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
     """The `last` entries, oldest first: one for each epoch, ended or open, each seal, backfill and lifecycle change.
 
     An epoch or backfill that was open when its generation was sealed is discarded.
@@ -33,7 +33,7 @@ def told(rows: list[Row], zone: bool, last: int) -> list[dict[str, Any]]:
     """
     found: dict[tuple[int, int, str, int], list[Row]] = {}
     for row in rows:
-        found.setdefault(_told_by(row), []).append(row)
+        found.setdefault(_subject(row), []).append(row)
     whole = [mine for mine in found.values() if mine[0].kind != "backfilled"]
     sealed = {row.generation for row in rows if row.kind == "seal"}
     return [_ended(_entry(mine[-1], zone) | _backfill(mine, zone), sealed) for mine in whole[-last:]]
@@ -44,7 +44,7 @@ def _ended(entry: dict[str, Any], sealed: Collection[int]) -> dict[str, Any]:
     return entry | ({"result": "discarded"} if over else {})
 
 
-def _told_by(row: Row) -> tuple[int, int, str, int]:
+def _subject(row: Row) -> tuple[int, int, str, int]:
     """The key of an entry: an epoch, a seal, a backfill by its number, or a lifecycle change."""
     if row.kind in BACKFILLS:
         return row.generation, row.epoch, "backfill", json.loads(row.body)["number"]

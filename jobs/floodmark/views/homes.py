@@ -14,7 +14,7 @@ from floodmark.ledger.ledger import LedgerReader
 
 
 @dataclass(frozen=True)
-class Found:
+class HomeStatus:
     """`head`: None if nothing has run, or if `error` says why it cannot be read."""
 
     rule: str
@@ -50,10 +50,10 @@ def homes(root: Path) -> list[str]:
     return [one.name for one in found if re.fullmatch(r"\w+", one.name, re.ASCII) and (one / "ledger").is_dir()]
 
 
-def home_of(root: Path, name: str) -> Found:
+def home_status(root: Path, name: str) -> HomeStatus:
     """The home of a rule. Does not raise errors of the ledger: `error` holds the message."""
     try:
         ledger = LedgerReader.load(Home(root, name).ledger)
     except (FloodmarkError, OSError) as fault:
-        return Found(name, error=message(fault))
-    return Found(name, ledger.head if ledger else None)
+        return HomeStatus(name, error=message(fault))
+    return HomeStatus(name, ledger.head if ledger else None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.core.lifecycle.upkeep import Need
+from floodmark.core.lifecycle.cleanup import Need
 from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
@@ -16,12 +16,12 @@ from floodmark.errors import FloodmarkError
 from floodmark.ledger.delta import tables
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.ledger.upkeep import Upkeep
+from floodmark.ledger.maintenance import Maintenance
 from floodmark.views.homes import homes
 from floodmark.views.rules.downstream import Reader, readers, readers_of, writers
 
 
-def upkeep_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Upkeep:
+def maintenance_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Maintenance:
     """A rule's upkeep, by the settings of its file or, without a file, of its ledger. `rules`: of the folder."""
     how = next((rule.cleanup for rule in rules if rule.rule == name), head.rule.cleanup)
     place = Home(root, name)
@@ -30,7 +30,7 @@ def upkeep_of(name: str, head: Head, rules: Sequence[Rule], root: Path) -> Upkee
     files = {rule.rule for rule in rules}
     others = [rule for rule in rules if rule.rule != name]
     without_file = [rule for rule in begun if rule.rule not in files]
-    return Upkeep(how, needs_of(read, [*others, *begun], root), writers([*others, *without_file], name))
+    return Maintenance(how, needs_of(read, [*others, *begun], root), writers([*others, *without_file], name))
 
 
 def _begun(root: Path, but: str) -> Iterator[Rule]:
@@ -57,19 +57,19 @@ def needs_of(addresses: Sequence[str], rules: Iterable[Rule], root: Path) -> dic
     for rule in rules:
         for reader in readers_of(addresses, readers([rule])):
             place = identity(reader.sink)
-            found[place] = found.get(place, Need()).also(_need(reader, rule, root))
+            found[place] = found.get(place, Need()).merged(_need(reader, rule, root))
     return found
 
 
 def _need(reader: Reader, rule: Rule, root: Path) -> Need:
     if reader.kind == "lookup" and rule.lookups[reader.name].history:
-        return Need(everything=True, who=(f"{reader.text()} with its history",))
+        return Need(all_versions=True, readers=(f"{reader.text()} with its history",))
     if reader.kind == "stream" and rule.rebuild and rule.streams[reader.name].start != "earliest":
-        return Need(everything=True, who=(f"{reader.text()} from its `start` on, in each run",))
+        return Need(all_versions=True, readers=(f"{reader.text()} from its `start` on, in each run",))
     try:
         ledger = LedgerReader.load(Home(root, reader.rule).ledger)
     except FloodmarkError as fault:
-        return Need(everything=True, who=(f"{reader.text()}, and how far cannot be told: {fault}",))
+        return Need(all_versions=True, readers=(f"{reader.text()}, and how far cannot be told: {fault}",))
     head = ledger.head if ledger else None
     if head is None or head.retired or head.seal is not None:  # it will start with the newest version
         return Need()
@@ -83,7 +83,7 @@ def _pinned(reader: Reader, head: Head) -> Need:
     pinned = head.open.lookups.get(reader.name) if head.open else None
     if pinned is None or pinned.table != _id(reader.sink):
         return Need()
-    return Need(versions=frozenset({pinned.version}), who=(f"{reader.text()} at version {pinned.version}",))
+    return Need(versions=frozenset({pinned.version}), readers=(f"{reader.text()} at version {pinned.version}",))
 
 
 def _ahead(reader: Reader, head: Head) -> Need:
@@ -94,7 +94,7 @@ def _ahead(reader: Reader, head: Head) -> Need:
         return Need()
     who = (f"{reader.text()} from version {at.version} on",)
     whole = frozenset({at.version}) if at.snapshot else frozenset[int]()
-    return Need(since=at.version + at.snapshot, versions=whole, who=who)
+    return Need(since=at.version + at.snapshot, versions=whole, readers=who)
 
 
 def _id(address: str) -> str | None:

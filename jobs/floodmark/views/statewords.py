@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from floodmark.core.sql.state.tops import Top
 
 
-def kept(rule: Rule) -> Iterator[str]:
+def describe_state(rule: Rule) -> Iterator[str]:
     """Describe what a rule keeps between epochs, and when it emits results: one sentence each."""
     if rule.rebuild:
         yield "nothing is kept: each run reads everything again, from the start of the input, as one epoch"
@@ -38,7 +38,7 @@ def kept(rule: Rule) -> Iterator[str]:
         return
     for window in dict.fromkeys(rule.query.windows):
         yield from window.describe()
-    yield from _how_windows_are_kept(rule)
+    yield from _describe_windows(rule)
     yield "emitted: each result, once, when it is final"
     if rule.amend_us is not None:
         yield f"amended: by rows that are late by no more than {format_duration(rule.amend_us)}; rows are kept for that"
@@ -47,7 +47,7 @@ def kept(rule: Rule) -> Iterator[str]:
         yield f"closed by silence: a run without news {quiet} after the last epoch moves the watermark on"
 
 
-def _how_windows_are_kept(rule: Rule) -> Iterator[str]:
+def _describe_windows(rule: Rule) -> Iterator[str]:
     if rule.slices is not None:
         parts = ", ".join(partial.name for partial in rule.slices.partials) or "nothing but the key"
         why = "as `windows: slices` says" if rule.windows else "for each row is in many windows"

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from floodmark.core.protocol.expectations import told
+from floodmark.core.protocol.expectations import expectation_results
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.core.rules.groups import schedule_of, sources_of
 from floodmark.core.rules.rule import AssetSchedule
 from floodmark.core.rules.sinks.delivery import delivery
-from floodmark.core.rules.sinks.takings import takes
+from floodmark.core.rules.sinks.sinkcolumns import describe_sink
 from floodmark.core.text.durations import format_duration
-from floodmark.views.statewords import kept
+from floodmark.views.statewords import describe_state
 from floodmark_airflow.naming import dag_id, group_id
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
         *_part("Looks up", [f"{code(name)}: {code(one.address)}" for name, one in rule.lookups.items()]),
         *_part(
             "Expects",
-            [f"of {one.of}: {text(one.name)}, else {one.on_fail}" for one in told(rule, {})],
+            [f"of {one.of}: {text(one.name)}, else {one.on_fail}" for one in expectation_results(rule, {})],
         ),
-        *_part("Keeps", [text(sentence) for sentence in kept(rule)]),
+        *_part("Keeps", [text(sentence) for sentence in describe_state(rule)]),
         *_part("Writes", [_sink(sink, how) for sink, how in zip(rule.sinks, delivery(rule), strict=True)]),
         *_part("Read by", _read_by(readers)),
         *_part("Runs", _schedule(rule)),
@@ -121,7 +121,7 @@ def _sink(sink: Sink, how: SinkDelivery) -> str:
     facts = [
         f"{sink.kind} {place}: {how.delivery}",
         f"rows {rows}",
-        *map(text, takes(sink.model_copy(update={"where": None}))),
+        *map(text, describe_sink(sink.model_copy(update={"where": None}))),
     ]
     return ", ".join([*facts, *(["only some of the results (`where`)"] if sink.where else [])])
 

@@ -36,7 +36,7 @@ from floodmark_airflow.triggers.forms import form
 log = logging.getLogger(__name__)
 
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)  # fixed: a moving date would create a new DAG version at every parse
-SAYING = timedelta(minutes=5)  # timeout of a task that only reports why something failed
+REPORT_TIMEOUT = timedelta(minutes=5)  # timeout of a task that only reports why something failed
 BACKOFF = 2.0  # factor of each pause over the one before: whatever blocks a rule may take long to end
 TAG = "floodmark"
 OWNERS = 10  # most owners that a DAG names
@@ -50,12 +50,12 @@ NOT_CRON = ("@once", "@continuous")
 class Catalog:
     """The DAGs of all valid rule files and of groups; and by file name, the errors of the others.
 
-    `taken`: the DAG ids of all valid rules, including those whose DAGs were not built.
+    `used_ids`: the DAG ids of all valid rules, including those whose DAGs were not built.
     """
 
     dags: dict[str, DAG]
     errors: dict[str, str]
-    taken: set[str] = field(default_factory=set)
+    used_ids: set[str] = field(default_factory=set)
 
     def add(self, make: Callable[[], DAG], rules: Sequence[Rule]) -> None:
         """Add the DAG of these rules. An error in it doesn't affect other DAGs."""
@@ -64,7 +64,7 @@ class Catalog:
         except Exception as fault:
             for rule in rules:
                 self.dags.pop(dag_id(rule.rule), None)
-                self.taken.discard(dag_id(rule.rule))
+                self.used_ids.discard(dag_id(rule.rule))
                 self.errors[f"{rule.rule}.yaml"] = f"{type(fault).__name__}: {fault}"
         else:
             self.dags[dag.dag_id] = dag
@@ -107,7 +107,7 @@ def all_dags(wanted: str | None = None) -> list[DAG]:
     for file, reason in catalog.errors.items():
         log.error("rule file %s refused: %s", file, reason)
         try:
-            broken = build_broken(file, reason, {*catalog.taken, *dags})
+            broken = build_broken(file, reason, {*catalog.used_ids, *dags})
         except Exception:  # the other DAGs stay; Airflow still shows this file's error as an import error
             log.exception("rule file %s has no DAG", file)
         else:
@@ -144,7 +144,7 @@ def build(rule: Rule, read_by: Sequence[Reader] = ()) -> DAG:
                 trigger_rule="none_failed",  # also after a skipped run: missing input may be the cause
                 owner=run.owner,
                 retries=0,
-                execution_timeout=SAYING,
+                execution_timeout=REPORT_TIMEOUT,
                 on_failure_callback=on_failure(),
                 max_active_tis_per_dag=1,
             )
@@ -178,7 +178,7 @@ def build_group(name: str, rules: Sequence[Rule]) -> DAG:
             trigger_rule="none_skipped",  # also after a failure
             owner=run.owner,
             retries=0,
-            execution_timeout=SAYING,
+            execution_timeout=REPORT_TIMEOUT,
             on_failure_callback=on_failure(),
             max_active_tis_per_dag=1,
         )
@@ -223,7 +223,7 @@ def build_broken(file: str, reason: str, taken: set[str]) -> DAG:
             file=file,
             reason=reason,
             retries=0,
-            execution_timeout=SAYING,
+            execution_timeout=REPORT_TIMEOUT,
             on_failure_callback=on_failure(),
             max_active_tis_per_dag=1,
         )

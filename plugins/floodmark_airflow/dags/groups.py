@@ -56,7 +56,7 @@ class GroupRunOperator(SubmitOperator):
         try:
             said = self._run(due, context) if due else {}
         finally:
-            told = [one.rule for one in every if one.tell()]
+            told = [one.rule for one in every if one.report()]
         failed |= _short(due, said)
         self._retry_what_may_heal(failed, context)
         failed |= _failures([one for one in every if one.news and one.rule.rule not in failed], Steps.judge)
@@ -89,7 +89,7 @@ class GroupRunOperator(SubmitOperator):
         hopeful = [
             name
             for name, failure in failed.items()
-            if not failure.hopeless and not (failure.waits and self._comes_again)
+            if not failure.is_final and not (failure.waits and self._comes_again)
         ]
         ti = context["ti"]
         if hopeful and ti.try_number <= ti.max_tries:

@@ -48,11 +48,11 @@ class MaintainOperator(BaseOperator):
             self._maintain(run)
 
     def _maintain(self, run: str) -> None:
-        from floodmark.core.lifecycle.upkeep import is_due
+        from floodmark.core.lifecycle.cleanup import is_due
         from floodmark.ledger.home import Home
         from floodmark.ledger.ledger import Ledger, LedgerReader
         from floodmark.ledger.locking import held
-        from floodmark.views.needs import upkeep_of
+        from floodmark.views.needs import maintenance_of
 
         name, root = self.rule.rule, settings.home_folder()
         home = Home(root, name)
@@ -62,8 +62,8 @@ class MaintainOperator(BaseOperator):
         if not is_due(reader.head.maintained, self.rule.cleanup, datetime.now(UTC)):
             raise AirflowSkipException(f"not due: maintained {reader.head.maintained}")
         rules, _ = load_rules(settings.rules_folder(), os.environ)
-        upkeep = upkeep_of(name, reader.head, list(rules.values()), root)
-        for table, why in upkeep.look(reader, home)[1].items():
+        upkeep = maintenance_of(name, reader.head, list(rules.values()), root)
+        for table, why in upkeep.preview(reader, home)[1].items():
             self.log.info("rule %s: left as it is: %s: %s", name, table, why)
         with held(home.lock, run):
             upkeep.maintain(Ledger.open(home.ledger, run), home, lambda said: self.log.info("rule %s: %s", name, said))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from floodmark.core.lifecycle.freshness import Fresh
 from floodmark.views.status.glance import Glance
-from floodmark.views.status.standing import opened
+from floodmark.views.status.rulestatus import describe_open
 from floodmark_airflow.pages.access import DagFacts
-from floodmark_airflow.pages.shelf import Got
+from floodmark_airflow.pages.cache import Answer
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Condition:
 
 
 READING = Condition("being read", "idle")
-UNTOLD = Condition("not shown", "idle", "your Airflow account may not see this DAG's runs")
+HIDDEN = Condition("not shown", "idle", "your Airflow account may not see this DAG's runs")
 
 
 FAILED = "the newest run failed; its log in Airflow says why"
 AGAIN = "the last run failed, and its log in Airflow says why; another is at work"
 
 
-def condition(got: Got, seen: Glance, dag: DagFacts, holder: str | None, fresh: Fresh | None = None) -> Condition:
+def condition(got: Answer, seen: Glance, dag: DagFacts, holder: str | None, fresh: Fresh | None = None) -> Condition:
     """The first condition that applies, from bad to good. A failure in Airflow may leave no trace in the ledger.
 
     `fresh`: freshness as of now. A rule that fails by it is stale, whatever else made its newest run fail.
@@ -60,7 +60,7 @@ def _of_ledger(seen: Glance) -> Condition:
         return Condition("retired", "idle", f"{head.retired}: nothing runs it")
     if head.failed is not None:
         return Condition("failed a check", "bad", head.failed)
-    left = opened(head)
+    left = describe_open(head)
     if left is not None:
         return Condition("unfinished" if head.seal else "open", "warn", left)
     if seen.refused is not None:

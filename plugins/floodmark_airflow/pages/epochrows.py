@@ -18,7 +18,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Row
 from floodmark.core.rules.rule import Rule
 from floodmark.ledger.delta.datafiles import query
-from floodmark.views.epochs import is_replay, told
+from floodmark.views.epochs import epoch_entries, is_replay
 
 COUNT = 25
 
@@ -40,7 +40,7 @@ def epoch_page(rule: Rule, head: Head, ledger: DeltaTable, generation: int, upto
         return None
     last = newest if upto is None else min(upto, newest)
     rows = _rows(ledger, generation, last - COUNT + 1, last)
-    entries = told(rows, zoned(rule, head), len(rows))
+    entries = epoch_entries(rows, zoned(rule, head), len(rows))
     known = sources(rule)
     found = [{**entry, "replay": is_replay(head, entry), **_more(entry, rows, known)} for entry in reversed(entries)]
     return EpochPage(
@@ -68,7 +68,7 @@ def _offset(source: Source | None, line: str) -> str:
     """The end offset of an epoch in a stream, as text; the raw offset if the rule no longer has the stream."""
     if line == NOWHERE:
         return "nothing yet"
-    return line if source is None else source.say(line)
+    return line if source is None else source.describe(line)
 
 
 def _prints(body: dict[str, Any]) -> Iterator[tuple[str, str]]:

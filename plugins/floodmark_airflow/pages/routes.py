@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from floodmark.core.lifecycle import freshness
-from floodmark.core.protocol.expectations import told
+from floodmark.core.protocol.expectations import expectation_results
 from floodmark.core.rules.groups import groups
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.delivery import delivery
@@ -23,15 +23,15 @@ from floodmark.ledger.home import Home
 from floodmark.views.history import History, expected, sums
 from floodmark.views.rules.rulefiles import Catalog
 from floodmark.views.status.glance import Glance
-from floodmark.views.status.standing import behind
+from floodmark.views.status.rulestatus import behind
 from floodmark_airflow import naming
 from floodmark_airflow.pages import access, charts, runs
 from floodmark_airflow.pages.access import CODE, LOGS, RUN, DagFacts, GetUserDep
-from floodmark_airflow.pages.assets import page, static_files
-from floodmark_airflow.pages.condition import UNTOLD, Condition, condition
+from floodmark_airflow.pages.cache import Answer
+from floodmark_airflow.pages.condition import HIDDEN, Condition, condition
 from floodmark_airflow.pages.epochrows import EpochPage, epoch_page
-from floodmark_airflow.pages.facts import Facts, dags_of, glance_of, patience
-from floodmark_airflow.pages.shelf import Got
+from floodmark_airflow.pages.rulefacts import Facts, dags_of, glance_of, patience
+from floodmark_airflow.pages.staticfiles import page, static_files
 
 log = logging.getLogger(__name__)
 
@@ -80,14 +80,14 @@ def nothing(rest: str) -> Response:
 def refused(request: Request, fault: Exception) -> Response:
     """An error as a plain page, or as JSON for a path that ends in `.json`."""
     assert isinstance(fault, AnyHTTPException)
-    return _plain(request, fault.status_code, WORDS.get(fault.status_code) or _told(fault), fault.headers)
+    return _plain(request, fault.status_code, WORDS.get(fault.status_code) or _error_text(fault), fault.headers)
 
 
 def malformed(request: Request, fault: Exception) -> Response:
     return _plain(request, 422, "The address holds something that is no number.")
 
 
-def _told(fault: AnyHTTPException) -> str:
+def _error_text(fault: AnyHTTPException) -> str:
     return UNKNOWN if fault.detail == "Not Found" else str(fault.detail)
 
 
@@ -143,13 +143,13 @@ class Pages:
         shown = {dag: rule for dag, rule in rules.items() if dag in told}
         dags, seen = runs.facts_of(shown), self._facts.glances(shown.values(), until)
         lines = [
-            {"dag": dag, "rule": rule, "got": got, **self._seen(rule, got, dags[dag])}
+            {"dag": dag, "rule": rule, "got": got, **self._condition(rule, got, dags[dag])}
             for (dag, rule), got in zip(shown.items(), seen, strict=True)
         ]
-        lines += [{"dag": dag, "rule": rule, **_untold(rule)} for dag, rule in rules.items() if dag not in told]
+        lines += [{"dag": dag, "rule": rule, **_without_runs(rule)} for dag, rule in rules.items() if dag not in told]
         return sorted(lines, key=lambda line: (line["condition"].rank, line["dag"]))
 
-    def _seen(self, rule: Rule, got: Got, dag: DagFacts) -> dict[str, Any]:
+    def _condition(self, rule: Rule, got: Answer, dag: DagFacts) -> dict[str, Any]:
         """The facts of one line. Never raises: an error of one rule doesn't affect the others in a list."""
         seen, held, now = glance_of(got), self._facts.held(rule), None
         try:
@@ -170,7 +170,7 @@ class Pages:
         if isinstance(rule, tuple):
             return HTMLResponse(page("broken.html", root="../", file=rule[0], reason=rule[1], **_freshness(())))
         got, history, waits, plan = self._facts.depth(rule, until)
-        line = self._seen(rule, got, runs.facts_of({dag_id: rule})[dag_id])
+        line = self._condition(rule, got, runs.facts_of({dag_id: rule})[dag_id])
         seen = line["seen"]
         audited, fresh = self._facts.audited(rule, begin=False)
         return HTMLResponse(
@@ -225,7 +225,7 @@ class Pages:
     def rows(self, dag_id: OfLogs) -> HTMLResponse:
         """A sample of the late and dead rows."""
         rule = self._rule(dag_id)
-        found = self._facts.apart(rule)
+        found = self._facts.quarantined(rule)
         of = _freshness(found.values())
         return HTMLResponse(page("rows.html", root="../../", dag=dag_id, rule=rule, apart=found, **of))
 
@@ -260,13 +260,19 @@ class Pages:
         return found
 
 
-def _untold(rule: Rule) -> dict[str, Any]:
+def _without_runs(rule: Rule) -> dict[str, Any]:
     """The line of a rule whose runs the user may not see: only facts of its file."""
-    tally = (UNTOLD.rank, UNTOLD.word)
-    return {"got": Got(), "seen": Glance(delivery=delivery(rule)), "airflow": None, "condition": UNTOLD, "tally": tally}
+    tally = (HIDDEN.rank, HIDDEN.word)
+    return {
+        "got": Answer(),
+        "seen": Glance(delivery=delivery(rule)),
+        "airflow": None,
+        "condition": HIDDEN,
+        "tally": tally,
+    }
 
 
-def _freshness(found: Iterable[Got]) -> dict[str, bool]:
+def _freshness(found: Iterable[Answer]) -> dict[str, bool]:
     """`missing`: facts are still being read, so the page has to reload; `stale`: some are being renewed."""
     found = list(found)
     return {"missing": any(one.missing for one in found), "stale": any(one.pending for one in found)}
@@ -279,7 +285,7 @@ def _of_history(past: History | None, head: Any, rule: Rule) -> dict[str, Any]:
     each = charts.per_point(ends)
     return {
         "sums": sums(ends),
-        "expected": told(rule, expected(ends)),
+        "expected": expectation_results(rule, expected(ends)),
         "table": table,
         "ended": len(ends),
         "each": each,

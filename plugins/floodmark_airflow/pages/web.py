@@ -57,7 +57,7 @@ class Web:
 
     @staticmethod
     def _made() -> Any:
-        from floodmark_airflow.pages.facts import Facts
         from floodmark_airflow.pages.routes import application
+        from floodmark_airflow.pages.rulefacts import Facts
 
         return application(Facts(settings.rules_folder(), settings.home_folder))

@@ -19,10 +19,10 @@ SETTING = "FLOODMARK_ON_FAILURE"
 
 def on_failure() -> Callable[[Context], None] | None:
     """The callback after a task's last try; None unless `FLOODMARK_ON_FAILURE=module:function` is set."""
-    return tell if os.environ.get(SETTING) else None
+    return notify if os.environ.get(SETTING) else None
 
 
-def tell(context: Context) -> None:
+def notify(context: Context) -> None:
     """Call the function with Airflow's context. Its module is imported only here, never while a DAG is parsed."""
     module, _, name = os.environ[SETTING].partition(":")
     getattr(import_module(module), name)(context)

@@ -56,7 +56,7 @@ class RuleRunOperator(SubmitOperator):
         try:
             self.submit(context, [self.rule.rule, *stale_ok([self.rule])], news.backlog)
         finally:
-            steps.tell()
+            steps.report()
         with translated():
             steps.check()
 
@@ -67,19 +67,19 @@ class RuleRunOperator(SubmitOperator):
         tries = Tries.since_clear(context, self.retries or 0)
         with translated():
             done = operation.done(self.rule, tries) if context["ti"].try_number > tries.first else None
-            said = done or operation.look(self.rule)
+            said = done or operation.preview(self.rule)
         self.log.info("rule %s: %s", self.rule.rule, said)
         steps = Steps(self.rule, context, self.log)
         if done:
-            steps.tell()  # the try that did it may not have reported it
+            steps.report()  # the try that did it may not have reported it
             return
         with translated():
-            steps.stand()
+            steps.note_position()
         self.application = str(settings.OPERATE)
         try:
             self.submit(context, [*operation.command, self.rule.rule, *operation.arguments()])
         finally:
-            steps.tell()
+            steps.report()
         if operation.dry_run:
             raise AirflowSkipException("a dry run: the lines above say what would change")
         with translated():
@@ -91,7 +91,7 @@ class RuleRunOperator(SubmitOperator):
     def _nothing_to_do(self, steps: Steps, epoch: int) -> None:
         """Skip; but succeed if a try of this run, or of a failed one, committed epochs that were not reported yet."""
         with translated():
-            if not steps.tell() and steps.before() is None:
+            if not steps.report() and steps.before() is None:
                 raise AirflowSkipException(f"nothing new since epoch {epoch}")
         self.log.info("rule %s: earlier tries committed up to epoch %s, which is told now", self.rule.rule, epoch)
 

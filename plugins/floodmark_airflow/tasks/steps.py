@@ -53,7 +53,7 @@ class Steps:
             self._log.info("rule %s: %s", self.rule.rule, self.news.why or self.news.retired)
         return self.news
 
-    def stand(self) -> None:
+    def note_position(self) -> None:
         """Note the ledger's newest row before an operation, which needs no LOOK. Raises FloodmarkError."""
         ledger = self._ledger()
         self._since = ledger.head.seq if ledger and ledger.head else None
@@ -86,31 +86,31 @@ class Steps:
 
         return fresh_now(self.rule, self._home, run_name(self._context["run_id"], ""))
 
-    def tell(self) -> bool:
+    def report(self) -> bool:
         """Report the epochs of this try in metrics and logs, and those of all tries of this run to readers of sinks.
 
         True if the tries have ended any epoch. An error while reporting doesn't fail the run.
         """
-        from floodmark_airflow.tasks import telling
+        from floodmark_airflow.tasks import reporting
 
         noted = False
         try:
-            head, epochs = telling.done_since(self.rule, self._home, self._since)
+            head, epochs = reporting.done_since(self.rule, self._home, self._since)
             own = [one for one in epochs if one.run in Tries(self._context["run_id"])]  # other runs report theirs
-            telling.log_epochs(self._log, self.rule.rule, own)
+            reporting.log_epochs(self._log, self.rule.rule, own)
             if head is None:
                 return False
             before = self.before()
-            before = self.untold() if before is None else before
-            _, whole = (head, epochs) if before is None else telling.done_since(self.rule, self._home, before)
+            before = self.unreported_since() if before is None else before
+            _, whole = (head, epochs) if before is None else reporting.done_since(self.rule, self._home, before)
             noted = bool(whole)
             # Also without an epoch: a reset or backfill triggers readers, too. Airflow ignores a skipped task's events.
-            telling.note_events(self._context["outlet_events"], self.rule, head, whole)
-            age = telling.watermark_age(self.rule, head, datetime.now(UTC))
-            telling.measure(self.rule.rule, age, telling.commits_behind(self.rule, head), own)
+            reporting.note_events(self._context["outlet_events"], self.rule, head, whole)
+            age = reporting.watermark_age(self.rule, head, datetime.now(UTC))
+            reporting.measure(self.rule.rule, age, reporting.commits_behind(self.rule, head), own)
             if self.news is not None and self.news.why is None:  # else the application has logged it
-                telling.log_open(self._log, self.rule, head, self._home)
-            telling.log_freshness(self._log, self.rule.rule, self._fresh())
+                reporting.log_open(self._log, self.rule, head, self._home)
+            reporting.log_freshness(self._log, self.rule.rule, self._fresh())
         except Exception as fault:  # also unexpected errors: they would hide how the run ended, and stop a whole group
             self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, message(fault))
         return noted
@@ -126,17 +126,17 @@ class Steps:
         tries, rows = Tries(self._context["run_id"]), ledger.rows if ledger else []
         return next((row.seq - 1 for row in rows if row.kind == "commit" and row.run in tries), None)
 
-    def untold(self) -> int | None:
+    def unreported_since(self) -> int | None:
         """Without pending work: the ledger's row before the first commit of failed runs that was not reported; or None.
 
         A try whose supervisor was lost continues to commit, even after its run.
         """
         if self.news is None or self.news.why is not None:
             return None
-        from floodmark_airflow.tasks import telling
+        from floodmark_airflow.tasks import reporting
 
         ledger = self._ledger()
-        rows = telling.untold(self.rule, ledger.newest(NEWEST)) if ledger else []
+        rows = reporting.unreported_commits(self.rule, ledger.newest(NEWEST)) if ledger else []
         return rows[0].seq - 1 if rows else None
 
     def _ledger(self) -> LedgerReader | None:

@@ -16,7 +16,7 @@ from floodmark.core import sparkconf
 from floodmark.core.failure import ending_in
 from floodmark.errors import Final, Refused
 from floodmark_airflow import settings
-from floodmark_airflow.tasks.processes import kill_tree
+from floodmark_airflow.tasks.processtree import kill_tree
 from floodmark_airflow.tries import run_name
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ BY_OPTION = ("spark.jars", "spark.driver.memory")
 
 
 class RuleSubmitHook(SparkSubmitHook):
-    """Interprets a run's exit code, and kills all its processes. `said`: the exit code that the job itself printed.
+    """Interprets a run's exit code, and kills all its processes. `printed_code`: the exit code that the job itself
+    printed.
 
     Only that code is certain to be the job's: Python also exits with 2 if it finds no file, a JVM with 3 if it is out
     of memory.
@@ -42,7 +43,7 @@ class RuleSubmitHook(SparkSubmitHook):
 
     def __init__(self, *, env_vars: Mapping[str, str], **kwargs: Any):
         super().__init__(env_vars=dict(env_vars), **kwargs)
-        self.said: int | None = None
+        self.printed_code: int | None = None
         # The connection says where Spark runs; without this variable, the job's own default would apply.
         self._env_vars = {**env_vars, "FLOODMARK_MASTER": str(self._connection["master"])}
         self._env = self._env_vars  # also for Kubernetes, where the provider passes them only to a driver in a pod
@@ -53,23 +54,23 @@ class RuleSubmitHook(SparkSubmitHook):
             return super().submit(application, **kwargs)
         except AirflowException as fault:
             code = self._submit_sp.returncode if self._submit_sp else None
-            if code in HOPELESS and code == self.said:
+            if code in HOPELESS and code == self.printed_code:
                 raise AirflowFailException(
                     f"the run {HOPELESS[code]} (exit code {code}); no retry would help.{self._submit_log_tail}"
                 ) from fault
             raise
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
-        super()._process_spark_submit_log(self._heard(itr))
+        super()._process_spark_submit_log(self._without_exit_code(itr))
 
-    def _heard(self, lines: Iterator[str]) -> Iterator[str]:
+    def _without_exit_code(self, lines: Iterator[str]) -> Iterator[str]:
         """Pass on all lines but the one for this hook, so that the last line shown is the job's last message."""
         for line in lines:
             code = ending_in(line)
             if code is None:
                 yield line
             else:
-                self.said = code
+                self.printed_code = code
 
     def on_kill(self) -> None:
         """Kill spark-submit, JVM, driver and workers. Airflow kills this task's process group 5 s after this call."""
@@ -112,7 +113,7 @@ class SubmitOperator(SparkSubmitOperator):
     @property
     def ended(self) -> bool:
         """Whether the job exited by itself, successfully or not: then its report is complete."""
-        return isinstance(self._hook, RuleSubmitHook) and self._hook.said is not None
+        return isinstance(self._hook, RuleSubmitHook) and self._hook.printed_code is not None
 
     def on_kill(self) -> None:
         if self._hook is not None:  # creating one here would look up the connection while being killed

@@ -19,7 +19,7 @@ class Abandon(Operation):
     about: ClassVar = "take back an open epoch that no run can finish; the next run reads its input again"
     confirm: ClassVar = "an abandon takes back what the open epoch has written"
 
-    def look(self, rule: Rule) -> str:
+    def preview(self, rule: Rule) -> str:
         head = abandonable(ledger_of(rule).head, rule.rule)
         return f"epoch {head.epoch + 1} of generation {head.generation} is taken back"
 

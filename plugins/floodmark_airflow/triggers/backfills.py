@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from floodmark.core.lifecycle.backfills import asked_for, starting_in
+from floodmark.core.lifecycle.backfills import requested_interval, starting_in
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.views.formats import iso
@@ -57,13 +57,13 @@ class Backfill(Operation):
     begin: datetime = asks(Time("from", "Of a backfill: the first event time"))
     end: datetime = asks(Time("to", "Of a backfill: the first one after"))
 
-    def look(self, rule: Rule) -> str:
+    def preview(self, rule: Rule) -> str:
         head = head_of(rule)
         begin, end = self._starts(rule, head)
         if begin == end or self._set_back(begin, end):
             raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")
         zone = zoned(rule, head)
-        asked_for(rule, head, begin, end, lambda at: str(iso(at, zone)))
+        requested_interval(rule, head, begin, end, lambda at: str(iso(at, zone)))
         return f"computing {iso(begin, zone)} to {iso(end, zone)} again"
 
     def _set_back(self, begin: int, end: int) -> bool:

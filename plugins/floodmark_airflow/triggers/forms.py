@@ -64,7 +64,7 @@ def operation_of(rule: Rule, context: Mapping[str, Any]) -> Operation | None:
     check_fields(params)
     chosen = OPERATIONS.get(str(params.get("operation")))
     if chosen is not None:
-        return chosen.asked(rule, params)
+        return chosen.from_form(rule, params)
     if run is None or str(getattr(run.run_type, "value", run.run_type)) != "backfill":
         return None
     return of_airflow(rule, run.logical_date, is_dry(context))

@@ -49,7 +49,7 @@ class Retire(Turn):
         Flag("as_is", "Of a retirement: also where an epoch is open, and the sinks may have some of its results")
     )
 
-    def look(self, rule: Rule) -> str:
+    def preview(self, rule: Rule) -> str:
         head = head_of(rule)
         _skip_unless(retiring(head, rule.rule, self.as_is), f"rule {rule.rule} is retired already, {head.retired}")
         return f"nothing runs the rule after epoch {head.epoch}"
@@ -65,7 +65,7 @@ class Return(Turn):
     turn: ClassVar = "returned"
     result: ClassVar = "it is back"
 
-    def look(self, rule: Rule) -> str:
+    def preview(self, rule: Rule) -> str:
         head = head_of(rule)
         _skip_unless(returning(head, rule.rule), f"rule {rule.rule} is not retired")
         return f"its runs go on after epoch {head.epoch}"
@@ -79,7 +79,7 @@ class Recheck(Turn):
     turn: ClassVar = "recheck"
     result: ClassVar = "the next run checks it again"
 
-    def look(self, rule: Rule) -> str:
+    def preview(self, rule: Rule) -> str:
         head = head_of(rule)
         _skip_unless(rechecking(head, rule.rule), f"rule {rule.rule}: no check has failed")
         return f"the next run tries again: {head.failed}"
@@ -104,7 +104,7 @@ class Rename(OfRule):
     confirm: ClassVar = "nothing runs the rule until its file has the new name, too"
     to: str = asks(NewName("rename_to", "Of a rename: the rule's new name"))
 
-    def look(self, rule: Rule) -> str:
+    def preview(self, rule: Rule) -> str:
         renaming(head_of(rule), rule.rule, self.to)
         return f"its home moves to {self.to}"
 
@@ -145,21 +145,21 @@ class Drop(OfRule):
         Flag("leave_others", "Of a drop: leave sinks that are not the rule's own, instead of refusing")
     )
 
-    def look(self, rule: Rule) -> str:
-        from floodmark.ledger.dropping import left_aside
+    def preview(self, rule: Rule) -> str:
+        from floodmark.ledger.dropping import leftover_trash
 
         home = home_of(rule)
-        if self.what == "all" and not home.path.exists() and left_aside(home):
+        if self.what == "all" and not home.path.exists() and leftover_trash(home):
             return "going on with the removal of its home"
         check_droppable(head_of(rule), rule.rule)
         return f"dropping its {self.what}" if self.what != "all" else "dropping all that there is of it"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
-        from floodmark.ledger.dropping import left_aside
+        from floodmark.ledger.dropping import leftover_trash
 
         home = home_of(rule)
         if self.what == "all":
-            return None if home.path.exists() or left_aside(home) else "nothing is left of it"
+            return None if home.path.exists() or leftover_trash(home) else "nothing is left of it"
         return "dropped" if _turned(rule, tries, "dropped") else None
 
     def judge_nothing(self, rule: Rule) -> NoReturn:
@@ -192,7 +192,7 @@ class Adopt(OfRule):
     confirm: ClassVar = "an adopted table belongs to the rule from then on"
     table: str = asks(Table("table", "Of an adoption: the address of one of the rule's sinks"))
 
-    def look(self, rule: Rule) -> str:
+    def preview(self, rule: Rule) -> str:
         from floodmark.connectors.delta.adopting import adoptable, sink_at
         from floodmark.ledger.ledger import LedgerReader
 

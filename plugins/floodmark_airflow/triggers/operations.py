@@ -53,7 +53,7 @@ class Operation(ABC):
         return {one.name: one.param for one in fields_of(cls).values()}
 
     @classmethod
-    def asked(cls, rule: Rule, params: Params) -> Self:
+    def from_form(cls, rule: Rule, params: Params) -> Self:
         """What the form asks for. Raises AirflowFailException for what it cannot mean."""
         given = {name: one.read(rule, params) for name, one in fields_of(cls).items()}
         if cls.confirm is not None:
@@ -66,7 +66,7 @@ class Operation(ABC):
         return [*self.options, *given, *(["--dry-run"] if self.dry_run else [])]
 
     @abstractmethod
-    def look(self, rule: Rule) -> str:
+    def preview(self, rule: Rule) -> str:
         """What the operation will do. Raises the error that refuses it, or AirflowSkipException: nothing to do."""
 
     @abstractmethod

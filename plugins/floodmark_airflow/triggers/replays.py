@@ -29,8 +29,8 @@ class Replay(Operation):
     stream: str | None = asks(Text("stream", "Of a replay: only rows of this stream"))
     corrections: tuple[str, ...] = asks(Texts("set", "Of a replay: COLUMN=SQL to read in place of a column"))
 
-    def look(self, rule: Rule) -> str:
-        from floodmark.views.contents.setapart import left_to_replay
+    def preview(self, rule: Rule) -> str:
+        from floodmark.views.contents.quarantine import left_to_replay
 
         head, home = head_of(rule), home_of(rule)
         self._meant(head, home)

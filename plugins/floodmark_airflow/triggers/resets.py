@@ -23,7 +23,7 @@ class Reset(Operation):
     confirm: ClassVar = "a reset empties state and sinks"
     keep_output: bool = asks(Flag("keep_output", "Of a reset: leave the sinks' rows; at least once from there on"))
 
-    def look(self, rule: Rule) -> str:
+    def preview(self, rule: Rule) -> str:
         head = head_of(rule)
         check_same_reset(head, rule.rule, self.keep_output)
         return f"generation {head.generation} ends at epoch {head.epoch}, and a new one begins"

@@ -10,18 +10,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import PyFileSystem
 
-from floodmark.audit.content.fitting import misread, unbounded
 from floodmark.audit.content.joined import total
 from floodmark.audit.content.keys import doubled
 from floodmark.audit.content.rowhash import RowDigest, Sums, digest
+from floodmark.audit.content.statistics import misread, unbounded
 from floodmark.audit.content.variants import as_texts, is_unsure
 from floodmark.audit.content.vectors import unmarked
 from floodmark.audit.effects.partitions import constant
-from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.evidence import File, Finding, LogEntry, TableLog
 from floodmark.audit.ledger.expected import misfiled
 from floodmark.audit.ledger.named import Named
 from floodmark.audit.ledger.story import Backfill, Epoch
-from floodmark.audit.reading import store_of
+from floodmark.audit.logreader import store_of
 from floodmark.redaction import redacted
 
 CLOSE = 1e-9
@@ -31,7 +31,7 @@ HARMED = (OSError, pa.ArrowException, ValueError, TypeError, KeyError, Arithmeti
 FEED = ("_change_type", "__is_cdc")  # what Delta adds to the files of a table with a change feed
 
 
-def as_far_as_read(named: Named, found: Iterator[Finding]) -> Iterator[Finding]:
+def until_unreadable(named: Named, found: Iterator[Finding]) -> Iterator[Finding]:
     """Findings, up to a file that cannot be read; `named`: the commit that they are about."""
     try:
         yield from found
@@ -59,22 +59,22 @@ def check_joined(files: Iterable[File], named: list[Named], log: TableLog, epoch
         yield from (one.finding(said) for said in (misfiled(of.rule, of.intent["counts"], mine) if of else ()))
 
 
-def check_commit(named: Named, log: TableLog, entry: LogEntry, gone: list[str], epochs: Epochs) -> Iterator[Finding]:
-    """Differences between the files that a commit added and the ledger. `gone`: those that are missing."""
+def check_commit(named: Named, log: TableLog, entry: LogEntry, missing: list[str], epochs: Epochs) -> Iterator[Finding]:
+    """Differences between the files that a commit added and the ledger. `missing`: those that are missing."""
     store, of = store_of(log.address), epochs.get((named.generation, named.epoch))
     known = named.written.get("digest")
-    why = _why_not(known, gone, log, entry)
+    why = _why_not(known, missing, log, entry)
     if known is None or why is not None:
         yield unknown(named, str(why))
         return
-    parts = [_of_table(store, file, log) for file in entry.brought]
+    parts = [_of_table(store, file, log) for file in entry.files_with_rows]
     rows = _together(parts)
     differing = "; ".join(differences(known, digest(rows, computed=bool(known["floats"]))))
     if differing:
         _refuse_unsure(parts)
         yield named.finding(f"its files hold other rows than the ledger says ({differing})")
         return
-    yield from (named.finding(what) for what in _unseen(store, entry.brought, parts, log))
+    yield from (named.finding(what) for what in _unseen(store, entry.files_with_rows, parts, log))
     if named.backfill is not None:
         yield from (named.finding(what) for what in _replaced(named, named.backfill, rows, log, entry, store))
     elif of is not None and named.table == "dead":
@@ -94,11 +94,11 @@ def _replaced(
     if differing:
         _refuse_unsure([rows])
         yield f"its files hold other rows of the interval than its results ({differing})"
-    if any(file.path not in log.there for file in entry.removed):
+    if any(file.path not in log.present for file in entry.removed):
         return
     known = {file.path: file for one in log.entries for file in one.added}
     files = [known.get(file.path, file) for file in entry.removed]
-    if any(file.path not in known for file in files) and any(file.partition for file in entry.brought):
+    if any(file.path not in known for file in files) and any(file.partition for file in entry.files_with_rows):
         return
     before = _together([rows.slice(0, 0), *(_of_table(store, file, log) for file in files)])
     kept, stay = (digest(_inside(table, backfill, False), computed=False) for table in (before, rows))
@@ -180,17 +180,17 @@ def _unseen(store: PyFileSystem, files: Iterable[File], parts: Iterable[pa.Table
         if file.path in log.live:
             whats = list(misread(rows, newest, log))
             yield from whats
-            if not whats and log.has(newest.vector):
+            if not whats and log.has_vector(newest.vector):
                 yield from unbounded(unmarked(store, newest, rows), newest)
 
 
-def _why_not(known: Mapping[str, Any] | None, gone: list[str], log: TableLog, entry: LogEntry) -> str | None:
+def _why_not(known: Mapping[str, Any] | None, missing: list[str], log: TableLog, entry: LogEntry) -> str | None:
     """Why the rows cannot be recomputed; None if they can."""
     if known is None:
         return "the ledger has no digest of its rows: it was written before there were any"
-    if gone:
-        return f"its rows cannot be recomputed: {gone[0]} was replaced by a later commit, and removed"
-    if not log.plain or not all(file.vector is None for file in entry.brought):
+    if missing:
+        return f"its rows cannot be recomputed: {missing[0]} was replaced by a later commit, and removed"
+    if not log.plain or not all(file.vector is None for file in entry.files_with_rows):
         return "its rows cannot be recomputed: the table has renamed columns or deletion vectors"
     return None
 

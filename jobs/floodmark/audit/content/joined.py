@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from floodmark.audit.facts import TableLog
+from floodmark.audit.evidence import TableLog
 
 Digest = Mapping[str, Any]  # as the ledger has it
 _SUMMED = ("rows", "high", "low")

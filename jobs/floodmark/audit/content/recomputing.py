@@ -12,21 +12,21 @@ from dataclasses import dataclass, field, replace
 
 from floodmark.audit.content.content import (
     Epochs,
-    as_far_as_read,
     check_commit,
     check_joined,
     check_keys,
     check_same,
     unknown,
+    until_unreadable,
 )
 from floodmark.audit.content.joined import Groups, groups
 from floodmark.audit.content.vectors import altered
 from floodmark.audit.effects.accounts import differing
 from floodmark.audit.effects.effects import Effects
 from floodmark.audit.effects.undone import cancelled
-from floodmark.audit.facts import File, Finding, LogEntry, TableLog
+from floodmark.audit.evidence import File, Finding, LogEntry, TableLog
 from floodmark.audit.ledger.named import Named
-from floodmark.audit.reading import store_of
+from floodmark.audit.logreader import store_of
 
 
 def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
@@ -49,8 +49,8 @@ def recompute(effects: Effects, named: list[Named]) -> Iterator[Finding]:
 
 @dataclass
 class _Recomputing:
-    """Recomputes one table. `proven`: paths of the files whose rows are the ledger's; `told`: of those with a finding
-    that they are not, or that it is unknown; `lost`: commits that cannot be recomputed."""
+    """Recomputes one table. `proven`: paths of the files whose rows are the ledger's; `reported`: of those with a
+    finding that they are not, or that it is unknown; `lost`: commits that cannot be recomputed."""
 
     effects: Effects
     log: TableLog
@@ -58,7 +58,7 @@ class _Recomputing:
     newest: int
     epochs: Epochs
     proven: set[str] = field(default_factory=set)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     lost: list[Named] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
 
@@ -72,49 +72,49 @@ class _Recomputing:
         self._files = self.log.newest
 
     def check(self) -> Iterator[Finding]:
-        yield from as_far_as_read(self.named[-1], self._check_vectors())
+        yield from until_unreadable(self.named[-1], self._check_vectors())
         for one in self.named:
             entry = self.log.at(one.commit)
-            if entry is not None and entry.brought:
+            if entry is not None and entry.files_with_rows:
                 yield from self._check(one, entry)
         if self.lost:
             yield _lost(self.lost)
         if not self.named[0].table.startswith("state/"):  # state is rewritten as it ages
             yield from self._check_joinings()
-            yield from self._check_left()
+            yield from self._check_unproven()
             yield from self._check_keys()
 
     def _check_vectors(self) -> Iterator[Finding]:
         """Check vectors of the newest version's files; one that is missing or truncated is reported without reading."""
         files = (self._files[path] for path in self.log.live if path in self._files)
-        there = [one for one in files if self.log.has(one.vector)]
+        there = [one for one in files if self.log.has_vector(one.vector)]
         for what in altered(store_of(self.log.address), there):
             yield self.named[-1].finding(what)
 
     def _check(self, one: Named, entry: LogEntry) -> Iterator[Finding]:
-        brought = {file.path for file in entry.brought}
+        brought = {file.path for file in entry.files_with_rows}
         live = brought & self.log.live.keys()
-        if live != brought and self._tells(one.commit):
+        if live != brought and self._can_prove(one.commit):
             yield from self._check_group(one)
         elif live or one.generation == self.newest:  # else a later generation has emptied or replaced it
-            yield from self._check_own(one, entry, [path for path in brought if path not in self.log.there])
+            yield from self._check_own(one, entry, [path for path in brought if path not in self.log.present])
 
-    def _check_own(self, one: Named, entry: LogEntry, gone: list[str]) -> Iterator[Finding]:
-        self.told |= {file.path for file in entry.brought}
-        if gone and (one.table.startswith("state/") or any(path in self.log.live for path in gone)):
+    def _check_own(self, one: Named, entry: LogEntry, missing: list[str]) -> Iterator[Finding]:
+        self.reported |= {file.path for file in entry.files_with_rows}
+        if missing and (one.table.startswith("state/") or any(path in self.log.live for path in missing)):
             return  # state is rewritten as it ages; missing files of the newest version are reported already
-        if gone and one.written.get("digest") is not None:
+        if missing and one.written.get("digest") is not None:
             self.lost.append(one)
             return
-        found = list(as_far_as_read(one, check_commit(one, self.log, entry, gone, self.epochs)))
+        found = list(until_unreadable(one, check_commit(one, self.log, entry, missing, self.epochs)))
         self.effects.notes.tally(one.table).recomputed += not any(finding.verdict == "unknown" for finding in found)
-        self.proven |= set() if found else {file.path for file in entry.brought}
+        self.proven |= set() if found else {file.path for file in entry.files_with_rows}
         yield from found
 
-    def _tells(self, commit: int) -> bool:
+    def _can_prove(self, commit: int) -> bool:
         """Whether the files that a commit's were joined into exist, are plain, and have only rows of the ledger's."""
         group = self._groups.of_commit.get(commit)
-        if group is None or group.mixed or not group.files or not group.files <= self.log.there.keys():
+        if group is None or group.mixed or not group.files or not group.files <= self.log.present.keys():
             return False
         return self._plain([self._files[path] for path in group.files])
 
@@ -131,7 +131,7 @@ class _Recomputing:
         self.proven |= group.files  # or reported
         mine = [self._appends[version] for version in sorted(group.commits)]
         files = [self._files[path] for path in sorted(group.files)]
-        yield from as_far_as_read(mine[-1], check_joined(files, mine, self.log, self.epochs))
+        yield from until_unreadable(mine[-1], check_joined(files, mine, self.log, self.epochs))
 
     def _check_joinings(self) -> Iterator[Finding]:
         """Compare joined files that no digest proves with the files that they came from."""
@@ -140,7 +140,7 @@ class _Recomputing:
             one = next((self._names[commit] for file in entry.removed for commit in self._brought(file)), None)
             coming = [file for file in entry.added if file.path not in self.proven]
             if one is not None and coming:
-                self.told |= {file.path for file in coming}
+                self.reported |= {file.path for file in coming}
                 untold += ((file.path, one) for file in coming if file.path in self.log.live)
                 before = [self._files.get(file.path, file) for file in entry.removed]
                 yield from self._check_joining(one, before, coming)
@@ -152,15 +152,19 @@ class _Recomputing:
 
     def _check_joining(self, one: Named, before: list[File], after: list[File]) -> Iterator[Finding]:
         known = all(file.path in self.proven or not self._brought(file) for file in before)
-        if known and self._plain([*before, *after]) and all(file.path in self.log.there for file in (*before, *after)):
+        if (
+            known
+            and self._plain([*before, *after])
+            and all(file.path in self.log.present for file in (*before, *after))
+        ):
             self.proven |= {file.path for file in after}  # or reported
-            yield from as_far_as_read(one, check_same(before, after, one, self.log))
+            yield from until_unreadable(one, check_same(before, after, one, self.log))
 
-    def _check_left(self) -> Iterator[Finding]:
+    def _check_unproven(self) -> Iterator[Finding]:
         """Report files that readers see, unless they are proven, reported, or of a commit that is checked elsewhere."""
         if self.log.base is None or self.effects.story.beyond:
             return
-        known = self.proven | self.told | self._elsewhere()
+        known = self.proven | self.reported | self._elsewhere()
         for path in sorted(path for path in self.log.live if path in self._files and path not in known):
             yield self.named[-1].finding(f"readers see the file {path}, whose rows no commit that is known has brought")
 
@@ -178,10 +182,10 @@ class _Recomputing:
         files = [self._files[path] for path in self.log.live if path in self._files]
         key = self.effects.tables.key_of(self.named[-1].table, self.log)
         if key and len(files) == len(self.log.live) and self.log.plain and self._readable(files):
-            yield from as_far_as_read(self.named[-1], check_keys(files, key, self.named[-1], self.log))
+            yield from until_unreadable(self.named[-1], check_keys(files, key, self.named[-1], self.log))
 
     def _readable(self, files: list[File]) -> bool:
-        return all(file.path in self.log.there and self.log.has(file.vector) for file in files)
+        return all(file.path in self.log.present and self.log.has_vector(file.vector) for file in files)
 
     def _brought(self, file: File) -> set[int]:
         """The commits that the ledger names and that may have added rows of a file."""

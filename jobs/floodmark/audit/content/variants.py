@@ -93,9 +93,9 @@ class _Reader:
         return pa.array(list(found), pa.large_binary())
 
     def _text(self, value: bytes, metadata: bytes) -> bytes:
-        return "".join(self._said(value, 0, _names(metadata))).encode("utf-8", "replace")
+        return "".join(self._json(value, 0, _names(metadata))).encode("utf-8", "replace")
 
-    def _said(self, data: bytes, at: int, names: list[str]) -> Iterator[str]:
+    def _json(self, data: bytes, at: int, names: list[str]) -> Iterator[str]:
         basic, info = data[at] & 3, data[at] >> 2
         if basic == 0:
             yield self._plain(data, at + 1, info)
@@ -115,7 +115,7 @@ class _Reader:
         for i in range(size):
             yield "," if i else ""
             yield _quoted(names[_number(data, ids + i * id_size, id_size)]) + ":"
-            yield from self._said(data, begin + _number(data, offsets + i * step, step), names)
+            yield from self._json(data, begin + _number(data, offsets + i * step, step), names)
         yield "}"
 
     def _array(self, data: bytes, at: int, info: int, names: list[str]) -> Iterator[str]:
@@ -125,7 +125,7 @@ class _Reader:
         yield "["
         for i in range(size):
             yield "," if i else ""
-            yield from self._said(data, begin + _number(data, offsets + i * step, step), names)
+            yield from self._json(data, begin + _number(data, offsets + i * step, step), names)
         yield "]"
 
     def _plain(self, data: bytes, at: int, kind: int) -> str:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow.fs import PyFileSystem
 
-from floodmark.audit.facts import File, Vector
-from floodmark.audit.reading import FRAME, Z85
+from floodmark.audit.evidence import File, Vector
+from floodmark.audit.logreader import FRAME, Z85
 
 WORD = FRAME // 2  # bytes, the highest first
 MAGIC = 1681511377  # of a 64-bit bitmap; then of the 32-bit bitmaps that it consists of: without and with runs

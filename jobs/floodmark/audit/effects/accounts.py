@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from floodmark.audit.effects.sinks import PREFIX, Sink, other_sinks
-from floodmark.audit.facts import Base, File, Finding, LogEntry, TableLog, Tally
+from floodmark.audit.effects.sinktables import PREFIX, Sink, other_sinks
+from floodmark.audit.evidence import Base, File, Finding, LogEntry, TableLog, Tally
 from floodmark.audit.ledger.named import Named
 from floodmark.audit.ledger.story import Story
 

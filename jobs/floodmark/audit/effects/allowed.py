@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from floodmark.audit.effects.moves import May
-from floodmark.audit.effects.sinks import PREFIX, Sink, Sinks
-from floodmark.audit.effects.undone import is_undo, may_stand
-from floodmark.audit.facts import Tally
+from floodmark.audit.effects.moves import Allowance
+from floodmark.audit.effects.sinktables import PREFIX, Sink, Sinks
+from floodmark.audit.effects.undone import is_allowed, is_undo
+from floodmark.audit.evidence import Tally
 from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, SEAL, Named
 from floodmark.audit.ledger.story import Epoch, Generation
 
@@ -18,20 +18,20 @@ def epoch_in(generation: Generation, number: int) -> Epoch | None:
     return next((one for one in (*there, *generation.epochs) if one.number == number), None)
 
 
-def of_sink(epoch: Epoch, sink: Sink | None, named: Named | None) -> May:
+def of_sink(epoch: Epoch, sink: Sink | None, named: Named | None) -> Allowance:
     """What a commit of an epoch may do to a sink. `sink`: None if it cannot be identified."""
     results = None if named is None else named.written.get("results")
     if sink is None:
-        return May(merge=named is None or results is not None)
+        return Allowance(merge=named is None or results is not None)
     if epoch.rule.get("rebuild") or not sink.get("key"):
-        return May(merge=bool(epoch.rule.get("rebuild")) or results is not None)
+        return Allowance(merge=bool(epoch.rule.get("rebuild")) or results is not None)
     takes = bool(sink.get("delete") or sink.get("where"))  # a result that does not match `where` deletes its key's row
-    return May(True, None if results is None else results["rows"], takes)
+    return Allowance(True, None if results is None else results["rows"], takes)
 
 
 def undone_in(epoch: Epoch | None, table: str, commit: int, version: int, intent: Any, tally: Tally) -> bool:
     """Whether the ledger accounts for a commit as one of an abandoned epoch, or as the one that undid it."""
-    found = epoch is not None and version % ATTEMPTS <= BACKFILLS and may_stand(epoch, table, commit, version, intent)
+    found = epoch is not None and version % ATTEMPTS <= BACKFILLS and is_allowed(epoch, table, commit, version, intent)
     tally.undone += found
     return found
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from floodmark.audit.effects.sinks import Sinks
-from floodmark.audit.facts import Finding, LogEntry
+from floodmark.audit.effects.sinktables import Sinks
+from floodmark.audit.evidence import Finding, LogEntry
 from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, Named
 from floodmark.audit.ledger.story import Backfill, Epoch
 
@@ -22,10 +22,10 @@ def carried(named: Named, entry: LogEntry, of_table: bool = True) -> Iterator[Fi
         yield named.finding(f"the commit's version is of epoch {named.version // ATTEMPTS}")
     if named.backfill is not None:
         yield from _carried_backfill(named, named.backfill, entry, ("rows", "high", "low") if of_table else ("rows",))
-    if entry.said.get("intent") != named.intent:
+    if entry.metadata.get("intent") != named.intent:
         yield named.finding("the commit carries another intent's hash than the ledger has")
     for name in ("digest", "results"):
-        if entry.said.get(name) != named.written.get(name):
+        if entry.metadata.get(name) != named.written.get(name):
             yield named.finding(f"`{name}` in the commit's metadata is not the ledger's")
 
 
@@ -36,9 +36,9 @@ def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry, parts: 
     expected = _results_for(backfill, named.table)
     if any((named.written.get("results") or {}).get(name) != expected[name] for name in parts):
         yield named.finding(f"its results are not those of the intent of backfill {backfill.number}")
-    if entry.said.get("deleted") != backfill.end["removed"][named.table]:
+    if entry.metadata.get("deleted") != backfill.end["removed"][named.table]:
         yield named.finding(f"the ledger says that {backfill.end['removed'][named.table]} rows went, the commit "
-                            f"{entry.said.get('deleted')}")  # fmt: skip
+                            f"{entry.metadata.get('deleted')}")  # fmt: skip
 
 
 def complete(epoch: Epoch, sinks: Sinks | None) -> Iterator[Finding]:

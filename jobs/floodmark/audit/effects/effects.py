@@ -8,13 +8,13 @@ from functools import cached_property
 
 from floodmark.audit.effects.carried import carried, complete, complete_backfill
 from floodmark.audit.effects.findings import Findings
+from floodmark.audit.effects.ledgertables import Tables
 from floodmark.audit.effects.logs import absent, ascending, holes
 from floodmark.audit.effects.moves import Move, hidden, misshown
-from floodmark.audit.effects.sinks import PREFIX, tables_of
-from floodmark.audit.effects.tables import Tables
+from floodmark.audit.effects.sinktables import PREFIX, tables_of
 from floodmark.audit.effects.undone import undone, unnamed
 from floodmark.audit.effects.unnamed import Unnamed
-from floodmark.audit.facts import Finding, LogEntry, TableLog
+from floodmark.audit.evidence import Finding, LogEntry, TableLog
 from floodmark.audit.ledger.named import (
     Named,
     app_of,
@@ -58,11 +58,11 @@ class Effects:
                     backfill, tables_of(backfill.rule["sinks"], ids, self.story.found_at)
                 )
             self.notes.findings += self._unmatched(generation)
-        self._tell_once()
+        self._report_once()
         for address, table in self.tables.names().items():
             with self.notes.followed(table):
                 self._check_log(address, table)
-        self._tell_untold()
+        self._report_unverifiable()
 
     def _unmatched(self, generation: Generation) -> Iterator[Finding]:
         """Sinks that cannot be matched with tables, reported once for a generation."""
@@ -108,13 +108,13 @@ class Effects:
                     self.notes.findings += undone(epoch, table, app_of(generation, self.ledger, table), log)
 
     def _check_rows(self, named: Named, entry: LogEntry, move: Move) -> None:
-        rows = move.came if named.written.get("results") is None else entry.said.get("rows")
+        rows = move.added if named.written.get("results") is None else entry.metadata.get("rows")
         if rows is None:
-            self.notes.cannot_be_told(named.table, entry.version)
+            self.notes.mark_unverifiable(named.table, entry.version)
         elif rows != named.written["rows"]:
             self.notes.findings.append(named.finding(f"the ledger has {named.written['rows']} rows, the commit {rows}"))
 
-    def _tell_once(self) -> None:
+    def _report_once(self) -> None:
         """Report once for a table what applies to many of its commits."""
         for address, named in self._missing.items():
             if not self.tables.log(named.table, named.generation).readable:
@@ -147,8 +147,8 @@ class Effects:
             f"{what}, the newest address that the ledger has for it; the next run records where one lies that was moved"
         )
 
-    def _tell_untold(self) -> None:
-        for table, versions in self.notes.untold.items():
+    def _report_unverifiable(self) -> None:
+        for table, versions in self.notes.unverifiable.items():
             what = (
                 f"how many rows come or go with {len(versions)} commits up to version {max(versions)} cannot be told: "
             )

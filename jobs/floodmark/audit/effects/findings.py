@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from floodmark.audit.facts import Finding, Tally
+from floodmark.audit.evidence import Finding, Tally
 from floodmark.redaction import redacted
 
 
 @dataclass
 class Findings:
-    """`tallies`: by table; `untold`: versions of a table that add or remove an unknown number of rows."""
+    """`tallies`: by table; `unverifiable`: versions of a table that add or remove an unknown number of rows."""
 
     findings: list[Finding] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=dict)
-    untold: dict[str, set[int]] = field(default_factory=dict)
+    unverifiable: dict[str, set[int]] = field(default_factory=dict)
 
     @contextmanager
     def followed(self, table: str, commit: int | None = None, epoch: int | None = None) -> Iterator[None]:
@@ -32,6 +32,6 @@ class Findings:
         """The counts of a table."""
         return self.tallies.setdefault(table, Tally())
 
-    def cannot_be_told(self, table: str, version: int) -> None:
+    def mark_unverifiable(self, table: str, version: int) -> None:
         """Note a commit for which the log does not record how many rows it adds or removes."""
-        self.untold.setdefault(table, set()).add(version)
+        self.unverifiable.setdefault(table, set()).add(version)

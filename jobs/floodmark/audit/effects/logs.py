@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from floodmark.audit.facts import Finding, TableLog, Vector
+from floodmark.audit.evidence import Finding, TableLog, Vector
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,17 @@ def absent(log: TableLog, table: str) -> Iterator[Finding]:
     for path, size in log.live.items():
         file, by = added.get(path, (None, None))
         whats = list(_harmed(file.vector, path, log)) if file and file.vector else []
-        found = log.there.get(path)
+        found = log.present.get(path)
         if found != size:
             whats.append(f"the file {path} {'is gone' if found is None else f'has {found} bytes, the log says {size}'}")
-        epoch = by.said.get("epoch") if by else None
+        epoch = by.metadata.get("epoch") if by else None
         for what in whats:
             yield Finding("broken", what, epoch=epoch, table=table, commit=by.version if by else None)
 
 
 def _harmed(vector: Vector, path: str, log: TableLog) -> Iterator[str]:
     """Faults of the deletion vector of the file at `path`."""
-    size = log.there.get(vector.file, -1) if vector.file is not None else vector.end
+    size = log.present.get(vector.file, -1) if vector.file is not None else vector.end
     if size < 0:
         yield f"the deletion vector {vector.file} of {path} is gone"
     elif size < vector.end:

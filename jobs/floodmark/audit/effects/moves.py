@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from floodmark.audit.effects.partitions import differ
-from floodmark.audit.facts import File, LogEntry, TableLog, held
+from floodmark.audit.evidence import File, LogEntry, TableLog, live_rows_of
 from floodmark.audit.ledger.named import SEAL
 
-Told = Iterator[tuple[Literal["broken", "unknown"], str]]
+Problems = Iterator[tuple[Literal["broken", "unknown"], str]]
 Files = dict[tuple[str, str], File]
 
 
@@ -22,12 +22,12 @@ Files = dict[tuple[str, str], File]
 class Move:
     """Rows that one commit adds and removes; None if the number is unknown."""
 
-    came: int | None
-    went: int | None
+    added: int | None
+    removed: int | None
 
 
 @dataclass(frozen=True)
-class May:
+class Allowance:
     """What one of the ledger's commits may do to its table besides adding files.
 
     `merge`: remove files, and say so; `most`: insert, update or delete at most so many rows, None: any number;
@@ -40,7 +40,7 @@ class May:
 
 
 @dataclass
-class Replay:
+class LogReplay:
     """A log's entries, replayed in order. `moves`: by version; `faults`: by version, changes that no engine makes;
     `files`: those after all entries, `then`: those as of the newest checkpoint; None if the files at the log's start
     are unknown."""
@@ -51,10 +51,10 @@ class Replay:
     then: Files | None = None
 
 
-def replay(log: TableLog) -> Replay:
+def replay_log(log: TableLog) -> LogReplay:
     if log.moves is not None:
-        return Replay({version: Move(*rows) for version, rows in log.moves.items()})
-    base, found = log.base, Replay()
+        return LogReplay({version: Move(*rows) for version, rows in log.moves.items()})
+    base, found = log.base, LogReplay()
     found.files = None if base is None else dict(base.files)
     for entry in log.entries:
         if base is None or found.files is None or entry.version <= base.version:
@@ -71,7 +71,7 @@ def _unfounded(entry: LogEntry) -> Move:
     """The move of an entry before which the files are unknown: a file added without a change may be one of them."""
     if not entry.changes and not entry.removed:
         return Move(None, None) if entry.added else Move(0, 0)
-    return Move(held(entry.added), held(entry.removed))
+    return Move(live_rows_of(entry.added), live_rows_of(entry.removed))
 
 
 def _odd(entry: LogEntry, files: Files, types: Mapping[str, Any]) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _moved(entry: LogEntry, files: Files) -> Move:
     went = [files.pop(file.key) for file in entry.removed if file.key in files]
     came = {file.key: file for file in entry.added if file.key not in files}
     files |= {file.key: file for file in entry.added}
-    return Move(held(came.values()), held(went))
+    return Move(live_rows_of(came.values()), live_rows_of(went))
 
 
 def hidden(log: TableLog, files: Files | None) -> Iterator[str]:
@@ -131,51 +131,53 @@ def misshown(log: TableLog, files: Files | None) -> Iterator[str]:
                 yield f"the checkpoint of version {log.shown.version} has the file {file.path} with {what}"
 
 
-def unbalanced(entry: LogEntry, move: Move, version: int | None, may: May) -> Told:
+def unbalanced(entry: LogEntry, move: Move, version: int | None, may: Allowance) -> Problems:
     """Contradictions between a commit's files and its metadata. `version`: of the ledger's app; None: another writer's
     commit."""
     if version is None:
-        return _kept(move) if not entry.changes else iter(())
+        return _unchanged(move) if not entry.changes else iter(())
     if version == SEAL:
         return _sealed(entry)
     return _emptied(move) if version == 0 else _ours(entry, move, may)
 
 
-def _kept(move: Move) -> Told:
-    yield from _compared("a commit that says that it changes no rows", (move.came, move.went), (move.came, move.came))
+def _unchanged(move: Move) -> Problems:
+    yield from _compared(
+        "a commit that says that it changes no rows", (move.added, move.removed), (move.added, move.added)
+    )
 
 
-def _sealed(entry: LogEntry) -> Told:
+def _sealed(entry: LogEntry) -> Problems:
     if entry.added or entry.removed:
         yield "broken", f"a seal that adds {len(entry.added)} files and removes {len(entry.removed)}"
 
 
-def _emptied(move: Move) -> Told:
+def _emptied(move: Move) -> Problems:
     """A generation's first commit may remove all rows."""
-    yield from _compared("a commit that empties the table", (move.came, 0), (0, 0))
+    yield from _compared("a commit that empties the table", (move.added, 0), (0, 0))
 
 
-def _ours(entry: LogEntry, move: Move, may: May) -> Told:
+def _ours(entry: LogEntry, move: Move, may: Allowance) -> Problems:
     yield from _filled(entry)
-    if may.merge and "inserted" in entry.said:
-        yield from _overdone(entry.said, may)
-        yield from _compared("the commit", (move.came, move.went), _effect(entry.said))
+    if may.merge and "inserted" in entry.metadata:
+        yield from _overdone(entry.metadata, may)
+        yield from _compared("the commit", (move.added, move.removed), _effect(entry.metadata))
     elif entry.removed:
-        yield "broken", f"an append that removes {len(entry.removed)} files, with {_shown(move.went)} rows"
-    elif move.went:
-        yield "broken", f"an append that removes {move.went} rows"
+        yield "broken", f"an append that removes {len(entry.removed)} files, with {_shown(move.removed)} rows"
+    elif move.removed:
+        yield "broken", f"an append that removes {move.removed} rows"
 
 
-def _filled(entry: LogEntry) -> Told:
+def _filled(entry: LogEntry) -> Problems:
     """The digest covers the added files with new rows."""
-    digest, found = entry.said.get("digest"), held(entry.brought)
+    digest, found = entry.metadata.get("digest"), live_rows_of(entry.files_with_rows)
     if digest is not None and found is not None and digest["rows"] != found:
         yield "broken", f"its files have {found} rows, the digest of what was written is of {digest['rows']}"
 
 
-def _overdone(said: Mapping[str, Any], may: May) -> Told:
+def _overdone(metadata: Mapping[str, Any], may: Allowance) -> Problems:
     """An upsert changes at most one row for each result, and deletes rows only if the rule says so."""
-    inserted, updated, deleted = (said[name] for name in ("inserted", "updated", "deleted"))
+    inserted, updated, deleted = (metadata[name] for name in ("inserted", "updated", "deleted"))
     changed = inserted + updated + deleted
     if may.most is not None and changed > may.most:
         yield "broken", f"a merge of {may.most} results that says that it changes {changed} rows"
@@ -183,13 +185,13 @@ def _overdone(said: Mapping[str, Any], may: May) -> Told:
         yield "broken", f"a merge that says that it deletes {deleted} rows, of a sink whose rule deletes none"
 
 
-def _effect(said: Mapping[str, Any]) -> tuple[int, int]:
+def _effect(metadata: Mapping[str, Any]) -> tuple[int, int]:
     """Rows added and rows removed, by the counts of a merge or a replacement: copied rows count as both."""
-    inserted, updated, deleted, copied = (said[name] for name in ("inserted", "updated", "deleted", "copied"))
+    inserted, updated, deleted, copied = (metadata[name] for name in ("inserted", "updated", "deleted", "copied"))
     return inserted + updated + copied, updated + deleted + copied
 
 
-def _compared(whose: str, found: tuple[int | None, int | None], wanted: tuple[int | None, int | None]) -> Told:
+def _compared(whose: str, found: tuple[int | None, int | None], wanted: tuple[int | None, int | None]) -> Problems:
     if None in found:
         yield "unknown", ""
     elif found != wanted:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from floodmark.audit.effects.moves import Told
-from floodmark.audit.effects.sinks import PREFIX, Sinks
-from floodmark.audit.facts import Finding, LogEntry, TableLog
+from floodmark.audit.effects.moves import Problems
+from floodmark.audit.effects.sinktables import PREFIX, Sinks
+from floodmark.audit.evidence import Finding, LogEntry, TableLog
 from floodmark.audit.ledger.named import ATTEMPTS, BACKFILLS, SEAL, ids_of
 from floodmark.audit.ledger.story import Epoch, Generation
 
@@ -23,7 +23,7 @@ def is_undo(version: int) -> bool:
     return version != SEAL and version % ATTEMPTS == BACKFILLS
 
 
-def may_stand(epoch: Epoch, table: str, commit: int, version: int, intent: Any) -> bool:
+def is_allowed(epoch: Epoch, table: str, commit: int, version: int, intent: Any) -> bool:
     """Whether this commit, under the epoch's app, is one that an abandoned epoch leaves in a log."""
     if epoch.result != "abandoned" or intent != epoch.intent_hash:
         return False
@@ -57,13 +57,13 @@ def undone(epoch: Epoch, table: str, app: str, log: TableLog) -> Iterator[Findin
         yield found(f"the ledger names commit {commit}, which took the epoch back, and the log has none")
     elif (app, written["version"]) not in entry.transactions:
         yield found(f"the commit does not record version {written['version']} of {app}")
-    elif (entry.said.get("intent"), entry.said.get("undoes")) != (epoch.intent_hash, list(written["undoes"])):
+    elif (entry.metadata.get("intent"), entry.metadata.get("undoes")) != (epoch.intent_hash, list(written["undoes"])):
         yield found("the commit that took the epoch back carries another intent, or names other commits")
 
 
-def reversed_by(entry: LogEntry, log: TableLog, app: str, epoch: int) -> Told:
+def reversed_by(entry: LogEntry, log: TableLog, app: str, epoch: int) -> Problems:
     """Verdict and message if a commit that undoes an epoch is not the reverse of the commits that it names."""
-    undoes = entry.said.get("undoes", [])
+    undoes = entry.metadata.get("undoes", [])
     them = [log.at(version) for version in undoes]
     if any(version < log.first for version in undoes):
         yield "unknown", "what the commit has undone cannot be looked up: the log begins later"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from floodmark.audit.effects.allowed import epoch_in, excused, of_sink, qos_of, undone_in
 from floodmark.audit.effects.findings import Findings
+from floodmark.audit.effects.ledgertables import Tables
 from floodmark.audit.effects.logs import owned_since
-from floodmark.audit.effects.moves import May, Replay, unbalanced
-from floodmark.audit.effects.sinks import PREFIX
-from floodmark.audit.effects.tables import Tables
+from floodmark.audit.effects.moves import Allowance, LogReplay, unbalanced
+from floodmark.audit.effects.sinktables import PREFIX
 from floodmark.audit.effects.undone import is_undo, reversed_by
-from floodmark.audit.facts import Finding, LogEntry, TableLog
+from floodmark.audit.evidence import Finding, LogEntry, TableLog
 from floodmark.audit.ledger.named import (
     ATTEMPTS,
     BACKFILLS,
@@ -65,13 +65,13 @@ class Unnamed:
     def _check_moved(
         self,
         entry: LogEntry,
-        replayed: Replay,
+        replayed: LogReplay,
         known: Mapping[tuple[str, int], Named],
         first: bool,
     ) -> None:
         """`first`: the log's first remaining entry; rows that another writer removes there may be of a pruned one."""
         ours, epoch = self._ours(entry), self._epoch_of(entry)
-        may = self._may(*ours[0], known.get(ours[0])) if ours else May()
+        may = self._may(*ours[0], known.get(ours[0])) if ours else Allowance()
         told = unbalanced(entry, replayed.moves[entry.version], ours[0][1] if ours else None, may)
         if ours and is_undo(ours[0][1]):
             told = reversed_by(entry, self.log, ours[0][0], ours[0][1] // ATTEMPTS)
@@ -80,16 +80,16 @@ class Unnamed:
             if verdict == "broken":
                 self.notes.findings.append(Finding("broken", what, epoch=epoch, table=self.table, commit=entry.version))
             elif ours or not first:
-                self.notes.cannot_be_told(self.table, entry.version)
+                self.notes.mark_unverifiable(self.table, entry.version)
 
-    def _may(self, app: str, version: int, named: Named | None) -> May:
+    def _may(self, app: str, version: int, named: Named | None) -> Allowance:
         """What the ledger allows one of its own commits, whatever the commit says."""
         if not self.table.startswith(PREFIX):
-            return May()
+            return Allowance()
         generation = self._generation(app)
         epoch = None if generation is None else epoch_in(generation, version // ATTEMPTS)
         if generation is None or epoch is None or version % ATTEMPTS > BACKFILLS:
-            return May(merge=True)  # anything: another check reports the commit, or an open backfill made it
+            return Allowance(merge=True)  # anything: another check reports the commit, or an open backfill made it
         sinks = self.tables.sinks[generation.number, epoch.number]
         return of_sink(epoch, None if sinks is None else sinks.get(self.table), named)
 
@@ -101,7 +101,7 @@ class Unnamed:
         generation = self._generation(app)
         why = "of a generation that the ledger does not know" if generation is None else ""
         if generation is not None:
-            of, intent = epoch_in(generation, version // ATTEMPTS), entry.said.get("intent")
+            of, intent = epoch_in(generation, version // ATTEMPTS), entry.metadata.get("intent")
             sinks = None if of is None else self.tables.sinks[generation.number, of.number]
             qos, tally = qos_of(of, sinks, self.table), self.notes.tally(self.table)
             may_stand = undone_in(of, self.table, entry.version, version, intent, tally)
@@ -123,7 +123,7 @@ class Unnamed:
         return seal is not None and app.split("/")[2] == f"g{seal['successor']}-{seal['token']}"
 
     def _check_foreign(self, entry: LogEntry, surely: bool) -> None:
-        if self.table.startswith("state/") and "holds_from" in entry.said:
+        if self.table.startswith("state/") and "holds_from" in entry.metadata:
             self.notes.tally(self.table).rewrites += 1
             return
         what = f"a commit ({entry.operation or 'without a name'}) that changes rows and is not this rule's"

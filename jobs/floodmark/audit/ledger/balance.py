@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from floodmark.audit.facts import Finding
+from floodmark.audit.evidence import Finding
 from floodmark.audit.ledger.expected import misled, misled_results
 from floodmark.audit.ledger.story import Backfill, Epoch, Generation
 
@@ -68,7 +68,7 @@ def _lines(body: Mapping[str, Any]) -> list[str]:
     return str(body["entry"]).rstrip("\n").split("\n")[2:]
 
 
-Told = Iterator[tuple[Literal["broken", "unknown"], str]]
+Problems = Iterator[tuple[Literal["broken", "unknown"], str]]
 
 
 def places(body: Mapping[str, Any], kinds: Sequence[str]) -> list[Place | str | None]:
@@ -94,7 +94,7 @@ def _place(line: str) -> Place:
         raise ValueError(f"an offset that is not of a Delta table: {line}") from None
 
 
-def _offsets(epoch: Epoch) -> Told:
+def _offsets(epoch: Epoch) -> Problems:
     try:
         kinds = _kinds(epoch)
         before, after = (places(body, [*kinds.values()]) for body in (epoch.before, epoch.intent))
@@ -117,7 +117,7 @@ def _kinds(epoch: Epoch) -> dict[str, str]:
     return {name: str(stream.get("kind", "delta")) for name, stream in epoch.rule["streams"].items()}
 
 
-def _moved(name: str, one: Place | str | None, other: Place | str | None, read: int) -> Told:
+def _moved(name: str, one: Place | str | None, other: Place | str | None, read: int) -> Problems:
     if one == other:
         if read:
             yield "broken", f"stream {name}: {read} rows were read though its offset has not moved"
@@ -125,14 +125,14 @@ def _moved(name: str, one: Place | str | None, other: Place | str | None, read: 
         if other is None:
             yield "broken", f"stream {name}: its offset is gone"
     elif isinstance(one, str) or isinstance(other, str):
-        pass  # the source's own text: `returned` reports one that recurs
+        pass  # the source's own text: `repeated_offsets` reports one that recurs
     elif one.table != other.table:
         yield "broken", f"stream {name}: its offset went from table {one.table} to table {other.table}"
     elif (other.version, other.index) < (one.version, one.index) or (other.snapshot and not one.snapshot):
         yield "broken", f"stream {name}: its offset goes back, from {_shown(one)} to {_shown(other)}"
 
 
-def returned(generation: Generation) -> Iterator[Finding]:
+def repeated_offsets(generation: Generation) -> Iterator[Finding]:
     """Faults over the epochs: a stream returns to an offset that it has left. Only for sources that are not tables."""
     left: dict[str, set[str]] = {}
     for epoch in (one for one in generation.epochs if one.result != "abandoned" and not one.rule.get("rebuild")):
@@ -145,7 +145,7 @@ def returned(generation: Generation) -> Iterator[Finding]:
             gone |= {before} - {after}
 
 
-def set_apart(generation: Generation) -> Iterator[Finding]:
+def excess_rejections(generation: Generation) -> Iterator[Finding]:
     """Faults over the epochs: a class rejects more rows than were folded, or replays read a dead row twice."""
     folded, dead = Counter[str](), Counter[str]()
     for epoch in generation.epochs:
@@ -170,18 +170,18 @@ def _shown(place: Place) -> str:
     return f"version {place.version}, file {place.index}{' of the snapshot' if place.snapshot else ''}"
 
 
-def _rows(epoch: Epoch) -> Told:
+def _rows(epoch: Epoch) -> Problems:
     yield from _parts(epoch.intent["counts"])
 
 
-def _expected(epoch: Epoch) -> Told:
+def _expected(epoch: Epoch) -> Problems:
     rule = epoch.rule
     yield from (("broken", what) for what in misled(rule, epoch.intent["counts"]))
     if epoch.result == "committed":
         yield from (("broken", what) for what in misled_results(rule, epoch.end.get("expected", {})))
 
 
-def _parts(streams: Mapping[str, Mapping[str, int]]) -> Told:
+def _parts(streams: Mapping[str, Mapping[str, int]]) -> Problems:
     for name, counts in streams.items():
         parts = sum(counts.get(part, 0) for part in PARTS)
         if counts["read"] != parts:
@@ -189,7 +189,7 @@ def _parts(streams: Mapping[str, Mapping[str, int]]) -> Told:
             yield "broken", f"stream {name}: {counts['read']} rows were read, but {shown} are {parts}"
 
 
-def _lost(epoch: Epoch) -> Told:
+def _lost(epoch: Epoch) -> Problems:
     """At qos 0, all rows that were not filtered count as lost."""
     if epoch.result != "lost":
         return

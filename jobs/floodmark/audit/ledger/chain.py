@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from floodmark.audit.facts import Finding, Row
+from floodmark.audit.evidence import Finding, Row
 
 NEWEST_FORMAT = 8  # of the rows' bodies that this auditor knows
 

@@ -16,8 +16,8 @@ def misled(rule: Mapping[str, Any], streams: Mapping[str, Counts], dead: bool = 
     """Faults in the counts of each stream. `dead`: whether an expectation can still make a row dead."""
     for name, counts in streams.items():
         declared, found = _declared(rule, name), counts.get("expected", {})
-        asked = counts["folded"] + counts.get("dropped", 0) + _taken(declared, found, "dead")
-        for what in (*_each(declared, found, asked, TAKE if dead else TAKE[:1]), *_sums(declared, found, counts)):
+        total = counts["folded"] + counts.get("dropped", 0) + _taken(declared, found, "dead")
+        for what in (*_each(declared, found, total, TAKE if dead else TAKE[:1]), *_sums(declared, found, counts)):
             yield f"stream {name}: {what}"
 
 
@@ -33,17 +33,17 @@ def misled_results(rule: Mapping[str, Any], found: Mapping[str, Counts]) -> Iter
 
 
 def _each(
-    declared: Mapping[str, Any], found: Mapping[str, Counts], asked: int | None, take: Sequence[str]
+    declared: Mapping[str, Any], found: Mapping[str, Counts], total: int | None, take: Sequence[str]
 ) -> Iterator[str]:
-    """Faults of each expectation. `asked`: how many rows it checked; None: unknown."""
+    """Faults of each expectation. `total`: how many rows it checked; None: unknown."""
     if declared.keys() != found.keys():
         yield f"expectations {_names(found)} are counted, the rule has {_names(declared)}"
         return
     by_takers = sum(one["taken"] for one in found.values())
     for name, one in found.items():
         on_fail, failed, taken = declared[name]["on_fail"], one["failed"], one["taken"]
-        if not 0 <= taken <= failed or (asked is not None and failed > asked):
-            yield f"expect {name}: {failed} rows failed and {taken} were taken, of {'some' if asked is None else asked}"
+        if not 0 <= taken <= failed or (total is not None and failed > total):
+            yield f"expect {name}: {failed} rows failed and {taken} were taken, of {'some' if total is None else total}"
         if taken and on_fail not in take:
             yield f"expect {name}: {taken} rows were taken by an expectation that takes none (on_fail: {on_fail})"
         if on_fail in take and failed > by_takers:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from floodmark.audit.facts import Finding
+from floodmark.audit.evidence import Finding
 from floodmark.audit.ledger.story import Backfill, Generation
 
 ATTEMPTS = 1 << 20  # app versions of one epoch

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from floodmark.audit.facts import Finding, Row
+from floodmark.audit.evidence import Finding, Row
 from floodmark.audit.ledger.chain import NEWEST_FORMAT, broken, intent_hash, sha
 
 
@@ -140,7 +140,7 @@ class Story:
             "commit": self._end,
             "lost": self._end,
             "abandoning": self._abandon,
-            "abandoned": self._taken_back,
+            "abandoned": self._abandoned,
             "seal": self._seal,
             "backfill": self._fill,
             "backfilled": self._filled,
@@ -221,7 +221,7 @@ class Story:
         epoch.abandoning, self._failed = True, False
         return None
 
-    def _taken_back(self, row: Row, body: Mapping[str, Any]) -> None:
+    def _abandoned(self, row: Row, body: Mapping[str, Any]) -> None:
         """The epoch has no effect: the rule has its status of before the epoch."""
         epoch = self._open
         if epoch is None or not epoch.abandoning or (row.epoch, body["intent"]) != (epoch.number, epoch.intent_hash):

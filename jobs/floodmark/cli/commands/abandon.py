@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared import options, output, rulechange
 from floodmark.cli.shared.withspark import with_run
 from floodmark.core.rules.kinds import sink_can
 
 if TYPE_CHECKING:
     from floodmark.connectors.abandoning import Readers
-    from floodmark.core.lifecycle.abandoning import Seen
+    from floodmark.core.lifecycle.abandoning import SinkState
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def abandon(
     name: options.RuleName,
     *,
-    change: asking.Change,
+    change: rulechange.Change,
     master: options.Master = options.MASTER,
 ) -> None:
     """Take back the open epoch of a rule if no run can finish it: bad input, SQL corrected since, a missing source.
@@ -34,19 +34,19 @@ def abandon(
 
     Example: `floodmark abandon departure_delays --dry-run`
     """
-    from floodmark.cli.shared.selection import one
+    from floodmark.cli.shared.selection import rule_named
 
-    rule, root = one(change.rules, name), change.root
+    rule, root = rule_named(change.rules, name), change.root
     readers = _readers(change.rules, name)
     head, seen = _look(rule, root, readers)
     if not change.as_json:
         _announce(rule, head, seen)
     if change.dry_run:
-        return output.document(_facts(rule, head, seen) | {"done": False}) if change.as_json else None
-    asking.ask(change.yes, "abandon asks before it takes an epoch back")
+        return output.print_json(_facts(rule, head, seen) | {"done": False}) if change.as_json else None
+    rulechange.confirm(change.yes, "abandon asks before it takes an epoch back")
     after = _abandon(rule, root, master, change.run, readers)
     if change.as_json:
-        return output.document(_facts(rule, head, seen) | {"done": True})
+        return output.print_json(_facts(rule, head, seen) | {"done": True})
     output.say(
         f"{name}: epoch {after.epoch} is abandoned. `floodmark run {name}` reads its input again, as epoch "
         f"{after.epoch + 1}, by the rule file as it is now"
@@ -57,38 +57,38 @@ def _readers(folder: Path, name: str) -> Readers:
     """The other rules of the folder that read each table, as text."""
     from floodmark.views.rules.downstream import readers
 
-    known = readers(asking.good_rules(folder)).items()
+    known = readers(rulechange.good_rules(folder)).items()
     return {table: [one.text() for one in found if one.rule != name] for table, found in known}
 
 
-def _look(rule: Rule, root: Path, readers: Readers) -> tuple[Head, list[Seen]]:
+def _look(rule: Rule, root: Path, readers: Readers) -> tuple[Head, list[SinkState]]:
     """The head, and what the sinks hold of the open epoch. Raises the error that refuses an abandon."""
-    from floodmark.connectors.abandoning import sinks_seen
+    from floodmark.connectors.abandoning import inspect_sinks
     from floodmark.connectors.places import head_now
-    from floodmark.core.lifecycle.abandoning import abandonable, check_seen
+    from floodmark.core.lifecycle.abandoning import abandonable, check_sink
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = abandonable(ledger.head if ledger else None, rule.rule)
     assert ledger is not None
-    seen = sinks_seen(head_now(head, rule, ledger.id), rule, ledger.id, readers)
+    seen = inspect_sinks(head_now(head, rule, ledger.id), rule, ledger.id, readers)
     if not head.abandoning:
-        check_seen(rule.rule, head.epoch + 1, seen)
+        check_sink(rule.rule, head.epoch + 1, seen)
     return head, seen
 
 
-def _announce(rule: Rule, head: Head, seen: list[Seen]) -> None:
+def _announce(rule: Rule, head: Head, seen: list[SinkState]) -> None:
     verb = "goes on with taking back" if head.abandoning else "takes back"
     output.say(f"{rule.rule}: abandon {verb} epoch {head.epoch + 1} of generation {head.generation}")
     for one in seen:
         output.say(f"  {one.address}: {one.text}")
     output.say("  state, late, dead: rows of the epoch are left out from there on")
-    if not all(sink_can(sink.kind).keeps for sink in rule.sinks):
+    if not all(sink_can(sink.kind).stores_rows for sink in rule.sinks):
         output.say("  console: what was shown stays shown")
 
 
-def _facts(rule: Rule, head: Head, seen: list[Seen]) -> dict[str, Any]:
+def _facts(rule: Rule, head: Head, seen: list[SinkState]) -> dict[str, Any]:
     return {
         "rule": rule.rule,
         "generation": head.generation,

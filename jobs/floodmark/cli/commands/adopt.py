@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared import options, output, rulechange
 
 if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
@@ -17,7 +17,7 @@ def adopt(
     name: options.RuleName,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="Address of one of its sinks.", show_default=False)],
     *,
-    change: asking.Change,
+    change: rulechange.Change,
 ) -> None:
     """Let a rule write to a table that already holds rows. Such a sink is refused otherwise.
 
@@ -26,34 +26,34 @@ def adopt(
 
     Example: `floodmark adopt departure_delays lake/departure_delays --dry-run`
     """
-    from floodmark.cli.shared.selection import one
+    from floodmark.cli.shared.selection import rule_named
     from floodmark.connectors.delta.adopting import adoptable, sink_at
     from floodmark.connectors.delta.sink import DeltaSink
-    from floodmark.connectors.preflight import check_apart, check_one_each
+    from floodmark.connectors.preflight import check_distinct_tables, check_outside_home
     from floodmark.core.lifecycle.life import check_unsealed
     from floodmark.core.text.addresses import location
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
-    rule, root, place = one(change.rules, name), change.root, location(table)
+    rule, root, place = rule_named(change.rules, name), change.root, location(table)
     DeltaSink(place).check_partitions(sink_at(rule, place).partition_by)
-    check_apart(rule, root)
-    check_one_each(rule)
+    check_outside_home(rule, root)
+    check_distinct_tables(rule)
     ledger = LedgerReader.load(Home(root, name).ledger)
     check_unsealed(ledger.head if ledger else None, name)
     found = adoptable(place, ledger.id if ledger else None)
     facts = {"rule": name, "done": not change.dry_run, "table": place, "changed": found is not None, "version": None}
     if found is None:
-        return _tell(facts, f"{name}: nothing to do, {place} is empty or the rule's already", change.as_json)
+        return _report(facts, f"{name}: nothing to do, {place} is empty or the rule's already", change.as_json)
     facts["version"] = found.version()
     if not change.as_json:
         output.say(f"{name}: adopts {place}; its rows up to version {found.version()} stay, and are not the rule's")
     if change.dry_run:
-        return output.document(facts) if change.as_json else None
-    asking.ask(change.yes, "adopt asks before it takes a table over")
+        return output.print_json(facts) if change.as_json else None
+    rulechange.confirm(change.yes, "adopt asks before it takes a table over")
     facts["version"] = upto = _adopt(rule, root, place, change.run)
     since = "" if upto is None else f" from version {upto + 1} on"
-    return _tell(facts, f"{name}: {place} is its own{since}", change.as_json)
+    return _report(facts, f"{name}: {place} is its own{since}", change.as_json)
 
 
 def _adopt(rule: Rule, root: Path, place: str, run: str) -> int | None:
@@ -68,14 +68,14 @@ def _adopt(rule: Rule, root: Path, place: str, run: str) -> int | None:
     check_home(root, rule.qos)
     mine = Home(root, rule.rule)
     mine.path.mkdir(parents=True, exist_ok=True)
-    with asking.held_ledger(mine, run) as ledger:
+    with rulechange.held_ledger(mine, run) as ledger:
         check_living(ledger.head, rule.rule)
         check_unsealed(ledger.head, rule.rule)
         table = adoptable(place, ledger.id)
         return None if table is None else adopt(table, rule.rule, ledger.id)
 
 
-def _tell(facts: dict[str, Any], text: str, as_json: bool) -> None:
+def _report(facts: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
-        return output.document(facts)
+        return output.print_json(facts)
     return output.say(text)

@@ -10,7 +10,7 @@ from floodmark.cli.shared import options, output
 
 if TYPE_CHECKING:
     from floodmark.audit.certificate import Certificate
-    from floodmark.audit.facts import Finding
+    from floodmark.audit.evidence import Finding
 
 SHOWN = 20  # findings on a screen; --json has them all
 COLUMNS = ("table", "commits", "found", "pruned", "again at qos 1", "open", "rewrites", "recomputed")
@@ -34,7 +34,7 @@ def audit(
     Exit codes: 0 proven, 3 broken, 1 unknown. Example: `floodmark audit departure_delays --deep`
     """
     from floodmark.audit.certificate import audit as audited
-    from floodmark.audit.facts import EXIT_CODES
+    from floodmark.audit.evidence import EXIT_CODES
     from floodmark.cli.shared.selection import not_run
     from floodmark.connectors.ports.registry import account
     from floodmark.ledger.home import Home
@@ -45,7 +45,7 @@ def audit(
         raise not_run(place.root, name)
     code = EXIT_CODES[found.verdict]
     if as_json:
-        output.document({**found.facts(), "exit_code": code})
+        output.print_json({**found.facts(), "exit_code": code})
     else:
         _show(found)
     raise typer.Exit(code)
@@ -77,7 +77,7 @@ def _show(found: Certificate) -> None:
         ],
     )
     for finding in found.findings[:SHOWN]:
-        output.say(_told(finding))
+        output.say(_finding_line(finding))
     if len(found.findings) > SHOWN:
         output.say(f"… and {len(found.findings) - SHOWN} more: --json has them all")
 
@@ -86,7 +86,7 @@ def _recomputed(found: Certificate, count: int) -> int | None:
     return count if found.deep else None
 
 
-def _told(finding: Finding) -> str:
+def _finding_line(finding: Finding) -> str:
     places = ("table", "generation", "epoch", "commit", "row")
     where = ", ".join(
         f"{place} {value}" if place != "table" else str(value)

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from floodmark.cli.commands.run import moment
-from floodmark.cli.shared import asking, options, output
-from floodmark.cli.shared.asking import made_up_id
+from floodmark.cli.shared import options, output, rulechange
+from floodmark.cli.shared.rulechange import generated_run_id
 from floodmark.cli.shared.withspark import with_spark
 from floodmark.views.formats import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.core.lifecycle.backfills import Asked
+    from floodmark.core.lifecycle.backfills import Interval
     from floodmark.core.protocol.records.head import Head
     from floodmark.core.rules.rule import Rule
-    from floodmark.spark.rule.backfill.backfilling import Put
+    from floodmark.spark.rule.backfill.backfilling import BackfillResult
     from floodmark.spark.rule.run import RuleRun
 
     Say = Callable[[str], None]
@@ -48,7 +48,7 @@ def backfill(
     align: Annotated[
         bool, typer.Option("--align", help="Take the windows that start in between, whatever the bounds cut through.")
     ] = False,
-    yes: asking.Yes = False,
+    yes: rulechange.Yes = False,
     wait: Annotated[
         float, typer.Option("--wait", min=0, help="Seconds to wait for a run that holds the rule.", show_default="600")
     ] = WAIT,
@@ -66,7 +66,7 @@ def backfill(
     Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run`
     """
     from floodmark.cli.commands.rows import begun
-    from floodmark.core.lifecycle.backfills import asked_for, check_text, starting_in
+    from floodmark.core.lifecycle.backfills import check_text, requested_interval, starting_in
     from floodmark.core.lifecycle.life import check_living
     from floodmark.core.lifecycle.zones import micros_of, zoned
 
@@ -79,38 +79,38 @@ def backfill(
         if low == high:
             return _nothing(name, as_json)
 
-    def wanted(now: Head) -> Asked:
+    def wanted(now: Head) -> Interval:
         check_text(rule, head, now)
-        return asked_for(rule, now, low, high, lambda at: str(iso(at, zone)))
+        return requested_interval(rule, now, low, high, lambda at: str(iso(at, zone)))
 
     wanted(head)
-    readers = asking.downstream([str(sink.address) for sink in rule.sinks if sink.address], rules, name)
+    readers = rulechange.downstream([str(sink.address) for sink in rule.sinks if sink.address], rules, name)
     if not as_json:
-        readers.say(*BECOMES)
+        readers.describe(*BECOMES)
     if readers.folded and not dry_run:
-        asking.ask(yes, "backfill asks before it replaces rows that other rules have folded")
-    root, run = home.absolute(), run_id or made_up_id()
-    with _telling(name, as_json) as say:
+        rulechange.confirm(yes, "backfill asks before it replaces rows that other rules have folded")
+    root, run = home.absolute(), run_id or generated_run_id()
+    with _progress(name, as_json) as say:
 
-        def work(session: SparkSession) -> Put:
+        def work(session: SparkSession) -> BackfillResult:
             job = _job(session, rule, root, run)
             return job.rehearse_backfill(wanted) if dry_run else job.backfill(wanted, wait, say)
 
         done = with_spark(rule, master, work)
     facts = _facts(rule, done, not dry_run, zone) | {"downstream": readers.facts()}
-    return output.document(facts) if as_json else _tell(facts)
+    return output.print_json(facts) if as_json else _report(facts)
 
 
 def _nothing(name: str, as_json: bool) -> None:
     if as_json:
         counts = dict.fromkeys(("read", "filtered", "dropped", "folded", "dead", "restated"), 0)
-        return output.document({"rule": name, "done": False, "backfill": None, "from": None, "to": None, "epoch": None,
-                                **counts, "sinks": {}, "downstream": []})  # fmt: skip
+        return output.print_json({"rule": name, "done": False, "backfill": None, "from": None, "to": None,
+                                "epoch": None, **counts, "sinks": {}, "downstream": []})  # fmt: skip
     return output.say(f"{name}: no window starts in between: there is nothing to compute again")
 
 
 @contextmanager
-def _telling(rule: str, err: bool) -> Iterator[Say]:
+def _progress(rule: str, err: bool) -> Iterator[Say]:
     """Show the progress of a backfill: a live line on a terminal, plain lines elsewhere."""
     console = output.console(err=err)
     if not console.is_terminal:
@@ -126,7 +126,7 @@ def _job(session: SparkSession, rule: Rule, root: Path, run: str) -> RuleRun:
     return RuleRun(session, rule, root, run, lambda epoch: None)
 
 
-def _facts(rule: Rule, put: Put, done: bool, zone: bool) -> dict[str, Any]:
+def _facts(rule: Rule, put: BackfillResult, done: bool, zone: bool) -> dict[str, Any]:
     from floodmark.core.protocol.records.rows import total
 
     intent = put.intent
@@ -144,7 +144,7 @@ def _facts(rule: Rule, put: Put, done: bool, zone: bool) -> dict[str, Any]:
     }
 
 
-def _tell(facts: dict[str, Any]) -> None:
+def _report(facts: dict[str, Any]) -> None:
     what = f"backfill {facts['backfill']}" if facts["done"] else "a backfill now"
     restated = f"; {facts['restated']} rows of the interval had been late" if facts["restated"] else ""
     read = f"{facts['folded']} rows of epochs up to {facts['epoch']} folded{restated}"

@@ -41,9 +41,9 @@ def cases(
     """
     if schema:
         return _print_schema()
-    from floodmark.cli.shared.selection import load
+    from floodmark.cli.shared.selection import load_folder
 
-    found, faults = _cases(load(rules), names)
+    found, faults = _cases(load_folder(rules), names)
     found = [case for case in found if only is None or only.lower() in case.written.case.lower()]
     if not found and not faults:
         raise Refused(f"expected test cases in {rules / 'tests'}{f' with {only!r} in their names' if only else ''}, "
@@ -51,9 +51,9 @@ def cases(
     results = list(_played(found, home.absolute(), master, keep, as_json))
     code = worst([_code(result) for result in results] + [exit_code(fault) for fault in faults.values()])
     if as_json:
-        output.document({"exit_code": code, "cases": [*map(_facts, results)], "errors": _errors(faults)})
+        output.print_json({"exit_code": code, "cases": [*map(_facts, results)], "errors": _errors(faults)})
     else:
-        _tell(results, faults)
+        _report(results, faults)
     raise typer.Exit(code)
 
 
@@ -103,7 +103,7 @@ def _played(found: list[Case], home: Path, master: str, keep: bool, quiet: bool)
         try:
             for number, case in enumerate(found):
                 result = play(session, case, folder / f"{number}")
-                _say(result, quiet)
+                _report_case(result, quiet)
                 yield result
                 if not keep:
                     shutil.rmtree(folder / f"{number}")
@@ -111,7 +111,7 @@ def _played(found: list[Case], home: Path, master: str, keep: bool, quiet: bool)
             session.stop()
 
 
-def _say(result: Result, quiet: bool) -> None:
+def _report_case(result: Result, quiet: bool) -> None:
     epochs = len(result.case.written.epochs)
     said = "ok    " if result.passed else "FAILED"
     output.say(f"{said} {result.case} ({epochs} epoch{'s' if epochs > 1 else ''}, {result.seconds:.1f} s)", err=quiet)
@@ -124,12 +124,12 @@ def _code(result: Result) -> int:
     return Refused.exit_code if isinstance(result.fault, Refused) else 1
 
 
-def _tell(results: list[Result], faults: dict[str, FloodmarkError]) -> None:
+def _report(results: list[Result], faults: dict[str, FloodmarkError]) -> None:
     failed = [result for result in results if not result.passed]
     for result in failed:
         output.say(f"\n{result.case}\n{result.case.place}: {result.text()}")
     for fault in faults.values():
-        output.complain(message(fault))
+        output.print_error(message(fault))
     output.say(f"\n{len(results)} cases, {len(results) - len(failed)} as expected, {len(failed)} not")
 
 

@@ -34,20 +34,20 @@ def doctor(
 
     Example: `floodmark doctor`, `floodmark doctor --spark --master spark://host:7077`
     """
-    from floodmark.cli.shared import examined
+    from floodmark.cli.shared import doctorchecks
     from floodmark.core.health.checks import exit_code
 
-    found = examined.everything(rules, home.absolute())
+    found = doctorchecks.all_checks(rules, home.absolute())
     if spark:
-        found += examined.spark(home.absolute(), master, timeout)
+        found += doctorchecks.spark(home.absolute(), master, timeout)
     if as_json:
-        output.document({"exit_code": exit_code(found), "checks": [asdict(check) for check in found]})
+        output.print_json({"exit_code": exit_code(found), "checks": [asdict(check) for check in found]})
     else:
-        _tell(found)
+        _report(found)
     raise typer.Exit(exit_code(found))
 
 
-def _tell(checks: list[Check]) -> None:
+def _report(checks: list[Check]) -> None:
     from floodmark.core.health.checks import VERDICTS
 
     width = max(len(check.name) for check in checks)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared import options, output, rulechange
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
-    from floodmark.ledger.dropping import Doomed
+    from floodmark.ledger.dropping import DropPlan
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
@@ -29,7 +29,7 @@ def drop(
         bool, typer.Option("--leave-others", help="Leave sinks that are not the rule's own, instead of refusing.")
     ] = False,
     *,
-    change: asking.Change,
+    change: rulechange.Change,
 ) -> None:
     """Remove tables of a retired rule permanently. Tables that the rule doesn't own are refused, with the reason.
 
@@ -44,18 +44,18 @@ def drop(
 
     root, parts = change.root, _parts(state, sinks, everything)
     place = Home(root, name)
-    if everything and not place.path.exists() and dropping.left_aside(place):
+    if everything and not place.path.exists() and dropping.leftover_trash(place):
         return _clear(place, change.yes, change.dry_run, change.as_json)
-    _, reader, head = asking.begun_home(root, name)
+    _, reader, head = rulechange.begun_home(root, name)
     check_droppable(head, name)
     others = _others(change.rules, name)
-    found = _doomed(reader, place, parts, others, leave_others)
-    readers = asking.downstream([one.address for one in found.tables], change.rules, name)
+    found = _drop_plan(reader, place, parts, others, leave_others)
+    readers = rulechange.downstream([one.address for one in found.tables], change.rules, name)
     facts = {
         "rule": name,
         "done": not change.dry_run,
         "tables": [{"table": one.name, "address": one.address} for one in found.tables],
-        "left": dict(found.spared),
+        "left": dict(found.skipped),
         "home": str(place.path) if everything else None,
         "downstream": readers.facts(),
     }
@@ -63,17 +63,17 @@ def drop(
         if head.dropping is not None:
             output.say(f"{name}: a drop of {', '.join(head.dropping.tables)} has begun, and is finished first")
         _announce(place, found, everything)
-        readers.say(NO_TABLE, NO_TABLE, "it gets no new rows")
+        readers.describe(NO_TABLE, NO_TABLE, "it gets no new rows")
     if change.dry_run:
-        return output.document(facts) if change.as_json else None
-    asking.ask(change.yes, "drop asks before it removes tables")
-    with asking.held_ledger(place, change.run) as ledger:
+        return output.print_json(facts) if change.as_json else None
+    rulechange.confirm(change.yes, "drop asks before it removes tables")
+    with rulechange.held_ledger(place, change.run) as ledger:
         dropping.finish(ledger, place, others)
-        dropping.drop(ledger, place, _doomed(ledger, place, parts, others, leave_others), others, everything)
+        dropping.drop(ledger, place, _drop_plan(ledger, place, parts, others, leave_others), others, everything)
     if change.as_json:
-        return output.document(facts)
+        return output.print_json(facts)
     return output.say(
-        _done(name, everything, change.rules) if found.tables or everything else f"{name}: nothing was dropped"
+        _report(name, everything, change.rules) if found.tables or everything else f"{name}: nothing was dropped"
     )
 
 
@@ -86,19 +86,21 @@ def _parts(state: bool, sinks: bool, everything: bool) -> list[str]:
 def _others(rules: Path, name: str) -> dict[str, str]:
     from floodmark.views.rules.downstream import writers
 
-    return writers(asking.good_rules(rules), name)
+    return writers(rulechange.good_rules(rules), name)
 
 
-def _doomed(ledger: LedgerReader, place: Home, parts: list[str], others: dict[str, str], leave_others: bool) -> Doomed:
-    from floodmark.ledger.dropping import doomed, refuse_spared
+def _drop_plan(
+    ledger: LedgerReader, place: Home, parts: list[str], others: dict[str, str], leave_others: bool
+) -> DropPlan:
+    from floodmark.ledger.dropping import plan_drop, refuse_skipped
 
-    found = doomed(ledger, place, parts, others)
+    found = plan_drop(ledger, place, parts, others)
     if not leave_others:
-        refuse_spared(found, place.rule)
+        refuse_skipped(found, place.rule)
     return found
 
 
-def _announce(place: Home, found: Doomed, everything: bool) -> None:
+def _announce(place: Home, found: DropPlan, everything: bool) -> None:
     output.say(f"{place.rule}: drop removes, for good:")
     for one in found.tables:
         output.say(f"  {one.name.partition('/')[0]}: {one.address}")
@@ -106,11 +108,11 @@ def _announce(place: Home, found: Doomed, everything: bool) -> None:
         output.say(f"  home: {place.path}, with state, late and dead rows, and the ledger")
     elif not found.tables:
         output.say("  nothing: no such table is left")
-    for name, why in found.spared.items():
+    for name, why in found.skipped.items():
         output.say(f"  left as it is: {name.removeprefix('sink/')}: {why}")
 
 
-def _done(name: str, everything: bool, rules: Path) -> str:
+def _report(name: str, everything: bool, rules: Path) -> str:
     if not everything:
         return f"{name}: dropped. Brought back, it can only begin anew: `floodmark reset {name}`"
     file = next((one for one in (rules / f"{name}.yaml", rules / f"{name}.yml") if one.exists()), None)
@@ -120,15 +122,15 @@ def _done(name: str, everything: bool, rules: Path) -> str:
 
 def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Finish a drop that was killed while it removed the home."""
-    from floodmark.ledger.dropping import left_aside, remove_aside
+    from floodmark.ledger.dropping import leftover_trash, remove_trash
 
-    left = left_aside(place)
+    left = leftover_trash(place)
     facts: dict[str, Any] = {"rule": place.rule, "done": not dry_run, "tables": [], "left": {}, "home": str(place.path),
                              "downstream": []}  # fmt: skip
     if not as_json:
         output.say(f"{place.rule}: an earlier drop has left {', '.join(map(str, left))} to remove")
     if not dry_run:
-        asking.ask(yes, "drop asks before it removes tables")
+        rulechange.confirm(yes, "drop asks before it removes tables")
         for one in left:
-            remove_aside(one)
-    return output.document(facts) if as_json else output.say(f"{place.rule}: nothing is left of it")
+            remove_trash(one)
+    return output.print_json(facts) if as_json else output.say(f"{place.rule}: nothing is left of it")

@@ -20,21 +20,21 @@ def epochs(
 
     Example: `floodmark epochs departure_delays --last 5`
     """
-    from floodmark.cli.shared.selection import not_run, one
+    from floodmark.cli.shared.selection import not_run, rule_named
     from floodmark.core.lifecycle.zones import zoned
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
-    from floodmark.views.epochs import COLUMNS, is_replay, told
+    from floodmark.views.epochs import COLUMNS, epoch_entries, is_replay
 
-    rule = one(rules, name)
+    rule = rule_named(rules, name)
     ledger = LedgerReader.load(Home(home.absolute(), name).ledger)
     if ledger is None or ledger.head is None:
         raise not_run(home.absolute(), name)
-    found = told(ledger.rows, zoned(rule, ledger.head), last)
+    found = epoch_entries(ledger.rows, zoned(rule, ledger.head), last)
     for epoch in found:
         epoch["replay"] = is_replay(ledger.head, epoch)
     if as_json:
-        return output.document({"rule": name, "epochs": found})
+        return output.print_json({"rule": name, "epochs": found})
     output.table(COLUMNS, [[_cell(epoch, column) for column in COLUMNS] for epoch in found])
 
 

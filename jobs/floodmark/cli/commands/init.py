@@ -38,7 +38,7 @@ def init(
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")
         output.say(f"wrote {path}")
-    _say_what_next(directory)
+    _print_next_steps(directory)
 
 
 def _template(name: str) -> str:
@@ -57,7 +57,7 @@ def _case_schema() -> str:
     return case_schema_text()
 
 
-def _say_what_next(directory: Path) -> None:
+def _print_next_steps(directory: Path) -> None:
     output.say("\nName your own table, columns and SQL in it, then:")
     if directory != Path():
         output.say(f"  cd {directory}")

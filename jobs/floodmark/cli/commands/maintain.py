@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared import options, output, rulechange
 from floodmark.views.formats import size
 
 if TYPE_CHECKING:
-    from floodmark.ledger.upkeep import Done, Due, Upkeep
+    from floodmark.ledger.maintenance import Maintenance, TableDone, TableWork
 
 
 def maintain(
@@ -20,7 +20,7 @@ def maintain(
         bool, typer.Option("--due", help="Only if `cleanup: {every: ...}` has passed since the last time.")
     ] = False,
     *,
-    change: asking.Change,
+    change: rulechange.Change,
 ) -> None:
     """Join small files of a rule's tables, remove files that no version needs, and cut the logs of tables and ledger.
 
@@ -29,26 +29,28 @@ def maintain(
 
     Example: `floodmark maintain departure_delays --dry-run`
     """
-    from floodmark.core.lifecycle.upkeep import is_due
-    from floodmark.views.needs import upkeep_of
+    from floodmark.core.lifecycle.cleanup import is_due
+    from floodmark.views.needs import maintenance_of
 
-    place, reader, head = asking.begun_home(change.root, name)
-    upkeep = upkeep_of(name, head, asking.good_rules(change.rules), change.root)
+    place, reader, head = rulechange.begun_home(change.root, name)
+    upkeep = maintenance_of(name, head, rulechange.good_rules(change.rules), change.root)
     if due and not is_due(head.maintained, upkeep.how, datetime.now(UTC)):
-        return _tell(_facts(name, [], {}, done=False), f"{name}: not due, maintained {head.maintained}", change.as_json)
-    found, left = upkeep.look(reader, place)
+        return _report(
+            _facts(name, [], {}, done=False), f"{name}: not due, maintained {head.maintained}", change.as_json
+        )
+    found, left = upkeep.preview(reader, place)
     if not change.as_json:
         _announce(name, found, left, upkeep)
     if change.dry_run:
-        return output.document(_facts(name, found, left, done=False)) if change.as_json else None
-    asking.ask(change.yes, "maintain asks before it removes files")
-    with asking.held_ledger(place, change.run) as ledger:
+        return output.print_json(_facts(name, found, left, done=False)) if change.as_json else None
+    rulechange.confirm(change.yes, "maintain asks before it removes files")
+    with rulechange.held_ledger(place, change.run) as ledger:
         done = upkeep.maintain(ledger, place, lambda text: output.say(f"  {text}", err=change.as_json))
     facts = _facts(name, found, left, done=True)
-    return _tell(facts | {"tables": _done(found, done)}, f"{name}: maintained{_in_all(done)}", change.as_json)
+    return _report(facts | {"tables": _done(found, done)}, f"{name}: maintained{_in_all(done)}", change.as_json)
 
 
-def _announce(name: str, found: list[Due], left: dict[str, str], upkeep: Upkeep) -> None:
+def _announce(name: str, found: list[TableWork], left: dict[str, str], upkeep: Maintenance) -> None:
     output.say(f"{name}: upkeep of {len(found)} tables and the ledger")
     for one in found:
         what = [f"{one.small} small files to join"] if one.small > 1 else []
@@ -56,22 +58,22 @@ def _announce(name: str, found: list[Due], left: dict[str, str], upkeep: Upkeep)
         what += [f"{one.entries} log entries to cut"] if one.entries else []
         what += [f"files stay as they are, for Spark's OPTIMIZE and VACUUM: it uses {one.beyond}"] if one.beyond else []
         output.say(f"  {one.name}: {', '.join(what) or 'nothing to do'}")
-        for who in upkeep.need(one.address).who:
+        for who in upkeep.need(one.address).readers:
             output.say(f"    what {who} stays")
     for table, why in left.items():
         output.say(f"  left as it is: {table}: {why}")
 
 
-def _bytes(one: Due) -> str:
+def _bytes(one: TableWork) -> str:
     return size(sum(file.stat().st_size for file in one.files if file.exists()))
 
 
-def _in_all(done: dict[str, Done]) -> str:
+def _in_all(done: dict[str, TableDone]) -> str:
     compacted, removed = (sum(getattr(one.tended, what) for one in done.values()) for what in ("compacted", "removed"))
     return f", {compacted} small files joined, {removed} files removed"
 
 
-def _facts(name: str, found: list[Due], left: dict[str, str], done: bool) -> dict[str, Any]:
+def _facts(name: str, found: list[TableWork], left: dict[str, str], done: bool) -> dict[str, Any]:
     return {
         "rule": name,
         "done": done,
@@ -80,7 +82,7 @@ def _facts(name: str, found: list[Due], left: dict[str, str], done: bool) -> dic
     }
 
 
-def _done(found: list[Due], done: dict[str, Done]) -> dict[str, Any]:
+def _done(found: list[TableWork], done: dict[str, TableDone]) -> dict[str, Any]:
     beyond = {one.name: one.beyond for one in found}
     return {
         name: _table(one.tended.compacted, one.tended.removed, one.cut, one.tended.log_from, beyond.get(name, ""))
@@ -93,5 +95,5 @@ def _table(joined: int, removed: int, cut: int, log_from: int, beyond: str) -> d
     return {**counts, "not_by_us": beyond or None}
 
 
-def _tell(facts: dict[str, Any], text: str, as_json: bool) -> None:
-    return output.document(facts) if as_json else output.say(text)
+def _report(facts: dict[str, Any], text: str, as_json: bool) -> None:
+    return output.print_json(facts) if as_json else output.say(text)

@@ -10,7 +10,7 @@ from floodmark.cli.shared import options, output
 
 if TYPE_CHECKING:
     from floodmark.core.rules.sinks.delivery import SinkDelivery
-    from floodmark.views.planned import Plan
+    from floodmark.views.ruleplan import Plan
 
 
 def plan(
@@ -23,18 +23,18 @@ def plan(
 
     Example: `floodmark plan departure_delays`
     """
-    from floodmark.cli.shared.selection import one
-    from floodmark.views.planned import planned
+    from floodmark.cli.shared.selection import rule_named
+    from floodmark.views.ruleplan import plan_of
 
-    found = planned(one(rules, name), rules, home.absolute())
+    found = plan_of(rule_named(rules, name), rules, home.absolute())
     if as_json:
-        output.document(found.facts())
+        output.print_json(found.facts())
     else:
-        _tell(found)
+        _report(found)
     raise typer.Exit(0)
 
 
-def _tell(plan: Plan) -> None:
+def _report(plan: Plan) -> None:
     """Print the plan as text."""
     output.say(f"{plan.rule.rule}: {plan.rule.description}" if plan.rule.description else plan.rule.rule)
     for stream in plan.streams:
@@ -65,7 +65,7 @@ def _tell(plan: Plan) -> None:
         output.say(f"  {line}")
     output.say("\ndelivery")
     for sink, how in zip(plan.delivery, plan.sinks, strict=True):
-        _tell_delivery(sink, [f"rows {how['rows']}", *how["takes"]])
+        _report_delivery(sink, [f"rows {how['rows']}", *how["takes"]])
     output.say()
     output.table(("setting", "value", "from"), [(s.name, _shown(s.value), s.place) for s in plan.settings])
     for name, origin in plan.environment.items():
@@ -75,7 +75,7 @@ def _tell(plan: Plan) -> None:
     output.say(f"\nnext run: {plan.next_run}")
 
 
-def _tell_delivery(sink: SinkDelivery, how: list[str]) -> None:
+def _report_delivery(sink: SinkDelivery, how: list[str]) -> None:
     output.say(f"  {sink.sink}: {sink.delivery}")
     for line in how:
         output.say(f"    {line}")

@@ -29,15 +29,15 @@ def preview(
 
     Example: `floodmark preview departure_delays --rows 5`
     """
-    from floodmark.cli.shared.selection import one
+    from floodmark.cli.shared.selection import rule_named
     from floodmark.connectors.preflight import check_streams
 
-    rule = one(rules, name)
+    rule = rule_named(rules, name)
     check_streams(rule)
     found = _previewed(rule, master, sample, rows)
     if as_json:
-        return output.document(_facts(rule, found))
-    return _tell(rule, found)
+        return output.print_json(_facts(rule, found))
+    return _report(rule, found)
 
 
 def _previewed(rule: Rule, master: str, sample: int, rows: int) -> Preview:
@@ -52,7 +52,7 @@ def _previewed(rule: Rule, master: str, sample: int, rows: int) -> Preview:
 
 
 def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
-    from floodmark.core.rules.sinks.takings import takes
+    from floodmark.core.rules.sinks.sinkcolumns import describe_sink
 
     return {
         "rule": rule.rule,
@@ -62,12 +62,12 @@ def _facts(rule: Rule, found: Preview) -> dict[str, Any]:
         "columns": [{"name": name, "type": kind} for name, kind in found.columns],
         "rows": [{"final": final, "values": list(values)} for values, final in found.rows],
         "more": found.more,
-        "sinks": [{"sink": sink.address or sink.kind, "takes": list(takes(sink))} for sink in rule.sinks],
+        "sinks": [{"sink": sink.address or sink.kind, "takes": list(describe_sink(sink))} for sink in rule.sinks],
     }
 
 
-def _tell(rule: Rule, found: Preview) -> None:
-    from floodmark.core.rules.sinks.takings import takes
+def _report(rule: Rule, found: Preview) -> None:
+    from floodmark.core.rules.sinks.sinkcolumns import describe_sink
 
     windowed = bool(rule.query.windows)
     for name, counts in found.counts.items():
@@ -86,7 +86,7 @@ def _tell(rule: Rule, found: Preview) -> None:
     if windowed:
         output.say("final: a run would write it now; open: it waits until the watermark has passed its window")
     for sink in rule.sinks:
-        for line in takes(sink):
+        for line in describe_sink(sink):
             output.say(f"sink {sink.address or sink.kind}: {line}")
     if found.more:
         output.say(f"… and more; --rows shows more than {len(found.rows)}")

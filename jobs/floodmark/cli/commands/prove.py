@@ -20,7 +20,7 @@ from floodmark.errors import FloodmarkError, HomeUnfit, Refused
 if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
     from floodmark.proving.judge.judging import Matrix
-    from floodmark.proving.play.played import Teller, Wish
+    from floodmark.proving.play.played import ProgressListener, Wish
     from floodmark.proving.scratch import Scratch
 
 SHOWN = 20  # findings on a screen; --json and the page have them all
@@ -69,30 +69,30 @@ def prove(
     Examples: `floodmark prove departure_delays --report proof.html`,
     `floodmark prove departure_delays --only sink0.after --fault killed`
     """
-    from floodmark.cli.runs.proving import Telling
-    from floodmark.cli.shared.selection import one
+    from floodmark.cli.runs.proofprogress import ProofProgress
+    from floodmark.cli.shared.selection import rule_named
     from floodmark.proving.judge.verdicts import EXIT_CODES
     from floodmark.proving.play.played import Wish
     from floodmark.proving.report import facts
 
-    rule = one(rules, name)
+    rule = rule_named(rules, name)
     until = None if close_until is None else close_until.isoformat()
     wish = Wish(rows, tuple(only or ()), _kinds(fault), master, until)
     _refuse(rule, wish, report)
     with _stopped_by_signals(), _scratch(rule, scratch or home.absolute() / ".prove", keep, as_json) as place:
-        with Telling(err=as_json) as teller:
+        with ProofProgress(err=as_json) as teller:
             matrix = _matrix(rule, wish, place, teller)
         if report is not None:
             _write(matrix, report)
     if as_json:
-        output.document(facts(matrix))
+        output.print_json(facts(matrix))
     else:
-        _tell(matrix, report)
+        _report(matrix, report)
     raise typer.Exit(EXIT_CODES[matrix.verdict])
 
 
 def _kinds(wanted: list[str] | None) -> tuple[str, ...]:
-    from floodmark.proving.cases import KINDS
+    from floodmark.proving.faultplan import KINDS
 
     unknown = sorted(set(wanted or ()) - set(KINDS))
     if unknown:
@@ -105,7 +105,7 @@ def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
     if rule.rebuild:
         raise Refused(f"rule {rule.rule}: a rule that is rebuilt by each run has one epoch, which no sample can divide")
     from floodmark.connectors.preflight import check_streams
-    from floodmark.proving.cases import check_points
+    from floodmark.proving.faultplan import check_points
 
     check_points(wish.only, sum(sink.address is not None for sink in rule.sinks))
     if not wish.master.startswith("local"):
@@ -149,7 +149,7 @@ def _stopped_by_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _matrix(rule: Rule, wish: Wish, scratch: Scratch, teller: Teller) -> Matrix:
+def _matrix(rule: Rule, wish: Wish, scratch: Scratch, teller: ProgressListener) -> Matrix:
     from floodmark.proving.judge.judging import judged
     from floodmark.proving.play.played import NothingFinal
     from floodmark.proving.play.script import Play
@@ -165,7 +165,7 @@ def _open(scratch: Scratch) -> str:
     """What the undisturbed run waits for."""
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
-    from floodmark.proving.cases import REFERENCE
+    from floodmark.proving.faultplan import REFERENCE
     from floodmark.views.contents.openwindows import open_windows
     from floodmark.views.contents.waiting import waiting
 
@@ -186,9 +186,9 @@ def _write(matrix: Matrix, report: Path) -> None:
         raise FloodmarkError(f"--report: {report} cannot be written: {fault.strerror}") from fault
 
 
-def _tell(matrix: Matrix, report: Path | None) -> None:
+def _report(matrix: Matrix, report: Path | None) -> None:
     from floodmark.proving import report as words
-    from floodmark.proving.cases import FAULTS, TITLES
+    from floodmark.proving.faultplan import FAULTS, TITLES
 
     columns = ["crash point", *(TITLES[fault] for fault in FAULTS)]
     cells = [[point, *(words.SIGNS[verdict] for verdict, _ in row)] for point, row in words.grid(matrix)]

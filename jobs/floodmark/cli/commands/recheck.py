@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared import options, output, rulechange
 from floodmark.core.protocol.crashpoints import reach
 
 
 def recheck(
     name: options.RuleName,
     *,
-    change: asking.Change,
+    change: rulechange.Change,
 ) -> None:
     """Let runs retry the open epoch, or open backfill, of a rule after it failed a check.
 
@@ -21,7 +21,7 @@ def recheck(
     """
     from floodmark.core.lifecycle.life import rechecking
 
-    place, _, head = asking.begun_home(change.root, name)
+    place, _, head = rulechange.begun_home(change.root, name)
     facts = {
         "rule": name,
         "done": not change.dry_run,
@@ -29,13 +29,13 @@ def recheck(
         "failed": head.failed,
     }
     if head.failed is None:
-        return output.document(facts) if change.as_json else output.say(f"{name}: no check has failed")
+        return output.print_json(facts) if change.as_json else output.say(f"{name}: no check has failed")
     if not change.as_json:
         output.say(head.failed)
     if change.dry_run:
-        return output.document(facts) if change.as_json else None
-    asking.ask(change.yes, "recheck asks before runs try again what failed a check")
-    with asking.held_ledger(place, change.run) as ledger:
+        return output.print_json(facts) if change.as_json else None
+    rulechange.confirm(change.yes, "recheck asks before runs try again what failed a check")
+    with rulechange.held_ledger(place, change.run) as ledger:
         assert ledger.head is not None
         due = rechecking(ledger.head, name)
         if due is not None:
@@ -43,4 +43,4 @@ def recheck(
             ledger.live(due)
             reach(name, "recheck.after")
     done = f"{name}: the next run checks it again; `floodmark run {name}`"
-    return output.document(facts) if change.as_json else output.say(done)
+    return output.print_json(facts) if change.as_json else output.say(done)

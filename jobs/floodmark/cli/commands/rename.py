@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.shared import asking, output
+from floodmark.cli.shared import output, rulechange
 from floodmark.cli.shared.completing import rule_names
 from floodmark.errors import Refused
 
@@ -27,7 +27,7 @@ def rename(
     ],
     new: NewName,
     *,
-    change: asking.Change,
+    change: rulechange.Change,
 ) -> None:
     """Give a rule another name. Its home moves; its sinks, state and progress stay the same.
 
@@ -43,23 +43,23 @@ def rename(
     place, target = Home(root, old), Home(root, new)
     facts: dict[str, Any] = {"rule": new, "was": old, "done": not change.dry_run, "home": str(target.path), "next": []}
     if old != new and renaming.is_done(root, old, new):
-        return _tell(facts, f"{old} is {new} already", _left_to_do(change.rules, old, new), change.as_json)
-    _, _, head = asking.begun_home(root, old)
+        return _report(facts, f"{old} is {new} already", _remaining_edits(change.rules, old, new), change.as_json)
+    _, _, head = rulechange.begun_home(root, old)
     _check(head, place, target, change.rules)
     if not change.as_json and old != new:
         output.say(f"{old}: its home {place.path} moves to {target.path}; it stands at epoch {head.epoch}, and goes on")
     if change.dry_run:
-        return _tell(facts, "", _left_to_do(change.rules, old, new), change.as_json)
-    asking.ask(change.yes, "rename asks before it moves a rule's home")
-    with asking.held_ledger(place, change.run) as ledger:
+        return _report(facts, "", _remaining_edits(change.rules, old, new), change.as_json)
+    rulechange.confirm(change.yes, "rename asks before it moves a rule's home")
+    with rulechange.held_ledger(place, change.run) as ledger:
         renaming.rename(ledger, place, target)
     done = f"{old} is {new} now" if old != new else f"{old} keeps its name"
-    return _tell(facts, done, _left_to_do(change.rules, old, new), change.as_json)
+    return _report(facts, done, _remaining_edits(change.rules, old, new), change.as_json)
 
 
 def _check(head: Head, place: Home, target: Home, rules: Path) -> None:
     """Refuse a rename that could not be finished, or that the rule file of the new name conflicts with."""
-    from floodmark.connectors.places import check_goes_on
+    from floodmark.connectors.places import check_same_sinks
     from floodmark.core.lifecycle.life import renaming
     from floodmark.ledger.renaming import check_free
 
@@ -67,9 +67,9 @@ def _check(head: Head, place: Home, target: Home, rules: Path) -> None:
         _check_name(target.rule)
         check_free(target)
     renaming(head, place.rule, target.rule)
-    named = next((rule for rule in asking.good_rules(rules) if rule.rule == target.rule), None)
+    named = next((rule for rule in rulechange.good_rules(rules) if rule.rule == target.rule), None)
     if named is not None:
-        check_goes_on(head, named)
+        check_same_sinks(head, named)
 
 
 def _check_name(name: str) -> None:
@@ -81,7 +81,7 @@ def _check_name(name: str) -> None:
         raise Refused(f"{fault}, found {name!r}: no rule file could have it") from None
 
 
-def _left_to_do(rules: Path, old: str, new: str) -> list[str]:
+def _remaining_edits(rules: Path, old: str, new: str) -> list[str]:
     """The changes of rule files that the user has to make."""
     if old == new:
         return []
@@ -89,15 +89,15 @@ def _left_to_do(rules: Path, old: str, new: str) -> list[str]:
     own = [f"rename {file} to {file.with_name(new + file.suffix)} and write `rule: {new}` in it"] if file else []
     return own + [
         f"write `rule: {new}` for stream {name} in the file of rule {rule.rule}, which reads {old} by its name"
-        for rule in asking.good_rules(rules)
+        for rule in rulechange.good_rules(rules)
         for name, stream in rule.streams.items()
         if stream.rule == old
     ]
 
 
-def _tell(facts: dict[str, Any], text: str, left: list[str], as_json: bool) -> None:
+def _report(facts: dict[str, Any], text: str, left: list[str], as_json: bool) -> None:
     if as_json:
-        return output.document(facts | {"next": left})
+        return output.print_json(facts | {"next": left})
     if text:
         output.say(text)
     for one in left:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from floodmark.cli.shared import options, output
-from floodmark.cli.shared.asking import made_up_id
+from floodmark.cli.shared.rulechange import generated_run_id
 from floodmark.cli.shared.withspark import with_run, with_spark
 from floodmark.errors import Refused
 
@@ -53,7 +53,7 @@ def replay(
     from floodmark.core.lifecycle.replays import replay_of
     from floodmark.ledger.delta.tables import columns_of, open_table
     from floodmark.ledger.home import Home
-    from floodmark.views.contents.setapart import left_to_replay
+    from floodmark.views.contents.quarantine import left_to_replay
 
     root = home.absolute()
     rule, _, head = begun(rules, root, name)
@@ -72,12 +72,12 @@ def replay(
         raise Refused(f"epoch {head.epoch + 1} is open, and is finished first: `floodmark run {name}`, then look again")
     if dry_run:
         return _rehearsed(rule, root, master, head, wanted, as_json)
-    return _replayed(rule, root, master, run_id or made_up_id(), head, wanted, as_json)
+    return _replayed(rule, root, master, run_id or generated_run_id(), head, wanted, as_json)
 
 
 def _nothing(name: str, epoch: int, as_json: bool) -> None:
     if as_json:
-        return output.document({"rule": name, "epoch": None, "done": True, **dict.fromkeys(PARTS, 0), "shown": []})
+        return output.print_json({"rule": name, "epoch": None, "done": True, **dict.fromkeys(PARTS, 0), "shown": []})
     return output.say(f"{name}: nothing to replay at epoch {epoch}")
 
 
@@ -90,8 +90,8 @@ def _rehearsed(rule: Rule, root: Path, master: str, head: Head, wanted: Wanted, 
     counts = total(found.counts).parts
     rows = [{name: plain(value) for name, value in row.items()} for row in found.rows]
     if as_json:
-        return output.document({"rule": rule.rule, "epoch": None, "done": False, **counts, "shown": rows})
-    output.say(f"{rule.rule}: {_said(counts)}, if they are replayed now")
+        return output.print_json({"rule": rule.rule, "epoch": None, "done": False, **counts, "shown": rows})
+    output.say(f"{rule.rule}: {_counts_text(counts)}, if they are replayed now")
     if rows:
         output.table(list(rows[0]), [list(row.values()) for row in rows])
     return None
@@ -106,7 +106,7 @@ def _replayed(rule: Rule, root: Path, master: str, run: str, head: Head, wanted:
     ended = _ended(root, after, epoch) if epoch is not None and epoch not in head.replays else None
     if ended is None or ended.run != run:  # another run reports its own
         return _nothing(rule.rule, after.epoch, as_json)
-    return _told(rule.rule, ended, as_json)
+    return _outcome(rule.rule, ended, as_json)
 
 
 def _ended(root: Path, head: Head, epoch: int) -> Row | None:
@@ -119,21 +119,21 @@ def _ended(root: Path, head: Head, epoch: int) -> Row | None:
     return next((row for row in of_epoch if row.kind in ("commit", "lost")), None)
 
 
-def _told(name: str, ended: Row, as_json: bool) -> None:
+def _outcome(name: str, ended: Row, as_json: bool) -> None:
     from floodmark.core.protocol.records.rows import Commit, Lost, total
 
     lost = Lost.model_validate_json(ended.body) if ended.kind == "lost" else None
     counts = total((lost or Commit.model_validate_json(ended.body)).counts).parts
     if as_json:
         done = {"rule": name, "epoch": ended.epoch, "done": lost is None, **counts, "shown": []}
-        return output.document(done | ({"lost": lost.lost} if lost else {}))
+        return output.print_json(done | ({"lost": lost.lost} if lost else {}))
     if lost is None:
-        return output.say(f"{name}: epoch {ended.epoch} committed: {_said(counts)}")
+        return output.say(f"{name}: epoch {ended.epoch} committed: {_counts_text(counts)}")
     rows = "its dead row is" if lost.lost == 1 else f"its {lost.lost} dead rows are"
     return output.say(f"{name}: epoch {ended.epoch} was lost (qos 0): {rows} counted as lost")
 
 
-def _said(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int]) -> str:
     parts = ", ".join(f"{counts[part]} {part}" for part in PARTS[1:] if counts[part])
     rows = "1 dead row" if counts["read"] == 1 else f"{counts['read']} dead rows"
     return f"{rows} read again: {parts or 'none'}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared import options, output, rulechange
 from floodmark.cli.shared.withspark import with_run
 from floodmark.errors import Refused
 
@@ -23,7 +23,7 @@ def reset(
         typer.Option("--keep-output", help="Leave the sinks' rows; their delivery is at least once from there on."),
     ] = False,
     *,
-    change: asking.Change,
+    change: rulechange.Change,
     master: options.Master = options.MASTER,
 ) -> None:
     """Start a new generation of a rule from the beginning of its input. Its state and its sinks are emptied.
@@ -33,21 +33,21 @@ def reset(
 
     Example: `floodmark reset departure_delays --dry-run`
     """
-    from floodmark.cli.shared.selection import one
+    from floodmark.cli.shared.selection import rule_named
 
-    rule, root = one(change.rules, name), change.root
+    rule, root = rule_named(change.rules, name), change.root
     head = _head(rule, root, keep_output)
-    readers = asking.downstream(_sinks(rule), change.rules, name)
+    readers = rulechange.downstream(_sinks(rule), change.rules, name)
     if not change.as_json:
         _announce(rule, head, keep_output)
-        readers.say(*_becomes(keep_output))
+        readers.describe(*_becomes(keep_output))
     if change.dry_run:
-        return output.document(_facts(rule, head, keep_output, readers) | {"done": False}) if change.as_json else None
-    asking.ask(change.yes, "reset asks before it empties tables")
+        return output.print_json(_facts(rule, head, keep_output, readers) | {"done": False}) if change.as_json else None
+    rulechange.confirm(change.yes, "reset asks before it empties tables")
     after = _reset(rule, root, master, change.run, keep_output)
     facts = _facts(rule, head, keep_output, readers) | {"done": True, "generation": after.generation}
     if change.as_json:
-        return output.document(facts)
+        return output.print_json(facts)
     output.say(
         f"{rule.rule}: generation {after.generation} begins at the start of the input; generation {head.generation} is "
         f"sealed. `floodmark run {rule.rule}` folds the input again"
@@ -94,7 +94,7 @@ def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
         output.say("  the sinks keep their rows and get all results once more: at least once from there on")
 
 
-def _facts(rule: Rule, head: Head, keep_output: bool, readers: asking.Downstream) -> dict[str, Any]:
+def _facts(rule: Rule, head: Head, keep_output: bool, readers: rulechange.Downstream) -> dict[str, Any]:
     return {
         "rule": rule.rule,
         "ended_generation": head.generation,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from floodmark.cli.shared import asking, options, output
+from floodmark.cli.shared import options, output, rulechange
 from floodmark.core.protocol.crashpoints import reach
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def retire(
         bool, typer.Option("--as-is", help="Also where an epoch is open: the sinks may have some of its results.")
     ] = False,
     *,
-    change: asking.Change,
+    change: rulechange.Change,
 ) -> None:
     """Stop a rule: nobody can run it any more. Its ledger, state and sinks stay unchanged.
 
@@ -30,9 +30,9 @@ def retire(
 
     Example: `floodmark retire departure_delays`; to bring it back: `floodmark retire departure_delays --undo`
     """
-    place, _, head = asking.begun_home(change.root, name)
-    due = _due(head, name, undo, as_is)
-    readers = asking.downstream(asking.sinks_of(head), change.rules, name)
+    place, _, head = rulechange.begun_home(change.root, name)
+    due = _pending_row(head, name, undo, as_is)
+    readers = rulechange.downstream(rulechange.sinks_of(head), change.rules, name)
     facts = {
         "rule": name,
         "done": not change.dry_run,
@@ -43,43 +43,45 @@ def retire(
         "downstream": readers.facts(),
     }
     if due is None:
-        return _tell(
+        return _report(
             facts, f"{name} is {'not retired' if undo else f'retired already, {head.retired}'}", change.as_json
         )
     if not change.as_json:
         output.say(_announced(name, head, undo))
-        readers.say(*["it gets new rows again" if undo else "it gets no new rows"] * 3)
+        readers.describe(*["it gets new rows again" if undo else "it gets no new rows"] * 3)
     if change.dry_run:
-        return output.document(facts) if change.as_json else None
-    asking.ask(change.yes, f"retire asks before it {'brings a rule back' if undo else 'ends the running of a rule'}")
-    with asking.held_ledger(place, change.run) as ledger:
+        return output.print_json(facts) if change.as_json else None
+    rulechange.confirm(
+        change.yes, f"retire asks before it {'brings a rule back' if undo else 'ends the running of a rule'}"
+    )
+    with rulechange.held_ledger(place, change.run) as ledger:
         assert ledger.head is not None
-        due = _due(ledger.head, name, undo, as_is)
+        due = _pending_row(ledger.head, name, undo, as_is)
         if due is not None:
             reach(name, "retire.before")
             ledger.live(due)
             reach(name, "retire.after")
     done = "is back: its next run goes on" if undo else f"is retired; `floodmark retire {name} --undo` brings it back"
-    return _tell(facts, f"{name} {done}", change.as_json)
+    return _report(facts, f"{name} {done}", change.as_json)
 
 
-def _due(head: Head, name: str, undo: bool, as_is: bool) -> Life | None:
+def _pending_row(head: Head, name: str, undo: bool, as_is: bool) -> Life | None:
     from floodmark.core.lifecycle.life import retiring, returning
 
     return returning(head, name) if undo else retiring(head, name, as_is)
 
 
 def _announced(name: str, head: Head, undo: bool) -> str:
-    from floodmark.core.lifecycle.life import what_is_open
+    from floodmark.core.lifecycle.life import describe_pending
 
-    found = what_is_open(head)
+    found = describe_pending(head)
     left = f"; {found}, and stays so" if found else ""
     if undo:
         return f"{name}: its runs go on after epoch {head.epoch} of generation {head.generation}"
     return f"{name}: nothing runs it after epoch {head.epoch} of generation {head.generation}{left}; all its data stays"
 
 
-def _tell(facts: dict[str, Any], text: str, as_json: bool) -> None:
+def _report(facts: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
-        return output.document(facts)
+        return output.print_json(facts)
     return output.say(text)

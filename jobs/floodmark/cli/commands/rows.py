@@ -21,7 +21,7 @@ Keys = Annotated[
 Epoch = Annotated[
     int | None, typer.Option("--epoch", min=0, help="As of this epoch, of the newest generation; default: the newest.")
 ]
-Found = list[dict[str, Any]]
+Rows = list[dict[str, Any]]
 
 
 def state(
@@ -39,17 +39,17 @@ def state(
     """
     rule, ledger, head = begun(rules, home.absolute(), name)
     if rule.process is None and not rule.query.stateful:
-        return _nothing_kept(rule, as_json)
-    from floodmark.cli.shared.earlier import kept_at
+        return _no_state(rule, as_json)
+    from floodmark.cli.shared.paststate import state_at
     from floodmark.ledger.home import Home
-    from floodmark.views.contents.kept import kept, shown
+    from floodmark.views.contents.statetables import first_rows, state_of
 
     at, root = head.epoch if epoch is None else epoch, home.absolute()
-    now = kept(rule, head, root) if at == head.epoch else kept_at(ledger, Home(root, name), at)
-    found = {table: shown(one, key or [], limit) for table, one in now.items()}
+    now = state_of(rule, head, root) if at == head.epoch else state_at(ledger, Home(root, name), at)
+    found = {table: first_rows(one, key or [], limit) for table, one in now.items()}
     if as_json:
         streams = {table: {"rows": count, "shown": rows} for table, (count, rows, _) in found.items()}
-        return output.document({"rule": name, "epoch": at, "streams": streams})
+        return output.print_json({"rule": name, "epoch": at, "streams": streams})
     for count, rows, what in found.values():
         _print(rows, f"{name}: {count} {what} at epoch {at}")
     return None
@@ -68,7 +68,7 @@ def late(
 
     Example: `floodmark late departure_delays`
     """
-    _set_apart("late", name, limit, rules, home.absolute(), as_json)
+    _list_quarantined("late", name, limit, rules, home.absolute(), as_json)
 
 
 def dead(
@@ -84,40 +84,40 @@ def dead(
 
     Example: `floodmark dead list departure_delays`
     """
-    _set_apart("dead", name, limit, rules, home.absolute(), as_json)
+    _list_quarantined("dead", name, limit, rules, home.absolute(), as_json)
 
 
-def _set_apart(kind: str, name: str, limit: int, folder: Path, root: Path, as_json: bool) -> None:
-    from floodmark.views.contents.setapart import set_apart
+def _list_quarantined(kind: str, name: str, limit: int, folder: Path, root: Path, as_json: bool) -> None:
+    from floodmark.views.contents.quarantine import quarantined
 
     rule, _, head = begun(folder, root, name)
-    count, rows = set_apart(kind, name, head, root, limit)
+    count, rows = quarantined(kind, name, head, root, limit)
     if as_json:
-        return output.document({"rule": name, "epoch": head.epoch, "rows": count, "shown": rows})
+        return output.print_json({"rule": name, "epoch": head.epoch, "rows": count, "shown": rows})
     dropped = "; `late: drop`: they are counted, not kept" if (kind, rule.late) == ("late", "drop") else ""
     return _print(rows, f"{name}: {count} {kind} rows at epoch {head.epoch}{dropped}")
 
 
 def begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head]:
     """A rule, its ledger and its head. Raises Refused if the rule has not run yet."""
-    from floodmark.cli.shared.selection import not_run, one
+    from floodmark.cli.shared.selection import not_run, rule_named
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
-    rule = one(folder, name)
+    rule = rule_named(folder, name)
     ledger = LedgerReader.load(Home(root, name).ledger)
     if ledger is None or ledger.head is None:
         raise not_run(root, name)
     return rule, ledger, ledger.head
 
 
-def _nothing_kept(rule: Rule, as_json: bool) -> None:
+def _no_state(rule: Rule, as_json: bool) -> None:
     if as_json:
-        return output.document({"rule": rule.rule, "epoch": None, "streams": {}})
+        return output.print_json({"rule": rule.rule, "epoch": None, "streams": {}})
     output.say(f"{rule.rule}: its SQL is stateless, so nothing is kept")
 
 
-def _print(rows: Found, title: str) -> None:
+def _print(rows: Rows, title: str) -> None:
     output.say(title)
     columns = [name for name in (rows[0] if rows else {}) if name != "_source"]
     if rows:

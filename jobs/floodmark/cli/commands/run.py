@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from floodmark.cli.shared import options, output
-from floodmark.cli.shared.asking import made_up_id
 from floodmark.cli.shared.completing import rule_names
+from floodmark.cli.shared.rulechange import generated_run_id
 from floodmark.errors import Refused
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def run(
         raise typer.Exit(_printed(_selection(rules, names or [], everything, tag), home, master, close_until, as_json))
     from floodmark.cli.runs import drain
 
-    root, name = home.absolute(), run_id or made_up_id()
+    root, name = home.absolute(), run_id or generated_run_id()
     drained = drain.idle(
         _selection(rules, names or [], everything, tag, partial(drain.has_run, root)), root, close_until, stale_ok
     )
@@ -81,9 +81,9 @@ def run(
         drained = drain.drain(selection, root, master, name, parallel, as_json, close_until, failures, stale_ok)
     if as_json:
         found = {outcome.rule: outcome.facts() for outcome in drained.outcomes}
-        output.document({"run": name, "exit_code": drained.exit_code, "rules": found})
+        output.print_json({"run": name, "exit_code": drained.exit_code, "rules": found})
     else:
-        _tell(drained.outcomes)
+        _report(drained.outcomes)
     raise typer.Exit(drained.exit_code)
 
 
@@ -103,23 +103,27 @@ def _selection(
     if [bool(names), everything, tag is not None].count(True) != 1:
         raise Refused(
             "expected one of these: names of rules, --all, --tag T; "
-            f"found {_given(names, everything, tag)}: name what is to run"
+            f"found {_selected_by(names, everything, tag)}: name what is to run"
         )
     if everything:
-        return selection.every(folder, checked)
-    return selection.tagged(folder, tag, checked) if tag is not None else selection.named(folder, names, checked)
+        return selection.all_rules(folder, checked)
+    return (
+        selection.rules_tagged(folder, tag, checked)
+        if tag is not None
+        else selection.rules_named(folder, names, checked)
+    )
 
 
-def _given(names: list[str], everything: bool, tag: str | None) -> str:
+def _selected_by(names: list[str], everything: bool, tag: str | None) -> str:
     found = [f"{len(names)} name(s)"] * bool(names) + ["--all"] * everything + ["--tag"] * (tag is not None)
     return " and ".join(found) or "none"
 
 
-def _tell(outcomes: list[Outcome]) -> None:
+def _report(outcomes: list[Outcome]) -> None:
     """The summary at the end: results first, then failures."""
     for outcome in outcomes:
         if outcome.fault is None:
             output.say(outcome.text())
     for outcome in outcomes:
         if outcome.fault is not None:
-            output.complain(outcome.text())
+            output.print_error(outcome.text())

@@ -52,7 +52,7 @@ def sql(
     rows = [[plain(value) for value in row] for row in rows_of(answer)]
     if as_json:
         columns = [{"name": field.name, "type": str(field.type)} for field in answer.schema]
-        return output.document({**_facts(found), "columns": columns, "rows": rows})
+        return output.print_json({**_facts(found), "columns": columns, "rows": rows})
     if csv:
         return _print_csv(answer.column_names, rows)
     return _print(found, answer.column_names, rows)
@@ -60,12 +60,12 @@ def sql(
 
 def _read(name: str, rules: Path, home: Path, epoch: int | None) -> Reading:
     """Read the sinks as the home records them. Without a home, check the rule file first: its errors say more."""
-    from floodmark.cli.shared.selection import one
+    from floodmark.cli.shared.selection import rule_named
     from floodmark.ledger.home import Home
     from floodmark.reading import read
 
     if not Home(home, name).path.exists():
-        one(rules, name)
+        rule_named(rules, name)
     return read(name, home, epoch)
 
 
@@ -81,7 +81,7 @@ def _list(found: Reading, as_json: bool, csv: bool) -> None:
     names = ["name", "version", "columns", "address"]
     rows = [[one["name"], one["version"], ", ".join(one["columns"]), one["address"]] for one in facts["tables"]]
     if as_json:
-        output.document(facts)
+        output.print_json(facts)
     elif csv:
         _print_csv(names, rows)
     else:

@@ -23,20 +23,22 @@ def status(
 
     Example: `floodmark status`, `floodmark status departure_delays --json`
     """
-    from floodmark.cli.shared.selection import load
-    from floodmark.views.status.standing import Standing, standing
+    from floodmark.cli.shared.selection import load_folder
+    from floodmark.views.status.rulestatus import RuleStatus, rule_status
 
-    known = load(rules)
+    known = load_folder(rules)
     wanted = list(dict.fromkeys(names)) if names else known.names()
     found = [
-        standing(known.good[name], home.absolute()) if name in known.good else Standing(name, fault=known.fault(name))
+        rule_status(known.good[name], home.absolute())
+        if name in known.good
+        else RuleStatus(name, fault=known.fault(name))
         for name in wanted
     ]
     # A bad file is an error only if its rule was named; an unreadable ledger always is.
     told = [one for one in found if one.fault and (names or one.rule in known.good)]
     code = worst([one.fault.exit_code for one in told if one.fault])
     if as_json:
-        output.document({"exit_code": code, "rules": {one.rule: one.facts() for one in found}})
+        output.print_json({"exit_code": code, "rules": {one.rule: one.facts() for one in found}})
     else:
         for one in found:
             output.say(one.text(), err=one in told)
@@ -53,17 +55,17 @@ def list_rules(
 
     Example: `floodmark list`, `floodmark list --graph`
     """
-    from floodmark.cli.shared.selection import load
-    from floodmark.views.homes import home_of, homes
+    from floodmark.cli.shared.selection import load_folder
+    from floodmark.views.homes import home_status, homes
 
-    known = load(rules)
+    known = load_folder(rules)
     if graph:
         return _graph(known, as_json)
     found = [_listed(known, name) for name in known.names()]
-    left = [home_of(home.absolute(), name) for name in homes(home.absolute()) if name not in known.names()]
+    left = [home_status(home.absolute(), name) for name in homes(home.absolute()) if name not in known.names()]
     if as_json:
         facts = [one.facts() for one in left]
-        return output.document({"folder": str(known.folder), "rules": found, "homes_without_rule": facts})
+        return output.print_json({"folder": str(known.folder), "rules": found, "homes_without_rule": facts})
     columns = ("rule", "group", "schedule", "qos", "sinks", "description")
     output.table(columns, [[_shown(entry, column) for column in columns] for entry in found])
     for one in left:
@@ -78,7 +80,7 @@ def _graph(known: Rules, as_json: bool) -> None:
     found, bad = graph(known.good.values()), sorted(known.bad.items())
     if as_json:
         errors = {file: str(fault) for file, fault in bad}
-        return output.document({"folder": str(known.folder), **found.facts(), "errors": errors})
+        return output.print_json({"folder": str(known.folder), **found.facts(), "errors": errors})
     for line in found.lines():
         output.say(line)
     for file, fault in bad:

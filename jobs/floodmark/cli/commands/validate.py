@@ -35,14 +35,14 @@ def validate(
     """
     if schema:
         return _print_schema()
-    found = _side_by_side([result for path in paths or [rules] for result in _check(path)])
+    found = _with_conflicts([result for path in paths or [rules] for result in _check(path)])
     if connect:
         found = [_connected(result, home.absolute()) for result in found]
     code = worst([result.fault.exit_code for result in found if result.fault])
     if as_json:
-        output.document({"exit_code": code, "files": [result.facts() for result in found]})
+        output.print_json({"exit_code": code, "files": [result.facts() for result in found]})
     else:
-        _tell(found)
+        _report(found)
     raise typer.Exit(code)
 
 
@@ -77,9 +77,9 @@ def _check(path: Path) -> list[Result]:
 
 
 def _folder(folder: Path) -> list[Result]:
-    from floodmark.cli.shared.selection import load
+    from floodmark.cli.shared.selection import load_folder
 
-    found = load(folder)
+    found = load_folder(folder)
     good = [_importable(Result(_file_of(folder, name), rule)) for name, rule in found.good.items()]
     bad = [Result(legible(str(folder / file)), None, fault) for file, fault in found.bad.items()]
     if not good and not bad:
@@ -105,7 +105,7 @@ def _file(path: Path) -> Result:
 
 def _importable(result: Result) -> Result:
     """Add an error if modules that the rule's class imports are missing. Loading rules alone doesn't check this."""
-    from floodmark.core.process.reading import missing_imports
+    from floodmark.core.process.declaration import missing_imports
 
     process = result.rule.process if result.rule else None
     missing = list(missing_imports(process.source, process.file)) if process else []
@@ -114,12 +114,12 @@ def _importable(result: Result) -> Result:
     return Result(result.file, result.rule, RuleInvalid("\n".join(f"{result.file}: process: {one}" for one in missing)))
 
 
-def _side_by_side(results: list[Result]) -> list[Result]:
+def _with_conflicts(results: list[Result]) -> list[Result]:
     """Add the conflicts between the files."""
-    from floodmark.core.rules.rule import clashing
+    from floodmark.core.rules.rule import conflicts
 
     places = [Path(result.file).resolve() for result in results]
-    faults = clashing({place: found.rule for place, found in zip(places, results, strict=True) if found.rule})
+    faults = conflicts({place: found.rule for place, found in zip(places, results, strict=True) if found.rule})
     return [
         Result(found.file, None, faults[place]) if place in faults else found
         for place, found in zip(places, results, strict=True)
@@ -129,8 +129,8 @@ def _side_by_side(results: list[Result]) -> list[Result]:
 def _connected(result: Result, root: Path) -> Result:
     """Add an error of the rule's tables, if they have one."""
     from floodmark.connectors.delta.sink import check_partitions
-    from floodmark.connectors.places import check_goes_on
-    from floodmark.connectors.preflight import check_apart, check_starts, check_tables, check_written
+    from floodmark.connectors.places import check_same_sinks
+    from floodmark.connectors.preflight import check_outside_home, check_sql_columns, check_start_versions, check_tables
     from floodmark.ledger.home import Home
     from floodmark.ledger.ledger import LedgerReader
 
@@ -139,25 +139,25 @@ def _connected(result: Result, root: Path) -> Result:
     try:
         ledger = LedgerReader.load(Home(root, result.rule.rule).ledger)
         check_tables(result.rule, ledger.id if ledger else None)
-        check_apart(result.rule, root)
-        check_written(result.rule)
+        check_outside_home(result.rule, root)
+        check_sql_columns(result.rule)
         if ledger is None or ledger.head is None:
-            check_starts(result.rule)
+            check_start_versions(result.rule)
         elif ledger.head.seal is None:
-            check_goes_on(ledger.head, result.rule, ledger.id)
+            check_same_sinks(ledger.head, result.rule, ledger.id)
         check_partitions(result.rule)
     except FloodmarkError as fault:
         return Result(result.file, result.rule, fault)
     return result
 
 
-def _tell(found: list[Result]) -> None:
+def _report(found: list[Result]) -> None:
     for result in found:
         if result.fault is None:
             output.say(f"OK  {result.file}")
     for result in found:
         if result.fault is not None:
-            output.complain(_with_file(result))
+            output.print_error(_with_file(result))
 
 
 def _with_file(result: Result) -> str:

@@ -15,7 +15,7 @@ from floodmark.views.formats import iso
 if TYPE_CHECKING:
     from floodmark.cli.shared.selection import Selection
     from floodmark.core.rules.rule import Rule
-    from floodmark.spark.look.ahead import Ahead
+    from floodmark.spark.look.ahead import NextEpoch
 
 SHOWN = 20
 
@@ -31,17 +31,17 @@ def print_ahead(selection: Selection, root: Path, master: str) -> int:
         try:
             for rule in selection.rules:
                 try:
-                    _tell(rule, root, look_ahead(session, rule, root, SHOWN))
+                    _report(rule, root, look_ahead(session, rule, root, SHOWN))
                 except FloodmarkError as fault:
                     faults[rule.rule] = fault
         finally:
             session.stop()
     for found in faults.values():
-        output.complain(message(found))
+        output.print_error(message(found))
     return worst([exit_code(found) for found in faults.values()])
 
 
-def _tell(rule: Rule, root: Path, found: Ahead) -> None:
+def _report(rule: Rule, root: Path, found: NextEpoch) -> None:
     counts, ledger = found.counts, LedgerReader.load(Home(root, rule.rule).ledger)
     of = zoned(rule, ledger.head if ledger else None)
     dropped = f", {counts.dropped} dropped" if counts.dropped else ""

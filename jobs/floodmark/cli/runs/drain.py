@@ -29,7 +29,7 @@ from floodmark.ledger.ledger import LedgerReader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from floodmark.cli.runs.working import Working
+    from floodmark.cli.runs.progress import RunProgress
     from floodmark.core.lifecycle.retention import Limit
     from floodmark.spark.rule.epochs.reports import EpochReport, RunReport
 
@@ -50,10 +50,10 @@ def idle(
         return None
     found = [Outcome(rule.rule) for rule in selection.rules]
     for rule, outcome in zip(selection.rules, found, strict=True):
-        _look(rule, root, outcome, close_until, selection.by_name)
+        _pending_work(rule, root, outcome, close_until, selection.by_name)
         if not outcome.idle:
             return None
-        _look_back(rule, root, outcome, stale_ok, closely=output.watched())
+        _note_status(rule, root, outcome, stale_ok, closely=output.is_terminal())
     return Drained(found)
 
 
@@ -73,39 +73,39 @@ def drain(
     `failures`: a file that gets a line as soon as a rule fails, so that a kill loses none of them. `stale_ok`: a rule
     that is staler than allowed only reports it.
     """
-    from floodmark.cli.runs.working import working
+    from floodmark.cli.runs.progress import run_progress
 
     outcomes = {name: Outcome(name, fault=fault) for name, fault in selection.faults.items()}
     outcomes |= {rule.rule: Outcome(rule.rule) for rule in selection.rules}
 
     def look_at(rule: Rule) -> News | None:
-        return _look(rule, root, outcomes[rule.rule], close_until, selection.by_name)
+        return _pending_work(rule, root, outcomes[rule.rule], close_until, selection.by_name)
 
-    due = _due(selection.rules, look_at)
+    due = _pending_rules(selection.rules, look_at)
     note = _noting(failures)
     for outcome in outcomes.values():
         note(outcome)
     stopped = None
     if due:
-        with working(_zones([one.rule for one in due], root), quiet) as progress:
+        with run_progress(_zones([one.rule for one in due], root), quiet) as progress:
             progress.starting_spark({one.rule.rule: one.why for one in due})
             application = _Application(root, run, outcomes, progress, note, close_until, look_at)
             stopped = application.work(due, master, parallel)
     for rule in selection.rules:
-        _look_back(rule, root, outcomes[rule.rule], stale_ok)
+        _note_status(rule, root, outcomes[rule.rule], stale_ok)
         if isinstance(outcomes[rule.rule].fault, Stale):
             note(outcomes[rule.rule])
     return Drained(list(outcomes.values()), stopped)
 
 
 @dataclass(eq=False)
-class _Due:
+class _PendingRule:
     """A rule to run. `after`: rules of this run that it reads; once they have ended, it is checked for news."""
 
     rule: Rule
     why: str
     backlog: int = 0
-    after: list[_Due] = field(default_factory=list)
+    after: list[_PendingRule] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -113,18 +113,18 @@ class _Due:
         return all(one.ended.is_set() for one in self.after)
 
 
-def _due(rules: Sequence[Rule], look_at: Callable[[Rule], News | None]) -> list[_Due]:
+def _pending_rules(rules: Sequence[Rule], look_at: Callable[[Rule], News | None]) -> list[_PendingRule]:
     """The rules with pending work, and those that may get some from these; each after the rules that it reads."""
-    reads, found = upstream(rules), dict[str, _Due]()
+    reads, found = upstream(rules), dict[str, _PendingRule]()
     for rule in in_order(rules):
         before = [found[name] for name in sorted(reads[rule.rule]) if name in found]
         if before:
             names = ", ".join(one.rule.rule for one in before)
-            found[rule.rule] = _Due(rule, f"reads what {names} may write in this run", after=before)
+            found[rule.rule] = _PendingRule(rule, f"reads what {names} may write in this run", after=before)
             continue
         news = look_at(rule)
         if news is not None and news.why is not None:
-            found[rule.rule] = _Due(rule, news.why, news.backlog)
+            found[rule.rule] = _PendingRule(rule, news.why, news.backlog)
     return list(found.values())
 
 
@@ -139,7 +139,7 @@ def _noting(path: Path | None) -> Callable[[Outcome], None]:
     return note
 
 
-def _look(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None, by_name: bool) -> News | None:
+def _pending_work(rule: Rule, root: Path, outcome: Outcome, close_until: datetime | None, by_name: bool) -> News | None:
     """The rule's pending work; None if it cannot run (its outcome says why)."""
     try:
         if close_until is not None and rule.process is None and not rule.query.windows:
@@ -174,13 +174,13 @@ def _refuse_held(home: Home, why: str | None) -> None:
         raise Busy(holder_text(home.lock))
 
 
-def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool, closely: bool = True) -> None:
+def _note_status(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool, closely: bool = True) -> None:
     """Record the rule's status and freshness after the run. A read error is the fault of this rule alone.
 
     `closely`: also record open windows. That loads the SQL parser and the state, which an idle run should avoid.
     """
     try:
-        _look_around(rule, root, outcome, closely)
+        _read_status(rule, root, outcome, closely)
     except (FloodmarkError, OSError) as fault:
         outcome.fault = outcome.fault or fault
         return
@@ -188,7 +188,7 @@ def _look_back(rule: Rule, root: Path, outcome: Outcome, stale_ok: bool, closely
         _judge(rule, root, outcome, stale_ok)
 
 
-def _look_around(rule: Rule, root: Path, outcome: Outcome, closely: bool) -> None:
+def _read_status(rule: Rule, root: Path, outcome: Outcome, closely: bool) -> None:
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     outcome.head = ledger.head if ledger else None
     if outcome.head is None:
@@ -234,7 +234,7 @@ class _Application:
         root: Path,
         run: str,
         outcomes: dict[str, Outcome],
-        progress: Working,
+        progress: RunProgress,
         note: Callable[[Outcome], None],
         close_until: datetime | None,
         look_at: Callable[[Rule], News | None],
@@ -242,7 +242,7 @@ class _Application:
         self._root, self._run, self._outcomes, self._progress = root, run, outcomes, progress
         self._note, self._close_until, self._look_at = note, close_until, look_at
 
-    def work(self, due: list[_Due], master: str, parallel: int | None) -> int | None:
+    def work(self, due: list[_PendingRule], master: str, parallel: int | None) -> int | None:
         """Run the rules; return the signal that ended the run early, if any."""
         from floodmark.spark.session.session import root_session
 
@@ -255,16 +255,18 @@ class _Application:
             finally:
                 session.stop()
         if stopping.signal is not None:
-            self._say_stopped(rules)
+            self._report_stopped(rules)
         return stopping.signal
 
-    def _say_stopped(self, rules: list[Rule]) -> None:
+    def _report_stopped(self, rules: list[Rule]) -> None:
         """Replace the errors of cancelled jobs, which explain nothing."""
         for outcome in (self._outcomes[rule.rule] for rule in rules):
             if outcome.fault is not None:
                 outcome.fault = RunFailed(f"rule {outcome.rule}: {STOPPED}")
 
-    def _in_threads(self, session: SparkSession, due: list[_Due], threads: int, check: Callable[[], None]) -> None:
+    def _in_threads(
+        self, session: SparkSession, due: list[_PendingRule], threads: int, check: Callable[[], None]
+    ) -> None:
         """A free thread takes the first rule that waits for no other. No thread is held while a rule waits."""
         left, futures, running = list(due), list[Future[None]](), set[Future[None]]()
         with ThreadPoolExecutor(max_workers=threads) as pool:
@@ -277,7 +279,7 @@ class _Application:
         for future in futures:
             future.result()
 
-    def _in_turn(self, session: SparkSession, one: _Due, check: Callable[[], None]) -> None:
+    def _in_turn(self, session: SparkSession, one: _PendingRule, check: Callable[[], None]) -> None:
         try:
             if not one.after or self._has_news(one.rule):
                 self._one(session, one.rule, check)

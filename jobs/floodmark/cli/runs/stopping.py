@@ -34,7 +34,7 @@ class Stopping:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._asked) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         return self
 
     def __exit__(
@@ -48,14 +48,14 @@ class Stopping:
         """The application whose jobs a signal cancels."""
         self._session = session
         for number in self._before:  # Spark installs a handler of its own when it starts
-            signal.signal(number, self._asked)
+            signal.signal(number, self._on_signal)
 
     def check(self) -> None:
         """Raise RunFailed if a signal arrived; called between epochs."""
         if self.signal is not None:
             raise RunFailed(STOPPED)
 
-    def _asked(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None or self._session is None:
             os._exit(128 + number)
         self.signal = number

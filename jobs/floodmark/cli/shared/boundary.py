@@ -33,7 +33,7 @@ class Commands(TyperGroup):
         except Exception as fault:
             if _of_typer(fault) or os.environ.get("FLOODMARK_DEBUG") == "1":
                 raise
-            output.complain(message(fault))
+            output.print_error(message(fault))
             raise typer.Exit(exit_code(fault)) from None
 
 
@@ -48,7 +48,7 @@ def _mistyped(ctx: typer.Context) -> Iterator[None]:
             raise
         param = getattr(fault, "param", None)
         given = _value(param.opts, ctx.meta[WORDS]) if param is not None else None
-        output.complain(f"{_ours(said, given)} `{command.command_path} --help` says what there is")
+        output.print_error(f"{_ours(said, given)} `{command.command_path} --help` says what there is")
         raise typer.Exit(2) from None
 
 

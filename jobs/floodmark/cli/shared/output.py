@@ -28,11 +28,11 @@ def say(text: str = "", *, err: bool = False) -> None:
     print(text, file=sys.stderr if err else sys.stdout, flush=True)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     say(f"error: {text}", err=True)
 
 
-def document(facts: Mapping[str, Any]) -> None:
+def print_json(facts: Mapping[str, Any]) -> None:
     """Print the JSON document of a command with --json. NaN and infinities, which JSON lacks, become text."""
     plain = json.loads(json.dumps({"format": FORMAT, **facts}, default=str), parse_constant=str)
     print(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False))
@@ -61,6 +61,6 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def watched() -> bool:
+def is_terminal() -> bool:
     """Whether output goes to a terminal."""
     return sys.stdout.isatty()

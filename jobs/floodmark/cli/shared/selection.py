@@ -63,7 +63,7 @@ class Selection:
     by_name: bool = False
 
 
-def load(folder: Path, checked: Checked | None = None) -> Rules:
+def load_folder(folder: Path, checked: Checked | None = None) -> Rules:
     """Read every rule file of a folder. A missing folder is refused; a bad file is not."""
     from floodmark.core.rules.rule import load_rules
 
@@ -79,17 +79,17 @@ def as_fault(fault: object) -> FloodmarkError:
     return fault if isinstance(fault, FloodmarkError) else RuleInvalid(str(fault))
 
 
-def one(folder: Path, name: str) -> Rule:
+def rule_named(folder: Path, name: str) -> Rule:
     """The rule of this name, or the reason why there is none."""
-    rules = load(folder)
+    rules = load_folder(folder)
     if name not in rules.good:
         raise rules.fault(name)
     return rules.good[name]
 
 
-def named(folder: Path, names: list[str], checked: Checked | None = None) -> Selection:
+def rules_named(folder: Path, names: list[str], checked: Checked | None = None) -> Selection:
     """Rules by name, each once; an error in one doesn't affect the others."""
-    rules = load(folder, checked)
+    rules = load_folder(folder, checked)
     wanted = list(dict.fromkeys(names))
     return Selection(
         [rules.good[name] for name in wanted if name in rules.good],
@@ -98,15 +98,15 @@ def named(folder: Path, names: list[str], checked: Checked | None = None) -> Sel
     )
 
 
-def every(folder: Path, checked: Checked | None = None) -> Selection:
+def all_rules(folder: Path, checked: Checked | None = None) -> Selection:
     """All rules of the folder; a bad file is a fault."""
-    rules = load(folder, checked)
+    rules = load_folder(folder, checked)
     return Selection([rules.good[name] for name in sorted(rules.good)], {Path(f).stem: e for f, e in rules.bad.items()})
 
 
-def tagged(folder: Path, tag: str, checked: Checked | None = None) -> Selection:
+def rules_tagged(folder: Path, tag: str, checked: Checked | None = None) -> Selection:
     """Rules that carry a tag. A bad file's tags are unknown, so it is not a fault here."""
-    found = every(folder, checked)
+    found = all_rules(folder, checked)
     rules = [rule for rule in found.rules if tag in rule.airflow.tags]
     if not rules:
         tags = sorted({tag for rule in found.rules for tag in rule.airflow.tags})

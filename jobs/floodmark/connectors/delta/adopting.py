@@ -49,7 +49,7 @@ def adoptable(address: str, ledger: str | None) -> DeltaTable | None:
         raise NotOwned(f"{place}: it belongs to another rule's ledger (id {owner}), which goes on writing it")
     if owner is not None:
         return None
-    DeltaSink(place).check_remembers(table)
+    DeltaSink(place).check_keeps_transactions(table)
     return None if tables.is_empty(table) else table
 
 

@@ -23,7 +23,7 @@ def _open(name: str, stream: Stream) -> Source:
 
 SOURCE = SourceKind(
     written=Address,
-    says="address of a Delta table that others append to",
+    summary="address of a Delta table that others append to",
     can=SourceCan(
         rereads=True,
         starts=frozenset({"earliest", "latest", "version", "timestamp"}),
@@ -50,7 +50,7 @@ def _given(value: object) -> object:
 
 SINK = SinkKind(
     written=Annotated[Address, BeforeValidator(_given)],
-    says="address of the table; made by the first run",
+    summary="address of the table; made by the first run",
     can=SinkCan(qos=2, merges=True, replaces=True, table=True),
     address=str,
     open=_open_sink,

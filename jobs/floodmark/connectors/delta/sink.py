@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from floodmark.core.rules.kinds import tables_written
+from floodmark.core.rules.sinks.sinkcolumns import appends_only
 from floodmark.core.rules.sinks.tableproperties import REFUSED, forgetful
-from floodmark.core.rules.sinks.takings import appends_only
 from floodmark.core.text.addresses import location
 from floodmark.errors import NotOwned, Refused
 from floodmark.ledger.delta import tablelog, tables
@@ -47,9 +47,9 @@ class DeltaSink:
                 f"sink {self.address}: it holds rows that no ledger accounts for. Name an empty or a new table, or "
                 f"take it over with the rows that it has: `floodmark adopt RULE {self.address}`"
             )
-        self.check_remembers(table)
+        self.check_keeps_transactions(table)
 
-    def check_remembers(self, table: DeltaTable) -> None:
+    def check_keeps_transactions(self, table: DeltaTable) -> None:
         """Refuse a table that would forget the recorded versions of an app, or whose log is stored elsewhere."""
         if name := forgetful(table.metadata().configuration):
             raise Refused(
@@ -57,7 +57,7 @@ class DeltaSink:
                 f"it (`ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')`)"
             )
 
-    def check_nothing_left(self, app: str, rule: str) -> None:
+    def check_no_old_rows(self, app: str, rule: str) -> None:
         """Refuse rows of an earlier generation in a sink that is added to the generation of this `app`."""
         table = tables.open_table(self.address)
         if table is None or tables.is_empty(table) or tables.adopted_at(table) is not None:

@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from floodmark.connectors.delta.offsets import DeltaOffset
-from floodmark.connectors.delta.reading import read_table
+from floodmark.connectors.delta.opening import open_existing
 from floodmark.connectors.ports.source import Backlog, Planned
 from floodmark.core.committimes import first_from
-from floodmark.core.lifecycle.retention import DEFAULTS, FILES, LOG, Limit, kept_us
+from floodmark.core.lifecycle.retention import DEFAULTS, FILES, LOG, Limit, retention_us
 from floodmark.core.text.addresses import location
 from floodmark.errors import HistoryGone, NotThereYet
 from floodmark.ledger.delta import datafiles, tablelog, tables
@@ -36,7 +36,7 @@ class DeltaSource(Planned):
         self.address = location(stream.address)
 
     def table(self) -> DeltaTable:
-        return read_table(f"stream {self.name}", self.address, self.declared.rule)
+        return open_existing(f"stream {self.name}", self.address, self.declared.rule)
 
     def columns(self) -> dict[str, str]:
         """Column name → Delta type name."""
@@ -76,8 +76,8 @@ class DeltaSource(Planned):
     def identity(self, line: str) -> str:
         return DeltaOffset.parse(line).table_id
 
-    def say(self, line: str) -> str:
-        return said_of(DeltaOffset.parse(line))
+    def describe(self, line: str) -> str:
+        return describe_offset(DeltaOffset.parse(line))
 
     def news(self, line: str, upto: str | None = None) -> bool:
         """Whether data beyond the offset `line` has been committed (and not beyond `upto`, if given)."""
@@ -108,23 +108,23 @@ class DeltaSource(Planned):
         self._refuse_removed(self._fresh(DeltaOffset.parse(line), self.table().version()))
 
     def _refuse_removed(self, commits: Iterable[tablelog.DataCommit]) -> None:
-        found = next((commit for commit in commits if commit.removes and commit.said is not None), None)
+        found = next((commit for commit in commits if commit.removes and commit.metadata is not None), None)
         if found is not None:
             raise HistoryGone(
                 f"stream {self.name}: version {found.version} of {self.address} takes away rows that were there: "
-                f"{self._who(found.said or {})}. What is folded of them cannot be undone, so nothing more is read: "
+                f"{self._who(found.metadata or {})}. What is folded of them cannot be undone, so nothing more is read: "
                 "begin anew from what the table holds now with `floodmark reset`"
             )
 
-    def _who(self, said: dict[str, Any]) -> str:
+    def _who(self, info: dict[str, Any]) -> str:
         """Who made a commit that removes rows, and why, according to its metadata."""
         rule = f"rule {self.declared.rule}" if self.declared.rule else "the rule that writes it"
-        if not str(said.get("app", "")).startswith("floodmark/"):
+        if not str(info.get("app", "")).startswith("floodmark/"):
             return "something other than a rule did, and Floodmark folds what is added"
-        if said.get("intent") == "empty":
+        if info.get("intent") == "empty":
             return f"{rule} was reset"
-        if "backfill" in said:
-            return f"{rule} has replaced the results of an interval, in its backfill {said['backfill']}"
+        if "backfill" in info:
+            return f"{rule} has replaced the results of an interval, in its backfill {info['backfill']}"
         return (
             f"{rule} merges rows by their key, or replaces all of them in each run, so they can be looked up "
             "(`lookups`), and not folded"
@@ -156,7 +156,7 @@ class DeltaSource(Planned):
     def _as_of(self, version: int) -> DeltaTable:
         """The table at a version. Its newest version was just read, so a failure concerns the older part of its log."""
         table = self.table()
-        with tables.reading(self.address):
+        with tables.delta_errors(self.address):
             try:
                 table.load_as_version(version)
             except DeltaError as fault:
@@ -165,10 +165,10 @@ class DeltaSource(Planned):
                 raise self._forgotten(version, str(fault)) from fault
         return table
 
-    def _forgotten(self, version: int, said: str) -> HistoryGone:
+    def _forgotten(self, version: int, info: str) -> HistoryGone:
         return HistoryGone(
             f"stream {self.name}: expected version {version} of {self.address}, whose first snapshot is half read; its "
-            f"log does not reach back to it any more ({said.strip().splitlines()[0]}). Put the table's log back, or "
+            f"log does not reach back to it any more ({info.strip().splitlines()[0]}). Put the table's log back, or "
             "begin anew with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
         )
 
@@ -181,13 +181,13 @@ class DeltaSource(Planned):
         whole = self._paths_at(at.version) if at.snapshot else set[str]()
         if tables.table_id(table) != at.table_id or not (fresh or whole):
             return []
-        said = table.metadata().configuration
-        kept = {name: kept_us(self.address, name, said.get(name) or DEFAULTS[name]) for name in (LOG, FILES)}
+        info = table.metadata().configuration
+        kept = {name: retention_us(self.address, name, info.get(name) or DEFAULTS[name]) for name in (LOG, FILES)}
         moves = {version: tablelog.moved(self.address, version) for version in range(min([first, *fresh]), newest + 1)}
         needed, removed = set(whole), list[int]()
         for version, move in moves.items():
             if move is None:
-                return [Limit(self.name, LOG, kept[LOG], kept[LOG], gone=version in fresh)]
+                return [Limit(self.name, LOG, kept[LOG], kept[LOG], lost=version in fresh)]
             removed += [at_us for path, at_us in move.removed.items() if path in needed]
             needed |= move.added if version in fresh else set()
         oldest = moves[min(fresh)] if fresh else None
@@ -266,7 +266,7 @@ def first_not_before(table: DeltaTable, address: str, moment: datetime) -> int:
     return table.version() + 1 if found is None else found
 
 
-def said_of(at: DeltaOffset) -> str:
+def describe_offset(at: DeltaOffset) -> str:
     """The position up to which a table is read, in words."""
     if at.snapshot:
         return f"snapshot of version {at.version}" + (f", {at.index + 1} files" if at.index >= 0 else "")

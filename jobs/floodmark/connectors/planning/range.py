@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.planning import checkpoint
-from floodmark.connectors.planning.relations import relations
+from floodmark.connectors.planning.plannedrows import relations
 from floodmark.connectors.ports.source import Planned
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.rules.rule import EpochLimits
@@ -40,7 +40,7 @@ class _Planning:
     def __init__(self, session: SparkSession, parent: Path, begin: Entry, end: Entry):
         self._session = session
         partitions = int(str(session.conf.get("spark.sql.shuffle.partitions")))
-        self._directory = checkpoint.make(parent, begin, end, partitions)
+        self._directory = checkpoint.make_checkpoint(parent, begin, end, partitions)
         self.found: dict[int, DataFrame | None] = {}
         self.failure: Exception | None = None
 
@@ -56,6 +56,6 @@ class _Planning:
         if batch_id > checkpoint.HEAD + 1:  # newer data, beyond the range
             return
         try:
-            self.found = relations(self._session, checkpoint.query(self._directory), 1)
+            self.found = relations(self._session, checkpoint.query_id(self._directory), 1)
         except Exception as fault:  # the waiting thread raises it; Spark would wrap it
             self.failure = fault

@@ -54,7 +54,7 @@ def append(name: str, rows: Iterable[Mapping[str, Any]]) -> None:
     ROWS.setdefault(name, Rows()).rows.extend(rows)
 
 
-class Said(BaseModel):
+class FakeConfig(BaseModel):
     """`name`: of its rows; `columns`: as in `CREATE TABLE`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,16 +68,16 @@ class FakeSource(Stepped):
 
     def __init__(self, name: str, stream: Stream):
         self.name, self.address = name, stream.address
-        self._said, self._starts_at = Said.model_validate(stream.options), stream.start
+        self._said, self._starts_at = FakeConfig.model_validate(stream.options), stream.start
 
     @property
-    def _there(self) -> Rows:
+    def _rows(self) -> Rows:
         if self._said.name not in ROWS:
             raise NotThereYet(f"stream {self.name}: expected rows under {self.address}, found none")
         return ROWS[self._said.name]
 
     def _line(self, count: int) -> str:
-        return json.dumps({"of": self._there.id, "rows": count})
+        return json.dumps({"of": self._rows.id, "rows": count})
 
     def columns(self) -> dict[str, str]:
         spelt = ((column.name, str(column.type)) for column in columns_of(self._said.columns))
@@ -87,31 +87,31 @@ class FakeSource(Stepped):
         return self.end() if self._starts_at == "latest" else self._line(0)
 
     def end(self) -> str:
-        return self._line(len(self._there.rows))
+        return self._line(len(self._rows.rows))
 
     def after(self, since: str, upto: str, limits: EpochLimits) -> str:
-        most = _count(since) + (limits.max_rows or len(self._there.rows))
+        most = _count(since) + (limits.max_rows or len(self._rows.rows))
         return self._line(min(most, _count(upto)))
 
     def identity(self, offset: str) -> str:
         return str(json.loads(offset)["of"])
 
     def is_another(self, offset: str, log_sum: str | None = None) -> bool:
-        return self.identity(offset) != self._there.id or _count(offset) > len(self._there.rows)
+        return self.identity(offset) != self._rows.id or _count(offset) > len(self._rows.rows)
 
     def news(self, since: str, upto: str | None = None) -> bool:
         return _count(since) < _count(upto or self.end())
 
     def backlog(self, since: str, rebuilt: bool = False) -> Backlog:
-        rows = len(self._there.rows) - _count(since)
+        rows = len(self._rows.rows) - _count(since)
         return Backlog(rows, "rows", f"{rows} rows" if rows else "nothing new", {"rows": rows})
 
-    def say(self, offset: str) -> str:
+    def describe(self, offset: str) -> str:
         return f"{_count(offset)} rows"
 
     def frame(self, spark: SparkSession, begin: str, end: str) -> DataFrame:
         names = list(self.columns())
-        rows = self._there.rows[_count(begin) : _count(end)]
+        rows = self._rows.rows[_count(begin) : _count(end)]
         return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], self._said.columns)
 
 
@@ -120,8 +120,8 @@ def _count(offset: str) -> int:
 
 
 SOURCE = SourceKind(
-    written=Said,
-    says="rows in memory, for tests",
+    written=FakeConfig,
+    summary="rows in memory, for tests",
     can=SourceCan(rereads=True, starts=frozenset({"earliest", "latest"}), limits=frozenset({"max_rows"})),
     address=lambda said: f"fake://{said.name}",
     open=FakeSource,
@@ -132,18 +132,18 @@ SOURCE = SourceKind(
 
 
 @dataclass(frozen=True)
-class ShelfWrite:
-    """One write: by whom, as which version, which rows came and went, and what it said of itself."""
+class FakeWrite:
+    """One write: by which app, as which version, which rows it added and removed, and its metadata."""
 
     app: str
     version: int
-    came: tuple[Row, ...]
-    went: tuple[Row, ...]
-    said: Mapping[str, Any]
+    added: tuple[Row, ...]
+    removed: tuple[Row, ...]
+    metadata: Mapping[str, Any]
 
 
 @dataclass
-class Shelf:
+class FakeTable:
     """What a sink holds: its writes, in order. `schema`: Spark's, of the rows; `settled`: the writes that would survive
     the loss of power."""
 
@@ -151,27 +151,27 @@ class Shelf:
     owner: str | None = None
     schema: Any = None
     id: str = field(default_factory=lambda: str(uuid4()))
-    writes: list[ShelfWrite] = field(default_factory=list)
+    writes: list[FakeWrite] = field(default_factory=list)
     settled: set[int] = field(default_factory=set)
 
     def rows(self) -> list[Row]:
-        return [row for rows in self.left() for row in rows]
+        return [row for rows in self.remaining() for row in rows]
 
-    def left(self) -> list[list[Row]]:
+    def remaining(self) -> list[list[Row]]:
         """Of each write the rows that no later one took."""
         found = list[list[Row]]()
         for one in self.writes:
-            for row in one.went:
+            for row in one.removed:
                 next(rows for rows in reversed(found) if row in rows).remove(row)
-            found.append(list(one.came))
+            found.append(list(one.added))
         return found
 
 
-SHELVES: dict[str, Shelf] = {}
+TABLES: dict[str, FakeTable] = {}
 
 
 class Name(BaseModel):
-    """`name`: of the shelf."""
+    """`name`: of the table."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -179,123 +179,125 @@ class Name(BaseModel):
 
 
 class FakeSink(Accounted):
-    """A shelf, as a rule writes it."""
+    """A table in memory, as a rule writes it."""
 
     def __init__(self, sink: rules.Sink):
         self.address, self._name = str(sink.address), Name.model_validate(sink.options).name
 
     @property
-    def _shelf(self) -> Shelf | None:
-        return SHELVES.get(self._name)
+    def _table(self) -> FakeTable | None:
+        return TABLES.get(self._name)
 
     def id(self) -> str | None:
-        return None if self._shelf is None else self._shelf.id
+        return None if self._table is None else self._table.id
 
     def check(self, owner: str | None) -> None:
-        if self._shelf is not None and self._shelf.owner != owner:
-            raise NotOwned(f"sink {self.address}: expected a shelf of {owner}, found one of {self._shelf.owner}")
+        if self._table is not None and self._table.owner != owner:
+            raise NotOwned(f"sink {self.address}: expected a table of {owner}, found one of {self._table.owner}")
 
     def writer(self, way: Way) -> FakeWriter:
-        return FakeWriter(lambda: self._shelf, way)
+        return FakeWriter(lambda: self._table, way)
 
     def check_columns(self, spark: SparkSession, layout: Layout) -> None:
-        if self._shelf is not None and self._shelf.columns != tuple(layout.columns.names):
+        if self._table is not None and self._table.columns != tuple(layout.columns.names):
             raise WrongColumn(
-                f"sink {self.address}: expected columns {self._shelf.columns}, found {layout.columns.names}"
+                f"sink {self.address}: expected columns {self._table.columns}, found {layout.columns.names}"
             )
 
     def make(self, spark: SparkSession, layout: Layout, owner: str) -> None:
         self.check(owner)
-        SHELVES.setdefault(self._name, Shelf(tuple(layout.columns.names), owner, layout.columns))
+        TABLES.setdefault(self._name, FakeTable(tuple(layout.columns.names), owner, layout.columns))
 
     def empty(self, spark: SparkSession, layout: Layout, app: str, metadata: str) -> None:
-        shelf = self._shelf
-        assert shelf is not None
-        if all((one.app, one.version) != (app, 0) for one in shelf.writes):
-            shelf.writes.append(ShelfWrite(app, 0, (), tuple(shelf.rows()), json.loads(metadata)))
-            shelf.columns, shelf.schema = tuple(layout.columns.names), layout.columns
+        table = self._table
+        assert table is not None
+        if all((one.app, one.version) != (app, 0) for one in table.writes):
+            table.writes.append(FakeWrite(app, 0, (), tuple(table.rows()), json.loads(metadata)))
+            table.columns, table.schema = tuple(layout.columns.names), layout.columns
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        shelf = self._shelf
-        assert shelf is not None
-        return spark.createDataFrame(shelf.rows(), shelf.schema)
+        table = self._table
+        assert table is not None
+        return spark.createDataFrame(table.rows(), table.schema)
 
     def account(self) -> Account | None:
-        shelf = self._shelf
-        if shelf is None:
+        table = self._table
+        if table is None:
             return None
-        return Account(shelf.id, [_accounted(*one) for one in zip(count(), shelf.writes, shelf.left(), strict=False)])
+        return Account(
+            table.id, [_accounted(*one) for one in zip(count(), table.writes, table.remaining(), strict=False)]
+        )
 
 
-def _accounted(commit: int, one: ShelfWrite, left: list[Row]) -> Write:
-    whole = len(left) == len(one.came)
+def _accounted(commit: int, one: FakeWrite, left: list[Row]) -> Write:
+    whole = len(left) == len(one.added)
     held = digest_of_rows(left).model_dump(mode="json") if whole else None
-    return Write(commit, one.app or None, one.version, one.said, len(one.came), len(one.went), held)
+    return Write(commit, one.app or None, one.version, one.metadata, len(one.added), len(one.removed), held)
 
 
 class FakeWriter(Writer):
-    """A shelf, as one writer sees it. Rows are merged by their first column."""
+    """A table in memory, as one writer sees it. Rows are merged by their first column."""
 
-    def __init__(self, shelf: Callable[[], Shelf | None], way: Way):
-        self._found, self._way = shelf, way
+    def __init__(self, table: Callable[[], FakeTable | None], way: Way):
+        self._lookup, self._way = table, way
 
     @property
-    def _shelf(self) -> Shelf:
-        shelf = self._found()
-        assert shelf is not None
-        return shelf
+    def _table(self) -> FakeTable:
+        table = self._lookup()
+        assert table is not None
+        return table
 
     def status(self) -> Status | None:
-        shelf = self._found()
-        return None if shelf is None else Status(shelf.id, self.recorded())
+        table = self._lookup()
+        return None if table is None else Status(table.id, self.recorded_version())
 
-    def recorded(self) -> int | None:
-        writes = () if self._found() is None else self._shelf.writes
+    def recorded_version(self) -> int | None:
+        writes = () if self._lookup() is None else self._table.writes
         return max((one.version for one in writes if one.app == self._way.app), default=None)
 
     def begin(self, frame: Any, where: str) -> FakeTransaction:
-        return FakeTransaction(self._shelf, self._way)
+        return FakeTransaction(self._table, self._way)
 
     def seal(self, spark: SparkSession, version: int, metadata: str) -> int | None:
-        return FakeTransaction(self._shelf, self._way).commit(version, metadata)
+        return FakeTransaction(self._table, self._way).commit(version, metadata)
 
     def committed(self, version: int) -> Committed:
-        for commit in range(len(self._shelf.writes)):
+        for commit in range(len(self._table.writes)):
             found = self.committed_at(commit, version)
             if found is not None:
                 return found
         raise HistoryGone(f"expected version {version} of {self._way.app}, found none")
 
     def committed_at(self, commit: int, version: int) -> Committed | None:
-        one = self._shelf.writes[commit]
+        one = self._table.writes[commit]
         if (one.app, one.version) != (self._way.app, version):
             return None
-        rows = int(one.said.get("rows", len(one.came)))
-        return Committed(commit, rows, len(one.came), len(one.went), one.said)
+        rows = int(one.metadata.get("rows", len(one.added)))
+        return Committed(commit, rows, len(one.added), len(one.removed), one.metadata)
 
     def presence(self, commit: int) -> Presence:
-        came = self._shelf.writes[commit].came
-        for later, one in enumerate(self._shelf.writes[commit + 1 :], commit + 1):
-            if not one.app and {*one.went} & {*came}:
-                return Presence(None, taken=(later, "DELETE"))
+        added = self._table.writes[commit].added
+        for later, one in enumerate(self._table.writes[commit + 1 :], commit + 1):
+            if not one.app and {*one.removed} & {*added}:
+                return Presence(None, removed_by=(later, "DELETE"))
         return Presence(frozenset())
 
     def lacks_files(self, commit: int) -> bool:
         return False
 
     def settle(self, commit: int) -> None:
-        self._shelf.settled.add(commit)
+        self._table.settled.add(commit)
 
 
 class FakeTransaction(Transaction):
-    """One write to a shelf. It sees the shelf as it was at the write's start."""
+    """One write to a table in memory. It sees the table as it was when the transaction started."""
 
-    def __init__(self, shelf: Shelf, way: Way):
-        self._shelf, self._way = shelf, way
-        self._seen = len(shelf.writes)
-        self._held = shelf.rows()
-        self._came: tuple[Row, ...] = ()
-        self._went: tuple[Row, ...] = ()
+    def __init__(self, table: FakeTable, way: Way):
+        self._table, self._way = table, way
+        self._seen = len(table.writes)
+        self._before = table.rows()
+        self._added: tuple[Row, ...] = ()
+        self._removed: tuple[Row, ...] = ()
         self.effect: Effect | None = None
         self.digest = Digest()
         self.results: Digest | None = None
@@ -305,27 +307,27 @@ class FakeTransaction(Transaction):
         return bool(self._way.whole or self._way.span or self._way.upsert)
 
     def check_types(self, name: str, frame: Any) -> None:
-        """A shelf accepts rows of any types."""
+        """A table in memory accepts rows of any types."""
 
     def write(self, frame: Any) -> int:
         rows = _rows_of(frame)
-        self._came, self._went = tuple(rows), tuple(row for row in self._held if self._goes(row, rows))
+        self._added, self._removed = tuple(rows), tuple(row for row in self._before if self._is_removed(row, rows))
         if self._way.upsert:
-            updated = len(self._went)
+            updated = len(self._removed)
             self.effect = Effect(len(rows), inserted=len(rows) - updated, updated=updated)
         elif self._rewrites:
-            self.effect = Effect(len(rows), inserted=len(rows), deleted=len(self._went))
+            self.effect = Effect(len(rows), inserted=len(rows), deleted=len(self._removed))
         self.digest = digest_of_rows(rows)
         return self.compute(rows)
 
-    def _goes(self, row: Row, rows: Sequence[Row]) -> bool:
+    def _is_removed(self, row: Row, rows: Sequence[Row]) -> bool:
         span = self._way.span
         if self._way.upsert:
             return row[0] in {one[0] for one in rows}
-        return self._way.whole or (span is not None and span.low <= _micros(row[self._place_of(span)]) < span.high)
+        return self._way.whole or (span is not None and span.low <= _micros(row[self._position(span)]) < span.high)
 
-    def _place_of(self, span: Any) -> int:
-        return self._shelf.columns.index(span.column)
+    def _position(self, span: Any) -> int:
+        return self._table.columns.index(span.column)
 
     def compute(self, frame: Any) -> int:
         rows = _rows_of(frame)
@@ -336,9 +338,9 @@ class FakeTransaction(Transaction):
         return len(rows)
 
     def moves(self) -> tuple[int, int]:
-        return len(self._came), len(self._went)
+        return len(self._added), len(self._removed)
 
-    def promised(self) -> Effect:
+    def expected_effect(self) -> Effect:
         return self.effect or Effect(self.digest.rows, inserted=self.digest.rows)
 
     def facts(self) -> dict[str, Any]:
@@ -346,15 +348,15 @@ class FakeTransaction(Transaction):
         return {"digest": self.digest.model_dump(), **results, **(asdict(self.effect) if self.effect else {})}
 
     def commit(self, version: int, metadata: str) -> int | None:
-        since = self._shelf.writes[self._seen :]
+        since = self._table.writes[self._seen :]
         if any(one.app == self._way.app or self._rewrites for one in since):
             return None
         said = json.loads(metadata)
-        self._shelf.writes.append(ShelfWrite(self._way.app, version, self._came, self._went, said))
-        return len(self._shelf.writes) - 1
+        self._table.writes.append(FakeWrite(self._way.app, version, self._added, self._removed, said))
+        return len(self._table.writes) - 1
 
-    def held(self, commit: int) -> Digest:
-        return digest_of_rows(self._shelf.writes[commit].came)
+    def digest_of_commit(self, commit: int) -> Digest:
+        return digest_of_rows(self._table.writes[commit].added)
 
 
 def _rows_of(frame: Any) -> list[Row]:
@@ -376,7 +378,7 @@ def digest_of_rows(rows: Sequence[Row]) -> Digest:
 
 SINK = SinkKind(
     written=Name,
-    says="a shelf in memory, for tests",
+    summary="a table in memory, for tests",
     can=SinkCan(qos=2, replaces=True),
     address=lambda said: f"fake://{said.name}",
     open=FakeSink,

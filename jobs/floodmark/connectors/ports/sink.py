@@ -47,7 +47,7 @@ class Transaction(Protocol):
         """How many rows the commit would add and remove, according to what was written."""
         ...
 
-    def promised(self) -> Effect:
+    def expected_effect(self) -> Effect:
         """The computed effect of the commit on the sink."""
         ...
 
@@ -59,7 +59,7 @@ class Transaction(Protocol):
         """Make the rows visible and record the writer's version, atomically. None if another writer came between."""
         ...
 
-    def held(self, commit: int) -> Digest:
+    def digest_of_commit(self, commit: int) -> Digest:
         """The digest of the rows that commit `commit` added, read back. Raises HistoryGone if they are gone."""
         ...
 
@@ -88,7 +88,7 @@ class Writer(Protocol):
         """What is wrong with it, whatever the ledger says."""
         return ()
 
-    def recorded(self) -> int | None:
+    def recorded_version(self) -> int | None:
         """The largest version that the writer has recorded; None: none, or the sink does not exist."""
         ...
 
@@ -208,7 +208,7 @@ class Sink(Protocol):
         """Raise NotOwned for one that is not `owner`'s (a ledger's id; None: no ledger yet), nor free."""
         ...
 
-    def check_nothing_left(self, app: str, rule: str) -> None:
+    def check_no_old_rows(self, app: str, rule: str) -> None:
         """Raise Refused for rows of an earlier generation, in a sink that joins the one whose `app` this is."""
 
     def check_changeable(self) -> None:

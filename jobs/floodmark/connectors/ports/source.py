@@ -103,7 +103,7 @@ class Source(Protocol):
         """In which ways input beyond `since` may expire before it is read, at `now_us` microseconds since 1970."""
         return []
 
-    def say(self, offset: str) -> str:
+    def describe(self, offset: str) -> str:
         """An offset for people."""
         return offset
 

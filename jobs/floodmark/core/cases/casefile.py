@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from floodmark.core.rules.file.fields import Filled, Written
 from floodmark.core.text.ddl import Column, columns_of
-from floodmark.core.text.problems import Problems, Source, field_of, read_source, told, unknown
+from floodmark.core.text.problems import Problems, Source, describe_detail, field_of, read_source, unknown
 from floodmark.errors import RuleInvalid
 
 FOLDER = "tests"  # beside the rule files
@@ -155,7 +155,7 @@ def _written(source: Source) -> WrittenCases:
             elif detail["type"] == "missing":
                 problems.add(field, f"expected `{field[-1]}: ...`, found nothing")
             else:
-                problems.add(field, told(detail))
+                problems.add(field, describe_detail(detail))
     problems.raise_any()
     raise AssertionError("a file that is refused has a problem")
 

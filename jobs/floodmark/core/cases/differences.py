@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from floodmark.core.cases.rows import Texts
+from floodmark.core.cases.typedrows import Texts
 
 SHOWN = 20
 NOTHING = "null"

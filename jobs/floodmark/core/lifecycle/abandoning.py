@@ -90,7 +90,7 @@ def is_undone(done: Net, undone: Net) -> bool:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SinkState:
     """The state of one sink at an open epoch.
 
     commits: versions that the epoch's attempts have committed. net: their effect. touched: the first later version, by
@@ -137,7 +137,7 @@ def abandonable(head: Head | None, name: str) -> Head:
     return head
 
 
-def check_seen(rule: str, epoch: int, seen: Iterable[Seen]) -> None:
+def check_sink(rule: str, epoch: int, seen: Iterable[SinkState]) -> None:
     """Raise Refused if the epoch cannot be taken back out of a sink, with all reasons."""
     found = [f"sink {one.address}: {why}" for one in seen if (why := _against(one))]
     if found:
@@ -147,7 +147,7 @@ def check_seen(rule: str, epoch: int, seen: Iterable[Seen]) -> None:
         )
 
 
-def _against(seen: Seen) -> str | None:
+def _against(seen: SinkState) -> str | None:
     if seen.undo is not Undo.TAKE_BACK or seen.net.is_nothing:
         return None
     if seen.readers:
@@ -158,7 +158,7 @@ def _against(seen: Seen) -> str | None:
     return undoable(seen)
 
 
-def undoable(seen: Seen) -> str | None:
+def undoable(seen: SinkState) -> str | None:
     """Why the epoch's effect on a sink cannot be undone; None if it can."""
     if seen.touched is not None:
         return (
@@ -172,7 +172,7 @@ def undoable(seen: Seen) -> str | None:
     return None
 
 
-def still_undoable(rule: str, epoch: int, seen: Seen) -> None:
+def still_undoable(rule: str, epoch: int, seen: SinkState) -> None:
     """Raise Refused if it can no longer be undone; since the ledger has announced it, new readers do not matter."""
     why = undoable(seen)
     if seen.undo is Undo.TAKE_BACK and why is not None:
@@ -182,7 +182,7 @@ def still_undoable(rule: str, epoch: int, seen: Seen) -> None:
         )
 
 
-def taken_back(head: Head, tables: Mapping[str, Undone]) -> Abandoned:
+def abandoned_row(head: Head, tables: Mapping[str, Undone]) -> Abandoned:
     """The row that completes it.
 
     A sink that the epoch was the first to write is recorded by the next epoch's commit.

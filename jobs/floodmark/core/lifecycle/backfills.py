@@ -14,7 +14,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Restated
 from floodmark.core.rules.kinds import once_only, sink_can
 from floodmark.core.rules.rule import Rule, Sink
-from floodmark.core.sql.telling import Told, told_in
+from floodmark.core.sql.timecolumn import TimeColumn, time_column_of
 from floodmark.core.sql.windows import Grid, Reach, grids
 from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.text.addresses import location
@@ -24,7 +24,7 @@ Shown = Callable[[int], str]  # a time as people read it
 
 
 @dataclass(frozen=True)
-class Asked:
+class Interval:
     """[begin, end) of results; they depend on rows of event times from `begin` to before `high`.
 
     told: the column that shows their time. window: None for a stateless rule. final: whether no later epoch writes to
@@ -33,7 +33,7 @@ class Asked:
 
     begin: int
     end: int
-    told: Told
+    time_column: TimeColumn
     window: Grid | None
     final: bool
 
@@ -62,7 +62,7 @@ def starting_in(rule: Rule, begin: int, end: int) -> tuple[int, int]:
     return window.start_from(begin), window.start_from(end)
 
 
-def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Asked:
+def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Interval:
     """The interval, if it can be replaced beside live runs. Raises Refused, with the alternatives."""
     if begin >= end:
         raise Refused(
@@ -71,17 +71,17 @@ def asked_for(rule: Rule, head: Head, begin: int, end: int, shown: Shown) -> Ask
     reason = next(_why_not(rule, head), None)
     if reason is not None:
         raise Refused(f"rule {rule.rule} cannot be backfilled: {reason}. {_ways(rule)}")
-    told = told_in(rule.sql, rule.event_times)
-    assert told is not None
+    time_column = time_column_of(rule.sql, rule.event_times)
+    assert time_column is not None
     window = window_of(rule)
     _check_bounds(begin, end, window, shown)
-    asked = Asked(begin, end, told, window, final=False)
+    interval = Interval(begin, end, time_column, window, final=False)
     watermark = rule.late_below(head.watermark)
     timed = all(stream.lateness_us is not None for stream in rule.streams.values())  # of another no row is ever late
-    final = timed and watermark is not None and asked.high <= watermark
+    final = timed and watermark is not None and interval.high <= watermark
     if window is not None and not final:
-        raise Refused(_not_final(rule, asked, watermark, shown))
-    return replace(asked, final=final)
+        raise Refused(_not_final(rule, interval, watermark, shown))
+    return replace(interval, final=final)
 
 
 def _why_not(rule: Rule, head: Head) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _of_query(rule: Rule) -> Iterator[str]:
         yield "it has sessions, joins, OVER or several windows; expected none, or one window(...) of a fixed size"
     elif any(at_clock(text, 0) != text for text in _texts(rule)):
         yield "it reads the clock (current_timestamp), which was another one in each epoch"
-    elif told_in(rule.sql, rule.event_times) is None:
+    elif time_column_of(rule.sql, rule.event_times) is None:
         what = "window.start or window.end" if query.windows else "the event time, as it is,"
         yield f"no column of its results tells their time: expected {what} in the SELECT"
 
@@ -126,7 +126,10 @@ def _texts(rule: Rule) -> list[str]:
 
 
 def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
-    tables, told = [sink for sink in rule.sinks if sink_can(sink.kind).keeps], told_in(rule.sql, rule.event_times)
+    tables, time_column = (
+        [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows],
+        time_column_of(rule.sql, rule.event_times),
+    )
     if not tables:
         yield "it has no sink that is a table"
     for sink in tables:
@@ -134,8 +137,8 @@ def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
             yield f"sink {sink.address} is of kind {sink.kind}, in which no rows can be replaced"
         elif sink.key:
             yield f"sink {sink.address} has a key: a later result may stand in an earlier one's place"
-        elif told is not None and not _takes(sink.columns, told):
-            yield f"sink {sink.address} leaves out {told.column} (`columns`), by which its results are told"
+        elif time_column is not None and not _has_time_column(sink.columns, time_column):
+            yield f"sink {sink.address} leaves out {time_column.column} (`columns`), by which its results are told"
         elif not _is_known(sink, head):
             yield f"sink {sink.address} is new, and no epoch has written to it yet: run the rule first"
 
@@ -146,20 +149,22 @@ def _is_known(sink: Sink, head: Head) -> bool:
     return PREFIX + str(sink.address) in head.table_ids
 
 
-def _takes(columns: Sequence[str], told: Told) -> bool:
+def _has_time_column(columns: Sequence[str], time_column: TimeColumn) -> bool:
     """Whether a sink that takes these columns (none: all) has the one that shows a result's time."""
-    return not columns or told.column in map(str.lower, columns)
+    return not columns or time_column.column in map(str.lower, columns)
 
 
 def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
     """Reasons from older rule texts: sinks hold rows from SQL whose time column may have been another."""
-    told = told_in(rule.sql, rule.event_times)
-    if told is None:
+    time_column = time_column_of(rule.sql, rule.event_times)
+    if time_column is None:
         return
     for text in head.texts:
         taken = (columns for _, columns in text.columns)  # no sink can be removed within a generation
-        if told_in(text.sql, rule.event_times) != told or not all(_takes(columns, told) for columns in taken):
-            yield f"epochs before an edit have written rows in which {told.column} is not when they lie"
+        if time_column_of(text.sql, rule.event_times) != time_column or not all(
+            _has_time_column(columns, time_column) for columns in taken
+        ):
+            yield f"epochs before an edit have written rows in which {time_column.column} is not when they lie"
             return
 
 
@@ -182,20 +187,21 @@ def _check_bounds(begin: int, end: int, window: Grid | None, shown: Shown) -> No
         )
 
 
-def _not_final(rule: Rule, asked: Asked, watermark: int | None, shown: Shown) -> str:
-    assert asked.window is not None
+def _not_final(rule: Rule, interval: Interval, watermark: int | None, shown: Shown) -> str:
+    assert interval.window is not None
     found = "no watermark yet"
     if watermark is not None:
-        newest = asked.window.live_from(watermark)
+        newest = interval.window.live_from(watermark)
         found = f"{shown(watermark)}; the last --to that is final: {shown(newest)}"
     return (
-        f"rule {rule.rule}: the windows up to {shown(asked.end)} are not final: expected the watermark at "
-        f"{shown(asked.high)}, found {found}. Until then live runs write them; wait for newer rows, or take the input "
+        f"rule {rule.rule}: the windows up to {shown(interval.end)} are not final: expected the watermark at "
+        f"{shown(interval.high)}, found {found}. Until then live runs write them; wait for newer rows, or take the "
+        "input "
         f"as complete with `floodmark run {rule.rule} --close-until T`"
     )
 
 
-def stands(asked: Asked, basis: Head, now: Head) -> bool:
+def is_still_valid(interval: Interval, basis: Head, now: Head) -> bool:
     """Whether results computed from the head `basis` may still be put into the sinks at the head `now`.
 
     asked: of `basis`. An interval that has become final since may have got rows that were not computed. Once a stream
@@ -204,8 +210,8 @@ def stands(asked: Asked, basis: Head, now: Head) -> bool:
     if (basis.generation, basis.token, basis.columns) != (now.generation, now.token, now.columns):
         return False
     since = [span for number, span in now.backfills.items() if number not in basis.backfills]
-    overlapped = any(span.begin < asked.end and asked.begin < span.end for span in since)
-    return not overlapped and (asked.final or basis.epoch == now.epoch)
+    overlapped = any(span.begin < interval.end and interval.begin < span.end for span in since)
+    return not overlapped and (interval.final or basis.epoch == now.epoch)
 
 
 def check_text(rule: Rule, basis: Head, now: Head) -> None:

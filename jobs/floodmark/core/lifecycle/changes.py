@@ -26,16 +26,16 @@ def check_edit(old: Rule, new: Rule) -> None:
         )
 
 
-def check_kept(rule: str, recorded: Columns, found: Columns, kept: Mapping[str, Collection[str]]) -> None:
+def check_state_columns(rule: str, recorded: Columns, found: Columns, stored: Mapping[str, Collection[str]]) -> None:
     """Raise WrongColumn if a column with rows in state has another type now, such as a struct that gained a field.
 
     kept: the columns of each state table, by its name; the table of a stream's rows has the stream's name.
     """
     wrong = [
         f"{stream}.{column}: kept as {known}, found {kind}"
-        for stream in found.keys() & kept.keys()
+        for stream in found.keys() & stored.keys()
         for column, kind in found[stream]
-        if column in kept[stream] and (known := dict(recorded.get(stream, ())).get(column, kind)) != kind
+        if column in stored[stream] and (known := dict(recorded.get(stream, ())).get(column, kind)) != kind
     ]
     if wrong:
         raise WrongColumn(
@@ -47,7 +47,7 @@ def check_kept(rule: str, recorded: Columns, found: Columns, kept: Mapping[str, 
 
 
 def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
-    kept = {sink.address for sink in old.sinks} <= {sink.address for sink in new.sinks}
+    stored = {sink.address for sink in old.sinks} <= {sink.address for sink in new.sinks}
     same_sql = old.sql == new.sql or not (old.query.stateful or new.query.stateful)
     return [
         ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
@@ -60,12 +60,12 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ),
         ("rebuild", old.rebuild != new.rebuild),
         ("late (amend)", old.amend_us != new.amend_us),
-        ("qos", old.qos != new.qos or (kept and _sink_qos(old) != _sink_qos(new, only=old))),
+        ("qos", old.qos != new.qos or (stored and _sink_qos(old) != _sink_qos(new, only=old))),
         ("timezone", old.timezone != new.timezone),
         ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),
-        ("sinks (one was removed)", not kept),
-        ("key, newest or delete of a sink", kept and _merging(old) != _merging(new, only=old)),
-        *(_takings(old, new) if kept else ()),
+        ("sinks (one was removed)", not stored),
+        ("key, newest or delete of a sink", stored and _merging(old) != _merging(new, only=old)),
+        *(_sink_columns(old, new) if stored else ()),
     ]
 
 
@@ -119,7 +119,7 @@ def _merging(rule: Rule, only: Rule | None = None) -> dict[str, object]:
     }
 
 
-def _takings(old: Rule, new: Rule) -> Iterator[tuple[str, bool]]:
+def _sink_columns(old: Rule, new: Rule) -> Iterator[tuple[str, bool]]:
     """Changes in what sinks take of the results; existing rows were taken by the old rule."""
     pairs = [(sink, _known_sinks(new, only=old)[address]) for address, sink in _known_sinks(old, None).items()]
     yield "where of a sink", any(one.where != other.where for one, other in pairs)

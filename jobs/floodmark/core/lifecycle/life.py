@@ -71,7 +71,7 @@ def refuse_rebuilt(rule: Rule, what: str) -> None:
         )
 
 
-def what_is_open(head: Head) -> str | None:
+def describe_pending(head: Head) -> str | None:
     """The open epoch, backfill or change of generation, in words; None if there is none."""
     if head.seal is not None:
         return f"a {head.seal.why} has not finished"
@@ -87,7 +87,7 @@ def what_is_open(head: Head) -> str | None:
 def retiring(head: Head, name: str, as_is: bool) -> Life | None:
     """The row that retires a rule; None if it is retired. Raises Refused if something is open, unless `as_is`."""
     check_name(head, name)
-    found = what_is_open(head)
+    found = describe_pending(head)
     if head.retired is not None:
         return None
     if found and not as_is:

@@ -12,15 +12,15 @@ _APP = re.compile(r"floodmark/(?P<ledger>[^/]+)/g(?P<generation>\d+)-(?P<token>[
 _NAME = re.compile(r"(?!sink\d+$)[A-Za-z_]\w*", re.ASCII)
 
 
-def counted(transactions: Iterable[tuple[str, int]], ledger: str, head: Head) -> bool:
+def is_visible(transactions: Iterable[tuple[str, int]], ledger: str, head: Head) -> bool:
     """Whether a commit with these app transactions belongs to `head`; one by another writer does.
 
     ledger: the id of the rule's ledger.
     """
-    return all(_stands(app, version, ledger, head) for app, version in transactions)
+    return all(_is_committed(app, version, ledger, head) for app, version in transactions)
 
 
-def _stands(app: str, version: int, ledger: str, head: Head) -> bool:
+def _is_committed(app: str, version: int, ledger: str, head: Head) -> bool:
     found = _APP.match(app)
     if found is None or found["ledger"] != ledger or version == SEAL:
         return True

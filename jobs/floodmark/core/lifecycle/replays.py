@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Replay
-from floodmark.core.rules.sinks.takings import APART
+from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
 from floodmark.core.sql import analyse_expression
 from floodmark.errors import Refused, SqlAt
 
@@ -33,7 +33,7 @@ def replay_of(
 
 def _correction(text: str, columns: Collection[str]) -> tuple[str, str]:
     name, equals, sql = text.partition("=")
-    known = {column.lower(): column for column in columns if column not in APART}
+    known = {column.lower(): column for column in columns if column not in QUARANTINE_COLUMNS}
     if not equals or not sql.strip():
         raise Refused(f"--set: expected COLUMN=SQL, such as n=try_cast(k AS BIGINT), found {text!r}")
     found = known.get(name.strip().lower())

@@ -23,26 +23,26 @@ class Limit:
     stream: str
     setting: str
     waited_us: int
-    kept_us: int
-    gone: bool = False
+    retention_us: int
+    lost: bool = False
 
     @property
     def left_us(self) -> int:
-        return 0 if self.gone else max(0, self.kept_us - self.waited_us)
+        return 0 if self.lost else max(0, self.retention_us - self.waited_us)
 
     @property
     def warns(self) -> bool:
         """Whether more than half of the time has passed."""
-        return self.gone or 2 * self.waited_us > self.kept_us
+        return self.lost or 2 * self.waited_us > self.retention_us
 
     def text(self) -> str:
         """For people: what is at risk, and what to do."""
-        if self.gone:
+        if self.lost:
             return (
                 f"stream {self.stream}: the log entries of input that is not read yet are gone from the source, so the "
                 "next run stops; put them back, or begin anew with `floodmark reset`"
             )
-        waited, kept = _rough(self.waited_us), _rough(self.kept_us)
+        waited, kept = _rough(self.waited_us), _rough(self.retention_us)
         what = f"input that is not read yet has waited for {waited}; the source keeps {_WHAT[self.setting]} for {kept}"
         if not self.left_us:
             return f"stream {self.stream}: {what} and may remove them at any time: run the rule now"
@@ -55,18 +55,19 @@ class Limit:
         """The same, for input that has been read since."""
         return (
             f"stream {self.stream}: its input had waited for {_rough(self.waited_us)} when it was read; the source "
-            f"keeps {_WHAT[self.setting]} for {_rough(self.kept_us)}: run the rule more often, or raise {self.setting} "
+            f"keeps {_WHAT[self.setting]} for {_rough(self.retention_us)}: run the rule more often, or raise "
+            f"{self.setting} "
             "of the source"
         )
 
 
-def kept_us(address: str, name: str, said: str) -> int:
+def retention_us(address: str, name: str, value: str) -> int:
     """A table's retention in microseconds, from its property `name`. A number may be in quotes, as in SQL.
 
     Raises Refused if the property is no length of time.
     """
     try:
-        return parse_duration(re.sub(r"'\s*([+-]?\d+)\s*'", r"\1", said))
+        return parse_duration(re.sub(r"'\s*([+-]?\d+)\s*'", r"\1", value))
     except ValueError as fault:
         raise Refused(f"{address}: {name} of the table cannot be read: {fault}. Set it so, by ALTER TABLE") from None
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from floodmark.core.process.context import CLOCK_TIMERS, TIMERS, Context, Kept, Schema, Times
+from floodmark.core.process.context import CLOCK_TIMERS, TIMERS, Context, Declaration, Schema, Times
 from floodmark.core.process.slots import Change, Place, Slot, Slots
 from floodmark.core.process.values import Record, short
 from floodmark.core.text.ddl import columns_of
@@ -42,13 +42,13 @@ class Caller:
         self,
         make: Callable[[], Any],
         output: str,
-        kept: Kept,
+        declared: Declaration,
         times: Times,
         file: str = "",
         rejects: bool = False,
     ):
         self.make, self.times, self.file, self.rejects = make, times, file, rejects
-        self.schema = Schema(kept)
+        self.schema = Schema(declared)
         self._output = Record(columns_of(output))
 
     def turn(
@@ -121,9 +121,9 @@ class _Turn:
             for row in getattr(self._caller.make(), method)(self._key, *arguments) or ():
                 yield self._caller.checked(row)
         except Exception as fault:
-            raise ProcessFault(self._said(method, fault)) from fault
+            raise ProcessFault(self._failure_message(method, fault)) from fault
 
-    def _said(self, method: str, fault: Exception) -> str:
+    def _failure_message(self, method: str, fault: Exception) -> str:
         """One line: the method that failed, the key and time, and why."""
         file = self._caller.file
         frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if file and frame.filename == file]

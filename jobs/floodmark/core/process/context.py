@@ -40,7 +40,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Declaration:
     """What state a class declares: columns as DDL by name, lifetimes in microseconds, and which timers it has."""
 
     state: Mapping[str, str]
@@ -52,9 +52,9 @@ class Kept:
 class Schema:
     """The declared state, parsed once for many keys."""
 
-    def __init__(self, kept: Kept):
-        self.kept = kept
-        self.records = {name: Record(columns_of(ddl)) for name, ddl in kept.state.items()}
+    def __init__(self, declared: Declaration):
+        self.kept = declared
+        self.records = {name: Record(columns_of(ddl)) for name, ddl in declared.state.items()}
 
     def record(self, name: str) -> Record:
         found = self.records.get(name)
@@ -147,8 +147,8 @@ class Context:
             return None
         return slot.value
 
-    def _refuse_unless(self, there: bool, method: str) -> None:
-        if not there:
+    def _refuse_unless(self, allowed: bool, method: str) -> None:
+        if not allowed:
             raise ValueError(f"expected a method {method}(self, key, at, name, ctx) in the class, found none")
 
 

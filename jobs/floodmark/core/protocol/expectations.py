@@ -29,7 +29,7 @@ def reason(name: str, check: str) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
+class ExpectationResult:
     """The results of one expectation.
 
     stream: None for one of the results. on_fail, check: None if the rule no longer has the expectation. failed: rows
@@ -97,19 +97,21 @@ def counted_in(rows: Iterable[Row], generation: int) -> Counted:
     return found
 
 
-def told(rule: Rule, found: Counted) -> list[Told]:
+def expectation_results(rule: Rule, found: Counted) -> list[ExpectationResult]:
     """The report on each expectation of the rule and on others that were counted, streams before results."""
     streams: list[tuple[str | None, Mapping[str, Expectation]]] = [(n, s.expect) for n, s in rule.streams.items()]
     declared = {(of, name): one for of, expect in [*streams, (None, rule.expect)] for name, one in ordered(expect)}
     keys = [*declared, *sorted((key for key in found if key not in declared), key=lambda key: (key[0] or "", key[1]))]
-    return [_told(key, declared.get(key), found.get(key, Failed())) for key in keys]
+    return [_result(key, declared.get(key), found.get(key, Failed())) for key in keys]
 
 
-def fared(rule: Rule, counts: Mapping[str, Counts], results: Mapping[str, Failed]) -> list[Told]:
+def uncommitted_results(
+    rule: Rule, counts: Mapping[str, Counts], results: Mapping[str, Failed]
+) -> list[ExpectationResult]:
     """The report on each expectation of the rule, from counts that have not been committed."""
     found: Counted = {(of, name): one for of, counted in counts.items() for name, one in counted.expected.items()}
-    return told(rule, found | {(None, name): one for name, one in results.items()})
+    return expectation_results(rule, found | {(None, name): one for name, one in results.items()})
 
 
-def _told(key: tuple[str | None, str], one: Expectation | None, count: Failed) -> Told:
-    return Told(*key, one.on_fail if one else None, one.check if one else None, count.failed, count.taken)
+def _result(key: tuple[str | None, str], one: Expectation | None, count: Failed) -> ExpectationResult:
+    return ExpectationResult(*key, one.on_fail if one else None, one.check if one else None, count.failed, count.taken)

@@ -44,7 +44,7 @@ def name_at(head: Head | None, address: str) -> str:
     return known.get(address, PREFIX + address)
 
 
-def settled(head: Head, found: Mapping[str, str], recorded: Mapping[str, int | None] | None) -> Head:
+def relocated(head: Head, found: Mapping[str, str], recorded: Mapping[str, int | None] | None) -> Head:
     """The head, with its sinks' addresses updated to where their tables were found.
 
     found: for each of the rule's sinks that exists, by location, the table's id. recorded: the version that each has
@@ -140,7 +140,7 @@ def named(head: Head, rule: Rule, where: Mapping[str, str]) -> tuple[Rule, Rule]
     return _readdressed(head.rule, then), _readdressed(rule, now)
 
 
-def check_all_there(head: Head, rule: Rule, where: Mapping[str, str]) -> None:
+def check_all_present(head: Head, rule: Rule, where: Mapping[str, str]) -> None:
     """Raise HistoryGone if a table that the ledger knows as a sink is at none of the rule's addresses."""
     now = set(where.values())
     for name, place in places_of(head).items():
@@ -152,7 +152,7 @@ def check_all_there(head: Head, rule: Rule, where: Mapping[str, str]) -> None:
             )
 
 
-def put_back(text: Rule, head: Head) -> Rule:
+def relocated_text(text: Rule, head: Head) -> Rule:
     """A rule text from the ledger, with each sink's address replaced by its table's current one. Others stay."""
     places, names = places_of(head), names_of(text, head)
     return _readdressed(text, {address: name and places[name] for address, name in names.items()})

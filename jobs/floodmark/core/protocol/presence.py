@@ -34,7 +34,7 @@ class Presence:
 
     files: frozenset[FileId] | None
     joined: bool = False
-    taken: tuple[int, str] | None = None
+    removed_by: tuple[int, str] | None = None
 
 
 def moves_of(version: int, actions: Iterable[Mapping[str, Any]]) -> Moves:
@@ -84,6 +84,6 @@ def presence(commit: Moves, later: Iterable[Moves]) -> Presence:
         held = any(cover <= live for cover in covers) and not gone & live
         taken = None if held else taken or (entry.version, entry.operation)
     if taken is not None:
-        return Presence(None, taken=taken)
+        return Presence(None, removed_by=taken)
     files = next(cover for cover in covers if cover <= live)
     return Presence(files, joined=files != commit.added)

@@ -60,12 +60,13 @@ def check_unfailed(head: Head) -> None:
         raise VerifyFailed(head.failed)
 
 
-def failure_words(head: Head, rule: str, said: str) -> str:
+def failure_message(head: Head, rule: str, problem: str) -> str:
     """The ledger's message about a failed check, with the ways out. No run retries before one is taken."""
     what = f"epoch {head.epoch + 1}" if head.backfill is None else f"backfill {head.backfill.number}"
     abandon = f"or take the epoch back with `floodmark abandon {rule}`; " if head.backfill is None else ""
     return (
-        f"rule {rule}, {what}: a check failed, and no run goes on before you decide. {said}. Ways out: put back what "
+        f"rule {rule}, {what}: a check failed, and no run goes on before you decide. {problem}. Ways out: put back "
+        "what "
         f"was changed, then `floodmark recheck {rule}` and run again; {abandon}or begin anew with "
         f"`floodmark reset {rule}`"
     )

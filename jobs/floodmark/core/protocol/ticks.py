@@ -27,7 +27,7 @@ def watermark_of(ticks: Sequence[str]) -> int | None:
     return max((int(one.rpartition(" ")[2]) for one in ticks), default=None)
 
 
-def due(rule: Rule, head: Head, clock: int, close_until: int | None) -> int | None:
+def tick_target(rule: Rule, head: Head, clock: int, close_until: int | None) -> int | None:
     """How far to advance the watermark without input: to the time a user gave, or by the rule; None: do not."""
     if close_until is not None and (head.watermark is None or head.watermark < close_until):
         return close_until

@@ -18,7 +18,7 @@ from floodmark.core.rules.installation import over_installation
 from floodmark.core.rules.model import Rule
 from floodmark.core.text.addresses import identity
 from floodmark.core.text.defaults import FILES, merged, read_defaults
-from floodmark.core.text.problems import Problems, read_source, told, unknown
+from floodmark.core.text.problems import Problems, describe_detail, read_source, unknown
 from floodmark.core.text.substitution import substituted
 from floodmark.errors import RuleInvalid
 
@@ -31,7 +31,7 @@ _LOOK_UP = (
 
 
 @dataclass(frozen=True)
-class Found:
+class ChainedTable:
     """The table behind a sink's name. `qos`: the lowest of the rules and sinks on the way to it."""
 
     address: str
@@ -48,9 +48,9 @@ class _Other:
     rebuild: bool = False
 
 
-def find(
+def find_sink(
     folder: Path, env: Mapping[str, str], reader: str, rule: str, sink: str | None, rebuilt: bool = False
-) -> Found:
+) -> ChainedTable:
     """The sink of `rule` that `reader` reads: the one named `sink`; None: the only table that it writes.
 
     rebuilt: the reader reads everything again in each run, so its input may be rows that change. Raises ValueError that
@@ -70,7 +70,7 @@ def find(
             f"instead, `lookups: {{NAME: {{delta: {chosen.table}}}}}`, or let rule {rule} have a sink without `key`"
         )
     own = other.qos if chosen.qos is None else chosen.qos
-    return Found(str(chosen.table), min([own, *(one.qos for one in above)]))
+    return ChainedTable(str(chosen.table), min([own, *(one.qos for one in above)]))
 
 
 def name_of(sink: WrittenSink) -> str:
@@ -161,7 +161,7 @@ def _sinks(written: Any, problems: Problems) -> list[WrittenSink]:
             found.append(WrittenSink.model_validate(sink))
         except ValidationError as error:
             for detail in error.errors(include_url=False):
-                problems.add(("sinks", i), told(detail))
+                problems.add(("sinks", i), describe_detail(detail))
     return found
 
 

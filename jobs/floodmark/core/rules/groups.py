@@ -32,7 +32,7 @@ def _bytes(text: str) -> int:
     return int(text[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[text[-1].lower()]
 
 
-def disagreeing(found: Mapping[Path, Rule]) -> dict[Path, str]:
+def group_conflicts(found: Mapping[Path, Rule]) -> dict[Path, str]:
     """The files whose rules conflict with their group, each with its value and a file that has another.
 
     The other rules of the group continue with the value of the majority; without a majority, none can.
@@ -43,7 +43,7 @@ def disagreeing(found: Mapping[Path, Rule]) -> dict[Path, str]:
         once = {path: _once(rule, group.values()) for path, rule in group.items()}
         for field in dict.fromkeys(field for values in once.values() for field in values):
             said = {path: values[field] for path, values in once.items() if field in values}
-            for path, other in _odd(said).items():
+            for path, other in _minority(said).items():
                 problems.setdefault(path, _problem(field, name, said[path], said[other], other))
     return problems
 
@@ -80,13 +80,13 @@ def _once(rule: Rule, group: Collection[Rule]) -> dict[str, str]:
     return {**({} if _follows(rule, group) else {"schedule": schedule}), "timezone": rule.timezone, **conf}
 
 
-def _odd(said: Mapping[Path, str]) -> dict[Path, Path]:
+def _minority(values: Mapping[Path, str]) -> dict[Path, Path]:
     """The files that differ from the majority, each with the first file that differs from it."""
-    ranking = Counter(said.values()).most_common(2)
+    ranking = Counter(values.values()).most_common(2)
     tied = len(ranking) == 2 and ranking[0][1] == ranking[1][1]
     return {
-        path: next(other for other in said if said[other] != value and (tied or said[other] == ranking[0][0]))
-        for path, value in said.items()
+        path: next(other for other in values if values[other] != value and (tied or values[other] == ranking[0][0]))
+        for path, value in values.items()
         if len(ranking) == 2 and (tied or value != ranking[0][0])
     }
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from floodmark.core.rules.file.epochs import WrittenCleanUp, WrittenEpoch
 from floodmark.core.rules.file.rule import WrittenRule
 from floodmark.core.text.defaults import merged
-from floodmark.core.text.problems import told
+from floodmark.core.text.problems import describe_detail
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import RuleInvalid
 
@@ -55,7 +55,7 @@ def _value(name: str, text: str) -> Any:
     try:
         _adapter(parents[0] if parents else "", key).validate_python(value)
     except ValidationError as error:
-        problem = told(error.errors(include_url=False)[0])
+        problem = describe_detail(error.errors(include_url=False)[0])
         raise RuleInvalid(
             f"the environment variable {name}: {problem.replace('Input should be', 'expected')}"
         ) from None

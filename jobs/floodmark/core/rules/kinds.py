@@ -56,7 +56,7 @@ class SourceKind:
     """
 
     written: Any
-    says: str
+    summary: str
     can: SourceCan
     address: Callable[[Any], str]
     open: Callable[[str, Stream], Any]
@@ -66,13 +66,13 @@ class SourceKind:
 class SinkCan:
     """The capabilities of a kind of sink. Capabilities that are not listed here are refused, never guessed.
 
-    `qos`: what it gives at best. `keeps`: what it got stays, so that epochs write it by transactions, and it is
+    `qos`: what it gives at best. `stores_rows`: what it got stays, so that epochs write it by transactions, and it is
     audited. `merges`: by a key. `replaces`: rows of an interval, or all of them, by others. `table`: it is a Delta
     table, which Spark writes through Delta's own transactions.
     """
 
     qos: Qos
-    keeps: bool = True
+    stores_rows: bool = True
     merges: bool = False
     replaces: bool = False
     table: bool = False
@@ -80,12 +80,12 @@ class SinkCan:
 
 @dataclass(frozen=True)
 class SinkKind:
-    """`written`, `says`: as of a `SourceKind`. `address`: one text for one place, None of a sink that is nowhere.
+    """`written`, `summary`: as of a `SourceKind`. `address`: one text for one place, None of a sink that is nowhere.
     `open`: its `Sink`, of a kind that keeps what it got.
     """
 
     written: Any
-    says: str
+    summary: str
     can: SinkCan
     address: Callable[[Any], str | None]
     open: Callable[[Sink], Any] | None = None
@@ -124,7 +124,7 @@ def tables_written(rule: Rule) -> list[Sink]:
 
 def sinks_kept(rule: Rule) -> list[Sink]:
     """The sinks that keep what they got: those that epochs write by transactions."""
-    return [sink for sink in rule.sinks if sink_can(sink.kind).keeps]
+    return [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows]
 
 
 def once_only(rule: Rule) -> Iterator[str]:

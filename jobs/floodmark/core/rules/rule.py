@@ -15,11 +15,11 @@ from pydantic_core import ErrorDetails
 
 from floodmark.core.rules import chains
 from floodmark.core.rules.checks.epochs import ROWS_PER_WINDOW
-from floodmark.core.rules.checks.nesting import nesting
+from floodmark.core.rules.checks.nesting import nested_tables
 from floodmark.core.rules.checks.rule import check
 from floodmark.core.rules.environments import variables
 from floodmark.core.rules.file.epochs import WrittenCleanUp, WrittenEpoch
-from floodmark.core.rules.file.kinds import KIND
+from floodmark.core.rules.file.kindkeys import KIND
 from floodmark.core.rules.file.rule import WrittenAmend, WrittenRule
 from floodmark.core.rules.file.schedule import WrittenAssets, WrittenFreshness
 from floodmark.core.rules.file.sinks import LATER_SINK_KEYS, WrittenSink
@@ -34,7 +34,7 @@ from floodmark.core.rules.file.streams import (
     WrittenStream,
     source_keys,
 )
-from floodmark.core.rules.groups import disagreeing
+from floodmark.core.rules.groups import group_conflicts
 from floodmark.core.rules.installation import over_installation
 from floodmark.core.rules.kinds import SINKS, SOURCES, sink_kind, source_kind
 from floodmark.core.rules.model import (
@@ -57,7 +57,7 @@ from floodmark.core.rules.model import (
 from floodmark.core.rules.words import with_words
 from floodmark.core.text.addresses import identity
 from floodmark.core.text.defaults import FILES, merged, read_defaults
-from floodmark.core.text.problems import Problems, Source, field_of, read_source, told, unknown
+from floodmark.core.text.problems import Problems, Source, describe_detail, field_of, read_source, unknown
 from floodmark.core.text.substitution import substituted
 from floodmark.core.text.yamltree import Path as Field
 from floodmark.errors import FloodmarkError, RuleInvalid, legible
@@ -143,7 +143,7 @@ def _process(written: WrittenRule, folder: Path, env: Mapping[str, str], problem
     """What the rule's class declares, from the text of its module in `folder` or on the Python path."""
     if written.process is None:
         return None
-    from floodmark.core.process.reading import check_allowed, declared, text_of_module
+    from floodmark.core.process.declaration import check_allowed, declared, text_of_module
 
     module, _, name = written.process.partition(":")
     try:
@@ -166,7 +166,7 @@ def _chained(
         if stream.rule is None:
             continue
         try:
-            sink = chains.find(folder, env, written.rule, stream.rule, stream.sink, rebuilt=written.rebuild)
+            sink = chains.find_sink(folder, env, written.rule, stream.rule, stream.sink, rebuilt=written.rebuild)
         except ValueError as fault:
             problems.add(("streams", name, "rule"), str(fault))
         else:
@@ -190,7 +190,7 @@ def load_rules(
             found[path] = read
         else:
             errors[legible(path.name)] = read
-    clashes = clashing(found)
+    clashes = conflicts(found)
     errors.update({path.name: fault for path, fault in clashes.items()})
     return {rule.rule: rule for path, rule in found.items() if path not in clashes}, errors
 
@@ -209,7 +209,7 @@ def schema_text() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
-def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
+def conflicts(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
     """The files whose rules conflict: two with one name or one sink, groups that disagree, or nested tables."""
     claims: dict[tuple[str, str], list[Path]] = {}
     for path, rule in found.items():
@@ -217,15 +217,16 @@ def clashing(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
         for claim in {("rule", rule.rule), *sinks}:
             claims.setdefault(claim, []).append(path)
     faults: dict[Path, FloodmarkError] = {
-        path: RuleInvalid(f"{path}: {problem}") for path, problem in (disagreeing(found) | nesting(found)).items()
+        path: RuleInvalid(f"{path}: {problem}")
+        for path, problem in (group_conflicts(found) | nested_tables(found)).items()
     }
     for (kind, what), paths in claims.items():
         for path, other in ((path, other) for path in paths for other in paths if path != other):
-            faults[path] = RuleInvalid(f"{path}: {_clash(kind, what, other, found[other])}")
+            faults[path] = RuleInvalid(f"{path}: {_conflict(kind, what, other, found[other])}")
     return faults
 
 
-def _clash(kind: str, what: str, other: Path, rule: Rule) -> str:
+def _conflict(kind: str, what: str, other: Path, rule: Rule) -> str:
     if kind == "rule":
         return f"rule: a rule named {what} stands in {other.name}, too: expected one file for each; remove one of them"
     return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule: give each a table of its own"
@@ -271,7 +272,7 @@ def _add_detail(detail: ErrorDetails, problems: Problems) -> None:
     elif detail["type"] == "missing":
         problems.add(field, _missing(field))
     else:
-        problems.add(field, told(detail))
+        problems.add(field, describe_detail(detail))
 
 
 def _unknown_key(key: str, parent: Field) -> str:

@@ -16,8 +16,8 @@ from floodmark.core.sql.state.running import Running, running_of
 from floodmark.core.sql.state.tops import Top, ranking_of, top_of
 from floodmark.core.sql.tree.expressions import SqlText, check_expression
 from floodmark.core.sql.tree.grouping import check_grouped
-from floodmark.core.sql.tree.naming import names_of, naming_fault
 from floodmark.core.sql.tree.parse import parse, parse_expression
+from floodmark.core.sql.tree.resultnames import names_of, naming_fault
 from floodmark.core.sql.tree.shape import Select, Shape, Source, Union
 from floodmark.core.sql.windows import Instant, Spec
 from floodmark.core.sql.words.function_names import WINDOWING

@@ -49,7 +49,7 @@ def row_checks(
     words = words_of(sql)
     shape = Shape(sql, words, streams, lookups, unbounded)
     selects = {select.number: select for select in _selects(shape.root(parse(sql, words)))}
-    return tuple(check for _, select in sorted(selects.items()) for check in _Checked(shape, select).found())
+    return tuple(check for _, select in sorted(selects.items()) for check in _SelectChecks(shape, select).checks())
 
 
 def _selects(source: Source) -> Iterator[Select]:
@@ -60,13 +60,13 @@ def _selects(source: Source) -> Iterator[Select]:
         yield from _selects(one)
 
 
-class _Checked:
+class _SelectChecks:
     """Finds the row checks of one SELECT."""
 
     def __init__(self, shape: Shape, select: Select):
         self._sql, self._words, self._select = shape.sql, shape.words, select
 
-    def found(self) -> Iterator[RowCheck]:
+    def checks(self) -> Iterator[RowCheck]:
         source = self._select.reads[0].source
         if len(self._select.reads) > 1:
             yield from self._keys()

@@ -99,7 +99,7 @@ class _Reader:
 
     def end(self) -> None:
         if self._at < len(self._tokens):
-            raise ValueError(f"expected a comma or the end, found {self._found()}")
+            raise ValueError(f"expected a comma or the end, found {self._next_text()}")
 
     def _name(self) -> str:
         kind, text = self._next("a column name")
@@ -153,7 +153,7 @@ class _Reader:
 
     def _expect(self, sign: str) -> None:
         if not self._skip(sign):
-            raise ValueError(f"expected {sign!r}, found {self._found()}")
+            raise ValueError(f"expected {sign!r}, found {self._next_text()}")
 
     def _skip(self, sign: str) -> bool:
         there = self._at < len(self._tokens) and self._tokens[self._at] == ("sign", sign)
@@ -166,5 +166,5 @@ class _Reader:
         self._at += 1
         return self._tokens[self._at - 1]
 
-    def _found(self) -> str:
+    def _next_text(self) -> str:
         return repr(self._tokens[self._at][1]) if self._at < len(self._tokens) else "the end"

@@ -49,7 +49,7 @@ class Problems:
         line = source.tree.place(field).line
         if isinstance(problem, SqlAt):
             line, problem = _sql_place(source.tree, field, problem, line)
-        name = shown(field)
+        name = field_text(field)
         text = f"{source.path}:{line}: {name}: {problem}" if name else f"{source.path}:{line}: {problem}"
         self.found.append((self.sources.index(source), line, text))
 
@@ -72,7 +72,7 @@ def _sql_place(tree: Tree, field: Field, error: SqlAt, line: int) -> tuple[int, 
     return place.line, f"column {place.column}: {error.problem}"
 
 
-def shown(field: Field) -> str:
+def field_text(field: Field) -> str:
     """A field as people write it: streams.flights.where, sinks[0].delta."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in field]
     return "".join(parts).lstrip(".")
@@ -93,7 +93,7 @@ def read_source(path: Path, expected: str) -> Source:
     except YamlRefused as error:
         raise RuleInvalid(f"{path}:{error.line}: column {error.column}: {error}") from None
     if not isinstance(tree.value, dict):
-        raise RuleInvalid(f"{path}:1: expected {expected}, found {found(tree.value)}")
+        raise RuleInvalid(f"{path}:1: expected {expected}, found {shown_value(tree.value)}")
     return Source(path, tree)
 
 
@@ -106,15 +106,15 @@ def field_of(loc: tuple[int | str, ...], problems: Problems) -> Field:
     return field
 
 
-def told(detail: ErrorDetails) -> str:
+def describe_detail(detail: ErrorDetails) -> str:
     """The message for an error of pydantic: what was expected, and what was found."""
     if detail["type"] in ("model_type", "dict_type", "model_attributes_type"):
-        return f"expected a mapping (key: value), found {found(detail['input'])}"
+        return f"expected a mapping (key: value), found {shown_value(detail['input'])}"
     if detail["type"].startswith("bool_"):
-        return f"expected true or false, found {found(detail['input'])}"
+        return f"expected true or false, found {shown_value(detail['input'])}"
     message = str(detail.get("ctx", {}).get("error") or detail["msg"])
     if ", found " not in message and not message.startswith("setting "):
-        message += f", found {found(detail['input'])}"
+        message += f", found {shown_value(detail['input'])}"
     return redacted(message)
 
 
@@ -125,7 +125,7 @@ def unknown(what: str, name: str, known: Collection[str]) -> str:
     return f"unknown {what} {name!r}: {hint}"
 
 
-def found(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """A value as messages show it; for one that may be or contain a secret, only its kind."""
     if value is None:
         return "nothing"

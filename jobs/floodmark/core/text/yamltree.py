@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from floodmark.core.text.yamlwords import said
+from floodmark.core.text.yamlwords import parser_message
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
@@ -86,7 +86,7 @@ def _compose(text: str) -> Node | None:
         node: Node | None = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise _refused(said(error.problem or str(error), text, mark.index if mark else 0), mark) from None
+        raise _refused(parser_message(error.problem or str(error), text, mark.index if mark else 0), mark) from None
     except yaml.YAMLError as error:  # a character that YAML does not allow: no mark
         raise YamlRefused(str(error).splitlines()[0], 1, 1) from None
     return node

@@ -6,7 +6,7 @@ import re
 
 _INDENT = "indent it by spaces, as its neighbours"
 # The parser's message -> what was expected and found, and what to do. `{0}`: the first group.
-_SAID = (
+_MESSAGES = (
     (r"found character '\\t'.*", "expected spaces, found a tab: YAML is indented by spaces"),
     (
         r"found character '(.)' that cannot start any token",
@@ -54,7 +54,7 @@ _SAID = (
 _WITH_VARIABLES = re.compile(r"(?:\$\{[^{}\s,]*\}|[^\s,\[\]{}])*")
 
 
-def said(problem: str, text: str = "", index: int = 0) -> str:
+def parser_message(problem: str, text: str = "", index: int = 0) -> str:
     """The message for the parser's `problem`, or `problem` itself if there is no other wording.
 
     The parser stopped in the rule file's `text` before the character at `index`.
@@ -65,7 +65,7 @@ def said(problem: str, text: str = "", index: int = 0) -> str:
             f"expected quotes round a text with ${{…}} inside of {{…}} or […], found none: write '{bare}', for YAML "
             "takes a bare { as the beginning of a mapping"
         )
-    for pattern, words in _SAID:
+    for pattern, words in _MESSAGES:
         match = re.fullmatch(pattern, problem)
         if match:
             return words.format(*match.groups())

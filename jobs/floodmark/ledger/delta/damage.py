@@ -95,7 +95,7 @@ def log_of(address: str) -> Path | None:
     return log if log.is_dir() else None
 
 
-def changed(file: Path) -> str | None:
+def file_damage(file: Path) -> str | None:
     """The damage of one file, by itself and by the checksum beside it, in words; None if there is none."""
     if not file.exists():
         return f"{file} is missing"
@@ -114,7 +114,7 @@ def log_faults(address: str) -> list[str]:
         return []
     found = listed(file.name for file in log.iterdir())
     needed = [*found.checkpoints.get(found.base, []), *found.tail()]
-    return [what for name in needed if (what := changed(log / name))]
+    return [what for name in needed if (what := file_damage(log / name))]
 
 
 def why_unreadable(address: str) -> str | None:
@@ -228,7 +228,7 @@ def _action(number: int, line: bytes) -> dict[str, Any]:
     return found
 
 
-def put_aside_torn(address: str, above: int, app: str | None = None) -> list[str]:
+def rename_torn_entries(address: str, above: int, app: str | None = None) -> list[str]:
     """Rename incomplete log entries above version `above`, from the newest down.
 
     Only the table's writer may call it, for versions that nothing relies on. `app`: entries of other writers are kept.
@@ -266,7 +266,7 @@ def _torn(entry: Path, app: str | None) -> bool:
     if app is not None and app.encode() not in data:
         return False
     added = [action["add"] for action in actions if "add" in action]
-    return changed(entry) is not None or any(map(partial(_lacks, entry.parent.parent), added))
+    return file_damage(entry) is not None or any(map(partial(_lacks, entry.parent.parent), added))
 
 
 def _lacks(folder: Path, added: dict[str, Any]) -> bool:
@@ -284,12 +284,12 @@ def _last_bytes(file: Path) -> bytes:
         return data.read()
 
 
-def mend(address: str, named: int, app: str | None = None) -> None:
+def repair_log(address: str, named: int, app: str | None = None) -> None:
     """Clean up after a power loss or a full disk: incomplete writes that the ledger does not name; they are repeated.
 
-    named: the newest version that the ledger names. app: as for `put_aside_torn`.
+    named: the newest version that the ledger names. app: as for `rename_torn_entries`.
     """
-    put_aside_torn(address, named, app)
+    rename_torn_entries(address, named, app)
     drop_checksums(address)
 
 
@@ -307,7 +307,7 @@ def drop_checksums(address: str) -> list[str]:
     stale = [
         name for name in found.stale() if not (log / name).with_suffix(".json").exists()
     ]  # nor since it was listed
-    dropped = stale + [name for name in newest if changed(log / name)]
+    dropped = stale + [name for name in newest if file_damage(log / name)]
     for name in dropped:
         (log / f".{name}.crc").unlink(missing_ok=True)
         (log / name).unlink()

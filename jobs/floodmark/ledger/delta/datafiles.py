@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from floodmark.errors import HistoryGone
 from floodmark.ledger.delta.deletionvectors import vector_file
 from floodmark.ledger.delta.keybounds import not_after
-from floodmark.ledger.delta.tables import entry_actions, files_gone, logged_between, reading
+from floodmark.ledger.delta.tables import delta_errors, entry_actions, logged_between, missing_files
 
 _HOLDS_FROM, _AFTER = "holds_from", "after"
 
@@ -35,7 +35,7 @@ class DataFile:
 
 def files_of(table: DeltaTable, time: str | None = None) -> list[DataFile]:
     """The table's live files. `time`: the column whose largest value, in microseconds, is needed."""
-    with reading(root_of(table)):
+    with delta_errors(root_of(table)):
         actions = table.get_add_actions(flatten=True)
     names = actions.column_names
     newest = _micros(actions[f"max.{time}"]) if f"max.{time}" in names else [None] * actions.num_rows
@@ -57,7 +57,7 @@ def file_faults(table: DeltaTable) -> Iterator[str]:
     root = Path(root_of(table).removeprefix("file://"))
     if not root.is_dir():
         return
-    with reading(root_of(table)):
+    with delta_errors(root_of(table)):
         actions = table.get_add_actions(flatten=True)
     for path, size in zip(values_of(actions["path"]), values_of(actions["size_bytes"]), strict=True):
         file = root / unquote(path)
@@ -90,7 +90,7 @@ def added_files(address: str, commit: int) -> list[str]:
     added = _added(address, commit)
     absent = _absent(address, [unquote(file["path"]) for file in added])
     if absent:
-        raise files_gone(address, commit, f"the file {absent[0]}")
+        raise missing_files(address, commit, f"the file {absent[0]}")
     return [json.dumps({"add": file}) for file in added]
 
 
@@ -186,10 +186,10 @@ def rewritten_after(address: str, since: int, newest: int) -> int:
     """
     versions = range(since + 1, newest + 1)
     there = [version for version in versions if (Path(address) / "_delta_log" / f"{version:020}.json").exists()]
-    return max((said_of(entry_actions(address, version)).get(_AFTER, 0) for version in there), default=0)
+    return max((commit_metadata(entry_actions(address, version)).get(_AFTER, 0) for version in there), default=0)
 
 
-def said_of(actions: list[dict[str, Any]]) -> dict[str, Any]:
+def commit_metadata(actions: list[dict[str, Any]]) -> dict[str, Any]:
     """What the engine recorded in a commit's metadata; empty if that is no JSON object."""
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     try:
@@ -213,7 +213,7 @@ def query(table: DeltaTable, sql: str) -> list[dict[str, Any]]:
     Rust runs it, not pyarrow: pyarrow's data sets import pandas, which takes longer than everything else here, and
     leave threads behind that sometimes abort the process at exit (5 of 65 trials).
     """
-    with reading(root_of(table)):
+    with delta_errors(root_of(table)):
         found = QueryBuilder().register("t", table).execute(sql).read_all()
     columns = [values_of(found[name]) for name in found.column_names]
     return [dict(zip(found.column_names, values, strict=True)) for values in zip(*columns, strict=True)]

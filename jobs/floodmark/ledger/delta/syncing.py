@@ -17,14 +17,14 @@ from floodmark.ledger.delta import datafiles, tables
 LEVELS = 4  # folders above a new table that a run may have created: HOME/RULE/state/gN
 
 
-def asked() -> bool:
+def is_enabled() -> bool:
     return os.environ.get("FLOODMARK_SYNC") == "1"
 
 
 def sync_files(address: str, paths: Iterable[str]) -> None:
     """Sync data files of a local table, by their paths in its log, with Hadoop's checksums and the folders."""
     root = Path(address)
-    if not asked() or not root.is_dir():
+    if not is_enabled() or not root.is_dir():
         return
     files = [root / unquote(path) for path in paths]
     for file in files:
@@ -37,7 +37,7 @@ def sync_files(address: str, paths: Iterable[str]) -> None:
 def sync_commit(address: str, commit: int) -> None:
     """Sync version `commit` of a local table: the files that it added, then its log entry."""
     log = Path(address) / "_delta_log"
-    if not asked() or not log.is_dir():
+    if not is_enabled() or not log.is_dir():
         return
     sync_files(address, datafiles.added_paths(address, commit))
     entry = log / f"{commit:020}.json"
@@ -47,7 +47,7 @@ def sync_commit(address: str, commit: int) -> None:
 
 def sync_table(address: str) -> None:
     """Sync the newest version of a table that may be new, with the folders that were created for it."""
-    if asked() and Path(address).is_dir():
+    if is_enabled() and Path(address).is_dir():
         sync_commit(address, tables.newest_version(address))
         for folder in Path(address).parents[:LEVELS]:
             _sync(folder)

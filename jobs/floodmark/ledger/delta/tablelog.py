@@ -14,9 +14,10 @@ from deltalake import DeltaTable
 from floodmark.core.protocol.presence import Moves, Presence, moves_of, presence
 from floodmark.errors import HistoryGone
 from floodmark.ledger.comparing import Committed
-from floodmark.ledger.delta.datafiles import file_rows, root_of, said_of
+from floodmark.ledger.delta.datafiles import commit_metadata, file_rows, root_of
 from floodmark.ledger.delta.tables import (
     NEWEST,
+    delta_errors,
     entry_actions,
     entry_bytes,
     local_entry,
@@ -24,7 +25,6 @@ from floodmark.ledger.delta.tables import (
     metadata_of,
     newest_version,
     open_table,
-    reading,
 )
 
 _MOVES = ("add", "remove")
@@ -38,7 +38,7 @@ def recorded_version(address: str, app: str) -> int | None:
 
 def recorded_in(table: DeltaTable, app: str) -> int | None:
     """The largest version the table has recorded for an app id. Raises TableBroken: delta-rs reads the log for it."""
-    with reading(root_of(table)):
+    with delta_errors(root_of(table)):
         return table.transaction_version(app)
 
 
@@ -72,7 +72,7 @@ def our_commit(address: str, app: str, version: int) -> Committed:
     It searches from the newest on and stops at the match, which is nearly always among the first. Older entries, which
     a checkpoint replaces, are not needed here.
     """
-    for entry in heads(address):
+    for entry in commit_infos(address):
         said = metadata_of(entry)
         if said and (said["app"], said["version"]) == (app, version):
             found = commit_at(address, entry["version"], app, version)
@@ -84,7 +84,7 @@ def our_commit(address: str, app: str, version: int) -> Committed:
     )
 
 
-def heads(address: str) -> Iterator[dict[str, Any]]:
+def commit_infos(address: str) -> Iterator[dict[str, Any]]:
     """The metadata of each commit, from the newest to the oldest that the log still holds."""
     table = open_table(address)
     for version in range(table.version() if table else -1, -1, -1):
@@ -105,7 +105,7 @@ def commit_info(address: str, version: int) -> dict[str, Any]:
 
 def written_for(address: str, ledger: str) -> bool:
     """Whether one of the table's newest commits is by the rule with this ledger."""
-    found = map(metadata_of, islice(heads(address), NEWEST))
+    found = map(metadata_of, islice(commit_infos(address), NEWEST))
     return any(one["app"].split("/")[1] == ledger for one in found if one)
 
 
@@ -137,7 +137,7 @@ class DataCommit:
     adds: int
     size: int
     removes: bool
-    said: dict[str, Any] | None
+    metadata: dict[str, Any] | None
 
 
 def data_commits(address: str, first: int, last: int) -> Iterator[DataCommit]:
@@ -155,7 +155,7 @@ def _data_changes(address: str, version: int) -> DataCommit:
         return DataCommit(version, 1, 0, True, None)
     added = [action["add"] for action in actions if action.get("add", {}).get("dataChange")]
     removes = any(action.get("remove", {}).get("dataChange") for action in actions)
-    return DataCommit(version, len(added), sum(add["size"] for add in added), removes, said_of(actions))
+    return DataCommit(version, len(added), sum(add["size"] for add in added), removes, commit_metadata(actions))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ ANEW = (
 
 
 @contextmanager
-def reading(address: str) -> Iterator[None]:
+def delta_errors(address: str) -> Iterator[None]:
     """Turn errors of delta-rs at an unreadable table into TableBroken, or RunFailed if a retry may help."""
     try:
         yield
@@ -68,7 +68,7 @@ def open_table(address: str) -> DeltaTable | None:
             "and name that table's folder"
         )
     try:
-        with reading(address):
+        with delta_errors(address):
             return DeltaTable(address)
     except TableNotFoundError:
         return None
@@ -208,7 +208,7 @@ def logged_between(address: str, version: int) -> list[dict[str, Any]]:
     try:
         return entry_actions(address, version)
     except OSError:
-        raise files_gone(address, version, "its log entry") from None
+        raise missing_files(address, version, "its log entry") from None
 
 
 def local_entry(address: str, version: int) -> Path:
@@ -233,7 +233,7 @@ def entry_actions(address: str, version: int) -> list[dict[str, Any]]:
         raise TableBroken(f"{address}: log entry {version} is cut off or was changed: {fault}") from fault
 
 
-def files_gone(address: str, commit: int, what: str) -> HistoryGone:
+def missing_files(address: str, commit: int, what: str) -> HistoryGone:
     return HistoryGone(
         f"{address}: of commit {commit}, {what} is gone, so what it wrote cannot be compared; put it back, or begin "
         "anew with `floodmark reset`"

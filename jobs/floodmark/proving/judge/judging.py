@@ -9,9 +9,9 @@ from typing import Any
 
 from floodmark.audit.certificate import audit
 from floodmark.connectors.ports.registry import account
-from floodmark.proving.cases import REFERENCE, Case, Replay
+from floodmark.proving.faultplan import REFERENCE, Case, ReplayCase
 from floodmark.proving.judge import verdicts
-from floodmark.proving.judge.left import Left
+from floodmark.proving.judge.copystate import CopyState
 from floodmark.proving.judge.verdicts import Check, Verdict, worst
 from floodmark.proving.play.played import Played
 from floodmark.proving.scratch import clocked, not_in_batch, replaces
@@ -78,7 +78,7 @@ def judged(played: Played, doing: Callable[[str, int, int], None] = lambda what,
 class _Judge:
     def __init__(self, played: Played):
         self._played, self._rule = played, played.rule
-        self._reference = Left(played, REFERENCE)
+        self._reference = CopyState(played, REFERENCE)
         self._sampled = {one["stream"]: int(one["rows"]) for one in played.streams}
 
     @property
@@ -91,14 +91,14 @@ class _Judge:
         checks = [*self._common(left), *self._by_batch(left), *self._empty(left)]
         return self._judged(left, "", "undisturbed", checks)
 
-    def _empty(self, left: Left) -> Iterator[Check]:
+    def _empty(self, left: CopyState) -> Iterator[Check]:
         """Sinks without rows: comparing nothing with nothing proves nothing."""
         for i, name, _ in self._sinks:
             if not left.sink(i):
                 yield verdicts.not_compared(name, "it holds no row of the sample; take more with --rows")
 
-    def replay(self, replay: Replay) -> Judged:
-        left = Left(self._played, replay.name)
+    def replay(self, replay: ReplayCase) -> Judged:
+        left = CopyState(self._played, replay.name)
         told = self._played.ends[replay.name]
         checks = [verdicts.ended(told)]
         if told.get("type") == "InputFault":
@@ -110,7 +110,7 @@ class _Judge:
         return self._judged(left, replay.title, "replayed", checks)
 
     def case(self, case: Case) -> Judged:
-        left = Left(self._played, case.name)
+        left = CopyState(self._played, case.name)
         fired = self._played.fired.get(case.name, 0)
         stray = self._played.strays.get(case.name)
         checks = [verdicts.fired(fired, len(case.kills), stray), verdicts.ended(self._played.ends[case.name])]
@@ -120,20 +120,20 @@ class _Judge:
         return self._judged(left, case.point, case.fault, checks, len(case.kills), fired)
 
     def _judged(
-        self, left: Left, point: str, fault: str, checks: list[Check], planned: int = 0, fired: int = 0
+        self, left: CopyState, point: str, fault: str, checks: list[Check], planned: int = 0, fired: int = 0
     ) -> Judged:
         seconds = float(self._played.ends[left.case].get("seconds", 0.0))
         attempts = sum(epoch.attempts for epoch in left.epochs)
         return Judged(left.case, point, fault, checks, planned, fired, attempts, len(left.epochs), seconds)
 
-    def _common(self, left: Left) -> Iterator[Check]:
+    def _common(self, left: CopyState) -> Iterator[Check]:
         """Checks of every copy: its ledger accounts for all rows of the sample, and its certificate is good."""
         yield verdicts.balanced(left.counted("read"), self._sampled)
         found = audit(left.case, self._played.scratch.home, deep=True, accounts=account)
         findings = [] if found is None else [finding.what for finding in found.findings]
         yield verdicts.certified(None if found is None else found.verdict, findings)
 
-    def _tables(self, left: Left) -> Iterator[Check]:
+    def _tables(self, left: CopyState) -> Iterator[Check]:
         """Compare everything that a fault could damage with the undisturbed run, which has the same epochs."""
         if clocked(self._rule):
             yield verdicts.not_compared("sinks and state", CLOCK)
@@ -142,7 +142,7 @@ class _Judge:
         else:
             yield from self._against_undisturbed(left)
 
-    def _against_undisturbed(self, left: Left) -> Iterator[Check]:
+    def _against_undisturbed(self, left: CopyState) -> Iterator[Check]:
         for i, name, sink in self._sinks:
             yield verdicts.delivered(name, left.sink(i), self._reference.sink(i), UNDISTURBED, sink.qos, left.again)
         if not self._sinks:
@@ -156,7 +156,7 @@ class _Judge:
             "epochs (offsets, counts, watermark, results)", left.facts(), self._reference.facts(), UNDISTURBED
         )
 
-    def _beside_lost(self, left: Left) -> Iterator[Check]:
+    def _beside_lost(self, left: CopyState) -> Iterator[Check]:
         """At qos 0: the rows of lost epochs are counted, and no result is duplicated or invented."""
         lost = sum(epoch.end["lost"] for epoch in left.epochs if epoch.result == "lost")
         yield Check("losses are counted", "proven", f"epochs lost: {', '.join(map(str, left.lost))}; rows lost: {lost}")
@@ -168,7 +168,7 @@ class _Judge:
             of_each = {epoch.number: left.batch(i, epoch.number) for epoch in left.epochs}
             yield verdicts.beside_lost(name, left.sink(i), of_each, left.lost)
 
-    def _replayed(self, left: Left) -> Iterator[Check]:
+    def _replayed(self, left: CopyState) -> Iterator[Check]:
         """With other epochs, the sinks are the same if no row is late."""
         late = self._reference.late, left.late
         for i, name, _ in self._sinks:
@@ -180,7 +180,7 @@ class _Judge:
                 why = f"other epochs divide late rows differently ({late[0]} undisturbed, {late[1]} here)"
                 yield verdicts.not_compared(name, f"{why}, and there is no answer in batch: {self._no_batch(left, i)}")
 
-    def _by_batch(self, left: Left) -> Iterator[Check]:
+    def _by_batch(self, left: CopyState) -> Iterator[Check]:
         """Compare sinks with the rule's SQL in plain Spark batch, if available. Lost epochs have a separate check."""
         failed = self._played.ends[left.case].get("batch")
         for i, name, sink in self._sinks:
@@ -189,7 +189,7 @@ class _Judge:
             elif failed:
                 yield verdicts.not_compared(f"{name}, by batch", failed["error"])
 
-    def _no_batch(self, left: Left, place: int) -> str | None:
+    def _no_batch(self, left: CopyState, place: int) -> str | None:
         """Why batch gives no result for a sink."""
         if self._rule.late == "drop" and left.late:
             return "late rows were not kept, so the rows folded are not known"

@@ -37,22 +37,22 @@ def fired(reached: int, planned: int, stray: dict[str, object] | None = None) ->
     return Check(what, "unfinished", found + why)
 
 
-def ended(told: dict[str, object], what: str = "the last run ended well") -> Check:
+def ended(outcome: dict[str, object], what: str = "the last run ended well") -> Check:
     """A run after the fault must be able to finish. Exit code 1 (a retry may help) decides nothing."""
-    if told["code"] == 0:
+    if outcome["code"] == 0:
         return Check(what, "proven", "exit code 0")
-    verdict: Verdict = "unfinished" if told["code"] == 1 else "broken"
-    return Check(what, verdict, f"exit code {told['code']}: {told.get('error')}")
+    verdict: Verdict = "unfinished" if outcome["code"] == 1 else "broken"
+    return Check(what, verdict, f"exit code {outcome['code']}: {outcome.get('error')}")
 
 
-def refused(told: dict[str, object] | None) -> Check:
+def refused(outcome: dict[str, object] | None) -> Check:
     """Whether a retry was refused while the driver was stopped, not dead."""
     what = "the retry was refused while the stopped driver lived"
-    if told is None:
+    if outcome is None:
         return Check(what, "unfinished", "no retry was seen")
-    if (told["code"], told.get("type")) == (1, "Busy"):
+    if (outcome["code"], outcome.get("type")) == (1, "Busy"):
         return Check(what, "proven", "exit code 1, another run holds the rule")
-    return Check(what, "broken", f"exit code {told['code']}: {told.get('error', 'it worked')}")
+    return Check(what, "broken", f"exit code {outcome['code']}: {outcome.get('error', 'it worked')}")
 
 
 def equal(what: str, found: Sequence[Row] | None, expected: Sequence[Row] | None, to: str) -> Check:

@@ -12,9 +12,9 @@ from typing import Any
 
 import floodmark
 from floodmark.errors import RunFailed
-from floodmark.proving.cases import Case
+from floodmark.proving.faultplan import Case
 from floodmark.proving.play.orders import Orders
-from floodmark.proving.play.played import Teller, Wish
+from floodmark.proving.play.played import ProgressListener, Wish
 from floodmark.proving.play.processes import started, wait_until
 from floodmark.proving.scratch import Scratch
 
@@ -25,7 +25,7 @@ WORKER = "floodmark.proving.play.worker"
 class Applications:
     """Starts applications, one after another or in parallel, and waits for their reports."""
 
-    def __init__(self, rule: str, wish: Wish, scratch: Scratch, teller: Teller):
+    def __init__(self, rule: str, wish: Wish, scratch: Scratch, teller: ProgressListener):
         self._rule, self._wish, self.scratch, self.teller = rule, wish, scratch, teller
 
     def orders(self, name: str, cases: Sequence[Case], **more: Any) -> Orders:
@@ -56,7 +56,7 @@ class Applications:
     def until(self, process: Popen[bytes], name: str, what: str) -> dict[str, Any]:
         """Wait for the application's report on `what`, and return it."""
         self.wait(process, lambda: self.scratch.outcome(name, what).exists(), f"it said nothing of {what}")
-        told = self.scratch.told(name, what)
+        told = self.scratch.read_outcome(name, what)
         assert told is not None
         return told
 
@@ -73,7 +73,11 @@ class Applications:
 
     def ended(self, name: str, case: str) -> dict[str, Any]:
         """The outcome of a copy's run."""
-        return self.scratch.told(name, case) or {"code": 1, "type": "RunFailed", "error": "it did not come to an end"}
+        return self.scratch.read_outcome(name, case) or {
+            "code": 1,
+            "type": "RunFailed",
+            "error": "it did not come to an end",
+        }
 
     def see_ended(
         self,

@@ -15,14 +15,14 @@ from floodmark.connectors.lookups import pinned_now
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.protocol.records.head import Head, head_at
 from floodmark.core.rules.rule import Expectation, Rule, Sink, Stream
-from floodmark.core.rules.sinks.takings import APART
+from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.ledger.delta.damage import actions_of
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.proving.cases import REFERENCE
+from floodmark.proving.faultplan import REFERENCE
 from floodmark.proving.scratch import Scratch, by_epoch
-from floodmark.spark.read import lookups
+from floodmark.spark.read import lookuprows
 from floodmark.spark.read.rowchecks import tried
 from floodmark.spark.read.shape import instant
 from floodmark.spark.session.session import rule_session
@@ -74,12 +74,12 @@ class _Batch:
         self._lost = [lost for lost in head.lost if lost != epoch]
 
     def results(self) -> DataFrame:
-        lookups.show(self._session, self._rule, pinned_now(self._rule), lambda: None)
+        lookuprows.show(self._session, self._rule, pinned_now(self._rule), lambda: None)
         for place, (name, stream) in enumerate(self._rule.streams.items()):
             self._folded(place, name, stream).createOrReplaceTempView(name)
-        return self._expected(self._given(), self._rule.expect)
+        return self._expected(self._final_results(), self._rule.expect)
 
-    def _given(self) -> DataFrame:
+    def _final_results(self) -> DataFrame:
         """The final results of the SQL."""
         query = self._rule.query
         if not query.windows:
@@ -118,25 +118,25 @@ class _Batch:
         return rows
 
     def _without(self, rows: DataFrame, table: str, stream: str) -> DataFrame:
-        apart = self._apart(table, stream)
-        names = {name.lower() for name in apart.columns if name not in APART}
+        apart = self._quarantined(table, stream)
+        names = {name.lower() for name in apart.columns if name not in QUARANTINE_COLUMNS}
         columns = [name for name in rows.columns if name.lower() in names]
         rows = rows.select(*map(quoted, columns))
         return rows if apart.isEmpty() else rows.exceptAll(apart.select(*map(quoted, columns)))
 
-    def _apart(self, table: str, stream: str) -> DataFrame:
+    def _quarantined(self, table: str, stream: str) -> DataFrame:
         """The stream's late or dead rows, among those that `_read` returns."""
         epoch, case = F.col("_epoch"), self._rule.rule
-        found = self._set_apart(case, table)
+        found = self._quarantine_table(case, table)
         if self._head.lost:
             found = found.where(~epoch.isin(*self._head.lost))
         if self._epoch in self._head.lost:  # the copy may lack its rows; the undisturbed run has the same epochs
-            found = found.unionByName(self._set_apart(REFERENCE, table).where(epoch == self._epoch))
+            found = found.unionByName(self._quarantine_table(REFERENCE, table).where(epoch == self._epoch))
         if self._alone:
             found = found.where(epoch == self._epoch)
         return found.where(F.col("_stream") == stream)
 
-    def _set_apart(self, case: str, table: str) -> DataFrame:
+    def _quarantine_table(self, case: str, table: str) -> DataFrame:
         return self._session.read.format("delta").load(str(Home(self._scratch.home, case).path / table))
 
     def _read(self, place: int, name: str) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused
-from floodmark.proving.cases import KINDS, Case, Ground, Replay, Skipped
+from floodmark.proving.faultplan import KINDS, Baseline, Case, ReplayCase, Skipped
 from floodmark.proving.scratch import Scratch
 
 
@@ -23,7 +23,7 @@ class Wish:
     close_until: str | None = None
 
 
-class Teller(Protocol):
+class ProgressListener(Protocol):
     """Receives the progress of a play."""
 
     def say(self, text: str) -> None: ...
@@ -41,13 +41,13 @@ class Played:
 
     rule: Rule
     scratch: Scratch
-    ground: Ground
+    ground: Baseline
     files: int
     streams: list[dict[str, Any]]
     versions: dict[str, str]
     cases: list[Case] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    replays: list[Replay] = field(default_factory=list)
+    replays: list[ReplayCase] = field(default_factory=list)
     fired: dict[str, int] = field(default_factory=dict)
     ends: dict[str, dict[str, Any]] = field(default_factory=dict)
     retries: dict[str, dict[str, Any]] = field(default_factory=dict)

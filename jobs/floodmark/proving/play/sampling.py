@@ -16,14 +16,14 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
 from floodmark.connectors.planning import checkpoint
-from floodmark.connectors.planning.relations import relations
+from floodmark.connectors.planning.plannedrows import relations
 from floodmark.connectors.ports.registry import source
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.rules.kinds import source_can
 from floodmark.core.rules.rule import EpochLimits, Rule, Stream
 from floodmark.errors import NotThereYet
 from floodmark.ledger.delta import tables
-from floodmark.proving.cases import cut
+from floodmark.proving.faultplan import cut
 from floodmark.proving.scratch import Scratch
 from floodmark.spark.read.planning import streamed
 from floodmark.spark.session.faults import explained
@@ -56,7 +56,7 @@ def sample(root: SparkSession, rule: Rule, scratch: Scratch, rows: int) -> list[
     """Take at most `rows` rows of each stream. Raises NotThereYet if no stream has any."""
     with explained(rule.rule):
         session = rule_session(root, rule, rule.timezone, rule.ansi)
-        found = [_Taking(session, scratch, name, stream, rows).take() for name, stream in rule.streams.items()]
+        found = [_StreamSample(session, scratch, name, stream, rows).take() for name, stream in rule.streams.items()]
     if not any(one.rows for one in found):
         where = ", ".join(f"{one.stream} ({one.table})" for one in found)
         raise NotThereYet(
@@ -70,7 +70,7 @@ class _Enough(Exception):
     """Ends the query that takes the sample."""
 
 
-class _Taking:
+class _StreamSample:
     """One stream's sample: first as its source delivers it, then divided into commits."""
 
     def __init__(self, session: SparkSession, scratch: Scratch, name: str, stream: Stream, rows: int):
@@ -93,13 +93,13 @@ class _Taking:
         note = NEWEST if self._latest else None
         end = self._source.end()
         version = self._source.backlog(end, rebuilt=True).facts.get("newest")
-        return Sampled(self._name, self._source.address, version, self._source.say(end), rows, commits, note)
+        return Sampled(self._name, self._source.address, version, self._source.describe(end), rows, commits, note)
 
     def _stage(self) -> None:
         """Write the stream's first rows as its source delivers them, in portions, as Spark plans epochs."""
         start = self._source.start()
         partitions = int(str(self._session.conf.get("spark.sql.shuffle.partitions")))
-        directory = checkpoint.make(self._staging / "checkpoints", Entry(0, (start,)), None, partitions)
+        directory = checkpoint.make_checkpoint(self._staging / "checkpoints", Entry(0, (start,)), None, partitions)
         query = (
             streamed(self._session, self._source, self._kind, start, self._at_a_time())
             .writeStream.trigger(availableNow=True)
@@ -138,10 +138,10 @@ class _Taking:
             raise _Enough
 
     def _portion(self, directory: Path, number: int) -> DataFrame:
-        told = relations(self._session, checkpoint.query(directory), 1)
+        told = relations(self._session, checkpoint.query_id(directory), 1)
         if 0 in told:
             return self._source.whole(self._session).limit(0) if told[0] is None else told[0]
-        begin, end = (checkpoint.planned(directory, batch).offsets[0] for batch in (number - 1, number))
+        begin, end = (checkpoint.planned_entry(directory, batch).offsets[0] for batch in (number - 1, number))
         return self._source.frame(self._session, begin, end)
 
     def _write(self, rows: int) -> int:

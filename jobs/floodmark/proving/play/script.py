@@ -13,17 +13,17 @@ from typing import Any
 import floodmark
 from floodmark import errors
 from floodmark.audit.ledger.story import Story
-from floodmark.audit.reading import read_ledger
+from floodmark.audit.logreader import read_ledger
 from floodmark.connectors.lookups import pinned_now
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError, Refused, RunFailed
-from floodmark.proving.cases import (
+from floodmark.proving.faultplan import (
     REFERENCE,
     REPLAYS,
-    Ground,
+    Baseline,
     counted,
     cut,
-    planned,
+    plan_cases,
     replays,
     target,
     undisturbed,
@@ -31,7 +31,7 @@ from floodmark.proving.cases import (
 )
 from floodmark.proving.play.applications import Applications
 from floodmark.proving.play.orders import SAMPLE, STARTED
-from floodmark.proving.play.played import NothingFinal, Played, Teller, Wish
+from floodmark.proving.play.played import NothingFinal, Played, ProgressListener, Wish
 from floodmark.proving.play.wave import Wave
 from floodmark.proving.scratch import Scratch, copy_of
 
@@ -42,7 +42,7 @@ FIRST = "undisturbed"  # the first application
 class Play:
     """One play of one rule."""
 
-    def __init__(self, rule: Rule, wish: Wish, scratch: Scratch, teller: Teller):
+    def __init__(self, rule: Rule, wish: Wish, scratch: Scratch, teller: ProgressListener):
         self._rule, self._wish, self._scratch, self._teller = rule, wish, scratch, teller
         self._run = Applications(rule.rule, wish, scratch, teller)
         self._begun = time.monotonic()
@@ -54,7 +54,7 @@ class Play:
         self._scratch.write_rule(self._rule)
         lookups = pinned_now(self._rule)
         found = self._undisturbed()
-        found.cases, found.skipped = planned(found.ground, self._wish.only, self._wish.kinds)
+        found.cases, found.skipped = plan_cases(found.ground, self._wish.only, self._wish.kinds)
         _refuse_nothing(found, self._wish)
         for case in found.cases:
             self._scratch.write_rule(copy_of(self._rule, case.name, self._scratch, found.files))
@@ -77,7 +77,7 @@ class Play:
             FIRST, (), sampled=self._rule.rule, rows=self._wish.rows, replays=replayed, batch=True
         )
         with self._run.application(orders) as process:
-            told = self._run.until(process, FIRST, STARTED)
+            outcome = self._run.until(process, FIRST, STARTED)
             self._start_up = time.monotonic() - self._begun
             self._teller.doing("taking the sample")
             streams = self._sampled(process)
@@ -86,26 +86,26 @@ class Play:
             others = ", and replays with other epochs" if replayed else ""
             self._run.see_ended(process, FIRST, copies, f"undisturbed run{others}")
         ends = {name: self._run.ended(FIRST, name) for name in copies}
-        raise_(ends[REFERENCE], self._rule.rule)
+        raise_outcome(ends[REFERENCE], self._rule.rule)
         ground = self._ground()
-        versions = {"floodmark": floodmark.__version__, "python": sys.version.split()[0], **_versions(told)}
+        versions = {"floodmark": floodmark.__version__, "python": sys.version.split()[0], **_versions(outcome)}
         files = cut(rows)[1]
         replayings = replays(files) if replayed else []
         return Played(self._rule, self._scratch, ground, files, streams, versions, replays=replayings, ends=ends)
 
     def _sampled(self, process: Popen[bytes]) -> list[dict[str, Any]]:
-        told = self._run.until(process, FIRST, SAMPLE)
-        raise_(told, self._rule.rule)
-        for one in told["streams"]:
+        outcome = self._run.until(process, FIRST, SAMPLE)
+        raise_outcome(outcome, self._rule.rule)
+        for one in outcome["streams"]:
             self._teller.say(
                 f"stream {one['stream']}: {one['rows']} rows of {one['table']} in {one['commits']} commits"
             )
             if one["note"]:
                 self._teller.say(f"  {one['note']}")
-        streams: list[dict[str, Any]] = told["streams"]
+        streams: list[dict[str, Any]] = outcome["streams"]
         return streams
 
-    def _ground(self) -> Ground:
+    def _ground(self) -> Baseline:
         """The facts of the undisturbed run. Raises Refused if a proof would prove nothing."""
         found = read_ledger(str(self._scratch.home / REFERENCE / "ledger"))
         assert found is not None
@@ -123,7 +123,7 @@ class Play:
         aim = target([len(epoch.end["tables"]) for epoch in epochs])
         output = sum(epoch.end["output_rows"] for epoch in epochs)
         self._teller.say(f"undisturbed run: {len(epochs)} epochs, {output} results; faults hit epoch {aim}")
-        return Ground(self._rule.qos, sinks, state, len(epochs), aim)
+        return Baseline(self._rule.qos, sinks, state, len(epochs), aim)
 
     def _announce(self, found: Played) -> None:
         kills = sum(len(case.kills) for case in found.cases)
@@ -152,17 +152,17 @@ def _refuse_nothing(found: Played, wish: Wish) -> None:
         raise Refused(f"expected faults that can be tried on this rule and sample, found none: {why}")
 
 
-def raise_(told: dict[str, Any], rule: str) -> None:
+def raise_outcome(outcome: dict[str, Any], rule: str) -> None:
     """Raise the error of a copy as its user would get it."""
-    if not told["code"]:
+    if not outcome["code"]:
         return
-    kind = getattr(errors, told["type"], RunFailed)
+    kind = getattr(errors, outcome["type"], RunFailed)
     fault = kind if isinstance(kind, type) and issubclass(kind, FloodmarkError) else RunFailed
-    raise fault(told["error"].replace(f"rule {REFERENCE}", f"rule {rule}"))
+    raise fault(outcome["error"].replace(f"rule {REFERENCE}", f"rule {rule}"))
 
 
-def _versions(told: dict[str, Any]) -> dict[str, str]:
+def _versions(outcome: dict[str, Any]) -> dict[str, str]:
     from importlib.metadata import version
 
     packages = {name: version(name) for name in ("delta-spark", "deltalake")}
-    return {name: told[name] for name in ("spark", "java")} | packages
+    return {name: outcome[name] for name in ("spark", "java")} | packages

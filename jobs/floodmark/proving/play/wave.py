@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from subprocess import Popen
 
-from floodmark.proving.cases import Case
+from floodmark.proving.faultplan import Case
 from floodmark.proving.play.applications import Applications
 from floodmark.proving.play.played import Played
 from floodmark.proving.play.processes import kill_all

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import FloodmarkError
-from floodmark.proving.cases import undisturbed
+from floodmark.proving.faultplan import undisturbed
 from floodmark.proving.play.inbatch import write_expected
 from floodmark.proving.play.orders import SAMPLE, STARTED, Orders
 from floodmark.proving.play.sampling import sample
@@ -49,7 +49,7 @@ class Worker:
         session = root_session(self._orders.master, [self._scratch.rule(name) for name in names], backlog)
         java = jvm_class(session, "java.lang.System").getProperty("java.version")
         versions = {"spark": session.version, "java": str(java)}
-        self._tell(STARTED, {"seconds": time.monotonic() - begun, **versions})
+        self._write_outcome(STARTED, {"seconds": time.monotonic() - begun, **versions})
         cases = self._undisturbed(session) if self._orders.sampled else self._orders.cases
         if cases:
             with ThreadPoolExecutor(min(self._orders.threads, len(cases))) as pool:
@@ -63,12 +63,12 @@ class Worker:
             found = sample(session, rule, self._scratch, self._orders.rows)
         except Exception as fault:
             traceback.print_exc()
-            self._tell(SAMPLE, _fault(fault))
+            self._write_outcome(SAMPLE, _fault(fault))
             return ()
         copies = undisturbed(max(one.rows for one in found), self._orders.replays)
         for name, files in copies.items():
             self._scratch.write_rule(copy_of(rule, name, self._scratch, files))
-        self._tell(SAMPLE, {"code": 0, "streams": [one.facts() for one in found]})
+        self._write_outcome(SAMPLE, {"code": 0, "streams": [one.facts() for one in found]})
         return list(copies)
 
     def _case(self, session: SparkSession, case: str) -> None:
@@ -82,7 +82,7 @@ class Worker:
         except Exception as fault:
             traceback.print_exc()
             found = _fault(fault)
-        self._tell(case, {**found, "seconds": time.monotonic() - begun})
+        self._write_outcome(case, {**found, "seconds": time.monotonic() - begun})
 
     def _run(self, session: SparkSession, rule: Rule) -> int:
         return len(self._of(session, rule).run().epochs)
@@ -103,8 +103,8 @@ class Worker:
             return _fault(fault)
         return None
 
-    def _tell(self, case: str, facts: dict[str, Any]) -> None:
-        self._scratch.tell(self._orders.name, case, facts)
+    def _write_outcome(self, case: str, facts: dict[str, Any]) -> None:
+        self._scratch.write_outcome(self._orders.name, case, facts)
 
 
 def _fault(fault: Exception) -> dict[str, Any]:

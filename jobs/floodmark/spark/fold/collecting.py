@@ -21,7 +21,7 @@ from floodmark.errors import WrongColumn
 from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader, touched
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import materialised, without_rows
 
 HELD = "_held"  # whether a row is of an open window
@@ -51,7 +51,7 @@ class CollectedRows(Fold):
         passed = materialised(self._passed(arrived, state, at, at.after), session)
         numbered = materialised(self._numbered(self._with_held(passed, state, at)), session)
         self._windows(numbered).createOrReplaceTempView(self._how.stream)
-        return Folded(session.sql(at.sql(self._how.final)), {**changes, self._held: self._left(numbered, at)})
+        return Folded(session.sql(at.sql(self._how.final)), {**changes, self._held: self._open_rows(numbered, at)})
 
     def _read(self, rows: DataFrame) -> DataFrame:
         """The rows that pass the SQL's WHERE."""
@@ -92,7 +92,7 @@ class CollectedRows(Fold):
         span = f"named_struct('start', min({time}) {over}, 'end', max({time}) {over}) AS {quoted(self._how.name)}"
         return rows.selectExpr(*map(quoted, self._columns), NUMBER, span)
 
-    def _left(self, numbered: DataFrame, at: Moment) -> DataFrame:
+    def _open_rows(self, numbered: DataFrame, at: Moment) -> DataFrame:
         """The rows of windows that are open; of a key without any, one row that is not held."""
         is_open = self._how.window.is_open
         marked = numbered.selectExpr(
@@ -142,10 +142,10 @@ class CollectedRows(Fold):
         return f"OVER ({parts}{order})"
 
     def _before(self, moment: int) -> str:
-        return f"{self._time} < {aside(self.instant(moment), self._time)}"
+        return f"{self._time} < {uncompiled_constant(self.instant(moment), self._time)}"
 
     def _stamped(self, rows: DataFrame, at: Moment) -> DataFrame:
-        return rows.selectExpr("*", f"{aside(f'{at.epoch}L', self._time)} AS _epoch")
+        return rows.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', self._time)} AS _epoch")
 
 
 def _refuse_held(stream: str, columns: Sequence[str]) -> None:

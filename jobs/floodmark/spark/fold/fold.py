@@ -16,7 +16,7 @@ from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape, instant, time_type
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import without_rows
 
 # Reads a state table, given an event time (None: any) before which no row is needed. Returns None if it has no rows.
@@ -39,7 +39,7 @@ class Moment:
 
     def committed(self, rows: DataFrame) -> DataFrame:
         """The rows of committed epochs in a state table; other attempts at this epoch may have left more."""
-        found = rows.where(f"_epoch < {aside(f'{self.epoch}L', '_epoch')}")
+        found = rows.where(f"_epoch < {uncompiled_constant(f'{self.epoch}L', '_epoch')}")
         return found.where(f"_epoch NOT IN ({', '.join(map(str, self.lost))})") if self.lost else found
 
 
@@ -87,7 +87,7 @@ class Fold(ABC):
 
     instead = "Name in the SQL only other columns of the stream"  # for a column that a state table cannot have
 
-    def said(self, column: str) -> str:
+    def describe_column(self, column: str) -> str:
         """What a column of a state table holds, in the rule's terms."""
         return column
 
@@ -138,10 +138,10 @@ class Fold(ABC):
 FEW = 200_000  # rows: up to this, broadcasting their keys is cheaper than shuffling all of the state
 
 
-def touched(kept: DataFrame, added: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The rows of `kept` with a key in `added`; null counts as a key."""
-    same = [kept[quoted(key)].eqNullSafe(added[quoted(key)]) for key in keys]
-    return kept.join(added, same, "left_semi") if same else kept
+def touched(state: DataFrame, added: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The rows of `state` with a key in `added`; null counts as a key."""
+    same = [state[quoted(key)].eqNullSafe(added[quoted(key)]) for key in keys]
+    return state.join(added, same, "left_semi") if same else state
 
 
 def decimals(partials: StructType) -> dict[str, str]:

@@ -18,7 +18,7 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import Fold, Folded, Moment, StateReader, decimals, typed
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import materialised
 
 TABLE = "slices"
@@ -38,14 +38,14 @@ class SlicedWindows(Fold):
 
     instead = "Write `windows: rows` into the rule file, or aggregate a number, such as unix_micros(b) - unix_micros(a)"
 
-    def said(self, column: str) -> str:
-        return self._slices.said(column)
+    def describe_column(self, column: str) -> str:
+        return self._slices.describe_column(column)
 
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         added = self._added(batch, session, at) if total(batch.counts).folded else None
         changes = {}
         if added is not None:
-            epoch = f"{aside(f'{at.epoch}L', quoted(self._slices.time))} AS _epoch"
+            epoch = f"{uncompiled_constant(f'{at.epoch}L', quoted(self._slices.time))} AS _epoch"
             changes = {TABLE: self._needed(added, at.after).selectExpr("*", epoch)}
         return Folded(self._due(added, state[TABLE], session, at), changes)
 
@@ -75,7 +75,7 @@ class SlicedWindows(Fold):
         return f"{time} < {self._instant(moment, time)}"
 
     def _instant(self, moment: int, column: str) -> str:
-        return aside(self.instant(moment), column)
+        return uncompiled_constant(self.instant(moment), column)
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         self._needed(rows[table], watermark).createOrReplaceTempView(TOTALS)

@@ -18,7 +18,7 @@ from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, touched
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import materialised
 
 
@@ -36,16 +36,16 @@ class TopRows(Fold):
         if not total(batch.counts).folded:
             return Folded(None)
         fresh = materialised(self._first(batch.folded(self._top.stream)), session)
-        new = fresh.selectExpr("*", f"{aside(f'{at.epoch}L', quoted(fresh.columns[0]))} AS _epoch")
+        new = fresh.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', quoted(fresh.columns[0]))} AS _epoch")
         kept = state[self._top.stream](None)
         rows = fresh if kept is None else fresh.unionByName(self._touched(at.committed(kept), fresh, batch))
         rows.createOrReplaceTempView(self._top.stream)
         return Folded(session.sql(at.sql(self.rule.query.sql)), {self._top.stream: new})
 
-    def _touched(self, kept: DataFrame, fresh: DataFrame, batch: Batch) -> DataFrame:
+    def _touched(self, state: DataFrame, fresh: DataFrame, batch: Batch) -> DataFrame:
         keys = fresh.select(*(F.col(quoted(key)) for key in self._top.keys))
         few = total(batch.counts).folded <= FEW  # Spark cannot know the size of what `materialised` returns
-        return touched(kept.drop("_epoch"), F.broadcast(keys) if few else keys, self._top.keys)
+        return touched(state.drop("_epoch"), F.broadcast(keys) if few else keys, self._top.keys)
 
     def _first(self, rows: DataFrame) -> DataFrame:
         """The rows that rank first for their key. Columns beside the stream's own remain."""

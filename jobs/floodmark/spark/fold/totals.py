@@ -21,7 +21,7 @@ from floodmark.errors import Refused
 from floodmark.spark.fold.fold import FEW, Fold, Folded, Moment, StateReader, decimals, touched, typed
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.jvm import materialised
 
 TABLE = "totals"
@@ -44,15 +44,15 @@ class RunningTotals(Fold):
 
     instead = "Aggregate, or group by, text or a number instead, such as unix_micros(b) - unix_micros(a)"
 
-    def said(self, column: str) -> str:
-        return self._running.said(column)
+    def describe_column(self, column: str) -> str:
+        return self._running.describe_column(column)
 
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         if not total(batch.counts).folded:
             return Folded(None)
         self.show(batch)
         added = materialised(session.sql(at.sql(self._running.partial)), session)
-        new = added.selectExpr("*", f"{aside(f'{at.epoch}L', quoted(self._running.keys[0]))} AS _epoch")
+        new = added.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', quoted(self._running.keys[0]))} AS _epoch")
         kept = state[TABLE](None)
         if total(batch.counts).folded <= FEW:  # Spark cannot know the size of what `materialised` returns
             added = F.broadcast(added)

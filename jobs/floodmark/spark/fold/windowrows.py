@@ -19,7 +19,7 @@ from floodmark.spark.fold.fullness import reach, refuse_full
 from floodmark.spark.fold.liverows import live_rows
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.read.shape import Shape
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 
 
 class WindowRows(Fold):
@@ -37,17 +37,17 @@ class WindowRows(Fold):
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         if self.rule.max_rows_per_window is not None:
             self._refuse_full(batch, state, at)
-        kept = {name: self._kept(batch, name, at) for name in state if self._keeps_any(batch, name, at)}
+        kept = {name: self._state_rows(batch, name, at) for name in state if self._needs_any(batch, name, at)}
         return Folded(self._due(batch, state, session, at), kept)
 
-    def _keeps_any(self, batch: Batch, name: str, at: Moment) -> bool:
+    def _needs_any(self, batch: Batch, name: str, at: Moment) -> bool:
         """Whether a window not yet final needs a row of this batch; it is enough to check the newest."""
         newest, since = batch.maxima[name], self.needed_from(at.after)
         return newest is not None and (since is None or newest >= since)
 
-    def _kept(self, batch: Batch, name: str, at: Moment) -> DataFrame:
+    def _state_rows(self, batch: Batch, name: str, at: Moment) -> DataFrame:
         kept = self._needed(name, batch.folded(name), self.needed_from(at.after))
-        return kept.selectExpr("*", f"{aside(f'{at.epoch}L', self._column(name))} AS _epoch")
+        return kept.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', self._column(name))} AS _epoch")
 
     def _due(
         self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment
@@ -102,10 +102,10 @@ class WindowRows(Fold):
         return self.rule.query.bounded(before, after, self._instant)
 
     def _instant(self, moment: int, column: str) -> str:
-        return aside(self.instant(moment), column)
+        return uncompiled_constant(self.instant(moment), column)
 
     def _before(self, name: str, moment: int) -> str:
-        return f"{self._column(name)} < {aside(self.instant(moment), self._column(name))}"
+        return f"{self._column(name)} < {uncompiled_constant(self.instant(moment), self._column(name))}"
 
     def _needed(self, name: str, rows: DataFrame, since: int | None) -> DataFrame:
         """The rows from an event time on (None: all)."""

@@ -13,10 +13,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.lookups import pinned_now
-from floodmark.connectors.places import check_goes_on
+from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.ports.registry import check_rereads, sources
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.expectations import Told, fared
+from floodmark.core.protocol.expectations import ExpectationResult, uncommitted_results
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, total
 from floodmark.core.protocol.recovery import Gate, at_the_gate
@@ -28,23 +28,23 @@ from floodmark.ledger.ledger import LedgerReader
 from floodmark.spark.fold.fold import Folded, Moment
 from floodmark.spark.fold.state import state_rows
 from floodmark.spark.look.preview import Values, values_of
-from floodmark.spark.read import lookups
+from floodmark.spark.read import lookuprows
 from floodmark.spark.read.batch import Batch, Limits, latest_times
-from floodmark.spark.read.expecting import met
+from floodmark.spark.read.expectationchecks import check_results
 from floodmark.spark.rule.analysis import analyse
-from floodmark.spark.rule.backfill.rereading import read_again
+from floodmark.spark.rule.backfill.rereading import reread
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.faults import explained
 
 
 @dataclass(frozen=True)
-class Ahead:
+class NextEpoch:
     """`rows`: the first results, with values as in JSON; `more`: there are others. `expected`: the outcome of each
     expectation. Watermarks in microseconds."""
 
     epoch: int
     counts: Counts
-    expected: list[Told]
+    expected: list[ExpectationResult]
     before: int | None
     after: int | None
     columns: list[tuple[str, str]]
@@ -52,7 +52,7 @@ class Ahead:
     more: bool
 
 
-def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> Ahead:
+def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> NextEpoch:
     """What a run would do now with all new data, and at most `rows` of the rows that it would write.
 
     Raises Refused if a run would first have to finish something.
@@ -70,13 +70,13 @@ def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> Ahead:
         batch, moment = _read(session, plan, head)
         folded = _fold(session, plan, place, head, batch, moment)
         try:
-            results = met(folded.output, plan.asked, rule.rule, session)
+            results = check_results(folded.output, plan.expectations, rule.rule, session)
             found = [] if results.rows is None else values_of(results.rows, rows + 1)
         finally:
             folded.release()
     columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
-    shown, told = found[:rows], fared(rule, batch.counts, results.counts)
-    return Ahead(
+    shown, told = found[:rows], uncommitted_results(rule, batch.counts, results.counts)
+    return NextEpoch(
         moment.epoch, total(batch.counts), told, moment.before, moment.after, columns, shown, len(found) > rows
     )
 
@@ -88,7 +88,7 @@ def _refuse_unfinished(head: Head, rule: Rule) -> None:
             "comes then is not known. `floodmark run` does it, `floodmark status` says what it is"
         )
     if not rule.rebuild:
-        check_goes_on(head, rule)
+        check_same_sinks(head, rule)
 
 
 def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, Moment]:
@@ -96,7 +96,7 @@ def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, 
     rule, shape, clock = plan.rule, plan.fold.shape, int(time.time() * 1000)
     found = sources(rule).values()
     begun = head.entry if head else Entry(clock, tuple(source.start() for source in found))
-    frame = read_again(session, plan, begun, Entry(clock, tuple(source.end() for source in found)))
+    frame = reread(session, plan, begun, Entry(clock, tuple(source.end() for source in found)))
     before = head.watermark if head else None
     latest = latest_times(rule, shape, clock)
     batch = Batch(frame, rule, shape, Limits(rule.late_below(before), latest))
@@ -108,7 +108,7 @@ def _read(session: SparkSession, plan: Plan, head: Head | None) -> tuple[Batch, 
 
 def _fold(session: SparkSession, plan: Plan, place: Home, head: Head | None, batch: Batch, moment: Moment) -> Folded:
     fold = plan.fold
-    lookups.show(session, plan.rule, pinned_now(plan.rule), partial(fold.since, batch, moment))
+    lookuprows.show(session, plan.rule, pinned_now(plan.rule), partial(fold.since, batch, moment))
     state = {
         name: partial(state_rows, session, place.state(head.generation, name), schema, fold.time_of(name))
         if head

@@ -12,14 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 
 from floodmark.connectors.lookups import pinned_now
 from floodmark.connectors.ports.registry import check_rereads
-from floodmark.core.protocol.expectations import Told, fared
+from floodmark.core.protocol.expectations import ExpectationResult, uncommitted_results
 from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.protocol.watermark import advance
 from floodmark.core.rules.rule import Rule
 from floodmark.spark.fold.fold import Moment
-from floodmark.spark.read import lookups
+from floodmark.spark.read import lookuprows
 from floodmark.spark.read.batch import Batch, Limits, latest_times
-from floodmark.spark.read.expecting import Asked, met
+from floodmark.spark.read.expectationchecks import ExpectationChecks, check_results
 from floodmark.spark.read.frames import sampled
 from floodmark.spark.read.shape import Shape, instant, time_type
 from floodmark.spark.rule.analysis import analyse
@@ -46,7 +46,7 @@ class Preview:
     rows: list[tuple[Values, bool]]
     more: bool
     counts: dict[str, Counts]
-    expected: list[Told]
+    expected: list[ExpectationResult]
     watermark: int | None
     zoned: bool
 
@@ -58,15 +58,18 @@ def preview(root: SparkSession, rule: Rule, sample: int, rows: int) -> Preview:
         session, plan = analyse(root, rule, None)
         shape = plan.fold.shape
         batch = _batch(session, rule, shape, sample)
-        lookups.show(session, rule, pinned_now(rule), batch.earliest)
+        lookuprows.show(session, rule, pinned_now(rule), batch.earliest)
         mark = _watermark(rule, batch)
         parts = _folded(session, plan, batch, mark) if _is_ours(rule) else _results(session, rule, batch, mark)
-        results = [(met(frame, plan.asked if final else Asked(), rule.rule, session), final) for frame, final in parts]
+        results = [
+            (check_results(frame, plan.expectations if final else ExpectationChecks(), rule.rule, session), final)
+            for frame, final in parts
+        ]
         found = [_shown(part.rows, final, rows + 1) for part, final in results]
         counts = {name: one for part, _ in results for name, one in part.counts.items()}  # one part at most is final
     columns = [(field.name, field.dataType.simpleString()) for field in plan.output]
     more = sum(map(len, found)) > rows
-    zoned, told = _time(rule, shape) == "timestamp", fared(rule, batch.counts, counts)
+    zoned, told = _time(rule, shape) == "timestamp", uncommitted_results(rule, batch.counts, counts)
     return Preview(columns, _some(found, rows), more, batch.counts, told, mark, zoned)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.places import check_goes_on
+from floodmark.connectors.places import check_same_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, Replay
 from floodmark.core.rules.rule import Rule
@@ -33,7 +33,7 @@ def rehearse(
     root: SparkSession, rule: Rule, home: Path, head: Head, wanted: Callable[[Head], Replay], rows: int
 ) -> Rehearsal:
     """Sort the rows of a replay as its READ would now, and return at most `rows` of them."""
-    check_goes_on(head, rule)
+    check_same_sinks(head, rule)
     with explained(rule.rule):
         session, plan = analyse(root, rule, head)
         shape, clock = plan.fold.shape, int(time.time() * 1000)
@@ -41,5 +41,5 @@ def rehearse(
         frame = replayed(session, rule, shape, dead, head, wanted(head), clock * 1000)
         latest = latest_times(rule, shape, clock)
         batch = Batch(frame, rule, shape, Limits(rule.late_below(head.watermark), latest))
-        found = [row.asDict(recursive=True) for row in batch.told().limit(rows).collect()]
+        found = [row.asDict(recursive=True) for row in batch.classified().limit(rows).collect()]
     return Rehearsal(batch.counts, found)

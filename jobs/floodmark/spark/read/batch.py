@@ -24,19 +24,19 @@ from floodmark.core.protocol.records.rows import Counts
 from floodmark.core.rules.rule import Rule
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault
-from floodmark.spark.read import expecting, rowchecks
+from floodmark.spark.read import expectationchecks, rowchecks
 from floodmark.spark.read.digesting import HASH, Digesting
-from floodmark.spark.read.expecting import Asked
+from floodmark.spark.read.expectationchecks import ExpectationChecks
 from floodmark.spark.read.frames import ROW
 from floodmark.spark.read.rowchecks import NONE
 from floodmark.spark.read.shape import Shape, time_type
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 
 # A row's `_kind` is an index into this tuple; the last three are for rows that fail an expectation.
 KINDS = ("filtered", "no_time", "ahead", "late", "folded", "failed", "dropped", "unmet", "stopping")
 EVERY = FILTERED, NO_TIME, AHEAD, LATE, FOLDED, FAILED, DROPPED, UNMET, STOPPING = range(len(KINDS))
 DEAD = NO_TIME, AHEAD, FAILED, UNMET
-ASKED = FOLDED, DROPPED, UNMET, STOPPING  # rows on which expectations run
+CHECKED = FOLDED, DROPPED, UNMET, STOPPING  # rows on which expectations run
 BY_EXPECTATION = {STOPPING: "fail", UNMET: "dead", DROPPED: "drop"}
 REASONS = {
     NO_TIME: "no event time",
@@ -108,27 +108,33 @@ class Batch:
             cases.append(f"WHEN _t IS NULL AND _s IN ({', '.join(timed)}) THEN {NO_TIME}")
         for i, latest in enumerate(self._limits.latest.values()):
             if latest != NO_LIMIT:
-                cases.append(f"WHEN _s = {i} AND _t > {aside(f'{latest}L', '_t')} THEN {AHEAD}")
+                cases.append(f"WHEN _s = {i} AND _t > {uncompiled_constant(f'{latest}L', '_t')} THEN {AHEAD}")
         marked = [str(i) for i, stream in enumerate(self._rule.streams.values()) if stream.lateness_us is not None]
         if watermark is not None and marked:
-            cases.append(f"WHEN _s IN ({', '.join(marked)}) AND _t < {aside(f'{watermark}L', '_t')} THEN {LATE}")
-        for i, expected in self._asked:
+            cases.append(
+                f"WHEN _s IN ({', '.join(marked)}) AND _t < {uncompiled_constant(f'{watermark}L', '_t')} THEN {LATE}"
+            )
+        for i, expected in self._checks:
             bits = {kind: expected.bits(on_fail) for kind, on_fail in BY_EXPECTATION.items()}
             cases += [f"WHEN _s = {i} AND (_x & {bit}L) <> 0 THEN {kind}" for kind, bit in bits.items() if bit]
         cases.append(f"WHEN _e IS NOT NULL THEN {FAILED}")  # a late row is not computed
         return f"CASE {' '.join(cases)} ELSE {FOLDED} END"
 
     @property
-    def _asked(self) -> list[tuple[int, Asked]]:
+    def _checks(self) -> list[tuple[int, ExpectationChecks]]:
         """The expectations on rows, by the position of their stream."""
-        return [(i, self.shape.asked[name]) for i, name in enumerate(self.shape.streams) if name in self.shape.asked]
+        return [
+            (i, self.shape.expectations[name])
+            for i, name in enumerate(self.shape.streams)
+            if name in self.shape.expectations
+        ]
 
     def _measures(self) -> list[str]:
         found: list[str] = []
-        for i, expected in self._asked:
-            found += expected.measures("_x", _is(i, *ASKED), _is(i, DROPPED, UNMET), f"_{i}")
+        for i, expected in self._checks:
+            found += expected.measures("_x", _is(i, *CHECKED), _is(i, DROPPED, UNMET), f"_{i}")
         for i in range(len(self.shape.streams)):
-            kinds = EVERY if any(i == place for place, _ in self._asked) else EVERY[:DROPPED]
+            kinds = EVERY if any(i == place for place, _ in self._checks) else EVERY[:DROPPED]
             found += [f"count_if({_is(i, kind)}) AS {KINDS[kind]}{i}" for kind in kinds]
             found.append(f"max(CASE WHEN _s = {i} AND _kind = {FOLDED} THEN _t END) AS max{i}")
         return found + [measure for digesting in self._digesting for measure in digesting.measures()]
@@ -139,8 +145,8 @@ class Batch:
             measured = found.asDict()
             rows = {kind: measured.get(f"{kind}{i}", 0) for kind in KINDS}
             self._failed[name] = rows["failed"]
-            self._of[name] = sum(rows[KINDS[kind]] for kind in ASKED)
-            expected = self.shape.asked.get(name, Asked()).counts(measured, f"_{i}")
+            self._of[name] = sum(rows[KINDS[kind]] for kind in CHECKED)
+            expected = self.shape.expectations.get(name, ExpectationChecks()).counts(measured, f"_{i}")
             dead = sum(rows[KINDS[kind]] for kind in DEAD)
             known = {kind: rows[kind] for kind in ("filtered", "dropped", "late", "folded")}
             read = sum(rows.values())
@@ -150,11 +156,11 @@ class Batch:
 
     def _refuse_unexpected(self) -> None:
         """Raise InputFault if a row fails an expectation that stops the run."""
-        for i, expected in self._asked:
+        for i, expected in self._checks:
             name = list(self.shape.streams)[i]
-            rows = self._frame.where(_is(i, *ASKED)).selectExpr("_x", *self._own(name))
+            rows = self._frame.where(_is(i, *CHECKED)).selectExpr("_x", *self._own(name))
             counts, where = self.counts[name].expected, f"rule {self._rule.rule}, stream {name}"
-            expecting.refuse(rows, "_x", expected, counts, where, self._of[name], self.shape.columns(name))
+            expectationchecks.refuse(rows, "_x", expected, counts, where, self._of[name], self.shape.columns(name))
 
     def _refuse_failed(self) -> None:
         """Raise InputFault if an expression raises for a row; the message shows the first such row."""
@@ -179,7 +185,7 @@ class Batch:
             rows = rows.where(f"_kind = {FOLDED}")
         return rows.selectExpr(*self._own(name, self.shape.streams[name]))
 
-    def set_apart(self, kinds: tuple[int, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
+    def quarantined(self, kinds: tuple[int, ...], epoch: int, offsets: Mapping[str, str]) -> DataFrame:
         """Late or dead rows of all streams, with their columns and `_epoch`, `_stream`, `_reason`, `_source`."""
         frames = []
         for i, name in enumerate(self.shape.streams):
@@ -188,7 +194,7 @@ class Batch:
             frames.append(stamped(rows, epoch, name, offsets[name]))
         return united(frames)
 
-    def told(self) -> DataFrame:
+    def classified(self) -> DataFrame:
         """Every row with its `_stream`, its outcome (`_becomes`) and the `_reason`."""
         what = {FILTERED: "filtered", LATE: "late", FOLDED: "folded", DROPPED: "dropped"}
         cases = " ".join(f"WHEN {kind} THEN '{what.get(kind, 'dead')}'" for kind in EVERY)
@@ -202,7 +208,9 @@ class Batch:
     def _reason(self, name: str) -> Column:
         cases = " ".join(f'WHEN {kind} THEN "{why}"' for kind, why in REASONS.items())
         failures = F.array(*map(F.lit, self.shape.checks.get(name, NONE).reasons))
-        unmet = F.when(F.col("_kind").isin(*BY_EXPECTATION), self.shape.asked.get(name, Asked()).reason("_x"))
+        unmet = F.when(
+            F.col("_kind").isin(*BY_EXPECTATION), self.shape.expectations.get(name, ExpectationChecks()).reason("_x")
+        )
         error = F.try_element_at(failures, F.col("_e") + 1)
         return F.coalesce(F.expr(f"CASE _kind {cases} END"), unmet, error)
 

@@ -9,13 +9,13 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 
-from floodmark.connectors.planning.relations import Told
+from floodmark.connectors.planning.plannedrows import Frames
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.rules.rule import EventTime, Rule, Stream
 from floodmark.core.sql.words.clock import at_clock
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.spark.read import expecting, rowchecks
+from floodmark.spark.read import expectationchecks, rowchecks
 from floodmark.spark.read.narrowing import narrowed
 from floodmark.spark.read.rowchecks import NONE, Checks, tried
 from floodmark.spark.read.shape import Shape, micros, time_type
@@ -26,13 +26,14 @@ ERROR = "_floodmark_error"  # the number of the expression that raised
 
 
 def read_range(
-    spark: SparkSession, rule: Rule, shape: Shape, begin: Entry, end: Entry, clock: int, told: Told | None = None
+    spark: SparkSession, rule: Rule, shape: Shape, begin: Entry, end: Entry, clock: int, planned: Frames | None = None
 ) -> DataFrame:
     """The rule's streams as one batch frame, over the range between two entries.
 
-    `clock`: the epoch's, in microseconds. `told`: relations of Spark's plan of the range, by the position of a stream.
+    `clock`: the epoch's, in microseconds. `planned`: relations of Spark's plan of the range, by the position of a
+    stream.
     """
-    known = told or {}
+    known = planned or {}
     found = [
         None if one == other else known[i] if i in known else source.frame(spark, one, other)
         for i, (source, one, other) in enumerate(zip(sources(rule).values(), begin.offsets, end.offsets, strict=True))
@@ -71,12 +72,12 @@ def tagged(frame: DataFrame, stream: Stream, name: str, shape: Shape, clock: int
         keep = f"coalesce({KEEP}.v, false)"
     if checks:
         frame = frame.withColumn(ERROR, _failed(frame, checks, F.expr(keep), clock))
-    expected = shape.asked.get(name)
+    expected = shape.expectations.get(name)
     if expected:
-        frame = frame.withColumn(expecting.FAILED, expected.failed(frame))
+        frame = frame.withColumn(expectationchecks.FAILED, expected.failed(frame))
     place = list(shape.streams).index(name)
     tags = [f"{place} AS _s", f"{keep} AS _k", f"{time} AS _t", f"{ERROR if checks else 'CAST(NULL AS INT)'} AS _e"]
-    tags.append(f"{expecting.FAILED if expected else 'CAST(NULL AS BIGINT)'} AS _x")
+    tags.append(f"{expectationchecks.FAILED if expected else 'CAST(NULL AS BIGINT)'} AS _x")
     own = (f"{quoted(field.name)} AS {quoted(shape.prefix(name) + field.name)}" for field in mine)
     return _with_nulls(frame.selectExpr(*tags, *own), name, shape)
 

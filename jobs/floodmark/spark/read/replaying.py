@@ -34,7 +34,7 @@ def replayed(
         frames = [
             tagged(
                 rows.where(F.col("_stream") == name).select(*_corrected(rows, stream, shape, name, replay)),
-                _given(stream, replay),
+                _corrected_stream(stream, replay),
                 name,
                 shape,
                 clock,
@@ -76,7 +76,7 @@ def _corrected(rows: DataFrame, stream: Stream, shape: Shape, name: str, replay:
     return found
 
 
-def _given(stream: Stream, replay: Replay) -> Stream:
+def _corrected_stream(stream: Stream, replay: Replay) -> Stream:
     """The stream, without its event time's `expr` if the event time is corrected."""
     time = stream.event_time
     if time is None or time.name.lower() not in map(str.lower, replay.corrected):

@@ -10,15 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
 from pyspark.sql.types import DataType, StructField, StructType, TimestampNTZType, TimestampType
 
-from floodmark.connectors.columns import asked, check_columns, needed
+from floodmark.connectors.columns import check_columns, needed, with_checked_columns
 from floodmark.connectors.ports.registry import sources
 from floodmark.core.protocol.records.rows import Columns
 from floodmark.core.rules.rule import Rule, Stream
-from floodmark.core.rules.sinks.takings import APART
+from floodmark.core.rules.sinks.sinkcolumns import QUARANTINE_COLUMNS
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import Refused, WrongColumn
-from floodmark.spark.read import expecting, rowchecks
-from floodmark.spark.read.expecting import Asked
+from floodmark.spark.read import expectationchecks, rowchecks
+from floodmark.spark.read.expectationchecks import ExpectationChecks
 from floodmark.spark.read.narrowing import narrowed, older_types
 from floodmark.spark.read.rowchecks import Checks
 
@@ -27,13 +27,13 @@ from floodmark.spark.read.rowchecks import Checks
 class Shape:
     """The columns of each stream that the rule folds: name → Spark schema, in the order of the streams' offsets.
 
-    By stream: `checks`: expressions that may raise for a row; `asked`: expectations on rows; `more`: the folded columns
-    and those that the expectations read; `older`: columns that are read with the types that they had before.
+    By stream: `checks`: expressions that may raise for a row; `expectations`: expectations on rows; `more`: the folded
+    columns and those that the expectations read; `older`: columns that are read with the types that they had before.
     """
 
     streams: dict[str, StructType]
     checks: dict[str, Checks] = dataclasses.field(default_factory=dict)
-    asked: dict[str, Asked] = dataclasses.field(default_factory=dict)
+    expectations: dict[str, ExpectationChecks] = dataclasses.field(default_factory=dict)
     more: dict[str, StructType] = dataclasses.field(default_factory=dict)
     older: dict[str, dict[str, DataType]] = dataclasses.field(default_factory=dict)
 
@@ -56,7 +56,7 @@ def shape_of(
         check_columns(rule, name, columns)
         wanted = frozen.get(name) or needed(rule, name, columns)
         _refuse_unknown(name, wanted, columns)
-        _refuse_apart(name, wanted)
+        _refuse_quarantine_columns(name, wanted)
         whole = source.whole(spark)
         older[name] = older_types((recorded or {}).get(name, ()), whole.schema)
         whole = narrowed(whole, older[name])
@@ -64,9 +64,11 @@ def shape_of(
         timed = _with_event_time(table, rule.streams[name], name)
         found[name], checks[name] = timed.schema, rowchecks.checks_of(rule, name, table, timed)
         if rule.streams[name].expect:
-            table = whole.select(*map(quoted, asked(rule, name, wanted, columns)))
+            table = whole.select(*map(quoted, with_checked_columns(rule, name, wanted, columns)))
             timed = _with_event_time(table, rule.streams[name], name)
-            expected[name] = expecting.asked_of(timed, rule.streams[name].expect, f"rule {rule.rule}, stream {name}")
+            expected[name] = expectationchecks.checks_for(
+                timed, rule.streams[name].expect, f"rule {rule.rule}, stream {name}"
+            )
             more[name] = timed.schema
     _refuse_mixed_times(rule, found)
     older = {name: types for name, types in older.items() if types}
@@ -82,11 +84,12 @@ def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) ->
         )
 
 
-def _refuse_apart(name: str, wanted: list[str]) -> None:
-    taken = [column for column in wanted if column.lower() in APART]
+def _refuse_quarantine_columns(name: str, wanted: list[str]) -> None:
+    taken = [column for column in wanted if column.lower() in QUARANTINE_COLUMNS]
     if taken:
         raise WrongColumn(
-            f"stream {name}: expected to read none of the columns {', '.join(APART)}, which the tables of late and "
+            f"stream {name}: expected to read none of the columns {', '.join(QUARANTINE_COLUMNS)}, which the tables "
+            "of late and "
             f"dead rows have of their own; found {', '.join(taken)}: name the columns that the SQL needs, or rename "
             "these in the table"
         )
@@ -135,7 +138,7 @@ def instant(at: int, kind: str) -> str:
     return f"timestampadd(MICROSECOND, {at}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
 
 
-def set_apart_schema(shape: Shape) -> StructType:
+def quarantine_schema(shape: Shape) -> StructType:
     """Columns of the late and dead tables. Raises Refused if a name has different types in two streams.
 
     Names that differ only in case are one column for Delta and Spark, with the first stream's spelling.

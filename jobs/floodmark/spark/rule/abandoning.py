@@ -12,16 +12,16 @@ import json
 
 from pyspark.sql import SparkSession
 
-from floodmark.connectors.abandoning import Readers, seen_at, sinks_seen
+from floodmark.connectors.abandoning import Readers, inspect_sink, inspect_sinks
 from floodmark.core.lifecycle.abandoning import (
-    Seen,
+    SinkState,
     Undo,
     abandonable,
-    check_seen,
+    abandoned_row,
+    check_sink,
     is_undone,
     net_of,
     still_undoable,
-    taken_back,
 )
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.head import Head
@@ -33,8 +33,8 @@ from floodmark.ledger.delta import tablelog, tables
 from floodmark.ledger.delta.syncing import sync_commit
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.session.faults import of_table
+from floodmark.spark.write.reverting import Reverting
 from floodmark.spark.write.sites import Site
-from floodmark.spark.write.takingback import TakingBack
 
 
 def begin(ledger: Ledger, rule: Rule, readers: Readers) -> None:
@@ -42,7 +42,7 @@ def begin(ledger: Ledger, rule: Rule, readers: Readers) -> None:
     head = abandonable(ledger.head, rule.rule)
     if head.abandoning:
         return
-    check_seen(rule.rule, head.epoch + 1, sinks_seen(head, rule, ledger.id, readers))
+    check_sink(rule.rule, head.epoch + 1, inspect_sinks(head, rule, ledger.id, readers))
     reach(rule.rule, "abandon.before", head.epoch + 1)
     ledger.abandon()
     reach(rule.rule, "abandon.announced", head.epoch + 1)
@@ -52,17 +52,17 @@ def finish(session: SparkSession, ledger: Ledger, rule: Rule) -> int:
     """UNDO and END; returns the number of the epoch."""
     head = ledger.head
     assert head is not None and head.open is not None and head.abandoning
-    epoch, seen = head.epoch + 1, sinks_seen(head, rule, ledger.id, {})
+    epoch, seen = head.epoch + 1, inspect_sinks(head, rule, ledger.id, {})
     for one in seen:
         still_undoable(rule.rule, epoch, one)
     done = {one.name: _undone(session, rule.rule, one, head, ledger.id) for one in seen}
     reach(rule.rule, "abandon.commit.before", epoch)
-    ledger.take_back(taken_back(head, done))
+    ledger.take_back(abandoned_row(head, done))
     reach(rule.rule, "abandon.commit.after", epoch)
     return epoch
 
 
-def _undone(session: SparkSession, rule: str, seen: Seen, head: Head, ledger: str) -> Undone:
+def _undone(session: SparkSession, rule: str, seen: SinkState, head: Head, ledger: str) -> Undone:
     site = Site(seen.name, "sink", seen.address, app_id(ledger, head.generation, head.token, "sink"))
     reach(rule, "abandon.sink.before", head.epoch + 1)
     with of_table(site.name):
@@ -76,8 +76,8 @@ def _undone(session: SparkSession, rule: str, seen: Seen, head: Head, ledger: st
 def _undo(session: SparkSession, rule: str, site: Site, head: Head, ledger: str) -> None:
     """Undo in a transaction that starts before the look, so an attempt that commits after it causes a conflict."""
     assert head.open is not None
-    begun = TakingBack(session, site.address, site.app)
-    seen = seen_at(site.address, head, ledger)
+    begun = Reverting(session, site.address, site.app)
+    seen = inspect_sink(site.address, head, ledger)
     still_undoable(rule, head.epoch + 1, seen)
     begun.undo(seen)
     version, intent = undo_version(head.epoch + 1), head.open.digest

@@ -13,19 +13,19 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Columns, Intent
 from floodmark.core.rules.checks.columns import check_expressions
 from floodmark.core.rules.rule import Rule
-from floodmark.core.rules.sinks.takings import grows
+from floodmark.core.rules.sinks.sinkcolumns import grows
 from floodmark.errors import SqlRefused
 from floodmark.spark.fold.folds import fold_of
-from floodmark.spark.read import lookups
-from floodmark.spark.read.expecting import asked_of
+from floodmark.spark.read import lookuprows
+from floodmark.spark.read.expectationchecks import checks_for
 from floodmark.spark.read.shape import shape_of
 from floodmark.spark.rule import generation
-from floodmark.spark.rule.checks.naming import check_named
+from floodmark.spark.rule.checks.columnnames import check_named
 from floodmark.spark.rule.checks.storing import check_stored
 from floodmark.spark.rule.generation import Plan
 from floodmark.spark.session.jvm import without_rows
 from floodmark.spark.session.session import cut, rule_session
-from floodmark.spark.write.taking import check_takings
+from floodmark.spark.write.sinkframes import check_sink_columns
 from floodmark.spark.write.upsertchecks import check_upserts
 
 
@@ -49,7 +49,7 @@ def analyse(
     frozen = frozen_columns(rule, head, intent)
     if gaining and grows(rule):
         frozen = {name: [*columns, *gained(rule, name, columns)] for name, columns in frozen.items()}
-    lookups.show_columns(session, rule, intent.lookups if intent else pinned_now(rule))
+    lookuprows.show_columns(session, rule, intent.lookups if intent else pinned_now(rule))
     try:
         fold = fold_of(rule, shape_of(session, rule, frozen, _recorded(head, intent)), session)
         output = fold.output_schema(session)
@@ -57,8 +57,8 @@ def analyse(
         raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault
     generation.check_output(rule, output)
     check_upserts(session, rule, output)
-    check_takings(session, rule, output)
-    asked = asked_of(without_rows(session, output), rule.expect, f"rule {rule.rule}, results")
+    check_sink_columns(session, rule, output)
+    asked = checks_for(without_rows(session, output), rule.expect, f"rule {rule.rule}, results")
     plan = Plan(rule, fold, output, asked)
     if intent is None:  # an open epoch is finished with the tables that it has
         check_stored(plan)

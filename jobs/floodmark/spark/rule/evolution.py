@@ -20,7 +20,7 @@ from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.syncing import sync_table
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read import typechanges
-from floodmark.spark.read.shape import set_apart_schema
+from floodmark.spark.read.shape import quarantine_schema
 from floodmark.spark.rule.generation import Plan, Sites, make_state
 from floodmark.spark.session.session import refuse_leaked_transaction
 from floodmark.spark.write import layouts, tablesink
@@ -38,13 +38,13 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
             _fit(session, plan, name, site, ledger.head.epoch + 1)
 
 
-def fit_apart(session: SparkSession, plan: Plan, found: Sites, open_epoch: int | None = None) -> None:
+def fit_quarantine(session: SparkSession, plan: Plan, found: Sites, open_epoch: int | None = None) -> None:
     """Add to the late and dead tables the columns, and to structs in them the fields, that rows have now.
 
     Raises WrongColumn for a column whose type there cannot be changed to the current one.
     """
     stays = "no epoch is open" if open_epoch is None else f"epoch {open_epoch} stays open"
-    wanted = set_apart_schema(plan.fold.shape)
+    wanted = quarantine_schema(plan.fold.shape)
     for site in (found.late, found.dead):
         layouts.add_columns(session, site.address, wanted)
         there = layouts.schema_of(site.address)
@@ -55,8 +55,8 @@ def fit_apart(session: SparkSession, plan: Plan, found: Sites, open_epoch: int |
         layouts.add_fields(session, site.address, typechanges.gained_fields(there, wanted))
 
 
-def _refuse_other_types(rule: str, name: str, there: StructType, wanted: StructType, stays: str) -> None:
-    found = typechanges.wrong_types(there, wanted)
+def _refuse_other_types(rule: str, name: str, present: StructType, wanted: StructType, stays: str) -> None:
+    found = typechanges.wrong_types(present, wanted)
     wrong = "; ".join(f"{path}: kept as {known}, found {now}" for path, known, now in found)
     if wrong:
         raise WrongColumn(
@@ -84,12 +84,14 @@ def _types(schema: StructType) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema]
 
 
-def _refuse_misfits(plan: Plan, name: str, there: StructType) -> None:
+def _refuse_misfits(plan: Plan, name: str, present: StructType) -> None:
     """Raise RuleChanged for a state that was dropped and is declared again with a type that its values do not fit."""
     assert plan.rule.process is not None
     wanted = columns_of(plan.rule.process.state[name])
     known = {column.name for column in wanted}
-    old = columns_of(", ".join(f"{f.name} {f.dataType.simpleString()}" for f in there if f.name in known) or "none int")
+    old = columns_of(
+        ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in present if f.name in known) or "none int"
+    )
     wrong = list(misfits(old, wanted))
     if wrong:
         raise RuleChanged(

@@ -32,7 +32,7 @@ from floodmark.core.protocol.records.rows import RESTORE, Columns, Commit, Seal,
 from floodmark.core.protocol.recovery import app_id
 from floodmark.core.rules.kinds import sinks_kept
 from floodmark.core.rules.rule import Rule, Sink
-from floodmark.core.rules.sinks.takings import Taking, merged, taking_of
+from floodmark.core.rules.sinks.sinkcolumns import SinkColumns, sink_columns_of, upsert_into
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import LedgerBroken, Refused, SqlRefused, TableBroken
 from floodmark.ledger.delta import tablelog
@@ -40,13 +40,13 @@ from floodmark.ledger.delta.damage import log_faults
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.fold.fold import Fold
-from floodmark.spark.read.expecting import Asked
-from floodmark.spark.read.shape import set_apart_schema
+from floodmark.spark.read.expectationchecks import ExpectationChecks
+from floodmark.spark.read.shape import quarantine_schema
 from floodmark.spark.session.parallel import side_by_side
 from floodmark.spark.write import tablesink
+from floodmark.spark.write.sinkframes import schema_of
 from floodmark.spark.write.sites import Site, empty, seal
 from floodmark.spark.write.tablesink import TableSink, writable
-from floodmark.spark.write.taking import schema_of
 
 REBUILD = "rebuild"  # why a generation ends if each run starts a new one
 
@@ -58,7 +58,7 @@ class Plan:
     rule: Rule
     fold: Fold
     output: StructType
-    asked: Asked
+    expectations: ExpectationChecks
 
     @property
     def sinks(self) -> dict[str, Sink]:
@@ -70,22 +70,22 @@ class Plan:
         """Those of them that are Delta tables, by location."""
         return delta_sinks(self.rule)
 
-    def taking(self, sink: Sink) -> Taking:
+    def sink_columns(self, sink: Sink) -> SinkColumns:
         """The rows and columns of the results that one of the rule's sinks gets."""
-        return taking_of(sink, self.output.names)
+        return sink_columns_of(sink, self.output.names)
 
     def has_instants_in_paths(self, sink: Sink) -> bool:
         """Whether its table is partitioned by a TIMESTAMP."""
-        taking = self.taking(sink)
-        columns = (name for name in taking.partitions if name in taking.columns)
+        sink_columns = self.sink_columns(sink)
+        columns = (name for name in sink_columns.partitions if name in sink_columns.columns)
         return any(isinstance(self.output[name].dataType, TimestampType) for name in columns)
 
     def layout(self, address: str) -> Layout:
         """How the sink there holds rows."""
         sink = self.sinks[address]
-        taking = self.taking(sink)
-        columns = schema_of(taking, self.output)
-        return Layout(columns, taking.partitions, taking.clusters, sink.properties, sink.adds_columns)
+        sink_columns = self.sink_columns(sink)
+        columns = schema_of(sink_columns, self.output)
+        return Layout(columns, sink_columns.partitions, sink_columns.clusters, sink.properties, sink.adds_columns)
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,14 @@ def sites_of(plan: Plan, home: Home, ledger: str, generation: int, token: str, k
         return Site(name, point, address, app_id(ledger, generation, token, role), **how)
 
     def how(sink: Sink) -> dict[str, Any]:
-        taking = plan.taking(sink)
-        upsert = merged(sink, taking, plan.output.names)
-        return {"writes_again": sink.qos == 1, "upsert": upsert, "adds_columns": taking.adds, "opens": opens(sink)}
+        sink_columns = plan.sink_columns(sink)
+        upsert = upsert_into(sink, sink_columns, plan.output.names)
+        return {
+            "writes_again": sink.qos == 1,
+            "upsert": upsert,
+            "adds_columns": sink_columns.adds_columns,
+            "opens": opens(sink),
+        }
 
     return Sites(
         {
@@ -179,7 +184,7 @@ def make_tables(
     found = sites_of(plan, home, ledger, generation, token, known)
     for site in found.state.values():
         shutil.rmtree(Path(site.address), ignore_errors=True)
-    apart = set_apart_schema(plan.fold.shape)
+    apart = quarantine_schema(plan.fold.shape)
     steps = [partial(make_state, session, plan, name, site, ledger) for name, site in found.state.items()]
     steps += [partial(tablesink.create, session, site.address, apart, ledger) for site in (found.late, found.dead)]
     side_by_side([*steps, *(partial(make_sink, session, plan, site, ledger) for site in found.sinks.values())])
@@ -355,7 +360,7 @@ def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
 
 def empty_tables(session: SparkSession, plan: Plan, found: Sites, change: Seal) -> dict[str, Written]:
     """Empty late, dead and, unless the output is kept, the sinks."""
-    rule, apart = plan.rule.rule, Layout(set_apart_schema(plan.fold.shape))
+    rule, apart = plan.rule.rule, Layout(quarantine_schema(plan.fold.shape))
     own = (found.late, found.dead)
     written = {site.name: empty(session, site, TableSink(site.address), apart) for site in own}
     if change.keep_output:

@@ -6,22 +6,22 @@ from pyspark.sql import SparkSession
 
 from floodmark.connectors.delta.sink import check_partitions
 from floodmark.connectors.news import rebuild_due
-from floodmark.connectors.places import check_goes_on, is_moved, text_now
-from floodmark.connectors.preflight import check_replaced, check_there
-from floodmark.core.lifecycle.changes import check_kept
+from floodmark.connectors.places import check_same_sinks, is_moved, text_now
+from floodmark.connectors.preflight import check_replaced, check_sinks_exist
+from floodmark.core.lifecycle.changes import check_state_columns
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Lost, total
 from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
 from floodmark.core.protocol.ticks import tick
 from floodmark.core.rules.rule import Rule
-from floodmark.core.rules.sinks.takings import grows
+from floodmark.core.rules.sinks.sinkcolumns import grows
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule import abandoning, evolution, generation
 from floodmark.spark.rule.analysis import analyse, frozen_columns, gained
 from floodmark.spark.rule.backfill import backfilling
-from floodmark.spark.rule.backfill.backfilling import Put
+from floodmark.spark.rule.backfill.backfilling import BackfillResult
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import RunReport
 from floodmark.spark.rule.generation import Plan
@@ -44,7 +44,7 @@ class HeldRule:
         self._root, self._rule, self._home, self._ledger = root, rule, home, ledger
         self._report, self._has_begun = report, begun
         self.drainer = drainer
-        self.backfill: Put | None = None  # the open backfill that this run finished
+        self.backfill: BackfillResult | None = None  # the open backfill that this run finished
 
     @property
     def head(self) -> Head:
@@ -92,11 +92,11 @@ class HeldRule:
         text = text_now(head.open.rule, head, self._rule)
         same = go_on and not text.rebuild and head.open.rule == self._rule.to_json()
         same = same and not is_moved(head, self._rule) and not self._has_gained(head)
-        check_there(text, head)
+        check_sinks_exist(text, head)
         session, plan = analyse(self._root, text, head, head.open)
         same = same and not plan.fold.shape.older
         self.drainer.check_tables()
-        evolution.fit_apart(session, plan, self.drainer.sites(plan), head.epoch + 1)
+        evolution.fit_quarantine(session, plan, self.drainer.sites(plan), head.epoch + 1)
         self.drainer.drain(session, plan, only_open=not same or plan.rule.epoch.max_seconds is not None)
         if same:
             if plan.rule.epoch.max_seconds is not None:
@@ -115,8 +115,8 @@ class HeldRule:
         self.drainer.check_tables()
         text = text_now(head.backfill.rule, head, self._rule)
         session, plan = analyse(self._root, text, head, engine=head.backfill.engine)
-        done = backfilling.again(session, plan, self._home, head)
-        self.backfill = backfilling.put(done, self._home, self._ledger)
+        done = backfilling.recompute(session, plan, self._home, head)
+        self.backfill = backfilling.replace_interval(done, self._home, self._ledger)
         done.release()
 
     def _lose(self, head: Head) -> None:
@@ -170,15 +170,15 @@ class HeldRule:
     def fit_to_go_on(self, gaining: bool = False) -> tuple[SparkSession, Plan]:
         """The current rule's session and plan, after checks that it, its tables and sinks fit the next epoch."""
         head = self.head
-        check_goes_on(head, self._rule, self._ledger.id)
+        check_same_sinks(head, self._rule, self._ledger.id)
         self.drainer.check_tables()
         session, plan = analyse(self._root, self._rule, head, gaining=gaining)
         if plan.rule.process is None:
             kept = {name: table.names for name, table in plan.fold.tables.items()}
-            check_kept(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
+            check_state_columns(plan.rule.rule, head.columns, generation.columns_of(plan.fold.shape.streams), kept)
         self._check_sinks(session, plan)
         evolution.fit_state(session, plan, self.drainer.sites(plan), self._ledger)
-        evolution.fit_apart(session, plan, self.drainer.sites(plan))
+        evolution.fit_quarantine(session, plan, self.drainer.sites(plan))
         return session, plan
 
     def _check_sinks(self, session: SparkSession, plan: Plan) -> None:
@@ -187,7 +187,7 @@ class HeldRule:
         check_columns(session, plan)
         for site in self.drainer.sites(plan).sinks.values():
             if site.name not in self.head.table_ids:
-                writable(plan.sinks[site.address]).check_nothing_left(site.app, plan.rule.rule)
+                writable(plan.sinks[site.address]).check_no_old_rows(site.app, plan.rule.rule)
                 generation.make_sink(session, plan, site, self._ledger.id)
             generation.lay_out(session, plan, site)
 

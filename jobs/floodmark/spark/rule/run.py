@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from floodmark.connectors.abandoning import Readers, check_before
 from floodmark.connectors.delta.sink import check_partitions
-from floodmark.connectors.places import check_goes_on, head_now
+from floodmark.connectors.places import check_same_sinks, head_now
 from floodmark.connectors.planning import checkpoint
 from floodmark.connectors.ports.registry import sinks
 from floodmark.connectors.preflight import check_without_jvm
 from floodmark.core.lifecycle.abandoning import abandonable
-from floodmark.core.lifecycle.backfills import Asked, stands
+from floodmark.core.lifecycle.backfills import Interval, is_still_valid
 from floodmark.core.lifecycle.life import check_living, refuse_rebuilt
 from floodmark.core.process.loading import load_class
 from floodmark.core.protocol.crashpoints import reach
@@ -33,7 +33,7 @@ from floodmark.spark.read import replaying
 from floodmark.spark.rule import abandoning, generation
 from floodmark.spark.rule.analysis import analyse
 from floodmark.spark.rule.backfill import backfilling
-from floodmark.spark.rule.backfill.backfilling import Put, Recomputed
+from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import Report, RunReport
 from floodmark.spark.rule.held import HeldRule, check_columns
@@ -121,12 +121,12 @@ class RuleRun:
             self._report.head = held.head
         return self._report
 
-    def rehearse_backfill(self, wanted: Callable[[Head], Asked]) -> Put:
+    def rehearse_backfill(self, wanted: Callable[[Head], Interval]) -> BackfillResult:
         """What a backfill would do now. Writes nothing, and takes no lock."""
         with explained(self._rule.rule):
             return backfilling.rehearsed(self._recompute(self._begun(), wanted))
 
-    def backfill(self, wanted: Callable[[Head], Asked], wait: float, say: Callable[[str], None]) -> Put:
+    def backfill(self, wanted: Callable[[Head], Interval], wait: float, say: Callable[[str], None]) -> BackfillResult:
         """Compute an interval again beside other runs; then, with the lock, replace it in the sinks.
 
         `wanted`: returns the interval for a head; called again with the lock held, when it may refuse.
@@ -141,43 +141,43 @@ class RuleRun:
                 done = self._recompute(basis, wanted)
             reach(self._rule.rule, "backfill.computed", basis.epoch)
             with lock.waited_for(self._root, self._home.lock, self._run, wait, say):
-                return self._put(done, basis, wanted, say)
+                return self._replace_interval(done, basis, wanted, say)
 
-    def _put(
-        self, done: Recomputed | None, basis: Head, wanted: Callable[[Head], Asked], say: Callable[[str], None]
-    ) -> Put:
+    def _replace_interval(
+        self, done: Recomputed | None, basis: Head, wanted: Callable[[Head], Interval], say: Callable[[str], None]
+    ) -> BackfillResult:
         checkpoint.sweep(self._home.checkpoints)
         self._begun()  # otherwise a ledger would be recreated if the rule was dropped during the wait
         ledger = self._open_ledger()
         held = self._held(ledger)
         held.recover(go_on=False)
         head = held.head
-        asked = wanted(head)
-        if held.backfill is not None and self._is_asked(held.backfill, asked):
+        interval = wanted(head)
+        if held.backfill is not None and self._is_requested(held.backfill, interval):
             return held.backfill
         session, plan = held.fit_to_go_on()
-        if done is None or not stands(wanted(basis), basis, head):
+        if done is None or not is_still_valid(wanted(basis), basis, head):
             say("computing the interval with the rule held, for it has gone on")
             if done is not None:
                 done.release()
-            done = backfilling.compute(session, plan, self._home, head, asked)
+            done = backfilling.compute(session, plan, self._home, head, interval)
         say("replacing the interval in the sinks")
         with held.drainer.remembered(self._rule.rule):
-            found = backfilling.put(done, self._home, ledger)
+            found = backfilling.replace_interval(done, self._home, ledger)
         done.release()
         return found
 
-    def _is_asked(self, found: Put, asked: Asked) -> bool:
-        same = (found.intent.begin, found.intent.end) == (asked.begin, asked.end)
+    def _is_requested(self, found: BackfillResult, interval: Interval) -> bool:
+        same = (found.intent.begin, found.intent.end) == (interval.begin, interval.end)
         return same and found.intent.rule == self._rule.to_json()
 
-    def _recompute(self, head: Head, wanted: Callable[[Head], Asked]) -> Recomputed:
-        head = check_goes_on(head, self._rule)
-        asked = wanted(head)
+    def _recompute(self, head: Head, wanted: Callable[[Head], Interval]) -> Recomputed:
+        head = check_same_sinks(head, self._rule)
+        interval = wanted(head)
         for sink in sinks(self._rule).values():
             sink.check_replaceable()
         session, plan = analyse(self._root, self._rule, head)
-        return backfilling.compute(session, plan, self._home, head, asked)
+        return backfilling.compute(session, plan, self._home, head, interval)
 
     def _check_first(self) -> None:
         """Run the checks that write nothing, including that a class's module can be imported here."""

@@ -8,6 +8,6 @@ number goes into one, at an index that the optimizer cannot compute in advance.
 from __future__ import annotations
 
 
-def aside(number: str, column: str) -> str:
+def uncompiled_constant(number: str, column: str) -> str:
     """SQL for the constant `number`, kept out of the generated code. `column`: any SQL of a row that may be null."""
     return f"array({number}, {number})[CAST({column} IS NULL AS INT)]"

@@ -78,9 +78,9 @@ def of_table(name: str) -> Iterator[None]:
         raise
 
 
-def _refused_by(name: str, said: str) -> InputFault:
+def _refused_by(name: str, message_text: str) -> InputFault:
     """The error for a row that violates the table's own constraint, with the row as Delta shows it."""
-    shown = " ".join(said.split()).rstrip(".")
+    shown = " ".join(message_text.split()).rstrip(".")
     return InputFault(
         f"{name}: expected rows that the table's own constraint takes, found another: {shown}. Drop "
         "the constraint, or say in the rule what becomes of such rows (`expect`), and run again"
@@ -204,7 +204,7 @@ def _causes(fault: PySparkException) -> Iterator[str]:
     return iter(()) if origin is None else _messages(origin)
 
 
-def _told(text: str) -> str:
+def _key_line(text: str) -> str:
     """The line of a long message that names the file and its problem, or the two lines that do so together."""
     lines = [line.strip() for line in text.splitlines()]
     told = next((line for line in lines if "file" in line and line.startswith(NAMING)), lines[0])
@@ -240,7 +240,8 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
         return RunFailed(f"rule {rule}: {why}: {line}; {make_room(why)}, then retry")
     if damaged(f"{condition} {text}"):
         return TableBroken(
-            f"rule {rule}: a file is missing or damaged: {_told(text)}. Put it back from a copy (where a checksum file "
+            f"rule {rule}: a file is missing or damaged: {_key_line(text)}. Put it back from a copy (where a checksum "
+            "file "
             f"`.NAME.crc` alone is damaged, remove that), or begin anew with `floodmark reset {rule}`"
         )
     if "ConcurrentTransactionException" in text:

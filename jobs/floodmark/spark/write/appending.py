@@ -23,7 +23,7 @@ from floodmark.core.protocol.digests import Digest
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.errors import InputFault
 from floodmark.ledger.delta import datafiles, tablelog
-from floodmark.ledger.delta.syncing import asked, sync_files
+from floodmark.ledger.delta.syncing import is_enabled, sync_files
 from floodmark.spark.read.digesting import Digesting
 from floodmark.spark.read.typechanges import wrong_types
 from floodmark.spark.session.jvm import jvm_class, materialised
@@ -103,7 +103,7 @@ class Appending:
         self.digest = self._digesting(frame).of(frame)
         return self.digest.rows
 
-    def held(self, commit: int) -> Digest:
+    def digest_of_commit(self, commit: int) -> Digest:
         """The digest of the rows in the files that commit `commit` of the table added.
 
         Raises HistoryGone if a file, or the commit's log entry, no longer exists.
@@ -114,7 +114,7 @@ class Appending:
         rows = self._table(files)
         return self._digesting(rows).of(rows)
 
-    def promised(self) -> Effect:
+    def expected_effect(self) -> Effect:
         """The computed effect of the commit on the table: a plain append adds its rows."""
         return self.effect or Effect(self.digest.rows, inserted=self.digest.rows)
 
@@ -154,7 +154,7 @@ class Appending:
 
     def _paths(self) -> list[str]:
         """The paths of the files that the commit adds, as the log spells them."""
-        return [path for action in (self._actions() if asked() else []) for path in datafiles.paths_of(action)]
+        return [path for action in (self._actions() if is_enabled() else []) for path in datafiles.paths_of(action)]
 
     def _actions(self) -> list[dict[str, Any]]:
         """The files that the commit adds and removes, as actions of the log."""

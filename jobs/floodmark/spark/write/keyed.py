@@ -52,7 +52,7 @@ def _order(row: str, upsert: Upsert) -> Column:
     return F.struct(newest, *plain, F.col(row).alias("row"))
 
 
-def there(table: DataFrame, wanted: DataFrame, upsert: Upsert, place: Mapping[str, str]) -> DataFrame:
+def matching_rows(table: DataFrame, wanted: DataFrame, upsert: Upsert, place: Mapping[str, str]) -> DataFrame:
     """The table's rows with a wanted key: key, `row`, its place, and `rows`: how many have this key.
 
     `row` has all columns only if `newest` compares them.
@@ -64,9 +64,9 @@ def there(table: DataFrame, wanted: DataFrame, upsert: Upsert, place: Mapping[st
     return found.groupBy(*keys_of(upsert)).agg(F.count(F.lit(1)).alias("rows"), *firsts)
 
 
-def of_file(table: DataFrame, told: str) -> Column:
+def of_file(table: DataFrame, field: str) -> Column:
     """A field of Spark's metadata for the row's file. The table may have a column named `_metadata`, too."""
-    return table.metadataColumn("_metadata").getField(told)
+    return table.metadataColumn("_metadata").getField(field)
 
 
 def changes(rows: DataFrame, found: DataFrame, upsert: Upsert, place: Mapping[str, str]) -> DataFrame:
@@ -99,11 +99,13 @@ def without(table: DataFrame, keys: DataFrame, upsert: Upsert) -> DataFrame:
 def feed(changes: DataFrame, table: DataFrame, effects: DataFrame, upsert: Upsert) -> DataFrame:
     """The rows of the table's change feed: each row added and each removed. `effects`: effect and key."""
     rows = table.select(*packed(table, upsert, table.columns))
-    goes = _joined(rows, effects.where(F.col("effect") != INSERT), upsert, "inner").select("row.*", _told("preimage"))
-    return goes.unionByName(changes.where(F.col("effect") != DELETE).select("row.*", _told("postimage")))
+    goes = _joined(rows, effects.where(F.col("effect") != INSERT), upsert, "inner").select(
+        "row.*", _change_type("preimage")
+    )
+    return goes.unionByName(changes.where(F.col("effect") != DELETE).select("row.*", _change_type("postimage")))
 
 
-def _told(image: str) -> Column:
+def _change_type(image: str) -> Column:
     return F.when(F.col("effect") == UPDATE, f"update_{image}").otherwise(F.col("effect")).alias(CHANGE)
 
 

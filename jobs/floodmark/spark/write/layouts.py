@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from floodmark.core.rules.sinks.takings import GONE
+from floodmark.core.rules.sinks.sinkcolumns import DELETE_COLUMN
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import Refused, WrongColumn
 from floodmark.ledger.delta import tables
@@ -68,7 +68,7 @@ def add_columns(spark: SparkSession, address: str, schema: StructType) -> None:
     table = tables.open_table(address)
     assert table is not None
     known = {column.lower() for column in tables.columns_of(table)}
-    lacking = [field for field in schema if field.name.lower() not in known and field.name != GONE]
+    lacking = [field for field in schema if field.name.lower() not in known and field.name != DELETE_COLUMN]
     if lacking:
         _alter(spark, address, f"ADD COLUMNS ({', '.join(map(_declared, lacking))})", "columns that Delta takes")
 

@@ -17,10 +17,10 @@ class Rewriting(Appending):
     def _files_within(self, bounds: list[Bound]) -> list[Any]:
         """The table's files that may hold a value within the bounds. The transaction counts as having read them all."""
         self._txn.readWholeTable()
-        known = [] if self._says(RENAMED) else bounds
-        return [file for file in self._files_there() if may_hold(file.stats(), known, _partition(file, known))]
+        known = [] if self._has_setting(RENAMED) else bounds
+        return [file for file in self._live_files() if may_hold(file.stats(), known, _partition(file, known))]
 
-    def _files_there(self) -> list[Any]:
+    def _live_files(self) -> list[Any]:
         """All files of the table: from its checksum, if that lists them, otherwise by Spark jobs over its log."""
         checksum = self._txn.snapshot().checksumOpt()
         listed = checksum.get().allFiles() if checksum.isDefined() else checksum
@@ -28,7 +28,7 @@ class Rewriting(Appending):
             return [listed.get().apply(i) for i in range(listed.get().size())]
         return list(self._txn.snapshot().allFiles().collectAsList())
 
-    def _says(self, setting: str) -> bool:
+    def _has_setting(self, setting: str) -> bool:
         """Whether a table property is set, to a value other than `false` and `none`."""
         found = self._txn.metadata().configuration().get(setting)
         return found.isDefined() and found.get() not in ("false", "none")

@@ -132,12 +132,12 @@ def _finished(prepared: Prepared, attempt: Attempt) -> Written | None:
         return _compared(site, attempt, rows, begun)
     if begun is None or not (rows or attempt.backfill or site.whole):
         return None
-    comparing.check_before_commit(site.name, begun.moves(), begun.promised())
+    comparing.check_before_commit(site.name, begun.moves(), begun.expected_effect())
     return _committed(begun, site, attempt, rows)
 
 
 def _step(site: Site, attempt: Attempt) -> Step:
-    recorded = site.writer.recorded()
+    recorded = site.writer.recorded_version()
     if attempt.backfill is not None:
         return before_backfill(recorded, attempt.epoch, attempt.backfill)
     return before_write(recorded, attempt.epoch, attempt.number, site.writes_again)
@@ -152,13 +152,13 @@ def _version(site: Site, attempt: Attempt) -> int:
 def _committed(begun: Transaction, site: Site, attempt: Attempt, rows: int) -> Written:
     """Commit what was written, and VERIFY it against the log."""
     version = _version(site, attempt)
-    commit = begun.commit(version, said_of(site, version, attempt, begun.facts()))
+    commit = begun.commit(version, commit_metadata(site, version, attempt, begun.facts()))
     if commit is not None:
         found = site.writer.committed_at(commit, version)
         if found is not None:  # else another process has put its own commit in the place of ours
-            comparing.same_files(site.name, found, begun.promised())
+            comparing.check_same_files(site.name, found, begun.expected_effect())
             return _with(_verified(site, found, attempt, rows), begun.digest, begun.results)
-    elif site.writer.recorded() == version:  # a twin of this attempt's epoch was faster
+    elif site.writer.recorded_version() == version:  # a twin of this attempt's epoch was faster
         return _compared(site, attempt, rows, begun)
     raise Fenced(f"{site.name}: another writer came between; this attempt's write had no effect")
 
@@ -170,16 +170,16 @@ def _compared(site: Site, attempt: Attempt, rows: int, begun: Transaction | None
     """
     found = site.writer.committed(_version(site, attempt))
     verified = _verified(site, found, attempt, rows)
-    comparing.same_files(site.name, found, Effect.said(found.metadata))
+    comparing.check_same_files(site.name, found, Effect.from_metadata(found.metadata))
     if begun is None or site.writes_again:
         return verified
-    comparing.same_rows(site.name, found, begun.digest, begun.results)
+    comparing.check_same_rows(site.name, found, begun.digest, begun.results)
     now = site.writer.presence(found.commit)
-    comparing.still_there(site.name, found, now)
-    return _with(verified, _held(site, found, begun, now), begun.results)
+    comparing.check_rows_present(site.name, found, now)
+    return _with(verified, _content_digest(site, found, begun, now), begun.results)
 
 
-def _held(site: Site, found: Committed, begun: Transaction, now: Presence) -> Digest:
+def _content_digest(site: Site, found: Committed, begun: Transaction, now: Presence) -> Digest:
     """The digest of the rows in the commit's files, after a check that these are what it wrote.
 
     Once others have joined these files (OPTIMIZE) and removed them (VACUUM), only the log is left as proof. It shows
@@ -190,9 +190,9 @@ def _held(site: Site, found: Committed, begun: Transaction, now: Presence) -> Di
             "%s: the files of commit %s were joined and removed by others; its rows are proven by the log alone",
             site.name, found.commit,
         )  # fmt: skip
-        return comparing.said_digest(found)
-    held = begun.held(found.commit)
-    comparing.same_content(site.name, found, held, begun.digest, begun.results)
+        return comparing.recorded_digest(found)
+    held = begun.digest_of_commit(found.commit)
+    comparing.check_same_content(site.name, found, held, begun.digest, begun.results)
     return held
 
 
@@ -202,12 +202,12 @@ def _with(written: Written, digest: Digest, results: Digest | None) -> Written:
 
 def _verified(site: Site, found: Committed, attempt: Attempt, rows: int) -> Written:
     """VERIFY: the table's commit has this intent, and as many rows as this attempt computed."""
-    comparing.same_effect(site.name, found, attempt.intent, rows)
+    comparing.check_same_effect(site.name, found, attempt.intent, rows)
     site.writer.settle(found.commit)
     return Written(version=found.metadata["version"], commit=found.commit, rows=found.rows)
 
 
-def said_of(site: Site, version: int, attempt: Attempt, facts: Mapping[str, Any] | None = None) -> str:
+def commit_metadata(site: Site, version: int, attempt: Attempt, facts: Mapping[str, Any] | None = None) -> str:
     """The metadata that each of our commits carries."""
     said = {"app": site.app, "version": version, "epoch": attempt.epoch, "attempt": attempt.number}
     if attempt.backfill is not None:
@@ -218,18 +218,18 @@ def said_of(site: Site, version: int, attempt: Attempt, facts: Mapping[str, Any]
 def seal(spark: SparkSession, site: Site) -> None:
     """Turn every later write under the site's app id into nothing, for good."""
     writer = site.writer
-    if writer.recorded() == SEAL:
+    if writer.recorded_version() == SEAL:
         return
-    commit = writer.seal(spark, SEAL, said_of(site, SEAL, Attempt(-1, 0, "seal")))
+    commit = writer.seal(spark, SEAL, commit_metadata(site, SEAL, Attempt(-1, 0, "seal")))
     if commit is not None:
         writer.settle(commit)
-    if writer.recorded() != SEAL:
+    if writer.recorded_version() != SEAL:
         raise Fenced(f"{site.name}: the seal of the old generation did not take")
 
 
 def empty(spark: SparkSession, site: Site, sink: Writable, layout: Layout) -> Written:
     """A new generation's first commit: the sink without rows, laid out as the rule has it now."""
-    sink.empty(spark, layout, site.app, said_of(site, 0, Attempt(0, 0, "empty")))
+    sink.empty(spark, layout, site.app, commit_metadata(site, 0, Attempt(0, 0, "empty")))
     found = site.writer.committed(0)
     if found.metadata["intent"] != "empty":
         raise ReplayDiffers(f"{site.name}: expected the commit that empties the table, found {found.metadata}")

@@ -43,7 +43,7 @@ class TableWriter(Writer):
     def faults(self) -> Iterable[str]:
         return log_faults(self._address)
 
-    def recorded(self) -> int | None:
+    def recorded_version(self) -> int | None:
         return tablelog.recorded_version(self._address, self._way.app)
 
     def begin(self, frame: DataFrame, where: str) -> Appending:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, StringType, StructType
 
 from floodmark.core.rules.rule import Rule, Sink
-from floodmark.core.rules.sinks.takings import taking_of
+from floodmark.core.rules.sinks.sinkcolumns import sink_columns_of
 from floodmark.core.rules.sinks.upserts import upsert_of
 from floodmark.errors import SqlRefused, WrongColumn
 from floodmark.spark.session.jvm import without_rows
@@ -25,7 +25,7 @@ def check_upserts(session: SparkSession, rule: Rule, output: StructType) -> None
         if upsert is not None:
             _check_types(sink, "key", [*upsert.key], output, (*UNORDERED, *INEXACT))
         if upsert is not None and upsert.newest is not None:
-            _check_types(sink, "newest", list(taking_of(sink, output.names).columns), output, UNORDERED)
+            _check_types(sink, "newest", list(sink_columns_of(sink, output.names).columns), output, UNORDERED)
         if sink.delete is not None:
             check_condition(session, sink, "delete", sink.delete, output)
 

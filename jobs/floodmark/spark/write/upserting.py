@@ -90,7 +90,7 @@ class Upserting(Rewriting):
         files = self._files_within(self._bounds(rows, checked))
         wanted = self._sent(rows, checked["keys"])
         place = keyed.PLACE if files and self._may_mark() else keyed.FILE
-        there = keyed.there(self._table(files), wanted, self._upsert, place)
+        there = keyed.matching_rows(self._table(files), wanted, self._upsert, place)
         changes = materialised(keyed.changes(rows, there, self._upsert, place), self._session)
         counted = self._counted(changes)
         counts, goes = Counter[str](), Counter[str]()
@@ -142,7 +142,7 @@ class Upserting(Rewriting):
 
     def _may_mark(self) -> bool:
         """A change feed needs the removed rows, which are read only when files are rewritten."""
-        return self._says(VECTORS) and not self._says(CHANGE_FEED)
+        return self._has_setting(VECTORS) and not self._has_setting(CHANGE_FEED)
 
     def _marks(self, file: Any, goes: int, changed: int) -> bool:
         return is_marked(int(file.numPhysicalRecords().get()), rows_of(file), goes, changed)
@@ -163,7 +163,7 @@ class Upserting(Rewriting):
         comes = changes.where(F.col("effect") != DELETE).select("row.*").select(*map(quoted, before.columns))
         stays = keyed.without(before, self._sent(changes, effect.changed), self._upsert)
         after = stays.unionByName(comes) if touched else comes
-        fed = bool(touched) and self._says(CHANGE_FEED)
+        fed = bool(touched) and self._has_setting(CHANGE_FEED)
         if fed:
             effects = self._sent(changes, effect.changed, "effect")
             feed = keyed.feed(changes, before, effects, self._upsert)
@@ -174,7 +174,9 @@ class Upserting(Rewriting):
 
     def _digesting(self, frame: DataFrame) -> Digesting:
         """Rows for the change feed are not rows of the table."""
-        if keyed.CHANGE not in frame.columns or not self._says(CHANGE_FEED):  # without a feed: the rule's own column
+        if keyed.CHANGE not in frame.columns or not self._has_setting(
+            CHANGE_FEED
+        ):  # without a feed: the rule's own column
             return super()._digesting(frame)
         rows = StructType([field for field in frame.schema if field.name != keyed.CHANGE])
         return Digesting(rows, only=f"{keyed.CHANGE} IS NULL")

@@ -31,7 +31,7 @@ SLICES = "slices"  # the state table of windows that fold by partial aggregates
 
 
 @dataclass(frozen=True)
-class Held:
+class WatermarkHold:
     """The watermark, and what holds it back; times in microseconds since 1970.
 
     `by`: the stream that holds it back; `needs`: the event time that this stream has to reach for the pending results
@@ -72,7 +72,7 @@ class OpenWindows:
     count: int
     oldest: tuple[int, int] | None
     newest: tuple[int, int] | None
-    held: Held
+    held: WatermarkHold
 
     def facts(self) -> dict[str, Any]:
         """For --json."""
@@ -105,7 +105,7 @@ def open_windows(rule: Rule, head: Head, root: Path) -> OpenWindows | None:
     oldest = min(((run.first, run.first + kind.size_us) for kind, run in found), key=itemgetter(1), default=None)
     newest = max(((run.last, run.last + kind.size_us) for kind, run in found), key=itemgetter(1), default=None)
     count = sum(run.count for _, run in found)
-    return OpenWindows(count, oldest, newest, held(rule, head, oldest[1] if oldest else None))
+    return OpenWindows(count, oldest, newest, watermark_hold(rule, head, oldest[1] if oldest else None))
 
 
 def _open_runs(rule: Rule, head: Head, root: Path, names: Iterable[str], kind: Grid) -> list[Starts]:
@@ -168,15 +168,15 @@ def _runs(rule: Rule, head: Head, root: Path, name: str, window: Grid) -> list[S
     return [Starts(row["newest"] - (row["held"] - 1) * slide, row["newest"], slide) for row in found if row["held"]]
 
 
-def held(rule: Rule, head: Head, until: int | None) -> Held:
+def watermark_hold(rule: Rule, head: Head, until: int | None) -> WatermarkHold:
     """What holds back the watermark of a rule that waits for it to reach `until`."""
-    by, needs, why = _held_by(rule, head, until)
+    by, needs, why = _holding_stream(rule, head, until)
     writer = rule.streams[by].rule if by else None
     said = f"{why}; rule {writer} writes it, and may itself wait" if writer else why
-    return Held(head.watermark, by, needs, said, zoned(rule, head))
+    return WatermarkHold(head.watermark, by, needs, said, zoned(rule, head))
 
 
-def _held_by(rule: Rule, head: Head, until: int | None) -> tuple[str | None, int | None, str | None]:
+def _holding_stream(rule: Rule, head: Head, until: int | None) -> tuple[str | None, int | None, str | None]:
     """The stream that holds the watermark, the event time it must reach, and why."""
     lateness = holding(rule, head.heard, head.entry.clock_ms * 1000)
     waiting = [name for name in lateness if head.maxima.get(name) is None]

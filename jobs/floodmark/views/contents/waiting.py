@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from floodmark.ledger.delta.datafiles import query
-from floodmark.views.contents.openwindows import Held, held, micros, state_table, timed
+from floodmark.views.contents.openwindows import WatermarkHold, micros, state_table, timed, watermark_hold
 from floodmark.views.contents.tablerows import committed
 from floodmark.views.formats import iso
 
@@ -27,7 +27,7 @@ class Waiting:
     oldest: int | None
     until: int | None
     longer: bool
-    held: Held
+    held: WatermarkHold
 
     def facts(self) -> dict[str, Any]:
         """For --json."""
@@ -57,7 +57,7 @@ def waiting(rule: Rule, head: Head, root: Path) -> Waiting | None:
     oldest = min((at for _, at in found if at is not None), default=None)
     until = None if oldest is None else oldest + reach
     longer = any(spec.merges for spec in specs)
-    return Waiting(sum(rows for rows, _ in found), oldest, until, longer, held(rule, head, until))
+    return Waiting(sum(rows for rows, _ in found), oldest, until, longer, watermark_hold(rule, head, until))
 
 
 def _rows(rule: Rule, head: Head, root: Path, name: str, reach: int) -> tuple[int, int | None]:

@@ -13,7 +13,7 @@ from floodmark.errors import NotOwned
 NONE = "no environment"
 
 
-def check_apart(rule: Rule, folder: Path, env: Mapping[str, str]) -> list[str]:
+def check_no_shared_sinks(rule: Rule, folder: Path, env: Mapping[str, str]) -> list[str]:
     """Refuse a sink of the rule that a rule of another environment writes, too. Raises NotOwned.
 
     Returns a message for each environment that could not be compared, because the rule cannot be read there.

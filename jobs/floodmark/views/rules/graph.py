@@ -48,7 +48,7 @@ class Graph:
         roots = [name for name in self.rules if name not in fed]
         for name in (*roots, *self.rules):  # rules of a cycle are below no root
             if name not in seen:
-                yield self._said(name)
+                yield self._line(name)
                 yield from self._below(name, "", seen)
 
     def _below(self, name: str, indent: str, seen: set[str]) -> Iterator[str]:
@@ -62,10 +62,10 @@ class Graph:
             if reader in seen:
                 yield f"{indent}{branch}{reader}, as {', '.join(by)} (see above)"
                 continue
-            yield f"{indent}{branch}{self._said(reader, by)}"
+            yield f"{indent}{branch}{self._line(reader, by)}"
             yield from self._below(reader, indent + further, seen)
 
-    def _said(self, name: str, by: Iterable[str] = ()) -> str:
+    def _line(self, name: str, by: Iterable[str] = ()) -> str:
         rule, read = self.rules[name], self.outside[name]
         said = [name, *([f"as {', '.join(by)}"] if by else []), *([f"reads {', '.join(read)}"] if read else [])]
         group = f", in group {rule.group}" if rule.group else ""

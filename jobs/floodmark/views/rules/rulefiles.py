@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from floodmark.core.process.reading import file_of_module
+from floodmark.core.process.declaration import file_of_module
 from floodmark.core.rules.chains import SUFFIXES
 from floodmark.core.rules.environments import file_of
-from floodmark.core.rules.rule import Rule, clashing, read_rule, rule_paths
+from floodmark.core.rules.rule import Rule, conflicts, read_rule, rule_paths
 from floodmark.core.text.defaults import FILES
 from floodmark.errors import FloodmarkError, Refused, legible
 
@@ -44,7 +44,7 @@ class RuleFiles:
             self._kept = {path: self._read(path) for path in rule_paths(self._folder)}
             found = {path: read for path, (_, read) in self._kept.items()}
         good = {path: read for path, read in found.items() if isinstance(read, Rule)}
-        bad = {path: read for path, read in found.items() if not isinstance(read, Rule)} | clashing(good)
+        bad = {path: read for path, read in found.items() if not isinstance(read, Rule)} | conflicts(good)
         rules = {rule.rule: rule for path, rule in good.items() if path not in bad}
         return Catalog(rules, {legible(path.name): str(fault) for path, fault in sorted(bad.items())})
 

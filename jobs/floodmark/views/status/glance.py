@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from floodmark.connectors.places import check_goes_on
+from floodmark.connectors.places import check_same_sinks
 from floodmark.connectors.ports.source import Backlog
 from floodmark.core.lifecycle.freshness import Late
 from floodmark.core.lifecycle.zones import zoned
@@ -17,9 +17,9 @@ from floodmark.core.rules.sinks.delivery import SinkDelivery, delivery
 from floodmark.errors import FloodmarkError, HistoryGone, RuleChanged, message
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import LedgerReader
-from floodmark.views.epochs import told
+from floodmark.views.epochs import epoch_entries
 from floodmark.views.status.freshness import newest_late
-from floodmark.views.status.standing import StateSize, excused, lag_by_stream, newest_end, repeating, state_sizes
+from floodmark.views.status.rulestatus import StateSize, excused, lag_by_stream, newest_end, repeating, state_sizes
 
 EPOCHS = 12  # that are listed
 ROWS = 4 * EPOCHS  # of the ledger that are read first: two for each epoch, and retries
@@ -84,7 +84,7 @@ def _newest(ledger: LedgerReader, zone: bool) -> tuple[list[Row], list[dict[str,
     count = ROWS
     while True:
         rows = ledger.newest(count)
-        epochs = told(rows, zone, EPOCHS)
+        epochs = epoch_entries(rows, zone, EPOCHS)
         if len(rows) < count or (len(epochs) == EPOCHS and newest_end(rows) is not None):
             return rows, epochs
         count *= 2
@@ -94,7 +94,7 @@ def _refused(rule: Rule, head: Head) -> str | None:
     """Why the next run will refuse an edit of the rule. A rule with `rebuild` begins a generation that fits."""
     try:
         if not rule.rebuild:
-            check_goes_on(head, rule)
+            check_same_sinks(head, rule)
     except (RuleChanged, HistoryGone) as fault:
         return str(fault)
     return None

@@ -127,14 +127,14 @@ def follow(head: Head | None, row: Row) -> Head:
     return _fold(head, row)
 
 
-def remembered(head: Head) -> str:
+def head_to_text(head: Head) -> str:
     """A head as text, to be cached, so that a long ledger need not be read again."""
     text = _heads().dump_json(head).decode()
     return f"{sha(_SHAPE + text)}\n{text}"
 
 
-def recalled(text: str) -> Head | None:
-    """The head in text from `remembered`; None if the text was changed or written by another version."""
+def head_from_text(text: str) -> Head | None:
+    """The head in text from `head_to_text`; None if the text was changed or written by another version."""
     checksum, _, body = text.partition("\n")
     return _heads().validate_json(body) if checksum == sha(_SHAPE + body) else None
 
@@ -203,7 +203,7 @@ def _expect_next(head: Head, row: Row) -> None:
 
 def _open(head: Head, row: Row) -> Head:
     _expect_next(head, row)
-    _expect_kept(head, row)
+    _expect_not_abandoning(head, row)
     intent = Intent.model_validate_json(row.body)
     if head.open is not None and head.open.digest != intent.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was planned anew while an intent was open")
@@ -212,7 +212,7 @@ def _open(head: Head, row: Row) -> Head:
 
 def _commit(head: Head, row: Row) -> Head:
     _expect_next(head, row)
-    _expect_kept(head, row)
+    _expect_not_abandoning(head, row)
     commit = Commit.model_validate_json(row.body)
     if head.open is None or commit.intent != head.open.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was committed without its intent")
@@ -229,12 +229,12 @@ def _commit(head: Head, row: Row) -> Head:
 
 def _lose(head: Head, row: Row) -> Head:
     _expect_next(head, row)
-    _expect_kept(head, row)
+    _expect_not_abandoning(head, row)
     lost = Lost.model_validate_json(row.body)
     return replace(_advanced(head, lost, row), lost=lost.lost_epochs, announced_sinks=_announced(head))
 
 
-def _expect_kept(head: Head, row: Row) -> None:
+def _expect_not_abandoning(head: Head, row: Row) -> None:
     """Raise LedgerBroken if the open epoch is being abandoned, because then it has no other end."""
     if head.abandoning:
         raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of epoch {row.epoch}, which is to be abandoned")
@@ -242,13 +242,13 @@ def _expect_kept(head: Head, row: Row) -> None:
 
 def _abandon(head: Head, row: Row) -> Head:
     _expect_next(head, row)
-    _expect_kept(head, row)
+    _expect_not_abandoning(head, row)
     if head.open is None or Abandoning.model_validate_json(row.body).intent != head.open.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} is to be abandoned, and is not open")
     return replace(head, abandoning=True, failed=None)
 
 
-def _taken_back(head: Head, row: Row) -> Head:
+def _abandoned(head: Head, row: Row) -> Head:
     """The head after an abandoned epoch: only the epoch's number advances; offsets and watermark do not."""
     _expect_next(head, row)
     done = Abandoned.model_validate_json(row.body)
@@ -380,7 +380,7 @@ _FOLLOWS = {
     "commit": _commit,
     "lost": _lose,
     "abandoning": _abandon,
-    "abandoned": _taken_back,
+    "abandoned": _abandoned,
     "seal": _seal,
     "backfill": _start_backfill,
     "backfilled": _end_backfill,

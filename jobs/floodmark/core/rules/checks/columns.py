@@ -29,7 +29,7 @@ def check_names(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
 
 
 def _reserved_in(text: str) -> SqlAt | None:
-    from floodmark.core.sql.tree.naming import reserved_name
+    from floodmark.core.sql.tree.resultnames import reserved_name
 
     try:
         return reserved_name(text)

@@ -52,7 +52,7 @@ def check_rebuild(rule: Rule) -> Iterator[Problem]:
         if sink.key:
             yield ("sinks", i, "key"), f"{_REPLACED}, found {', '.join(sink.key)}"
         can = sink_can(sink.kind)
-        if can.keeps and not can.replaces:
+        if can.stores_rows and not can.replaces:
             yield (
                 ("sinks", i, sink.kind),
                 "expected a sink whose rows can be replaced beside `rebuild: true`, for each run replaces all of them; "

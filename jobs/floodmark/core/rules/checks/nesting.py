@@ -24,7 +24,7 @@ class _Table:
         return identity(self.address).rstrip("/")
 
 
-def nesting(found: Mapping[Path, Rule]) -> dict[Path, str]:
+def nested_tables(found: Mapping[Path, Rule]) -> dict[Path, str]:
     """The files whose rules have a sink inside or around a table of another rule, each with the message."""
     tables = [table for path, rule in found.items() for table in _tables(path, rule)]
     by_place: dict[str, list[_Table]] = {}

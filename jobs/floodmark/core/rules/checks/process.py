@@ -28,7 +28,7 @@ def check_process(rule: Rule, process: Process) -> Iterator[Problem]:
 
 
 def _key(process: Process) -> Iterator[Problem]:
-    from floodmark.core.process.reading import OWN_COLUMNS
+    from floodmark.core.process.declaration import OWN_COLUMNS
     from floodmark.core.text.ddl import columns_of
 
     key = {name.lower(): name for name in process.key}

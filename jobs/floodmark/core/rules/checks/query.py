@@ -149,7 +149,7 @@ def _known_by(rule: Rule, needed: list[tuple[str, str | None]], what: str) -> It
         return
     shown = {str(name).lower() for _, name in needed}
     for i, sink in enumerate(rule.sinks):
-        if sink_can(sink.kind).keeps and {name.lower() for name in sink.key} != shown:
+        if sink_can(sink.kind).stores_rows and {name.lower() for name in sink.key} != shown:
             found = f"key: [{', '.join(sink.key)}]" if sink.key else "none"
             yield ("sinks", i), f"expected `key: [{', '.join(sorted(shown))}]`, {what}, found {found}"
         if sink.newest is not None:

@@ -17,8 +17,8 @@ from floodmark.core.rules.checks.query import check_sql
 from floodmark.core.rules.checks.sinks import (
     check_growing,
     check_never_replaced,
+    check_sink_columns,
     check_sinks,
-    check_takings,
     check_upserts,
 )
 from floodmark.core.rules.checks.streams import check_idle, check_kinds, check_late, check_lookups, check_streams
@@ -38,7 +38,7 @@ def check(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from check_idle(rule)
     yield from check_sinks(rule)
     yield from check_upserts(rule)
-    yield from check_takings(rule)
+    yield from check_sink_columns(rule)
     yield from check_never_replaced(rule)
     yield from check_growing(rule)
     yield from check_epoch(rule)

@@ -9,8 +9,8 @@ from floodmark.core.rules.checks.epochs import input_files, is_stateful
 from floodmark.core.rules.kinds import sink_can
 from floodmark.core.rules.model import Rule, Sink
 from floodmark.core.rules.sinks.delivery import delivery
+from floodmark.core.rules.sinks.sinkcolumns import STAMPS, appends_only
 from floodmark.core.rules.sinks.tableproperties import unfit_property
-from floodmark.core.rules.sinks.takings import STAMPS, appends_only
 from floodmark.core.sql.tree.names import CHANGE_FEED, has_feed, of_feed
 from floodmark.core.text.addresses import same_address, within
 from floodmark.core.text.yamltree import Path as Field
@@ -40,7 +40,7 @@ def check_upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
             yield from check_expression(("sinks", i, "delete"), sink.delete)
 
 
-def check_takings(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
+def check_sink_columns(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     """Check which results a sink takes, and how its table is laid out."""
     for i, sink in enumerate(rule.sinks):
         of_a_table = {

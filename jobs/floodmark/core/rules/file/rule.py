@@ -28,7 +28,7 @@ from floodmark.core.rules.file.fields import (
     or_none,
     rule_name,
 )
-from floodmark.core.rules.file.model import expectations_of, freshness_of, level_of, lookup_of, sink_of, stream_of
+from floodmark.core.rules.file.resolution import expectations_of, freshness_of, level_of, lookup_of, sink_of, stream_of
 from floodmark.core.rules.file.schedule import WrittenAssets, WrittenFreshness, as_schedule, known_timezone
 from floodmark.core.rules.file.sinks import WrittenSink, as_sinks
 from floodmark.core.rules.file.spark import WrittenAirflow, WrittenSpark

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 from pydantic.json_schema import SkipJsonSchema
 
 from floodmark.core.rules.file.fields import Filled, QosLevel, Written, as_text
-from floodmark.core.rules.file.kinds import KIND, add_to_schema, read, set_apart
+from floodmark.core.rules.file.kindkeys import KIND, add_to_schema, group_kind_keys, read_kind
 from floodmark.core.rules.kinds import SINKS, sink_can, sink_kind
 from floodmark.core.text.secrets import WAY_OUT, secret_setting
 
@@ -19,7 +19,7 @@ _SINK_NAME = r"^[A-Za-z_][A-Za-z0-9_-]{0,62}$"
 
 
 def _kind(value: object) -> object:
-    return read(value, sink_kind)
+    return read_kind(value, sink_kind)
 
 
 def _with_kinds(schema: dict[str, Any]) -> None:
@@ -122,8 +122,8 @@ class WrittenSink(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _apart(cls, value: object) -> object:
-        return set_apart(value, SINKS)
+    def _group_kind(cls, value: object) -> object:
+        return group_kind_keys(value, SINKS)
 
     @model_validator(mode="after")
     def _one(self) -> WrittenSink:

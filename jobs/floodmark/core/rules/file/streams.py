@@ -22,7 +22,7 @@ from floodmark.core.rules.file.fields import (
     column_name,
     column_names,
 )
-from floodmark.core.rules.file.kinds import KIND, add_to_schema, read, set_apart
+from floodmark.core.rules.file.kindkeys import KIND, add_to_schema, group_kind_keys, read_kind
 from floodmark.core.rules.kinds import SOURCES, source_kind
 from floodmark.core.rules.model import (
     ACTIONS,
@@ -116,7 +116,7 @@ class WrittenDistinct(Written):
 
 
 def _kind(value: object) -> object:
-    return read(value, source_kind)
+    return read_kind(value, source_kind)
 
 
 def _with_kinds(schema: dict[str, Any]) -> None:
@@ -145,8 +145,8 @@ class WrittenStream(Written):
 
     @model_validator(mode="before")
     @classmethod
-    def _apart(cls, value: object) -> object:
-        return set_apart(value, SOURCES, unless_empty=True)
+    def _group_kind(cls, value: object) -> object:
+        return group_kind_keys(value, SOURCES, unless_empty=True)
 
     @model_validator(mode="after")
     def _one(self) -> WrittenStream:

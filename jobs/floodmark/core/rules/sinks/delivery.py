@@ -52,7 +52,7 @@ def delivery(rule: Rule, kept_output: bool = False, repeats: Collection[str] = (
 
 def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
     best = sink_can(sink.kind)
-    kept = kept_output and best.keeps
+    kept = kept_output and best.stores_rows
     can = min(best.qos, 1) if kept else best.qos
     # A sink never makes delivery at-most-once: one that supports less than requested only repeats rows.
     given = min(source, sink.qos, can)
@@ -68,14 +68,14 @@ def _of(sink: Sink, source: int, kept_output: bool) -> SinkDelivery:
     )
 
 
-def _weakest(source: int, asked: int, can: int) -> str:
+def _weakest(source: int, wanted: int, can: int) -> str:
     """The link that determines the delivery; of equals the rule, which is the cheapest to change."""
-    given = min(source, asked, can)
-    return "rule" if asked == given else "sink" if can == given else "source"
+    given = min(source, wanted, can)
+    return "rule" if wanted == given else "sink" if can == given else "source"
 
 
-def _fix(sink: Sink, source: int, can: int, kept: bool) -> str | None:
-    if can < sink.qos and not kept:
+def _fix(sink: Sink, source: int, can: int, kept_output: bool) -> str | None:
+    if can < sink.qos and not kept_output:
         return f"give the {sink.kind} sink `qos: {can}`"
     if can < sink.qos:
         return "`floodmark reset` without --keep-output empties the sink and makes it exactly once again"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from floodmark.core.rules.sinks.takings import Taking
+from floodmark.core.rules.sinks.sinkcolumns import SinkColumns
 from floodmark.core.sql.words.lexis import quoted
 
 MOST_BYTES = 255  # the maximum length of a directory's name in local file systems and HDFS
@@ -83,14 +83,14 @@ def _literal(text: str) -> str:
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
-def staying(taking: Taking) -> str:
+def is_stored(sink_columns: SinkColumns) -> str:
     """SQL for whether a result will be in the sink."""
-    if taking.gone is not None:
-        return f"NOT coalesce(({taking.gone}\n), false)"
-    return "true" if taking.where is None else f"coalesce(({taking.where}\n), false)"
+    if sink_columns.delete is not None:
+        return f"NOT coalesce(({sink_columns.delete}\n), false)"
+    return "true" if sink_columns.where is None else f"coalesce(({sink_columns.where}\n), false)"
 
 
-def which(found: Sequence[Unfit], taking: Taking) -> str:
+def which(found: Sequence[Unfit], sink_columns: SinkColumns) -> str:
     """SQL for the index in `found` of the first condition that holds for a result that stays; null: none."""
     cases = " ".join(f"WHEN {one.holds} THEN {place}" for place, one in enumerate(found))
-    return f"CASE WHEN {staying(taking)} THEN CASE {cases} END END"
+    return f"CASE WHEN {is_stored(sink_columns)} THEN CASE {cases} END END"

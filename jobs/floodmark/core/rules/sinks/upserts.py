@@ -40,7 +40,7 @@ class Effect:
     copied: int = 0
 
     @classmethod
-    def said(cls, metadata: Mapping[str, Any]) -> Effect | None:
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Effect | None:
         """The effect in a commit's metadata; None for a plain append, which records none."""
         names = [field.name for field in fields(cls)]
         return cls(**{name: int(metadata[name]) for name in names}) if metadata.keys() >= set(names) else None
@@ -60,13 +60,13 @@ class Effect:
         return (added, removed) == (comes + self.copied, goes + self.copied)
 
 
-def is_marked(held: int, there: int, goes: int, changed: int) -> bool:
+def is_marked(held: int, total: int, goes: int, changed: int) -> bool:
     """Whether a file's removed rows are marked in its deletion vector; otherwise the file is rewritten without them.
 
     held: rows in the file. there: those not marked yet. goes: of these, the removed ones. changed: rows that the epoch
     changes. A file is marked as long as most of its rows stay, and while rewriting it would cost more than the rest.
     """
-    stays = there - goes
+    stays = total - goes
     return stays > FEW_TIMES * changed and 2 * stays >= held
 
 

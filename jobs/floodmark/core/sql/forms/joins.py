@@ -140,7 +140,7 @@ def _equal_windows(select: Select, columns: Sequence[Columns], number: int) -> I
         if isinstance(node, (exp.EQ, exp.NullSafeEQ)):
             sides = (_owned(side, select, columns) for side in (node.left, node.right))
             (a, left), (b, right) = sorted(sides, key=itemgetter(0))
-            if isinstance(left, Part) and left == right and left.tells_end and a < b == number:
+            if isinstance(left, Part) and left == right and left.identifies_end and a < b == number:
                 yield left
 
 
@@ -148,7 +148,11 @@ def _used_windows(select: Select, columns: Sequence[Columns], number: int) -> It
     """The window parts that USING makes equal in this relation and in one before it."""
     for name in using(select.reads[number].join):
         right = lookup(columns[number], name)
-        if isinstance(right, Part) and right.tells_end and right in (lookup(own, name) for own in columns[:number]):
+        if (
+            isinstance(right, Part)
+            and right.identifies_end
+            and right in (lookup(own, name) for own in columns[:number])
+        ):
             yield right
 
 

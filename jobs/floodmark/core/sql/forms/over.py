@@ -11,7 +11,7 @@ from floodmark.core.sql.tree.columns import Columns, Part, Time, meaning_of
 from floodmark.core.sql.tree.intervals import length_of, slack_of
 from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.words.function_names import RANKS, TIED
-from floodmark.core.sql.words.functions import NOT_THERE_YET, closing
+from floodmark.core.sql.words.functions import NOT_YET, closing
 from floodmark.core.sql.words.lexis import Word
 from floodmark.errors import SqlAt
 
@@ -65,7 +65,7 @@ def _frame(over: exp.Window) -> str | None:
 
 def _part(item: exp.Expr, columns: Columns) -> Part | None:
     meaning = meaning_of(item, columns)
-    return meaning if isinstance(meaning, Part) and meaning.tells_end else None
+    return meaning if isinstance(meaning, Part) and meaning.identifies_end else None
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def reach_of(shape: Shape, select: Select, columns: Columns) -> Reach:
     found = [_reach(shape, select, over, columns) for over in overs_of(select)]
     time, *others = (one.time for one in found)
     if any(other.sql("spark").lower() != time.sql("spark").lower() for other in others):
-        raise _at(shape, select, f"OVER with another event time than in the OVER before it {NOT_THERE_YET}")
+        raise _at(shape, select, f"OVER with another event time than in the OVER before it {NOT_YET}")
     span = Time(max(one.span.before_us for one in found), max(one.span.after_us for one in found))
     backs = tuple(back for one in found for back in one.backs)
     return Reach(time, span, backs, any(one.places for one in found))
@@ -109,12 +109,12 @@ def _reach(shape: Shape, select: Select, over: exp.Window, columns: Columns) -> 
         assert isinstance(span, Time)
         return Reach(moment, span, places=True)
     if over.args.get("order") is None:
-        raise _at(shape, select, f"OVER {over.alias or '()'}: a window without an order of its own {NOT_THERE_YET}")
+        raise _at(shape, select, f"OVER {over.alias or '()'}: a window without an order of its own {NOT_YET}")
     if _goes_by_time(over):
         return _by_time(shape, select, over, columns)
     time = _ordering_time(shape, select, over.args["order"].expressions[:1], columns)
     if time != Time():
-        raise _at(shape, select, f"OVER by rows above a JOIN or OVER {NOT_THERE_YET}")
+        raise _at(shape, select, f"OVER by rows above a JOIN or OVER {NOT_YET}")
     _check_place(shape, select, over)
     rows = _rows_back(shape, select, over)
     backs = () if rows == 0 else (Back(rows, tuple(parts)),)
@@ -197,9 +197,9 @@ def _bound(shape: Shape, select: Select, bound: exp.Expr | str, side: str | None
     if bound == "CURRENT ROW":
         return 0
     if not isinstance(bound, exp.Expr):
-        raise _at(shape, select, f"OVER: a frame that reaches {bound} {NOT_THERE_YET}; {_FORM}")
+        raise _at(shape, select, f"OVER: a frame that reaches {bound} {NOT_YET}; {_FORM}")
     if not isinstance(bound, exp.Interval):
-        raise _at(shape, select, f"OVER: a frame that reaches {bound.sql('spark')} {NOT_THERE_YET}; {_FORM}")
+        raise _at(shape, select, f"OVER: a frame that reaches {bound.sql('spark')} {NOT_YET}; {_FORM}")
     try:
         length = length_of(bound)
     except ValueError as error:

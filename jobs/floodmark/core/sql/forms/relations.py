@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from sqlglot import exp
 
-from floodmark.core.sql.forms import joins, lookups, over, window
+from floodmark.core.sql.forms import joins, lookupjoins, over, window
 from floodmark.core.sql.forms.bounds import Cut, Group, Last, all_of, cut_group, cut_rows, cut_where, last_of
 from floodmark.core.sql.tree.columns import (
     Column,
@@ -37,7 +37,7 @@ from floodmark.core.sql.tree.columns import (
 from floodmark.core.sql.tree.shape import Lookup, Select, Shape, Source, Stream, Union
 from floodmark.core.sql.windows import Grid, GroupSpec, RowSpec
 from floodmark.core.sql.words.function_names import WINDOWING
-from floodmark.core.sql.words.functions import NOT_THERE_YET
+from floodmark.core.sql.words.functions import NOT_YET
 
 MAX_COLUMNS = 20_000  # in all SELECTs together; a `*` twice in each of twenty would make a million
 Kind = Literal["rows", "windows", "totals", "lookup"]
@@ -130,7 +130,7 @@ class _Relations:
             raise self.shape.at(("union",), problem)
         if len({branch.has_state for branch in branches}) > 1:
             # One branch has the rows of the epoch, the other those of all windows that become final in it.
-            raise self.shape.at(("union",), f"UNION ALL of windows and of single rows {NOT_THERE_YET}; make two rules")
+            raise self.shape.at(("union",), f"UNION ALL of windows and of single rows {NOT_YET}; make two rules")
         columns = united(branch.columns for branch in branches)
         kind: Kind = "windows" if any(branch.kind == "windows" for branch in branches) else branches[0].kind
         return _above(branches, columns, kind)
@@ -153,7 +153,7 @@ class _Relations:
 
     def _no_totals(self, below: Sequence[Relation]) -> None:
         if any(relation.kind == "totals" for relation in below):
-            problem = f"GROUP BY without a window below or beside another SELECT {NOT_THERE_YET}; {window.HINT}"
+            problem = f"GROUP BY without a window below or beside another SELECT {NOT_YET}; {window.HINT}"
             raise self.shape.at(("group",), problem)
 
     def _no_merging(self, select: Select, below: Sequence[Relation]) -> None:
@@ -170,7 +170,7 @@ class _Relations:
         if over.overs_of(select):
             found.append("over")
         if found:
-            raise self.shape.at((found[0],), f"{found[0].upper()} above a {function} {NOT_THERE_YET}", select.number)
+            raise self.shape.at((found[0],), f"{found[0].upper()} above a {function} {NOT_YET}", select.number)
 
     def _check_below(self, select: Select, below: Sequence[Relation]) -> None:
         self._no_totals(below)
@@ -193,9 +193,9 @@ class _Relations:
         looked_up = [read for read, relation in zip(select.reads, below, strict=True) if relation.kind == "lookup"]
         streams = [relation for relation in below if relation.kind != "lookup"]
         if looked_up:
-            lookups.check_joins(self.shape, select, looked_up)
+            lookupjoins.check_joins(self.shape, select, looked_up)
             others = replace(select, reads=tuple(read for read in select.reads if read not in looked_up))
-            return lookups.beside(self._joined(others, streams), looked_up)
+            return lookupjoins.beside(self._joined(others, streams), looked_up)
         columns = [relation.columns for relation in below]
         if len(below) == 1:
             return joins.Joined(under(columns[0], select.reads[0].alias))
@@ -210,7 +210,7 @@ class _Relations:
             return None
         call, spec, reaching = found
         if own.lasts and spec.merges:
-            raise self.shape.at((spec.function,), f"{spec.function}(...) above an OVER by rows {NOT_THERE_YET}")
+            raise self.shape.at((spec.function,), f"{spec.function}(...) above an OVER by rows {NOT_YET}")
         if not select.grouped and over.overs_of(select):
             problem = "OVER beside window(...): name the window in a SELECT below: FROM (SELECT window(...) AS w, ...)"
             raise self.shape.at(("over",), problem, select.number)
@@ -229,12 +229,12 @@ class _Relations:
             return None
         if own.kind == "rows":
             if own.has_state or joined.times:
-                problem = f"GROUP BY without a window above a JOIN or OVER {NOT_THERE_YET}; {window.HINT}"
+                problem = f"GROUP BY without a window above a JOIN or OVER {NOT_YET}; {window.HINT}"
                 raise self.shape.at(("group",), problem, select.number)
             return replace(own, kind="totals")
         items = select.node.args["group"].expressions
         parts = [part for item in items if isinstance(part := _grouping(select, item, own.columns), Part)]
-        if not any(part.tells_end for part in parts):
+        if not any(part.identifies_end for part in parts):
             problem = "GROUP BY above windows: expected the window (or its end) among what it groups by"
             raise self.shape.at(("group",), problem, select.number)
         return own
@@ -266,10 +266,8 @@ class _Relations:
         if distinct is None:
             return
         parts = [column.meaning for column in found.columns if isinstance(column.meaning, Part)]
-        if distinct.args.get("on") is not None or not any(part.tells_end for part in parts):
-            problem = (
-                f"DISTINCT over all rows {NOT_THERE_YET}; in a window: SELECT DISTINCT window(ts, '1 hour') AS w, ..."
-            )
+        if distinct.args.get("on") is not None or not any(part.identifies_end for part in parts):
+            problem = f"DISTINCT over all rows {NOT_YET}; in a window: SELECT DISTINCT window(ts, '1 hour') AS w, ..."
             raise self.shape.at(("distinct",), problem, select.number)
 
 

@@ -12,7 +12,7 @@ from floodmark.core.sql.tree.columns import Columns, Named, Time, meaning_of
 from floodmark.core.sql.tree.shape import Lookup, Select, Shape, Source, Stream, Union
 from floodmark.core.sql.windows import GroupSpec, Reach, SessionSpec, WindowSpec
 from floodmark.core.sql.words.function_names import WINDOWING
-from floodmark.core.sql.words.functions import NOT_THERE_YET, is_call
+from floodmark.core.sql.words.functions import NOT_YET, is_call
 from floodmark.core.sql.words.lexis import Word
 from floodmark.core.text.durations import format_duration, parse_duration
 from floodmark.errors import SqlAt
@@ -50,7 +50,7 @@ def window_of(shape: Shape, select: Select, columns: Columns) -> tuple[exp.Anony
         raise _at_window(shape, select, f"{spec.function}(...) without GROUP BY: {_HINTS[spec.function]}")
     for other in calls:
         if _meaning(shape, select, other) != _meaning(shape, select, call):
-            raise _again(shape, select, f"a second, different {other.name.lower()}(...) {NOT_THERE_YET}")
+            raise _again(shape, select, f"a second, different {other.name.lower()}(...) {NOT_YET}")
     time = _event_time(shape, select, call, columns)
     _check_names(shape, select, spec.function, columns)
     return call, spec, _reaching(shape, select, spec, time)
@@ -64,7 +64,7 @@ def _is_own(select: Select, call: exp.Expr) -> bool:
 def _reaching(shape: Shape, select: Select, spec: GroupSpec, time: Time) -> GroupSpec:
     found = spec.reaching(Reach(time.before_us, time.after_us))
     if found is None:
-        raise _at_window(shape, select, f"{spec.function}(...) above a JOIN or OVER {NOT_THERE_YET}")
+        raise _at_window(shape, select, f"{spec.function}(...) above a JOIN or OVER {NOT_YET}")
     return found
 
 
@@ -76,9 +76,9 @@ def _grouping_window(shape: Shape, grouped: Select) -> exp.Anonymous:
     """The window call by which the query groups, written in GROUP BY or in the select list and named there."""
     found = [call for item in grouped.node.args["group"].expressions if (call := window_called(grouped, item))]
     if not found:
-        raise shape.at(("group",), f"GROUP BY without a window {NOT_THERE_YET}; {HINT}", grouped.number)
+        raise shape.at(("group",), f"GROUP BY without a window {NOT_YET}; {HINT}", grouped.number)
     if len(found) > 1:
-        raise _again(shape, grouped, f"a second window(...) in GROUP BY {NOT_THERE_YET}")
+        raise _again(shape, grouped, f"a second window(...) in GROUP BY {NOT_YET}")
     return found[0]
 
 

@@ -51,13 +51,13 @@ def _shown(shape: Shape, root: Select, spec: GroupSpec) -> Iterator[Shown]:
 
 def _window_shown(root: Select, function: str) -> str | None:
     """The name under which the result shows the window, its start or its end."""
-    found = (item for item in root.node.expressions if _tells_window(item.unalias(), function))
+    found = (item for item in root.node.expressions if _identifies_window(item.unalias(), function))
     return next((str(item.alias_or_name) for item in found), None)
 
 
-def _tells_window(node: exp.Expr, function: str) -> bool:
+def _identifies_window(node: exp.Expr, function: str) -> bool:
     if isinstance(node, exp.Dot):
-        return _tells_window(node.this, function) and node.expression.name.lower() in ("start", "end")
+        return _identifies_window(node.this, function) and node.expression.name.lower() in ("start", "end")
     if isinstance(node, exp.Anonymous):
         return node.name.lower() == function
     named = [part.name.lower() for part in node.parts] if isinstance(node, exp.Column) else []

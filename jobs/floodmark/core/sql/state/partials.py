@@ -14,7 +14,7 @@ from floodmark.core.sql.forms.bounds import prefix_of
 from floodmark.core.sql.tree.columns import names_column
 from floodmark.core.sql.tree.shape import Select, Shape
 from floodmark.core.sql.words import function_names as names
-from floodmark.core.sql.words.functions import NOT_THERE_YET, closing, is_call
+from floodmark.core.sql.words.functions import NOT_YET, closing, is_call
 from floodmark.core.sql.words.lexis import Word, place_of, quoted
 from floodmark.errors import SqlAt
 
@@ -71,7 +71,7 @@ class Aggregated:
     places: tuple[tuple[str, int, int], ...]
     merging: Merging
 
-    def said(self, column: str) -> str:
+    def describe_column(self, column: str) -> str:
         """The aggregate of the rule's SQL that a column of partial aggregates holds."""
         found = next((one.sql for one in self.partials if one.name == column), column)
         return " ".join(found.split())
@@ -87,13 +87,13 @@ class Aggregated:
         """Why the partials do not give the exact result; None if they do. means, sums: the types of their columns."""
         for name, kind in means.items():
             if kind != "double":
-                return self._told(name, _AVERAGES if _digits(kind) else f"avg over {kind.upper()} {_NO_PARTS}")
+                return self._problem(name, _AVERAGES if _digits(kind) else f"avg over {kind.upper()} {_NO_PARTS}")
         for name, kind in sums.items():
             if not ansi and _digits(kind) > MOST_DIGITS:
-                return self._told(name, f"sum over {kind.upper()} {_OVERFLOWS}")
+                return self._problem(name, f"sum over {kind.upper()} {_OVERFLOWS}")
         return None
 
-    def _told(self, name: str, problem: str) -> str:
+    def _problem(self, name: str, problem: str) -> str:
         line, column = next(place for known, *place in self.places if known == name)
         return str(SqlAt(problem, line, column))
 
@@ -149,7 +149,7 @@ def calls_of(shape: Shape, grouped: Select, taken: set[str]) -> Iterator[Call]:
 
 def _refused(shape: Shape, word: Word, why: str) -> SqlAt:
     known = ", ".join(sorted((*_MERGED_BY, "avg")))
-    problem = f"aggregate {word.text} by its parts {why}, which {NOT_THERE_YET}; those that go: {known}"
+    problem = f"aggregate {word.text} by its parts {why}, which {NOT_YET}; those that go: {known}"
     return word.refuse(shape.sql, problem)
 
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 from floodmark.core.sql.forms.window import HINT
 from floodmark.core.sql.state.partials import Aggregated, aggregated, grouping_column
 from floodmark.core.sql.tree.shape import Select, Shape, Source
-from floodmark.core.sql.words.functions import NOT_THERE_YET
+from floodmark.core.sql.words.functions import NOT_YET
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def running_of(shape: Shape, root: Source) -> Running:
 
 def _check_alone(shape: Shape, grouped: Select, root: Source) -> None:
     if root is not grouped:
-        problem = f"GROUP BY without a window below or beside another SELECT {NOT_THERE_YET}; {HINT}"
+        problem = f"GROUP BY without a window below or beside another SELECT {NOT_YET}; {HINT}"
         raise shape.at(("group",), problem, grouped.number)
     if grouped.node.args.get("having") is not None:
         raise shape.at(

@@ -26,7 +26,7 @@ class Part:
     name: str
 
     @property
-    def tells_end(self) -> bool:
+    def identifies_end(self) -> bool:
         """Whether rows that are equal in it are of windows with one end."""
         return self.name in ("window", "end") or not self.spec.merges
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from floodmark.core.sql.tree.refusals import BARE_NODES, EXPRESSIONS, REFUSED_EXPRESSIONS
 from floodmark.core.sql.words.function_names import BARE, NO_TEXT_OF_CONSTANTS, SCALARS
-from floodmark.core.sql.words.functions import NOT_THERE_YET
+from floodmark.core.sql.words.functions import NOT_YET
 from floodmark.core.sql.words.lexis import Word
 from floodmark.errors import SqlAt
 
@@ -63,7 +63,7 @@ def _subquery(text: SqlText, node: exp.Query, number: int) -> SqlAt:
         parent = parent.parent
     inner = [w for w in text.words if w.name == "select" and w.select > number]
     form = {"in": "IN (SELECT ...)", "exists": "EXISTS (SELECT ...)"}.get(parent.key if parent else "", "")
-    problem = f"{form or 'a subquery in an expression'} {NOT_THERE_YET}; write a JOIN (SEMI or ANTI, too)"
+    problem = f"{form or 'a subquery in an expression'} {NOT_YET}; write a JOIN (SEMI or ANTI, too)"
     return inner[0].refuse(text.sql, problem) if inner else text.at(("select",), problem, number)
 
 

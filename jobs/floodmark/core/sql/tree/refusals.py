@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from floodmark.core.sql.words.functions import NOT_THERE_YET
+from floodmark.core.sql.words.functions import NOT_YET
 
 # Arguments of a SELECT that are allowed; then those refused: argument -> (words to locate it by, message).
 SELECT_ARGS = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
@@ -21,18 +21,18 @@ REFUSED_ARGS: dict[str, tuple[tuple[str, ...], str]] = {
     "cluster": (("cluster",), f"CLUSTER BY: {_NO_ORDER}; leave it out"),
     "distribute": (("distribute",), f"DISTRIBUTE BY: {_NO_ORDER}; leave it out"),
     "laterals": (("lateral",), "LATERAL VIEW: functions that make rows are not allowed yet"),
-    "qualify": (("qualify",), f"QUALIFY {NOT_THERE_YET}"),
-    "windows": (("window",), f"WINDOW (named windows, OVER) {NOT_THERE_YET}"),
-    "pivots": (("pivot", "unpivot"), f"PIVOT and UNPIVOT are not allowed: that {NOT_THERE_YET}"),
+    "qualify": (("qualify",), f"QUALIFY {NOT_YET}"),
+    "windows": (("window",), f"WINDOW (named windows, OVER) {NOT_YET}"),
+    "pivots": (("pivot", "unpivot"), f"PIVOT and UNPIVOT are not allowed: that {NOT_YET}"),
     "sample": (("tablesample",), "TABLESAMPLE: a replay would draw other rows"),
     "hint": (("select",), "a hint is not allowed; use `spark: {conf: ...}`"),
     "version": (("timestamp", "version", "for"), "time travel (AS OF) is not allowed; use the stream's `start`"),
     "when": (("timestamp", "version", "for"), "time travel (AS OF) is not allowed; use the stream's `start`"),
 }
 SET_OPERATIONS = {
-    exp.Union: (("union",), f"UNION without ALL {NOT_THERE_YET}; write UNION ALL to keep every row"),
-    exp.Intersect: (("intersect",), f"INTERSECT {NOT_THERE_YET}; write a JOIN within a bound of event time"),
-    exp.Except: (("except", "minus"), f"EXCEPT {NOT_THERE_YET}; write a LEFT ANTI JOIN within a bound of event time"),
+    exp.Union: (("union",), f"UNION without ALL {NOT_YET}; write UNION ALL to keep every row"),
+    exp.Intersect: (("intersect",), f"INTERSECT {NOT_YET}; write a JOIN within a bound of event time"),
+    exp.Except: (("except", "minus"), f"EXCEPT {NOT_YET}; write a LEFT ANTI JOIN within a bound of event time"),
 }
 # Expressions that are not functions; functions are checked by name, see `functions`.
 EXPRESSIONS: tuple[type[exp.Expr], ...] = (

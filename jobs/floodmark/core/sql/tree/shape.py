@@ -15,7 +15,7 @@ from floodmark.core.sql.tree.refusals import (
     SELECT_ARGS,
     SET_OPERATIONS,
 )
-from floodmark.core.sql.words.functions import NOT_THERE_YET
+from floodmark.core.sql.words.functions import NOT_YET
 
 MAX_JOINS = 50  # each is compared with all others to find its bounds: seconds of work
 MAX_SELECTS = 2_000  # a WITH query counts once for each read, because it is checked and planned each time
@@ -124,7 +124,7 @@ class Shape(SqlText):
         if node is None:
             return
         if node.args.get("recursive"):
-            raise self.at(("recursive",), f"WITH RECURSIVE {NOT_THERE_YET}")
+            raise self.at(("recursive",), f"WITH RECURSIVE {NOT_YET}")
         for cte in node.expressions:
             self._cte(cte)
 
@@ -188,11 +188,11 @@ class Shape(SqlText):
         group, having = select.node.args.get("group"), select.node.args.get("having")
         if group is None:
             if having is not None:
-                raise self.at(("having",), f"HAVING without GROUP BY {NOT_THERE_YET}", select.number)
+                raise self.at(("having",), f"HAVING without GROUP BY {NOT_YET}", select.number)
             return
         for arg in sorted(set(_set_args(group)) - {"expressions"}):
             name = "GROUPING SETS" if arg == "grouping_sets" else "GROUP BY ALL" if arg == "all" else arg.upper()
-            raise self.at((arg.partition("_")[0],), f"{name} {NOT_THERE_YET}", select.number)
+            raise self.at((arg.partition("_")[0],), f"{name} {NOT_YET}", select.number)
         self.groups.append(select)
 
     def _reads(self, node: exp.Select, number: int) -> Iterator[Read]:

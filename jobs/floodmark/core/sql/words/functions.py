@@ -11,7 +11,7 @@ from floodmark.core.sql.words import function_names as names
 from floodmark.core.sql.words.clock import CALLS as CLOCK_CALLS
 from floodmark.core.sql.words.lexis import Word
 
-NOT_THERE_YET = "needs state that is not there yet"
+NOT_YET = "needs state that is not there yet"
 
 # Keywords that may come directly before a parenthesis.
 _KEYWORDS = frozenset(
@@ -40,7 +40,7 @@ _REASONS = (
     (names.SURROUNDINGS, "its answer hangs on the session or the file, not on the row"),
     (names.OUTSIDE, "it does more than compute a value of the row"),
     (names.GENERATORS, "functions that make rows are not allowed yet"),
-    (names.STATEFUL, f"it {NOT_THERE_YET}"),
+    (names.STATEFUL, f"it {NOT_YET}"),
     (
         names.ORDER_DEPENDENT,
         "its answer hangs on row order; use max, min or count, or sort_array(collect_list(...)) for a list",
@@ -197,7 +197,7 @@ def _unknown(name: str) -> str:
 
 def _check_aggregate(sql: str, word: Word, grouped: Set[int]) -> None:
     if word.select not in grouped:
-        raise word.refuse(sql, f"aggregate {word.text} without GROUP BY window(...): that {NOT_THERE_YET}")
+        raise word.refuse(sql, f"aggregate {word.text} without GROUP BY window(...): that {NOT_YET}")
     if word.clause not in ("select", "having"):
         raise word.refuse(sql, f"aggregate {word.text} in {word.clause.upper()}: use it in SELECT or HAVING")
 

@@ -14,7 +14,7 @@ from floodmark.errors import WrongColumn
 from floodmark.spark.fold.process.turns import REJECTED, Layout
 from floodmark.spark.read.batch import united
 from floodmark.spark.read.shape import Shape, micros, time_type
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 
 NUMBERS = {COUNTERS: "value", TIMERS: "at", CLOCK_TIMERS: "at"}  # the value's column in the tables of named values
 
@@ -93,21 +93,21 @@ class Frames:
     def _kind_of(self, table: str) -> str:
         return "timestamp" if table == CLOCK_TIMERS else self.time
 
-    def given(self, session: SparkSession, rows: list[DataFrame], values: list[DataFrame]) -> DataFrame:
+    def worker_input(self, session: SparkSession, rows: list[DataFrame], values: list[DataFrame]) -> DataFrame:
         """All rows and values in one frame, partitioned by key: a key's values, newest first, then its sorted rows."""
-        nothing = session.createDataFrame([], self._given_schema())
+        nothing = session.createDataFrame([], self._worker_input_schema())
         return (
             united([nothing, *values, *rows]).repartition(*self.layout.key_columns).sortWithinPartitions(*self._order())
         )
 
-    def _given_schema(self) -> StructType:
+    def _worker_input_schema(self) -> StructType:
         found = self._with_keys(StructType().add("waits", "boolean").add("part", "integer").add("time", "long"))
         found = found.add("epoch", "long").add("gone", "boolean").add("name", "string").add("number", "long")
         for i, schema in enumerate(self._shape.streams.values()):
             found = _with_all(found, self.layout.row_columns(i), schema)
         return self._with_states(found)
 
-    def taken_schema(self) -> StructType:
+    def worker_output_schema(self) -> StructType:
         """Columns of the class's output."""
         found = self._with_keys(StructType().add("part", "integer").add("time", "long").add("gone", "boolean"))
         found = found.add("name", "string").add("number", "long")
@@ -158,7 +158,7 @@ class Frames:
         stamps = [
             f"{_instant('time', self.time)} AS _at",
             "gone AS _deleted",
-            f"{aside(f'{epoch}L', 'part')} AS _epoch",
+            f"{uncompiled_constant(f'{epoch}L', 'part')} AS _epoch",
         ]
         keys = _renamed(self.layout.key_columns, [field.name for field in self.key])
         return taken.where(f"part = {place}").select(*keys, *values, *map(F.expr, stamps))

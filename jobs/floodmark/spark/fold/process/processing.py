@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import floodmark
-from floodmark.core.process.context import CLOCK_TIMERS, TIMERS, Kept, Times
+from floodmark.core.process.context import CLOCK_TIMERS, TIMERS, Declaration, Times
 from floodmark.core.rules.rule import Process, Rule
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.spark.fold.fold import Fold, Folded, Moment, Rejected, StateReader
@@ -24,7 +24,7 @@ from floodmark.spark.fold.process.processframes import Frames
 from floodmark.spark.fold.process.turns import OUTPUT, REJECTED, Work, worker
 from floodmark.spark.read.batch import Batch, united
 from floodmark.spark.read.shape import Shape, instant
-from floodmark.spark.session.constants import aside
+from floodmark.spark.session.constants import uncompiled_constant
 from floodmark.spark.session.session import pin_hash_seed
 
 
@@ -54,10 +54,10 @@ class Processed(Fold):
 
     def fold(self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment) -> Folded:
         waiting = {name: self._waiting(batch, name, at) for name in self._streams if _any_waits(batch, name, at)}
-        given = self._given(batch, state, session, at)
+        given = self._worker_input(batch, state, session, at)
         if given is None:
             return Folded(None, waiting)
-        held = self._taken(given, at).persist(StorageLevel.MEMORY_AND_DISK)
+        held = self._worker_output(given, at).persist(StorageLevel.MEMORY_AND_DISK)
         parts = _parts(held)
         output = self._frames.results(held.where(f"part = {OUTPUT}")) if OUTPUT in parts else None
         changed = [name for i, name in enumerate(self._process.tables) if i in parts]
@@ -71,7 +71,7 @@ class Processed(Fold):
 
     def _waiting(self, batch: Batch, name: str, at: Moment) -> DataFrame:
         rows = self._live(name, batch.folded(name), at.after)
-        return rows.selectExpr("*", f"{aside(f'{at.epoch}L', f'`{self.time_of(name)}`')} AS _epoch")
+        return rows.selectExpr("*", f"{uncompiled_constant(f'{at.epoch}L', f'`{self.time_of(name)}`')} AS _epoch")
 
     def live(self, table: str, rows: Mapping[str, DataFrame], watermark: int | None) -> DataFrame:
         return self._live(table, rows[table], watermark)
@@ -89,9 +89,9 @@ class Processed(Fold):
 
     def _is(self, column: str | None, sign: str, moment: int, zoned: bool = False) -> str:
         time = instant(moment, "timestamp") if zoned else self.instant(moment)
-        return f"`{column}` {sign} {aside(time, f'`{column}`')}"
+        return f"`{column}` {sign} {uncompiled_constant(time, f'`{column}`')}"
 
-    def _given(
+    def _worker_input(
         self, batch: Batch, state: Mapping[str, StateReader], session: SparkSession, at: Moment
     ) -> DataFrame | None:
         """Rows that are due, and the values of all keys with rows or timers due; None if nothing can be due."""
@@ -106,7 +106,7 @@ class Processed(Fold):
             return None
         touched = reduce(DataFrame.unionAll, touching).distinct()
         values = [self._frames.value(name, found) for name, found in stored.items()]
-        return self._frames.given(session, rows, [_of_keys(united(values), touched)] if values else [])
+        return self._frames.worker_input(session, rows, [_of_keys(united(values), touched)] if values else [])
 
     def _due(self, batch: Batch, state: Mapping[str, StateReader], name: str, at: Moment) -> Iterator[DataFrame]:
         """New and waiting rows with `before` <= event time < `after`."""
@@ -132,16 +132,16 @@ class Processed(Fold):
             timers = self._live(CLOCK_TIMERS, stored[CLOCK_TIMERS], None)
             yield timers.where(self._is("at", "<=", at.clock, zoned=True))
 
-    def _taken(self, given: DataFrame, at: Moment) -> DataFrame:
+    def _worker_output(self, given: DataFrame, at: Moment) -> DataFrame:
         """The frame that the class computes from `given`."""
-        process, schema = self._process, self._frames.taken_schema()
+        process, schema = self._process, self._frames.worker_output_schema()
         work = Work(
             layout=self._frames.layout,
             source=process.source,
             file=process.file,
             name=process.name,
             output=process.output,
-            kept=Kept(process.state, process.ttl_us, process.timers, process.clock_timers),
+            declared=Declaration(process.state, process.ttl_us, process.timers, process.clock_timers),
             times=Times(at.before, at.after, at.clock, zoned=self._frames.time == "timestamp"),
             rejects=self.rule.on_error == "dead",
             schema=to_arrow_schema(schema, timezone="UTC"),

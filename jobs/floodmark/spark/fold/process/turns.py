@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from floodmark.core.process.calls import Caller, Rejected
-from floodmark.core.process.context import ORIGIN, Kept, Times
+from floodmark.core.process.context import ORIGIN, Declaration, Times
 from floodmark.core.process.loading import load_class
 from floodmark.core.process.slots import Change, Place, Slot
 from floodmark.core.process.values import short
@@ -74,7 +74,7 @@ class Work:
     file: str
     name: str
     output: str
-    kept: Kept
+    declared: Declaration
     times: Times
     rejects: bool
     schema: pa.Schema
@@ -88,7 +88,7 @@ def worker(work: Work) -> Callable[[Batches], Batches]:
 
     def turns(batches: Batches) -> Batches:
         make = load_class(work.source, work.file, work.name)
-        caller = Caller(make, work.output, work.kept, work.times, work.file, work.rejects)
+        caller = Caller(make, work.output, work.declared, work.times, work.file, work.rejects)
         outbox = _Outbox(work)
         for key, records in groupby(_records(work.layout, batches), key=itemgetter(0)):
             stored, rows = _split(work.layout, records)
@@ -153,10 +153,10 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def _zipped(layout: Layout, columns: dict[str, pa.Array], names: list[str], rows: int) -> list[tuple[Any, ...]]:
-    return list(zip(*(_told(layout, columns, name) for name in names), strict=True)) if names else [()] * rows
+    return list(zip(*(_python_values(layout, columns, name) for name in names), strict=True)) if names else [()] * rows
 
 
-def _told(layout: Layout, columns: dict[str, pa.Array], name: str) -> list[Any]:
+def _python_values(layout: Layout, columns: dict[str, pa.Array], name: str) -> list[Any]:
     """Python's values of a column. Raises ProcessFault for values that Python cannot hold: times outside its calendar,
     text that is not UTF-8."""
     try:

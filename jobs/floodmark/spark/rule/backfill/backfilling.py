@@ -21,7 +21,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.connectors.preflight import check_sources
-from floodmark.core.lifecycle.backfills import Asked, window_of
+from floodmark.core.lifecycle.backfills import Interval, window_of
 from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.digests import Digest
@@ -29,23 +29,23 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import name_at
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Backfill, Backfilled, Counts, Restated, Written
-from floodmark.core.sql.telling import Told
+from floodmark.core.sql.timecolumn import TimeColumn
 from floodmark.errors import HistoryGone, ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read.batch import NO_LIMIT, Batch, Limits
 from floodmark.spark.read.digesting import Digesting
-from floodmark.spark.read.expecting import met
-from floodmark.spark.rule.backfill.rereading import apart, read_again, replays_again, without
+from floodmark.spark.read.expectationchecks import check_results
+from floodmark.spark.rule.backfill.rereading import quarantined_rows, reread, reread_replays, without
 from floodmark.spark.rule.checks.partitionvalues import with_fit_partitions
 from floodmark.spark.rule.generation import Plan, sites_of
 from floodmark.spark.session.session import engine_of
 from floodmark.spark.write import sites
 from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.replacing import Span
+from floodmark.spark.write.sinkframes import rows_for_sink
 from floodmark.spark.write.sites import Attempt, Prepared, Site, Work
 from floodmark.spark.write.tablesink import TableWriter, writable
-from floodmark.spark.write.taking import taken
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,21 @@ class Recomputed:
         self.rows.unpersist()
 
 
-def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: Asked) -> Recomputed:
+def compute(session: SparkSession, plan: Plan, home: Home, head: Head, interval: Interval) -> Recomputed:
     """The results of an interval as of the head. Raises InputFault if the SQL fails on one of its rows."""
-    span = Restated(begin=asked.begin, end=asked.end, high=asked.high, upto=head.epoch)
+    span = Restated(begin=interval.begin, end=interval.end, high=interval.high, upto=head.epoch)
     batch, counts = _read(session, plan, home, head, span)
-    results = met(_results(session, plan, batch, asked), plan.asked, plan.rule.rule, session)
+    results = check_results(_results(session, plan, batch, interval), plan.expectations, plan.rule.rule, session)
     assert results.rows is not None
     rows = results.rows.persist(StorageLevel.MEMORY_AND_DISK)
     with_fit_partitions(rows, plan, session)
-    shaped = {address: _taken(plan, address, rows, head.generation, head.epoch) for address in plan.sinks}
+    shaped = {address: _rows_for(plan, address, rows, head.generation, head.epoch) for address in plan.sinks}
     intent = Backfill(
         **span.model_dump(),
         number=len(head.backfills) + 1,
         entry=head.entry.text(),
-        column=_named(plan, asked.told),
-        shift=asked.told.shift,
+        column=_named(plan, interval.time_column),
+        shift=interval.time_column.shift,
         counts=counts,
         restated=_late(session, plan, home, head, span),
         digests=batch.digests,
@@ -90,28 +90,28 @@ def compute(session: SparkSession, plan: Plan, home: Home, head: Head, asked: As
     return Recomputed(session, plan, intent, rows, {at: name_at(head, at) for at in plan.sinks})
 
 
-def again(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
+def recompute(session: SparkSession, plan: Plan, home: Home, head: Head) -> Recomputed:
     """Compute the open backfill from its intent. Raises ReplayDiffers if it differs from the intent."""
     recorded = head.backfill
     assert recorded is not None
-    told = Told(recorded.column, recorded.shift)
-    asked = Asked(recorded.begin, recorded.end, told, window_of(plan.rule), final=True)
+    time_column = TimeColumn(recorded.column, recorded.shift)
+    interval = Interval(recorded.begin, recorded.end, time_column, window_of(plan.rule), final=True)
     then = replace(head, epoch=recorded.upto, entry=Entry.parse(recorded.entry))
-    found = compute(session, plan, home, then, asked)
+    found = compute(session, plan, home, then, interval)
     with engine.named(recorded.engine, found.intent.engine):
         _same(plan.rule.rule, recorded, found.intent)
     return replace(found, intent=recorded)
 
 
 @dataclass(frozen=True)
-class Put:
+class BackfillResult:
     """A finished backfill. `sinks`: by address, the number of new rows and of the rows that they replace."""
 
     intent: Backfill
     sinks: dict[str, tuple[int, int]]
 
 
-def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
+def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillResult:
     """FILES, INTENT, WRITE, VERIFY and COMMIT; the caller holds the rule's lock."""
     begun, rule = time.monotonic(), done.plan.rule.rule
     head = ledger.head
@@ -122,8 +122,10 @@ def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
         head = _announce(ledger, rule, intent)
     attempt = Attempt(head.epoch, max(1, head.attempt), intent.digest, intent.number)
     aimed = _aimed(done, home, ledger.id, head)
-    takings = {site.name: _taken(done.plan, site.address, done.rows, head.generation, intent.upto) for site in aimed}
-    prepared = [sites.prepare(Work(site, takings[site.name]), attempt) for site in aimed]
+    rows_by_site = {
+        site.name: _rows_for(done.plan, site.address, done.rows, head.generation, intent.upto) for site in aimed
+    }
+    prepared = [sites.prepare(Work(site, rows_by_site[site.name]), attempt) for site in aimed]
     if not reopened:
         head = _announce(ledger, rule, intent)
     written = {one.site.name: _replaced(rule, one, attempt, intent) for one in prepared}
@@ -133,39 +135,39 @@ def put(done: Recomputed, home: Home, ledger: Ledger) -> Put:
     ends = Backfilled(number=intent.number, intent=intent.digest, tables=written, removed=removed, seconds=seconds)
     ledger.end_backfill(ends)
     reach(rule, "backfill.commit.after", head.epoch)
-    return Put(intent, {site.address: (written[site.name].rows, removed[site.name]) for site in aimed})
+    return BackfillResult(intent, {site.address: (written[site.name].rows, removed[site.name]) for site in aimed})
 
 
-def rehearsed(done: Recomputed) -> Put:
+def rehearsed(done: Recomputed) -> BackfillResult:
     """What the backfill would do now. Writes nothing."""
     span, intent = _span(done), done.intent
     held = {address: writable(sink).frame(done.session) for address, sink in done.plan.sinks.items()}
-    return Put(
+    return BackfillResult(
         intent,
         {at: (intent.of(done.names[at]).rows, rows.where(span.holds).count()) for at, rows in held.items()},
     )
 
 
-def _taken(plan: Plan, address: str, rows: DataFrame, generation: int, epoch: int) -> DataFrame:
+def _rows_for(plan: Plan, address: str, rows: DataFrame, generation: int, epoch: int) -> DataFrame:
     """What of the results a sink takes; as its epoch stands that as of which the sources were read."""
-    return taken(rows, plan.taking(plan.sinks[address]), generation, epoch)
+    return rows_for_sink(rows, plan.sink_columns(plan.sinks[address]), generation, epoch)
 
 
 def _read(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> tuple[Batch, dict[str, Counts]]:
     """The rows on which the interval depends, with their counts; dead ones are counted and left out."""
     begun = Entry.parse(head.begun_with.entry)
     check_sources(plan.rule, head)
-    frames = [read_again(session, plan, begun, head.entry), *replays_again(session, plan, home, head, span.upto)]
+    frames = [reread(session, plan, begun, head.entry), *reread_replays(session, plan, home, head, span.upto)]
     rows = reduce(DataFrame.unionByName, frames).where(_within(span))
-    dead = apart(session, plan, home.dead, head, span.upto).where(_within(span))
+    dead = quarantined_rows(session, plan, home.dead, head, span.upto).where(_within(span))
     gone = _by_stream(plan, dead)
     if any(gone.values()):
         rows = _less(plan, rows, dead, sum(gone.values()))
     # A row that would be dead now, but was not then, can no longer be quarantined: it stops the backfill.
     rule = plan.rule.model_copy(update={"on_error": "fail"})
-    strict = {name: one.strict() for name, one in plan.fold.shape.asked.items()}
+    strict = {name: one.strict() for name, one in plan.fold.shape.expectations.items()}
     limits = Limits(None, dict.fromkeys(plan.rule.streams, NO_LIMIT))
-    batch = Batch(rows, rule, replace(plan.fold.shape, asked=strict), limits)
+    batch = Batch(rows, rule, replace(plan.fold.shape, expectations=strict), limits)
     return batch, {name: _with_dead(counts, gone[name]) for name, counts in batch.counts.items()}
 
 
@@ -194,8 +196,8 @@ def _less(plan: Plan, rows: DataFrame, dead: DataFrame, expected: int) -> DataFr
 def _stopping(plan: Plan) -> str:
     """SQL: whether an expectation would stop the backfill at a row. Expectations may read columns that the SQL does
     not, which distinguish a dead row from one that is equal for the SQL."""
-    asked = plan.fold.shape.asked
-    found = ((i, asked[name].strict().bits("fail")) for i, name in enumerate(plan.rule.streams) if name in asked)
+    interval = plan.fold.shape.expectations
+    found = ((i, interval[name].strict().bits("fail")) for i, name in enumerate(plan.rule.streams) if name in interval)
     return " OR ".join(f"(_s = {i} AND (_x & {bits}L) <> 0)" for i, bits in found) or "false"
 
 
@@ -205,21 +207,21 @@ def _with_dead(counts: Counts, dead: int) -> Counts:
 
 def _late(session: SparkSession, plan: Plan, home: Home, head: Head, span: Restated) -> dict[str, int]:
     """How many of the rows are in the late table."""
-    return _by_stream(plan, apart(session, plan, home.late, head, span.upto).where(_within(span)))
+    return _by_stream(plan, quarantined_rows(session, plan, home.late, head, span.upto).where(_within(span)))
 
 
-def _results(session: SparkSession, plan: Plan, batch: Batch, asked: Asked) -> DataFrame:
+def _results(session: SparkSession, plan: Plan, batch: Batch, interval: Interval) -> DataFrame:
     """The rule's own SQL over these rows, in batch."""
     plan.fold.show(batch)
     query = plan.rule.query
-    sql = query.sql if asked.window is None else query.bounded(*asked.bounds, lambda at, _: plan.fold.instant(at))
+    sql = query.sql if interval.window is None else query.bounded(*interval.bounds, lambda at, _: plan.fold.instant(at))
     rows = sum(counts.folded for counts in batch.counts.values())
     return session.sql(sql).coalesce(files_for(rows))
 
 
-def _named(plan: Plan, told: Told) -> str:
+def _named(plan: Plan, time_column: TimeColumn) -> str:
     """The column that determines a result's interval, as the sinks spell it."""
-    return next(name for name in plan.output.names if name.lower() == told.column.lower())
+    return next(name for name in plan.output.names if name.lower() == time_column.column.lower())
 
 
 def _span(done: Recomputed) -> Span:

@@ -24,12 +24,12 @@ TIMES, PLACE = "_floodmark_times", "_floodmark_place"
 TAGS = ("_k", "_t", "_e", "_x")  # computed for a row, beside its stream and columns
 
 
-def read_again(session: SparkSession, plan: Plan, begun: Entry, end: Entry) -> DataFrame:
+def reread(session: SparkSession, plan: Plan, begun: Entry, end: Entry) -> DataFrame:
     """The rule's frame over the sources' rows between two entries."""
     return read_range(session, plan.rule, plan.fold.shape, begun, end, end.clock_ms * 1000)
 
 
-def replays_again(session: SparkSession, plan: Plan, home: Home, head: Head, upto: int) -> list[DataFrame]:
+def reread_replays(session: SparkSession, plan: Plan, home: Home, head: Head, upto: int) -> list[DataFrame]:
     """The rows of each replay up to epoch `upto`, with the columns of the same frame."""
     earlier = {epoch: replay for epoch, replay in head.replays.items() if epoch <= upto}
     found = []
@@ -40,7 +40,7 @@ def replays_again(session: SparkSession, plan: Plan, home: Home, head: Head, upt
     return found
 
 
-def apart(session: SparkSession, plan: Plan, table: str, head: Head, upto: int) -> DataFrame:
+def quarantined_rows(session: SparkSession, plan: Plan, table: str, head: Head, upto: int) -> DataFrame:
     """The rows that epochs up to `upto` quarantined in a late or dead table, with the columns of the same frame. Rows
     of abandoned epochs, which are in the table too, don't count."""
     kept = f"_epoch <= {upto}" + "".join(f" AND _epoch <> {epoch}" for epoch in head.lost)
@@ -48,11 +48,11 @@ def apart(session: SparkSession, plan: Plan, table: str, head: Head, upto: int) 
     frames = []
     for name, stream in plan.rule.streams.items():
         mine = _with_all(rows.where(F.col("_stream") == name), shape.streams[name])
-        frames.append(tagged(mine, _as_kept(stream), name, Shape(shape.streams), None))
+        frames.append(tagged(mine, _as_quarantined(stream), name, Shape(shape.streams), None))
     return united(frames)
 
 
-def _as_kept(stream: Stream) -> Stream:
+def _as_quarantined(stream: Stream) -> Stream:
     """The stream, without `where` and `expr`: quarantined rows already have their event time."""
     time = stream.event_time and stream.event_time.model_copy(update={"expr": None})
     return stream.model_copy(update={"where": None, "event_time": time})
@@ -65,14 +65,14 @@ def _with_all(rows: DataFrame, schema: StructType) -> DataFrame:
     return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in lacking})
 
 
-def without(rows: DataFrame, gone: DataFrame, first: str) -> DataFrame:
+def without(rows: DataFrame, removed: DataFrame, first: str) -> DataFrame:
     """The rows minus those of another such frame, each as often as it occurs there, compared by their columns.
 
     `first`: SQL condition of rows to remove before others with equal columns.
     """
-    columns = [field for field in rows.schema if field.name in gone.columns and field.name not in TAGS]
+    columns = [field for field in rows.schema if field.name in removed.columns and field.name not in TAGS]
     digesting = Digesting(StructType(columns), exact=True)
-    often = digesting.hashed(gone).groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
+    often = digesting.hashed(removed).groupBy(HASH).agg(F.count(F.lit(1)).alias(TIMES))
     place = F.row_number().over(Window.partitionBy(HASH).orderBy(F.expr(f"coalesce({first}, false)").desc()))
     placed = digesting.hashed(rows).withColumn(PLACE, place).join(often, HASH, "left")
     return placed.where(f"{PLACE} > coalesce({TIMES}, 0)").select(*map(quoted, rows.columns))

@@ -8,7 +8,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import check_tables
 from floodmark.errors import TableBroken
 from floodmark.ledger.delta import datafiles, tables
-from floodmark.ledger.delta.damage import mend
+from floodmark.ledger.delta.damage import repair_log
 from floodmark.spark.rule.generation import ids_of, statuses
 from floodmark.spark.write.sites import Site
 
@@ -17,7 +17,7 @@ def check(head: Head, known: Sequence[Site]) -> None:
     """Raises TableBroken, HistoryGone, Sealed or LedgerBroken. `known`: the sites of the head's generation."""
     own = [site for site in known if site.role != "sink"]  # sinks were looked after before Spark started
     for site in own:
-        mend(site.address, head.commits.get(site.name, 0))
+        repair_log(site.address, head.commits.get(site.name, 0))
     for site in known:
         _refuse(site, site.writer.faults())
     seen = statuses(known)

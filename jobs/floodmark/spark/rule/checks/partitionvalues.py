@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from floodmark.core.rules.rule import Sink
 from floodmark.core.rules.sinks.partitionvalues import Unfit, unfit, which
-from floodmark.core.rules.sinks.takings import Taking
+from floodmark.core.rules.sinks.sinkcolumns import SinkColumns
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import InputFault
 from floodmark.spark.rule.generation import Plan
@@ -34,12 +34,12 @@ def with_fit_partitions(results: DataFrame | None, plan: Plan, session: SparkSes
 
 
 class _Check:
-    def __init__(self, sink: Sink, taking: Taking, unfit: list[Unfit]):
-        self._sink, self._taking, self._unfit = sink, taking, unfit
+    def __init__(self, sink: Sink, sink_columns: SinkColumns, unfit: list[Unfit]):
+        self._sink, self._sink_columns, self._unfit = sink, sink_columns, unfit
 
     def measures(self, number: int) -> list[str]:
         """How many results do not fit, and the first in order of its column's position and its value."""
-        place = which(self._unfit, self._taking)
+        place = which(self._unfit, self._sink_columns)
         value = "".join(f" WHEN {i} THEN CAST({quoted(one.column)} AS STRING)" for i, one in enumerate(self._unfit))
         one = f"named_struct('place', {place}, 'value', CASE {place}{value} END)"
         return [
@@ -65,16 +65,16 @@ class _Check:
 
 def _checks(plan: Plan, session: SparkSession) -> Iterator[_Check]:
     for sink in plan.tables.values():
-        taking = plan.taking(sink)
+        sink_columns = plan.sink_columns(sink)
         key = {name.lower() for name in sink.key}
         found = [
             one
-            for name in taking.partitions
-            if name in taking.columns
+            for name in sink_columns.partitions
+            if name in sink_columns.columns
             for one in unfit(name, plan.output[name].dataType.simpleString(), name.lower() in key, _any_name(session))
         ]
         if found:
-            yield _Check(sink, taking, found)
+            yield _Check(sink, sink_columns, found)
 
 
 def _any_name(session: SparkSession) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from floodmark.core.rules.sinks.storable import COLLATED, why_not
 from floodmark.errors import WrongColumn
 from floodmark.spark.fold.fold import Fold
-from floodmark.spark.read.shape import set_apart_schema
+from floodmark.spark.read.shape import quarantine_schema
 from floodmark.spark.rule.generation import Plan
 
 
@@ -20,14 +20,16 @@ def check_stored(plan: Plan) -> None:
     for address in plan.tables:
         _check(f"sink {address}", plan.layout(address).columns)
     for table, schema in ({} if plan.rule.rebuild else plan.fold.tables).items():
-        said = {name: plan.fold.said(name) for name in schema.names}
+        said = {name: plan.fold.describe_column(name) for name in schema.names}
         _check(f"rule {rule}: state {table}", schema, plan.fold.instead, said)
-    _check(f"rule {rule}: late and dead rows", set_apart_schema(plan.fold.shape), Fold.instead)
+    _check(f"rule {rule}: late and dead rows", quarantine_schema(plan.fold.shape), Fold.instead)
 
 
-def _check(where: str, schema: StructType, instead: str = "", said: Mapping[str, str] = MappingProxyType({})) -> None:
+def _check(
+    where: str, schema: StructType, instead: str = "", spelled: Mapping[str, str] = MappingProxyType({})
+) -> None:
     for field in schema:
-        name = said.get(field.name, field.name)
+        name = spelled.get(field.name, field.name)
         for kind in kinds_in(field.dataType):
             why = why_not(name, field.dataType.simpleString(), kind, instead)
             if why is not None:

@@ -19,8 +19,8 @@ from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Replay
-from floodmark.core.protocol.recovery import Gate, at_the_gate, failure_words
-from floodmark.core.protocol.ticks import due, tick
+from floodmark.core.protocol.recovery import Gate, at_the_gate, failure_message
+from floodmark.core.protocol.ticks import tick, tick_target
 from floodmark.core.rules.rule import EpochLimits
 from floodmark.errors import VerifyFailed
 from floodmark.ledger.home import Home
@@ -29,8 +29,8 @@ from floodmark.spark.read.planning import planning
 from floodmark.spark.rule import generation
 from floodmark.spark.rule.checks import gate
 from floodmark.spark.rule.epochs.epoch import EpochFolder
-from floodmark.spark.rule.epochs.query import EpochQuery
 from floodmark.spark.rule.epochs.reports import EpochReport, Report, RunReport
+from floodmark.spark.rule.epochs.streamingquery import EpochQuery
 from floodmark.spark.rule.generation import Plan
 
 
@@ -77,7 +77,7 @@ class Drainer:
             if self._close_until is None:
                 return
             self.drain_all(session, plan)
-        until = due(plan.rule, self.head, self.now_us(), self.close_until(plan))
+        until = tick_target(plan.rule, self.head, self.now_us(), self.close_until(plan))
         if until is not None:
             self.drain(session, plan, only_open=False, ticks=tick(until))
 
@@ -124,9 +124,11 @@ class Drainer:
         open_entry = Entry.parse(head.open.entry) if head.open else None
         if ticks or replay is not None or to is not None:
             open_entry = Entry(self.now_us() // 1000, to or head.entry.offsets)
-        directory = checkpoint.make(self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions)
+        directory = checkpoint.make_checkpoint(
+            self._home.checkpoints, head.entry, open_entry, plan.rule.spark.shuffle_partitions
+        )
         reach(plan.rule.rule, "offsets.before", head.epoch + 1)
-        folder = EpochFolder(session, plan, found, self._ledger, directory, self._told, ticks, replay)
+        folder = EpochFolder(session, plan, found, self._ledger, directory, self._report_epoch, ticks, replay)
         rule = plan.rule if limits is None else plan.rule.model_copy(update={"epoch": limits})
         with self.remembered(plan.rule.rule):
             EpochQuery(folder, only_open).run(planning(session, rule, open_entry or head.entry), directory)
@@ -143,7 +145,7 @@ class Drainer:
             head = self.head
             if (head.open or head.backfill) is None or at_the_gate(head) is Gate.LOSE_EPOCH:
                 raise
-            said = failure_words(head, rule, str(fault))
+            said = failure_message(head, rule, str(fault))
             self._ledger.live(Life(what="failed", said=said))
             raise VerifyFailed(said) from fault
 
@@ -163,6 +165,6 @@ class Drainer:
         """The clock, in microseconds since 1970."""
         return time.time_ns() // 1000 if self._clock_ms is None else self._clock_ms * 1000
 
-    def _told(self, epoch: EpochReport) -> None:
+    def _report_epoch(self, epoch: EpochReport) -> None:
         self._report.epochs.append(epoch)
         self._tell(epoch)

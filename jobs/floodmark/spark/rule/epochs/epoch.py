@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from floodmark.connectors import console
 from floodmark.connectors.planning import checkpoint
-from floodmark.connectors.planning.relations import relations
+from floodmark.connectors.planning.plannedrows import relations
 from floodmark.core.protocol import engine
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
@@ -36,9 +36,9 @@ from floodmark.errors import LedgerBroken, ReplayDiffers
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.fold.fold import Folded, Moment, StateReader
 from floodmark.spark.fold.state import state_rows
-from floodmark.spark.read import lookups
+from floodmark.spark.read import lookuprows
 from floodmark.spark.read.batch import Batch, Limits, latest_times
-from floodmark.spark.read.expecting import met
+from floodmark.spark.read.expectationchecks import check_results
 from floodmark.spark.read.frames import read_range
 from floodmark.spark.read.replaying import replayed
 from floodmark.spark.rule import generation
@@ -64,7 +64,7 @@ class Ready:
     attempt: Attempt
     prepared: list[Prepared]
     rows: int
-    shown: tuple[console.Shown, ...]
+    shown: tuple[console.Excerpt, ...]
     rejected: dict[str, int]
     expected: dict[str, Failed]
 
@@ -114,20 +114,20 @@ class EpochFolder:
             attempt = self.head.attempt
             self._ledger.commit(commit)
         self._reach("commit.after", self.head.epoch)
-        self._tell(commit, attempt, time.monotonic() - begun)
+        self._report_epoch(commit, attempt, time.monotonic() - begun)
         self._compact()
         self._reach("sparkcommit.before", self.head.epoch)
 
     def _planned(self, batch_id: int) -> Entry:
         """PLAN: the batch must start where the head ended."""
-        before = checkpoint.planned(self._directory, batch_id - 1)
+        before = checkpoint.planned_entry(self._directory, batch_id - 1)
         epoch = self._gate + batch_id - checkpoint.HEAD
         if epoch != self.head.epoch + 1 or before.offsets != self.head.entry.offsets:
             raise LedgerBroken(
                 f"rule {self.rule}: Spark's batch {batch_id} starts at {before.offsets}, the ledger's epoch "
                 f"{self.head.epoch} ended at {self.head.entry.offsets}"
             )
-        return checkpoint.planned(self._directory, batch_id)
+        return checkpoint.planned_entry(self._directory, batch_id)
 
     def _rows(self, entry: Entry) -> DataFrame:
         """The batch's rows: the relations that Spark planned for it, or the sources' rows of the range."""
@@ -135,23 +135,23 @@ class EpochFolder:
         replay = self._intents.replay_of(entry)
         if replay is not None:
             return replayed(self._session, rule, shape, self._sites.dead.address, self.head, replay, clock)
-        told = relations(self._session, checkpoint.query(self._directory), len(rule.streams))
+        told = relations(self._session, checkpoint.query_id(self._directory), len(rule.streams))
         return read_range(self._session, rule, shape, self.head.entry, entry, clock, told)
 
     def _effects(self, frame: DataFrame, entry: Entry) -> Commit:
         reopened = self.head.open
         if reopened is not None:
             self._intend(reopened)
-        with self._told(reopened), self._timed("read"):
+        with self._error_context(reopened), self._timed("read"):
             batch = self._read(frame, entry)
         intent = self._intents.of(entry, batch)
         if reopened is not None:
-            same_reading(self.rule, self.head.epoch + 1, reopened, intent)
+            check_same_reading(self.rule, self.head.epoch + 1, reopened, intent)
             intent = reopened
-        with self._told(reopened), self._timed("fold"):
+        with self._error_context(reopened), self._timed("fold"):
             folded = self._fold(batch, intent)
         try:
-            with self._told(reopened):
+            with self._error_context(reopened):
                 ready = self._ready(batch, folded, entry, intent)
             if reopened is None:
                 self._intend(intent)
@@ -160,7 +160,7 @@ class EpochFolder:
         finally:
             folded.release()
 
-    def _told(self, reopened: Intent | None) -> AbstractContextManager[None]:
+    def _error_context(self, reopened: Intent | None) -> AbstractContextManager[None]:
         """Have errors say whether the epoch is open."""
         epoch = self.head.epoch + 1
         return of_new_epoch(self.rule, epoch) if reopened is None else of_open_epoch(self.rule, epoch)
@@ -168,7 +168,7 @@ class EpochFolder:
     def _ready(self, batch: Batch, folded: Folded, entry: Entry, intent: Intent) -> Ready:
         """Compute all results and write them to files. Has no effect."""
         with self._timed("fold"):
-            met_by = met(folded.output, self._plan.asked, self.rule, self._session)
+            met_by = check_results(folded.output, self._plan.expectations, self.rule, self._session)
             results = with_fit_partitions(met_by.rows, self._plan, self._session)
             outputs = Outputs(self._session, self._plan, self._sites, self.head)
             output = None if results is None else outputs.results(results, batch)
@@ -207,7 +207,7 @@ class EpochFolder:
         clock = Entry.parse(intent.entry).clock_ms * 1000
         moment = Moment(self.head.epoch + 1, intent.watermark_before, intent.watermark, self.head.lost, clock)
         fold = self._plan.fold
-        lookups.show(self._session, self._plan.rule, intent.lookups, partial(fold.since, batch, moment))
+        lookuprows.show(self._session, self._plan.rule, intent.lookups, partial(fold.since, batch, moment))
         schemas = fold.tables
         state: dict[str, StateReader] = {
             name: partial(state_rows, self._session, site.address, schemas[name], fold.time_of(name))
@@ -243,7 +243,7 @@ class EpochFolder:
             seconds={step: round(seconds, 3) for step, seconds in self._seconds.items()},
         )
 
-    def _tell(self, commit: Commit, attempt: int, seconds: float) -> None:
+    def _report_epoch(self, commit: Commit, attempt: int, seconds: float) -> None:
         sums = total(commit.counts)
         self._report(
             EpochReport(
@@ -279,7 +279,7 @@ def _nothing(_: int | None) -> None:
     """The state of a rule without state."""
 
 
-def same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -> None:
+def check_same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -> None:
     """Raise ReplayDiffers if the epoch, read again, differs from its intent."""
     before, now = recorded.model_dump(), found.model_dump()
     unknown = {"format", "engine", *(("digests",) if recorded.format < 2 else ())}  # 1: before there were digests

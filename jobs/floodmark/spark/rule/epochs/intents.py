@@ -13,7 +13,7 @@ from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Columns, Intent, Pinned, Replay
 from floodmark.core.protocol.ticks import watermark_of
 from floodmark.core.protocol.watermark import advance, hear, holding, later, merge
-from floodmark.core.rules.sinks.takings import grows
+from floodmark.core.rules.sinks.sinkcolumns import grows
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.read.batch import Batch
 from floodmark.spark.rule.generation import Plan, columns_of

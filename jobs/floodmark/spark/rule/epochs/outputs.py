@@ -19,8 +19,8 @@ from floodmark.spark.read.batch import DEAD, LATE, Batch, stamped, united
 from floodmark.spark.rule.generation import Plan, Sites
 from floodmark.spark.session.jvm import materialised
 from floodmark.spark.write.appending import files_for
+from floodmark.spark.write.sinkframes import rows_for_sink
 from floodmark.spark.write.sites import Work
-from floodmark.spark.write.taking import taken
 
 
 class Outputs:
@@ -38,15 +38,15 @@ class Outputs:
     def own_works(self, batch: Batch, folded: Folded, entry: Entry) -> list[Work]:
         """The writes to the rule's own tables."""
         counts = total(batch.counts)
-        late = self._set_apart(batch, (LATE,), counts.late if self._plan.rule.late == "keep" else 0, entry)
+        late = self._quarantined(batch, (LATE,), counts.late if self._plan.rule.late == "keep" else 0, entry)
         dead = self._dead(batch, folded, entry)
-        state = [Work(site, self._kept(name, batch, folded)) for name, site in self._sites.state.items()]
+        state = [Work(site, self._state_changes(name, batch, folded)) for name, site in self._sites.state.items()]
         return [Work(self._sites.late, late), Work(self._sites.dead, dead), *state]
 
     def _dead(self, batch: Batch, folded: Folded, entry: Entry) -> DataFrame | None:
         """Rows that READ found dead, and rows that the class rejected."""
         offsets = self._offsets(entry)
-        found = self._set_apart(batch, DEAD, total(batch.counts).dead, entry)
+        found = self._quarantined(batch, DEAD, total(batch.counts).dead, entry)
         frames = [] if found is None else [found]
         for name, rejected in folded.rejected.items():
             rows = stamped(rejected.rows, self.head.epoch + 1, name, offsets[name])
@@ -56,12 +56,12 @@ class Outputs:
     def _offsets(self, entry: Entry) -> dict[str, str]:
         return dict(zip(self._plan.rule.streams, entry.offsets, strict=True))
 
-    def _set_apart(self, batch: Batch, kinds: tuple[int, ...], rows: int, entry: Entry) -> DataFrame | None:
+    def _quarantined(self, batch: Batch, kinds: tuple[int, ...], rows: int, entry: Entry) -> DataFrame | None:
         if not rows:
             return None
-        return batch.set_apart(kinds, self.head.epoch + 1, self._offsets(entry)).coalesce(files_for(rows))
+        return batch.quarantined(kinds, self.head.epoch + 1, self._offsets(entry)).coalesce(files_for(rows))
 
-    def _kept(self, name: str, batch: Batch, folded: Folded) -> DataFrame | None:
+    def _state_changes(self, name: str, batch: Batch, folded: Folded) -> DataFrame | None:
         kept = folded.changes.get(name)
         return None if kept is None else kept.coalesce(files_for(total(batch.counts).folded))
 
@@ -80,7 +80,7 @@ class Outputs:
         if output is not None and counting is not None:
             frames[counting] = output.observe(seen, F.count(F.lit(1)).alias("rows"))
         return [
-            (Work(site, None if frame is None else self._taken(sink, frame)), sink)
+            (Work(site, None if frame is None else self._rows_for(sink, frame)), sink)
             for (site, sink), frame in zip(asked, frames, strict=True)
         ]
 
@@ -96,8 +96,8 @@ class Outputs:
             return None
         return next((i for i, sink in enumerate(sinks) if not self._plan.has_instants_in_paths(sink)), None)
 
-    def _taken(self, sink: Sink, output: DataFrame) -> DataFrame:
-        return taken(output, self._plan.taking(sink), self.head.generation, self.head.epoch + 1)
+    def _rows_for(self, sink: Sink, output: DataFrame) -> DataFrame:
+        return rows_for_sink(output, self._plan.sink_columns(sink), self.head.generation, self.head.epoch + 1)
 
     def rows(
         self, sinks: list[tuple[Work, Sink]], got: dict[str, int], output: DataFrame | None, seen: Observation
@@ -108,17 +108,17 @@ class Outputs:
         whole = [work.site.name for work, sink in sinks if sink.gets_all]
         if whole:
             return max(got[name] for name in whole)
-        return output.count() if self._counting([sink for _, sink in sinks]) is None else _seen(seen, output)
+        return output.count() if self._counting([sink for _, sink in sinks]) is None else _observed_rows(seen, output)
 
-    def shown(self, output: DataFrame | None, rows: int) -> Iterator[console.Shown]:
+    def shown(self, output: DataFrame | None, rows: int) -> Iterator[console.Excerpt]:
         """What each console shows."""
         for sink in self._plan.rule.sinks:
-            if output is not None and not sink_can(sink.kind).keeps and (self._is_first or sink.qos > 0):
-                taken_here = self._taken(sink, output)
-                yield console.first_of(taken_here, taken_here.count() if sink.where else rows)
+            if output is not None and not sink_can(sink.kind).stores_rows and (self._is_first or sink.qos > 0):
+                taken_here = self._rows_for(sink, output)
+                yield console.excerpt_of(taken_here, taken_here.count() if sink.where else rows)
 
 
-def _seen(seen: Observation, output: DataFrame) -> int:
+def _observed_rows(seen: Observation, output: DataFrame) -> int:
     """How many results were counted. If Spark finds that none can reach the sink, it prunes the counter."""
     try:
         return int(seen.get["rows"])

@@ -1,0 +1,39 @@
+"""Open the tables that a rule reads, with a helpful error if one does not exist."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from floodmark.errors import NotThereYet
+from floodmark.ledger.delta import tables
+
+
+def open_existing(what: str, address: str, rule: str | None = None) -> DeltaTable:
+    """The table at an address. Raises NotThereYet.
+
+    `what`: the stream or lookup that reads it; `rule`: the rule whose sink it is.
+    """
+    found = tables.open_table(address)
+    if found is None:
+        raise NotThereYet(
+            f"{what}: no Delta table at {address} yet. {_first(Path(address), rule)}; a retry will look again"
+        )
+    return found
+
+
+def _first(path: Path, rule: str | None) -> str:
+    return _instead(path) if rule is None else f"Rule {rule} makes it: run that first, or mend the address"
+
+
+def _instead(path: Path) -> str:
+    files = sorted(one.name for one in path.iterdir())[:1] if path.is_dir() else []
+    if files:
+        return (
+            f"Found a folder with {files[0]} and no _delta_log: write these files as a Delta table, or mend the address"
+        )
+    folders = {one.name: one for one in path.parent.iterdir() if one.is_dir()} if path.parent.is_dir() else {}
+    near = difflib.get_close_matches(path.name, folders, 1)
+    return f"{f'Did you mean {folders[near[0]]}? ' if near else ''}Write it first, or mend the address"

@@ -1,0 +1,119 @@
+"""Decides what upkeep may remove from a table, and when it is due. Pure.
+
+A file can go once no needed version has it, and a log entry once a checkpoint repeats it. If it is old enough,
+everything before the first needed version goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from floodmark.core.lifecycle.life import UNFINISHED, check_unsealed
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.recovery import SEAL
+from floodmark.core.rules.model import CleanUp
+from floodmark.core.text.durations import HOUR
+from floodmark.errors import Refused
+
+CHECKPOINT_AFTER = 10  # commits: reading that many log entries is faster than writing and reading a checkpoint of them
+# What delta-rs writes as Spark does; Spark's own OPTIMIZE and VACUUM must maintain a table that needs more.
+PLAIN_WRITERS = 4
+PLAIN_FEATURES = frozenset({"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "timestampNtz"})
+# For these types delta-rs writes the same text into a log as Spark, or one that Spark reads as the same value. It
+# writes a TIMESTAMP without a zone, which Spark reads in the session's zone, and -0.05 of a DECIMAL as `0.-5`.
+PLAIN_PARTITIONS = frozenset({"string", "boolean", "byte", "short", "integer", "long", "date", "timestamp_ntz"})
+
+
+@dataclass(frozen=True)
+class Need:
+    """What others need of a table beside its newest version.
+
+    since: all versions from it on, one by one (None: none). versions: these, each as a whole. everything: its whole
+    history. who: those who need it, for people.
+    """
+
+    since: int | None = None
+    versions: frozenset[int] = frozenset()
+    all_versions: bool = False
+    readers: tuple[str, ...] = ()
+
+    def merged(self, other: Need) -> Need:
+        """What both need."""
+        starts = [one for one in (self.since, other.since) if one is not None]
+        everything = self.all_versions or other.all_versions
+        who = tuple(dict.fromkeys((*self.readers, *other.readers)))
+        return Need(min(starts, default=None), self.versions | other.versions, everything, who)
+
+    @property
+    def oldest(self) -> int | None:
+        """The first version that is needed; None if only the newest is."""
+        if self.all_versions:
+            return 0
+        return min([*self.versions, *([] if self.since is None else [self.since])], default=None)
+
+
+def log_begins(checkpoints: Iterable[int], entries: Mapping[int, float], before: float, need: Need) -> int:
+    """The version with which a log can start: a checkpoint at or before everything young or needed; 0: unchanged.
+
+    entries: version -> when it was written. before: entries written earlier are old. Seconds since 1970.
+    """
+    young = [version for version, at in entries.items() if at >= before]
+    first = min([max(entries, default=0), *young, *([] if need.oldest is None else [need.oldest])])
+    return max((one for one in checkpoints if one <= first), default=0)
+
+
+def readable(version: int, checkpoints: Iterable[int], entries: Iterable[int]) -> bool:
+    """Whether the log can still reconstruct a version."""
+    return min(entries, default=1) == 0 or any(one <= version for one in checkpoints)
+
+
+def is_plain(min_writer: int, features: Iterable[str] | None) -> bool:
+    """Whether a table needs no writer feature that delta-rs lacks."""
+    return set(features) <= PLAIN_FEATURES if features else min_writer <= PLAIN_WRITERS
+
+
+def strange_partitions(columns: Mapping[str, str], partitions: Iterable[str]) -> str:
+    """The partition columns whose values delta-rs would write differently; '' for none. `columns`: name -> type."""
+    found = (f"partitions by {name}, a {columns[name]}" for name in partitions if columns[name] not in PLAIN_PARTITIONS)
+    return ", ".join(found)
+
+
+def hours(us: int) -> int:
+    """Hours, rounded up, so that nothing is removed too early."""
+    return -(-us // HOUR)
+
+
+def is_due(maintained: str | None, how: CleanUp, now: datetime) -> bool:
+    """Whether nine tenths of the interval have passed, so that a daily upkeep stays daily if it starts minutes earlier.
+
+    maintained: when it was last done, ISO 8601.
+    """
+    if maintained is None:
+        return True
+    since = now - datetime.fromisoformat(maintained).astimezone(UTC)
+    return since >= timedelta(microseconds=how.every_us * 9 // 10)
+
+
+def check_maintainable(head: Head, name: str) -> None:
+    """Refuse a rule during a change of generation or a drop, which change its tables."""
+    check_unsealed(head, name)
+    if head.dropping is not None:
+        raise Refused(f"rule {name}: {UNFINISHED}")
+
+
+def awaited(head: Head, recorded: Mapping[str, int | None]) -> dict[str, str]:
+    """The tables that hold uncommitted writes, each with the message; these are still compared, file by file.
+
+    recorded: by table, the largest version of the generation's app.
+    """
+    if head.open is None and head.backfill is None:
+        return {}
+    what = f"epoch {head.epoch + 1}" if head.backfill is None else f"backfill {head.backfill.number}"
+    ahead = {name for name, version in recorded.items() if (version or 0) > head.written.get(name, 0)}
+    return {
+        name: f"{what} is open and has written to it; `floodmark run` finishes that first"
+        for name in ahead
+        if recorded[name] != SEAL
+    }

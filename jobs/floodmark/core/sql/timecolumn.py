@@ -1,0 +1,44 @@
+"""Finds the result column that shows a result's event time: its window's start or end, or the event time itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from floodmark.core.sql.forms.relations import relation_of
+from floodmark.core.sql.tree.columns import Column, Named, Part, Rest, Time
+from floodmark.core.sql.tree.parse import parse
+from floodmark.core.sql.tree.shape import Shape
+from floodmark.core.sql.words.lexis import words_of
+
+
+@dataclass(frozen=True)
+class TimeColumn:
+    """A column, in lower case; its value minus `shift` microseconds is the result's event time."""
+
+    column: str
+    shift: int = 0
+
+
+def time_column_of(sql: str, streams: Mapping[str, str | None]) -> TimeColumn | None:
+    """The first such column, preferring a window's start to its end; None if there is none.
+
+    `streams`: as for `analyse`.
+    """
+    words = words_of(sql)
+    shape = Shape(sql, words, streams)
+    columns = relation_of(shape, shape.root(parse(sql, words))).columns
+    found = [told for column in columns if (told := _time_column(column)) is not None]
+    return min(found, key=lambda told: told.shift, default=None)
+
+
+def _time_column(column: Column) -> TimeColumn | None:
+    meaning = column.meaning
+    if isinstance(column, Rest):
+        shown = column.time is not None and column.time not in column.hidden and meaning == Time()
+        return TimeColumn(str(column.time)) if shown else None
+    if not isinstance(column, Named) or column.name is None:
+        return None
+    if isinstance(meaning, Part) and meaning.shift_us is not None:
+        return TimeColumn(column.name, meaning.shift_us)
+    return TimeColumn(column.name) if meaning == Time() else None

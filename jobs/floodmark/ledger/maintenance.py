@@ -1,0 +1,391 @@
+"""Maintains the tables that a rule owns, by delta-rs and without a JVM. The caller holds the rule's lock.
+
+For each table, it joins small files, removes files that no version needs, and cuts the log where a checkpoint repeats
+the removed entries. Then it maintains the ledger, and last writes a ledger row that records the work. No step changes
+what a reader of the newest version sees. Each step can be repeated: after a kill, the same call does the rest.
+
+It does not join files of state: runs rewrite state, between epochs, to its live rows.
+
+Files that it writes get new checksums. So it first checks each table as a run does; otherwise a flipped bit would
+become valid.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake.exceptions import DeltaError
+
+from floodmark.core.lifecycle.cleanup import (
+    CHECKPOINT_AFTER,
+    Need,
+    awaited,
+    check_maintainable,
+    hours,
+    is_plain,
+    log_begins,
+    readable,
+    strange_partitions,
+)
+from floodmark.core.lifecycle.retention import FILES, LOG, retention_us
+from floodmark.core.protocol.crashpoints import reach
+from floodmark.core.protocol.places import other_sinks
+from floodmark.core.protocol.records.head import Head
+from floodmark.core.protocol.records.rows import Life, Tended
+from floodmark.core.protocol.recovery import app_id, check_tables
+from floodmark.core.rules.model import CleanUp
+from floodmark.core.text.addresses import identity
+from floodmark.errors import Busy, Refused, RunFailed, TableBroken
+from floodmark.ledger.delta import datafiles, tablelog, tables
+from floodmark.ledger.delta.damage import HINT, file_damage, listed, log_faults, unreadable_checkpoint
+from floodmark.ledger.delta.storefaults import cannot_take, make_room
+from floodmark.ledger.delta.syncing import sync_table
+from floodmark.ledger.dropping import OF_OBJECTS, Owned, address_of, not_ours
+from floodmark.ledger.holder import holder_pid, holder_text
+from floodmark.ledger.home import Home
+from floodmark.ledger.ledger import Ledger, LedgerReader
+
+Say = Callable[[str], None]
+# Checkpoints and cuts of the log are made below, by what is needed; delta-rs would go by age alone.
+NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@dataclass(frozen=True)
+class TableWork:
+    """Pending work on a table. `small`: files worth joining; `files`: to remove; `entries`: of its log, to cut.
+
+    beyond: features of the table that delta-rs does not write, so its files are not changed.
+    """
+
+    name: str
+    address: str
+    small: int
+    files: tuple[Path, ...]
+    log_from: int
+    entries: int
+    beyond: str = ""
+
+
+@dataclass(frozen=True)
+class TableDone:
+    """The work done on a table, as the ledger's row records it, and how many entries of its log were cut."""
+
+    tended: Tended
+    cut: int
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """The upkeep of one rule: retention, what others need of its sinks (by `identity`), and their other writers."""
+
+    how: CleanUp
+    needs: Mapping[str, Need]
+    others: Mapping[str, str]
+
+    def pending(self, ledger: LedgerReader, home: Home) -> tuple[list[TableWork], dict[str, str]]:
+        """The pending work, and by name the tables that are left alone, with the reason. Writes nothing.
+
+        Raises Refused during a reset or a drop.
+        """
+        assert ledger.head is not None
+        check_maintainable(ledger.head, home.rule)
+        owned = list(_tables(ledger.head, home))
+        left = awaited(ledger.head, {one.name: _recorded(ledger, one) for one in owned})
+        for one in (one for one in owned if one.name not in left):
+            why = _not_here(one) or not_ours(one, ledger.id, self.others)
+            left |= {one.name: why} if why else {}
+        return [self._work_on(one) for one in owned if one.name not in left], left
+
+    def preview(self, ledger: LedgerReader, home: Home) -> tuple[list[TableWork], dict[str, str]]:
+        """`pending` for callers without the lock; raises Busy if somebody holds it during a reset or a drop."""
+        try:
+            return self.pending(ledger, home)
+        except Refused:
+            if holder_pid(home.lock) is None:
+                raise
+            raise Busy(holder_text(home.lock)) from None
+
+    def maintain(self, ledger: Ledger, home: Home, say: Say) -> dict[str, TableDone]:
+        """Do the pending work. Returns the work done on each table, and records it in a row of the ledger.
+
+        Before it touches any table, it raises what a run raises for tables that are damaged or do not match the ledger.
+        """
+        rule = home.rule
+        reach(rule, "maintain.before")
+        due = self.pending(ledger, home)[0]
+        _check_story(ledger, due)
+        for one in due:
+            _check_undamaged(one)
+        done = {one.name: self._tend(rule, one, say) for one in due}
+        shutil.rmtree(home.checkpoints, ignore_errors=True)  # of runs that were killed: none is running
+        reach(rule, "maintain.ledger.before")
+        ledger.tidy()
+        reach(rule, "maintain.commit.before")
+        tended = {name: one.tended for name, one in done.items() if one.tended != Tended()}
+        ledger.live(Life(what="maintained", tended=tended))
+        reach(rule, "maintain.commit.after")
+        return done
+
+    def need(self, address: str) -> Need:
+        """What others need of a table."""
+        return self.needs.get(identity(address), Need())
+
+    def _work_on(self, one: Owned) -> TableWork:
+        with _working(one.address):
+            table = DeltaTable(one.address)
+            beyond = _beyond(table)
+            small = 0 if beyond or one.name.startswith("state/") else _small(table)
+            files = () if beyond else tuple(self._removable(table, one.address))
+            coming = table.version() + (small > 1)  # of the checkpoint, if one will be made
+            begins, entries = self._log(table, one.address, None if beyond else coming)
+        return TableWork(one.name, one.address, small, files, begins, entries, beyond)
+
+    def _tend(self, rule: str, one: TableWork, say: Say) -> TableDone:
+        if one.small > 1:
+            say(f"{one.name}: joining {one.small} small files")
+            _compact(one.address)
+            reach(rule, "maintain.compacted")
+        if one.files:
+            say(f"{one.name}: removing {len(one.files)} files that no version needs")
+            _remove(rule, one.files)
+        table = DeltaTable(one.address)
+        if not one.beyond and table.version() - _base(one.address) >= CHECKPOINT_AFTER:
+            with _working(one.address):
+                _checkpoint(table, one.address)
+            reach(rule, "maintain.checkpoint.after")
+        begins, entries = self._log(table, one.address)
+        if entries:
+            _check_repeated(one, begins)
+            say(f"{one.name}: cutting {entries} entries of its log, which begins at version {begins} now")
+            _cut(rule, one.address, begins)
+        return TableDone(
+            Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins), entries
+        )
+
+    def _removable(self, table: DeltaTable, address: str) -> Iterator[Path]:
+        """Files older than the retention that neither the newest version has nor others need."""
+        need, root = self.need(address), Path(address).resolve()
+        if need.all_versions:
+            return
+        keep = hours(_retention(table, FILES, self.how.keep_us))
+        wanted = _needed(table, address, need)
+        for path in table.vacuum(keep, dry_run=True, enforce_retention_duration=False, full=True):
+            file = root / (path if (root / path).exists() else unquote(path))
+            own = file.exists() and file.resolve() == file  # delta-rs follows links, which lead to files of others
+            if own and file.suffix == ".parquet" and not {path, unquote(path)} & wanted:
+                yield file
+
+    def _log(self, table: DeltaTable, address: str, coming: int | None = None) -> tuple[int, int]:
+        """The version with which the log can start, and how many entries lie before it.
+
+        coming: the version that will be the newest by then; if a checkpoint is due, it gets one.
+        """
+        log = Path(address) / "_delta_log"
+        found = listed(file.name for file in log.iterdir())
+        written = {version: (log / name).stat().st_mtime for version, name in found.entries.items()}
+        checkpoints = list(found.checkpoints)
+        if coming is not None and coming - _base(address) >= CHECKPOINT_AFTER:
+            checkpoints.append(coming)
+            written.setdefault(coming, time.time())
+        before = time.time() - _retention(table, LOG, self.how.keep_log_us) / 1_000_000
+        begins = log_begins(checkpoints, written, before, self.need(address))
+        return begins, sum(version < begins for version in found.entries)
+
+
+def _tables(head: Head, home: Home) -> Iterator[Owned]:
+    """The Delta tables of the newest generation. What other kinds of sink keep is theirs to maintain."""
+    others = other_sinks(head)
+    for name, id_ in head.table_ids.items():
+        kind, _, rest = name.partition("/")
+        full = f"state/g{head.generation}/{rest}" if kind == "state" else name
+        if name not in others:
+            yield Owned(name, address_of(home, full, head), id_)
+
+
+def _recorded(ledger: LedgerReader, one: Owned | TableWork) -> int | None:
+    assert ledger.head is not None
+    app = app_id(ledger.id, ledger.head.generation, ledger.head.token, one.name.partition("/")[0])
+    return tablelog.recorded_version(one.address, app)
+
+
+def _check_story(ledger: LedgerReader, due: list[TableWork]) -> None:
+    """Raise if a table or the ledger was restored from an older copy: files of a newer one may still exist."""
+    assert ledger.head is not None
+    ids = {one.name: ledger.head.table_ids[one.name] for one in due}
+    recorded = {one.name: _recorded(ledger, one) for one in due}
+    check_tables(replace(ledger.head, table_ids=ids), recorded, ids, {})
+
+
+def _check_undamaged(one: TableWork) -> None:
+    for fault in _damage(one):
+        raise TableBroken(f"{one.name}: {fault}; {tables.ANEW}")
+
+
+def _damage(one: TableWork) -> Iterator[str]:
+    """Damage to the log, to the sizes of the live files, and to the files to be joined."""
+    yield from log_faults(one.address)
+    table = tables.open_table(one.address)
+    assert table is not None
+    yield from datafiles.file_faults(table)
+    for path in _joined(table) if one.small > 1 else ():
+        fault = file_damage(Path(one.address) / unquote(path))
+        if fault is not None:
+            yield fault
+
+
+def _not_here(one: Owned) -> str | None:
+    """Why nothing can be done to the table; None if something can."""
+    table = tables.open_table(one.address)
+    if table is None:
+        return "it is gone"
+    if tables.table_id(table) != one.id:
+        return f"another table lies there, with id {tables.table_id(table)}"
+    return None if Path(one.address).is_dir() else OF_OBJECTS
+
+
+def _beyond(table: DeltaTable) -> str:
+    """Features of the table that delta-rs does not write; '' if there are none."""
+    protocol = table.protocol()
+    if is_plain(protocol.min_writer_version, protocol.writer_features):
+        return strange_partitions(tables.columns_of(table), tables.partitions_of(table))
+    return ", ".join(sorted(protocol.writer_features or [])) or f"writer version {protocol.min_writer_version}"
+
+
+def _retention(table: DeltaTable, name: str, else_us: int) -> int:
+    """The retention in microseconds: the table's own, else the rule's."""
+    said = table.metadata().configuration.get(name)
+    return else_us if said is None else retention_us(datafiles.root_of(table).removeprefix("file://"), name, said)
+
+
+TARGET = 100 * 1024 * 1024  # bytes of a file after which another starts
+
+
+def _small(table: DeltaTable) -> int:
+    """How many files are worth joining: those of a partition with several files below half of the target size."""
+    return sum(map(len, _several(table, TARGET // 2)))
+
+
+def _joined(table: DeltaTable) -> list[str]:
+    """The files, as the log spells them, that `_compact` may read."""
+    return [path for paths in _several(table, TARGET) for path in paths]
+
+
+def _several(table: DeltaTable, below: int) -> list[list[str]]:
+    """The files of fewer than `below` bytes, by partition, for partitions with more than one."""
+    actions = table.get_add_actions(flatten=True)
+    parts = [name for name in actions.column_names if name.startswith("partition.")]
+    found: dict[tuple[object, ...], list[str]] = {}
+    columns = [datafiles.values_of(actions[name]) for name in ("path", "size_bytes", *parts)]
+    for path, size, *part in zip(*columns, strict=True):
+        found.setdefault(tuple(part), []).extend([path] if size < below else [])
+    return [paths for paths in found.values() if len(paths) > 1]
+
+
+def _compact(address: str) -> None:
+    """Join small files, in one commit that changes no row."""
+    with _working(address):
+        table = DeltaTable(address)
+        before = table.version()
+        with _kept_young(Path(address) / "_delta_log"):
+            table.optimize.compact(target_size=TARGET, post_commithook_properties=NO_HOOK)
+        for version in range(before + 1, table.version() + 1):
+            _vouch_for(address, version)
+    sync_table(address)
+
+
+@contextmanager
+def _kept_young(log: Path) -> Iterator[None]:
+    """Make log files look new while delta-rs joins files.
+
+    When it joins files, delta-rs ignores NO_HOOK and cuts the log by its files' age. It also cuts entries that readers
+    need, and up to a checkpoint that lacks a part.
+    """
+    times = {file: file.stat() for file in log.iterdir() if file.is_file()}
+    for file in times:
+        os.utime(file)
+    try:
+        yield
+    finally:
+        for file, was in times.items():
+            with suppress(FileNotFoundError):  # others may clean the log meanwhile
+                os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def _vouch_for(address: str, version: int) -> None:
+    """Write Hadoop's checksums, which delta-rs does not, for a log entry and the files that it adds."""
+    root = Path(address)
+    files = (root / unquote(path) for path in datafiles.added_paths(address, version))
+    for file in (*filter(Path.exists, files), root / "_delta_log" / f"{version:020}.json"):
+        tables.write_sums(file)
+
+
+def _checkpoint(table: DeltaTable, address: str) -> None:
+    """Write a checkpoint of the newest version and its hint, with Hadoop's checksums: Spark's are of an older hint."""
+    table.create_checkpoint()
+    log = Path(address) / "_delta_log"
+    for name in (*listed(file.name for file in log.iterdir()).checkpoints[table.version()], HINT):
+        tables.write_sums(log / name)
+
+
+def _needed(table: DeltaTable, address: str, need: Need) -> set[str]:
+    """Paths of the newest version's files and of those that others can still read, as in the log and decoded."""
+    log = listed(file.name for file in (Path(address) / "_delta_log").iterdir())
+    found = set(datafiles.values_of(table.get_add_actions()["path"]))
+    for version in need.versions:
+        if readable(version, log.checkpoints, log.entries):
+            found |= set(datafiles.values_of(DeltaTable(address, version=version).get_add_actions()["path"]))
+    for version in log.entries:
+        if need.since is not None and version >= need.since:
+            found |= set(datafiles.added_paths(address, version))
+    return found | {unquote(path) for path in found}
+
+
+def _remove(rule: str, files: tuple[Path, ...]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        reach(rule, "maintain.vacuum.during")
+
+
+def _base(address: str) -> int:
+    """The version of the newest checkpoint; 0 if there is none."""
+    return max(listed(file.name for file in (Path(address) / "_delta_log").iterdir()).base, 0)
+
+
+def _check_repeated(one: TableWork, begins: int) -> None:
+    """Raise TableBroken unless the checkpoint that replaces the cut entries can be read."""
+    fault = unreadable_checkpoint(one.address, begins)
+    if fault is not None:
+        raise TableBroken(f"{one.name}: {fault}; its log was not cut")
+
+
+def _cut(rule: str, address: str, begins: int) -> None:
+    """Remove the log's files of versions before `begins`, the oldest first, so that the log never has a gap."""
+    log = Path(address) / "_delta_log"
+    numbered = [(file.name.lstrip(".").split(".", 1)[0], file) for file in log.iterdir()]
+    old = sorted((int(number), file.name, file) for number, file in numbered if number.isdigit() and len(number) == 20)
+    for version, _, file in old:
+        if version < begins:
+            file.unlink(missing_ok=True)
+            reach(rule, "maintain.trim.during")
+
+
+@contextmanager
+def _working(address: str) -> Iterator[None]:
+    """Translate errors of delta-rs: a table that cannot be read, or a disk that accepts no writes."""
+    with tables.delta_errors(address):
+        try:
+            yield
+        except (DeltaError, OSError) as fault:
+            why = cannot_take(str(fault))
+            if why is None:
+                raise
+            raise RunFailed(f"{address}: {why}; {make_room(why)}, then retry") from fault

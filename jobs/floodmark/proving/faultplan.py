@@ -1,0 +1,220 @@
+"""Choose the faults that test a rule: every crash point that it can reach, and why others are left out. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from floodmark.core.protocol.crashpoints import BEGIN_POINTS, COMPACT_POINTS, EPOCH_POINTS, LOST_POINTS, RESET_POINTS
+from floodmark.errors import Refused
+
+Fault = Literal["killed", "twice", "stopped"]
+FAULTS: tuple[Fault, ...] = ("killed", "twice", "stopped")
+REPLAYS = "replayed"
+KINDS = (*FAULTS, REPLAYS)
+TITLES = {
+    "killed": "killed",
+    "twice": "killed twice in a row",
+    "stopped": "stopped, retried, woken",
+    REPLAYS: "replayed",
+}
+LEAST_EPOCHS = 3  # one before the fault, the one that it hits, and one that the next run plans
+NOT_AGAIN = "the run after a kill there does not come to this point again"
+EPOCHS_ONLY = "planned at the points of an epoch"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One copy of the rule and the fault that hits it.
+
+    kills: the points at which it is stopped, one for each run, in the format of FLOODMARK_CRASH_AT. how: `run`, or
+    `reset` if a complete run comes first and the fault hits the reset after it.
+    """
+
+    point: str
+    fault: Fault
+    kills: tuple[str, ...]
+    how: Literal["run", "reset"] = "run"
+
+    @property
+    def name(self) -> str:
+        """The copy's name; its capital letter sets it apart from names of users' rules, which have none."""
+        return f"{self.fault.capitalize()}_{self.point.replace('.', '_')}"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A fault that is not tried, and why."""
+
+    point: str
+    fault: Fault
+    why: str
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Facts from the undisturbed run: the rule's qos, its Delta sinks, whether it keeps state, its epochs.
+
+    `target`: the epoch that the faults hit.
+    """
+
+    qos: int
+    sinks: int
+    state: bool
+    epochs: int
+    target: int
+
+
+def target(effects: Sequence[int]) -> int:
+    """The epoch that faults hit: of those in the middle, the one that wrote most tables. `effects`: tables by epoch.
+
+    Raises Refused for fewer epochs than a fault needs around it.
+    """
+    if len(effects) < LEAST_EPOCHS:
+        raise Refused(f"expected a sample of at least {LEAST_EPOCHS} epochs, found {len(effects)}: give more --rows")
+    middle = range(2, len(effects))
+    return max(middle, key=lambda epoch: (effects[epoch - 1], -epoch))
+
+
+def points(sinks: int) -> list[str]:
+    """All crash points of a rule with so many Delta sinks, in the order in which a rule reaches them."""
+    epoch = [point for point in EPOCH_POINTS if not point.startswith("sink")]
+    at = epoch.index("commit.before")
+    written = [f"sink{i}.{when}" for i in range(sinks) for when in ("before", "after")]
+    beyond = [point for point in EPOCH_POINTS if point.startswith("sink") and point not in written]
+    return [
+        *BEGIN_POINTS,
+        *epoch[:at],
+        *written,
+        *beyond,
+        *epoch[at:],
+        *COMPACT_POINTS,
+        *LOST_POINTS,
+        *RESET_POINTS,
+    ]
+
+
+def plan_cases(
+    ground: Baseline, only: Collection[str] = (), kinds: Collection[str] = KINDS
+) -> tuple[list[Case], list[Skipped]]:
+    """The cases, and the skipped faults. `only`: points to keep (none: all). Raises Refused for an unknown point."""
+    found = points(ground.sinks)
+    check_points(only, ground.sinks)
+    wanted = [point for point in found if not only or point in only]
+    tried: list[Case] = []
+    skipped: list[Skipped] = []
+    for point in wanted:
+        for fault in (fault for fault in FAULTS if fault in kinds):
+            one = _case(point, fault, ground)
+            (tried if isinstance(one, Case) else skipped).append(one)  # type: ignore[arg-type]
+    return tried, skipped
+
+
+def check_points(only: Collection[str], sinks: int) -> None:
+    """Raise Refused for an unknown point."""
+    known = points(sinks)
+    unknown = sorted(set(only) - set(known))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        raise Refused(f"--only: expected crash points out of {', '.join(known)}, found {', '.join(unknown)}{hint}")
+
+
+def _case(point: str, fault: Fault, ground: Baseline) -> Case | Skipped:
+    why = _unreachable(point, ground) or _unplanned(point, fault)
+    return Skipped(point, fault, why) if why else Case(point, fault, tuple(_kills(point, fault, ground)), _how(point))
+
+
+def _unreachable(point: str, ground: Baseline) -> str | None:
+    if point.startswith("sink") and point not in points_of_sinks(ground.sinks):
+        return f"the rule has {counted(ground.sinks, 'Delta sink')}"
+    if point.startswith("state.") and not ground.state:
+        return "the rule keeps no state"
+    if point in COMPACT_POINTS:
+        return f"state is rewritten after many epochs, and the sample has {ground.epochs}"
+    if point in LOST_POINTS and ground.qos > 0:
+        return "epochs are given up at qos 0 only"
+    return None
+
+
+def points_of_sinks(sinks: int) -> set[str]:
+    return {f"sink{i}.{when}" for i in range(sinks) for when in ("before", "after")}
+
+
+def _unplanned(point: str, fault: Fault) -> str | None:
+    if fault == "killed":
+        return None
+    if point in (*RESET_POINTS, *LOST_POINTS) or (fault == "stopped" and point in BEGIN_POINTS):
+        return EPOCHS_ONLY
+    return NOT_AGAIN if point == "begin.commit.after" else None
+
+
+def _kills(point: str, fault: Fault, ground: Baseline) -> Iterator[str]:
+    """The first kill is in the target epoch; the second is where the recovery reaches that point first."""
+    if point in LOST_POINTS:
+        yield f"intent.after@{ground.target}"
+    yield f"{point}{_epoch_of(point, ground)}"
+    if fault == "twice":
+        yield point
+
+
+def _epoch_of(point: str, ground: Baseline) -> str:
+    """Before the query starts there is only the next epoch; some points are in no epoch."""
+    if point in (*BEGIN_POINTS, *LOST_POINTS, *RESET_POINTS):
+        return ""
+    return "@1" if point == "offsets.before" else f"@{ground.target}"
+
+
+def _how(point: str) -> Literal["run", "reset"]:
+    return "reset" if point in RESET_POINTS else "run"
+
+
+def counted(count: int, word: str) -> str:
+    """A count with its noun, in the singular or the plural."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def waves(cases: Sequence[Case], most: int) -> list[list[Case]]:
+    """The cases in as few groups as possible, each of about the same size and with at most `most` cases."""
+    count = -(-len(cases) // most)
+    return [list(cases[i::count]) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class ReplayCase:
+    """The sample again with other epochs. `files`: commits in one epoch; None: all of them."""
+
+    files: int | None
+
+    @property
+    def name(self) -> str:
+        return f"Replayed_{self.files or 'all'}"
+
+    @property
+    def title(self) -> str:
+        return "one epoch for all" if self.files is None else f"{counted(self.files, 'commit')} an epoch"
+
+
+PORTIONS = 6  # commits of the sample, two for each epoch
+
+
+def cut(rows: int) -> tuple[int, int]:
+    """The number of commits for a stream of so many rows, and the number of commits in an epoch."""
+    portions = min(PORTIONS, rows)
+    return portions, 2 if portions >= 2 * LEAST_EPOCHS else 1
+
+
+REFERENCE = "Undisturbed"
+
+
+def undisturbed(rows: int, replayed: bool) -> dict[str, int | None]:
+    """The copies without a fault, by name, and the number of commits in one of their epochs (None: all)."""
+    files = cut(rows)[1]
+    return {REFERENCE: files} | {replay.name: replay.files for replay in (replays(files) if replayed else ())}
+
+
+def replays(files: int) -> list[ReplayCase]:
+    """Epochs of other sizes than `files` commits: fewer or more commits, and one epoch for all."""
+    return [ReplayCase(n) for n in (1, 2, 4) if n != files] + [ReplayCase(None)]

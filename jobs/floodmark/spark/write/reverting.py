@@ -1,0 +1,55 @@
+"""One commit that undoes other commits' changes to a Delta table's files, under an app transaction of Delta's own.
+
+It removes the files that they added. It restores the files that they removed, as the log had them before: with
+statistics, deletion vector and row ids. No file is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from floodmark.core.lifecycle.abandoning import SinkState
+from floodmark.core.protocol.presence import FileId
+from floodmark.errors import HistoryGone
+from floodmark.spark.write.rewriting import Rewriting
+
+
+class Reverting(Rewriting):
+    """A transaction on a sink, started at its newest version, that takes an epoch back as the sink's app."""
+
+    def undo(self, seen: SinkState) -> None:
+        """Raises HistoryGone if a file to remove or to restore does not exist."""
+        if seen.net.is_nothing:
+            return
+        self._txn.readWholeTable()
+        going = {_key(file): file for file in self._live_files()}
+        coming = {_key(file): file for file in self._before(seen.commits[0])} if seen.net.removed else {}
+        lacking = [*(seen.net.added.keys() - going.keys()), *(seen.net.removed.keys() - coming.keys())]
+        if lacking:
+            raise HistoryGone(
+                f"{seen.name}: expected the file {lacking[0][0]}, which the epoch's commit {seen.commits[0]} moved, "
+                "found it in no version of the table. Put the table's log back, or begin anew with `floodmark reset`"
+            )
+        gone = [going[key].remove() for key in sorted(seen.net.added)]
+        back = [self._added(coming[key]) for key in sorted(seen.net.removed)]
+        self._files = self._seq(*gone, *back)
+
+    def _before(self, commit: int) -> Iterator[Any]:
+        """The files of the table as it was before a commit."""
+        none, log = self._class("scala.Option").empty(), self._txn.deltaLog()
+        found = log.getSnapshotAt(commit - 1, none, none, False).allFiles().toLocalIterator()
+        while found.hasNext():
+            yield found.next()
+
+    def _added(self, file: Any) -> Any:
+        """The log's action that adds a file with its rows."""
+        said = json.loads(file.json())
+        said["add"]["dataChange"] = True
+        return self._delta("actions.Action").fromJson(json.dumps(said))
+
+
+def _key(file: Any) -> FileId:
+    vector = file.getDeletionVectorUniqueId()
+    return str(file.path()), str(vector.get()) if vector.isDefined() else ""
