@@ -39,6 +39,7 @@ def lived(flow: Flow) -> Ledger:
     for name, address in places.items():
         tables.create(address, STATE if name.startswith("state/") else SCHEMA, {tables.OWNER: ledger.id})
     ids = {name: tables.table_id(DeltaTable(address)) for name, address in places.items()}
+    adopted = {name: at + 1 for name, one in places.items() if (at := tables.adopted_at(DeltaTable(one))) is not None}
     entry, text = Entry(0, (offset(flow, 0),)).text(), flow.rule().to_json()
     columns = {"events": [("at", "timestamp"), ("k", "string")]}
     ledger.begin(
@@ -46,7 +47,7 @@ def lived(flow: Flow) -> Ledger:
         "token",
         Commit(
             entry=entry, watermark=None, maxima={"events": None}, columns=columns, rule=text, table_ids=ids,
-            adopted=tables.adopted(places),
+            adopted=adopted,
         ),
     )  # fmt: skip
     an_epoch(flow, ledger)
