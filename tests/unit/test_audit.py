@@ -39,13 +39,15 @@ MOVED = ", the newest address that the ledger has for it; the next run records w
 
 @dataclass
 class World:
-    """A ledger of three epochs, and the logs that belong to it. `bodies`: of its rows, before they are chained."""
+    """A ledger of three epochs, and the logs that belong to it. `bodies`: of its rows, before they are chained;
+    `form`: the format of its intents."""
 
     qos: int = 2
     late: str = "keep"
     epochs: int = 3
     taking: dict[str, Any] = field(default_factory=dict)
     output: int = 2
+    form: int = 2
     bodies: list[tuple[str, int, int, dict[str, Any]]] = field(default_factory=list)
     logs: dict[str, list[LogEntry]] = field(default_factory=dict)
     live: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -69,8 +71,8 @@ class World:
 
     def intend(self, number: int, attempt: int = 1) -> dict[str, Any]:
         counts = {"s": {**ZERO, "read": 5, "folded": 4, "late": 1}}
-        body = {"format": 2, "entry": entry(number + 1), "watermark_before": number - 1 or None, "watermark": number,
-                "maxima": {}, "counts": counts, "rule": self.rule}  # fmt: skip
+        body = {"format": self.form, "entry": entry(number + 1), "watermark_before": number - 1 or None,
+                "watermark": number, "maxima": {}, "counts": counts, "rule": self.rule}  # fmt: skip
         self.bodies.append(("intent", number, attempt, body))
         return body
 
@@ -195,6 +197,11 @@ def other_digest(world: World) -> None:
     world.sink()[2] = replace(world.sink()[2], metadata={**world.sink()[2].metadata, "digest": {**DIGEST, "low": "8"}})
 
 
+def no_digest(world: World) -> None:
+    said = {name: value for name, value in world.sink()[2].metadata.items() if name != "digest"}
+    world.sink()[2] = replace(world.sink()[2], metadata={**said, "attempt": 1})
+
+
 def other_app(world: World) -> None:
     world.sink()[2] = replace(world.sink()[2], transactions=(("somebody", 1),))
 
@@ -230,6 +237,7 @@ FAULTS: list[tuple[Callable[[World], None], int | None, int | None, str]] = [
     (shortened, 2, 2, "99 bytes"),
     (other_intent, 2, 2, "another intent"),
     (other_digest, 2, 2, "`digest` in the commit's metadata"),
+    (no_digest, 2, 2, "`digest` in the commit's metadata"),
     (other_app, 2, 2, "does not record version"),
     (unknown_epoch, 9, 4, "of epoch 9 that the ledger does not name"),
     (goes_back, None, 5, "goes back from version 7 to 6"),
@@ -517,6 +525,43 @@ def test_another_table_under_the_same_address_is_broken() -> None:
     world = World()
     changed(world, 0, table_ids={**dict.fromkeys(TABLES, "id"), f"sink/{SINK}": "was another"})
     assert [one.what for one in world.findings()] == ["the table has id id, the ledger has written to was another"]
+
+
+@pytest.mark.parametrize(
+    ("form", "attempt", "digest", "verdict"),
+    [
+        (1, 1, None, "proven"),
+        (1, 2, None, "broken"),  # by code that announces an attempt with digests
+        (1, 0, None, "broken"),
+        (2, 1, None, "broken"),
+        (1, 1, {**DIGEST, "low": "8"}, "broken"),
+    ],
+)
+def test_only_a_commit_by_code_without_digests_may_name_none(
+    form: int, attempt: int, digest: dict[str, Any] | None, verdict: str
+) -> None:
+    world = World(form=form)
+    no_digest(world)
+    said = {**world.sink()[2].metadata, "attempt": attempt, **({"digest": digest} if digest else {})}
+    world.sink()[2] = replace(world.sink()[2], metadata=said)
+    found = world.findings()
+    assert worst(found) == verdict
+    assert all("`digest` in the commit's metadata" in one.what and one.epoch == 2 for one in found), found
+
+
+@pytest.mark.parametrize(("form", "undigested"), [(1, 2), (2, 0)])
+def test_attempts_before_digests_are_those_that_their_rows_announce_without(form: int, undigested: int) -> None:
+    world = World(epochs=0, form=form)
+    intent = world.intend(1)
+    announced = [world.bodies[0], *(("intent", 1, attempt, intent) for attempt in (1, 2))]
+    if form == 1:
+        announced.append(("intent", 1, 3, {**intent, "digests": {}}))  # again, by code that has them
+    rows = [
+        Row(seq, kind, 1, "token", epoch, attempt, "run", "at", json.dumps(body, separators=(",", ":")), "", "")
+        for seq, (kind, epoch, attempt, body) in enumerate(announced, 1)
+    ]
+    story = Story(rows)
+    assert (story.findings, story.epochs[0].undigested) == ([], undigested)
 
 
 def test_digests_are_compared_exactly_but_for_sums() -> None:

@@ -30,7 +30,8 @@ class Finding:
 @dataclass
 class Tally:
     """Counts of one table's commits. `repeated`: of earlier attempts at qos 1; `rewrites`: of its state; `undone`: of
-    abandoned epochs, with the commits that undid them."""
+    abandoned epochs, with the commits that undid them; `undigested`: those that name no digest of their rows, for the
+    code that made them had none."""
 
     named: int = 0
     seen: int = 0
@@ -40,6 +41,7 @@ class Tally:
     pending: int = 0
     rewrites: int = 0
     recomputed: int = 0
+    undigested: int = 0
 
 
 def worst(findings: list[Finding]) -> Verdict:

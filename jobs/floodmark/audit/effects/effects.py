@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from floodmark.audit.effects.carried import carried, complete, complete_backfill
+from floodmark.audit.effects.carried import carried, complete, complete_backfill, is_undigested
 from floodmark.audit.effects.findings import Findings
 from floodmark.audit.effects.ledgertables import Tables
 from floodmark.audit.effects.logs import absent, ascending, holes
@@ -108,6 +108,7 @@ class Effects:
                     self.notes.findings += undone(epoch, table, app_of(generation, self.ledger, table), log)
 
     def _check_rows(self, named: Named, entry: LogEntry, move: Move) -> None:
+        self.notes.tally(named.table).undigested += is_undigested(named, entry)
         rows = move.added if named.written.get("results") is None else entry.metadata.get("rows")
         if rows is None:
             self.notes.mark_unverifiable(named.table, entry.version)

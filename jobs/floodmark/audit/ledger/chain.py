@@ -51,10 +51,15 @@ def hash_of(row: Row) -> str:
 
 def intent_hash(row: Row, body: Mapping[str, Any]) -> str:
     """SHA-256 of the body as first announced: in format 1, an intent gained `digests` when it was announced again."""
-    if body["format"] > 1 or "digests" not in body:
+    if body["format"] > 1 or lacks_digests(body):
         return sha(row.body)
     first = {name: value for name, value in body.items() if name != "digests"}
     return sha(json.dumps(first, separators=(",", ":"), ensure_ascii=False))
+
+
+def lacks_digests(body: Mapping[str, Any]) -> bool:
+    """Whether an intent was announced by code of format 1, which had no digests: its commits name none."""
+    return body["format"] < 2 and "digests" not in body
 
 
 def sha(text: str) -> str:

@@ -18,7 +18,8 @@ SEAL = (1 << 63) - 1
 class Named:
     """A commit that the ledger names. `written`: the ledger's record of it; `intent`: the hash that it must carry.
 
-    `backfill`: the backfill that made the commit, if one did; `epoch` is then the epoch before it.
+    `backfill`: the backfill that made the commit, if one did; `epoch` is then the epoch before it. `undigested`: the
+    epoch's first attempts, whose commits name no digests.
     """
 
     table: str
@@ -28,6 +29,7 @@ class Named:
     intent: str
     written: Mapping[str, Any]
     backfill: Backfill | None = None
+    undigested: int = 0
 
     @property
     def version(self) -> int:
@@ -43,13 +45,13 @@ class Named:
 
 def named_in(generation: Generation, ledger: str) -> Iterator[Named]:
     """Every commit that the rows of a generation name."""
-    bodies = [(0, "empty", generation.begun)]
-    bodies += [
-        (epoch.number, epoch.intent_hash, epoch.end) for epoch in generation.epochs if epoch.result == "committed"
-    ]
-    for epoch, intent, body in bodies:
+    committed = (epoch for epoch in generation.epochs if epoch.result == "committed")
+    bodies = [(0, "empty", generation.begun, 0)]
+    bodies += [(epoch.number, epoch.intent_hash, epoch.end, epoch.undigested) for epoch in committed]
+    for epoch, intent, body, undigested in bodies:
         for table, written in body["tables"].items():
-            yield Named(table, generation.number, epoch, app_of(generation, ledger, table), intent, written)
+            app = app_of(generation, ledger, table)
+            yield Named(table, generation.number, epoch, app, intent, written, undigested=undigested)
     for backfill in generation.backfills:
         for table, written in backfill.end.get("tables", {}).items():
             app = app_of(generation, ledger, table)

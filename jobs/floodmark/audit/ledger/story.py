@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from floodmark.audit.evidence import Finding, Row
-from floodmark.audit.ledger.chain import NEWEST_FORMAT, broken, intent_hash, sha
+from floodmark.audit.ledger.chain import NEWEST_FORMAT, broken, intent_hash, lacks_digests, sha
 
 
 @dataclass
@@ -32,15 +32,17 @@ class Intended:
 
 @dataclass(kw_only=True)
 class Epoch(Intended):
-    """`before`: where the generation stood. `abandoning`: a row has said that it is to be taken back."""
+    """`before`: body of the row that ended the epoch before it. `abandoning`: a row has announced that it is to be
+    undone. `undigested`: the first attempts, by code whose commits name no digests."""
 
     before: Mapping[str, Any]
     abandoning: bool = False
+    undigested: int = 0
 
 
 @dataclass(kw_only=True)
 class Backfill(Intended):
-    """`epoch`: the one after which it stands."""
+    """`epoch`: the one before it."""
 
     epoch: int
 
@@ -182,9 +184,9 @@ class Story:
             self._fault(row, f"expected epoch {number}, attempt 1, found epoch {row.epoch}, attempt {row.attempt}")
         before = self._now.last
         _check_rule(body)
-        self._now.epochs.append(
-            Epoch(row.generation, row.epoch, body, intent_hash(row, body), row.attempt, before=before)
-        )
+        epoch = Epoch(row.generation, row.epoch, body, intent_hash(row, body), row.attempt, before=before)
+        epoch.undigested = row.attempt if lacks_digests(body) else 0
+        self._now.epochs.append(epoch)
         if body["watermark_before"] != before["watermark"]:
             self._fault(row, f"the watermark before: {body['watermark_before']}, the ledger had {before['watermark']}")
         if _sinks_back(before["watermark"], body["watermark"]):
@@ -197,6 +199,8 @@ class Story:
         if intent_hash(row, body) != epoch.intent_hash:
             self._fault(row, "the epoch was planned anew while its intent was open")
         epoch.attempts = row.attempt
+        if lacks_digests(body):
+            epoch.undigested = row.attempt
 
     def _end(self, row: Row, body: Mapping[str, Any]) -> None:
         epoch = self._open

@@ -76,6 +76,8 @@ def _show(found: Certificate) -> None:
             for table, one in tallies
         ],
     )
+    if undigested := sum(one.undigested for one in found.tables.values()):
+        output.say(f"{undigested} commits name no digest to compare: they are of code from before there were any")
     for finding in found.findings[:SHOWN]:
         output.say(_finding_line(finding))
     if len(found.findings) > SHOWN:
