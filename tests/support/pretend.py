@@ -244,7 +244,7 @@ class Driver:
     def _change(self, ledger: MemoryLedger) -> Steps:
         head = ledger.head
         assert head is not None and head.seal is not None
-        added = [f"sink{i}" for i in range(len(head.announced)) if f"sink{i}" not in head.table_ids]
+        added = [f"sink{i}" for i in range(len(head.announced_sinks)) if f"sink{i}" not in head.table_ids]
         for site in [*head.table_ids, *added]:
             yield f"seal {site}"
             yield from self._seal(self.world.table(self._names(head.rule, head.generation).get(site, site)),
