@@ -6,6 +6,7 @@ The kind lies beside the port (`connectors/ports/fakes.py`); these tests registe
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,7 +29,8 @@ from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS, RESET_POINTS
 from floodmark.core.rules import kinds
 from floodmark.core.rules.kinds import SinkCan, SinkKind
-from floodmark.errors import HistoryGone, NotOwned, Refused, VerifyFailed
+from floodmark.errors import HistoryGone, LedgerBroken, NotOwned, Refused, VerifyFailed
+from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule.run import RuleRun
 
 WINDOWS = ("start", "k", "c", "total", "top")
@@ -139,11 +141,17 @@ def test_a_backfill_replaces_rows_of_it(spark: SparkSession, place: Path, point:
     assert proven(flow)
 
 
-@pytest.mark.parametrize("point", [None, *points(RESET_POINTS, ("reset.seal.after", "reset.empty.after"))])
-@pytest.mark.parametrize("keep_output", [False, True])
-def test_a_reset_empties_it(spark: SparkSession, place: Path, point: str | None, keep_output: bool) -> None:
-    if keep_output and point is not None and point.startswith("reset.empty"):
-        pytest.skip("nothing is emptied")
+KEEPING = [point for point in RESET_POINTS if not point.startswith("reset.empty")]  # the sinks' rows
+
+
+@pytest.mark.parametrize(
+    ("keep_output", "point"),
+    [(False, point) for point in (None, "reset.seal.after", "reset.empty.after")]
+    + [(True, point) for point in (None, "reset.seal.after")]
+    + [pytest.param(False, point, marks=pytest.mark.prove) for point in RESET_POINTS]
+    + [pytest.param(True, point, marks=pytest.mark.prove) for point in KEEPING],
+)
+def test_a_reset_empties_it(spark: SparkSession, place: Path, keep_output: bool, point: str | None) -> None:
     flow, events = flow_of(place, sql=STATELESS), some(6)
     flow.arrive(events)
     run(spark, flow)
@@ -182,7 +190,7 @@ def test_every_command_speaks_of_it(spark: SparkSession, place: Path) -> None:
     flow.write_rule()
     home, rules = ["--home", str(flow.home)], ["--rules", str(place / "rules")]
     wheres = {"status": home + rules, "plan": home + rules, "audit": home, "maintain": [*home, *rules, "--yes"]}
-    said = {name: told([name, flow.name, *where, "--json"]) for name, where in wheres.items()}
+    said = {name: answer([name, flow.name, *where, "--json"]) for name, where in wheres.items()}
     assert "fake://counted" in json.dumps(said["plan"])
     assert "sink/fake://counted" in said["audit"]["tables"]
     assert said["audit"]["verdict"] == "proven"
@@ -193,7 +201,7 @@ def test_every_command_speaks_of_it(spark: SparkSession, place: Path) -> None:
     assert len(table().rows()) == 6
 
 
-def told(words: list[str]) -> Any:
+def answer(words: list[str]) -> Any:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
@@ -222,6 +230,20 @@ def test_another_one_in_its_place_is_refused(spark: SparkSession, place: Path) -
     with pytest.raises(NotOwned):
         run(spark, flow)
     assert [one.what for one in certificate(flow).findings if "has id" in one.what]
+
+
+def test_a_ledger_without_rows_does_not_write_to_it_again(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, sql=STATELESS)
+    flow.arrive(some(6))
+    run(spark, flow)
+    known = flow.ledger().id
+    for one in (flow.place.ledger, flow.place.late, flow.place.dead, str(flow.place.path / "state"), flow.sink(1)):
+        shutil.rmtree(one, ignore_errors=True)
+    Ledger.open(flow.place.ledger, "by hand")
+    table().owner = flow.ledger().id
+    table().writes = [replace(one, app=one.app.replace(known, flow.ledger().id)) for one in table().writes]
+    with pytest.raises(LedgerBroken, match="has no rows, yet it has written to fake://counted"):
+        run(spark, flow)
 
 
 def test_what_others_do_to_it_is_noticed(spark: SparkSession, place: Path) -> None:

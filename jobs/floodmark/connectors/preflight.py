@@ -13,7 +13,7 @@ from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.places import places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id
-from floodmark.core.rules.kinds import sinks_kept, tables_read
+from floodmark.core.rules.kinds import durable_sinks, tables_read
 from floodmark.core.rules.rule import Rule
 from floodmark.core.text.addresses import location, same_address, within
 from floodmark.errors import HistoryGone, NotOwned
@@ -74,7 +74,7 @@ def check_sinks_exist(rule: Rule, head: Head) -> None:
 
 def check_tables(rule: Rule, owner: str | None) -> None:
     """Sinks are this ledger's (`owner`: its id) or free, and the streams are fit. Writes nothing."""
-    for one in sinks_kept(rule):
+    for one in durable_sinks(rule):
         opened = open_sink(one)
         opened.check(owner)
         if one.key:

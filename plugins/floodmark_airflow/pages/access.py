@@ -48,13 +48,13 @@ def of_dag(entity: DagAccessEntity) -> Callable[..., str]:
     """A FastAPI dependency: the DAG id of the path, if the user may read its `entity`. 404 for an invalid id."""
     check = requires_access_dag("GET", entity)
 
-    def asked(dag_id: str, request: Request, user: GetUserDep) -> str:
+    def authorized(dag_id: str, request: Request, user: GetUserDep) -> str:
         if not DAG_ID.fullmatch(dag_id):
             raise HTTPException(404)
         check(request, user)
         return dag_id
 
-    return asked
+    return authorized
 
 
 def may(user: GetUserDep, dag_id: str, entity: DagAccessEntity) -> bool:

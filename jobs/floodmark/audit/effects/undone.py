@@ -45,20 +45,20 @@ def undone(epoch: Epoch, table: str, app: str, log: TableLog) -> Iterator[Findin
     written: Mapping[str, Any] = epoch.end["tables"][table]
     commit, entry = written["commit"], log.at(written["commit"])
 
-    def found(what: str) -> Finding:
+    def broken(what: str) -> Finding:
         return Finding("broken", what, epoch.generation, epoch.number, table, commit)
 
     if written["version"] != version_of(epoch.number):
-        yield found(f"the epoch was abandoned under version {written['version']}, not {version_of(epoch.number)}")
+        yield broken(f"the epoch was abandoned under version {written['version']}, not {version_of(epoch.number)}")
     if commit < log.first:
         what = f"what took the epoch back cannot be looked up: the log begins at version {log.first}"
         yield Finding("unknown", what, epoch.generation, epoch.number, table, commit)
     elif entry is None:
-        yield found(f"the ledger names commit {commit}, which took the epoch back, and the log has none")
+        yield broken(f"the ledger names commit {commit}, which took the epoch back, and the log has none")
     elif (app, written["version"]) not in entry.transactions:
-        yield found(f"the commit does not record version {written['version']} of {app}")
+        yield broken(f"the commit does not record version {written['version']} of {app}")
     elif (entry.metadata.get("intent"), entry.metadata.get("undoes")) != (epoch.intent_hash, list(written["undoes"])):
-        yield found("the commit that took the epoch back carries another intent, or names other commits")
+        yield broken("the commit that took the epoch back carries another intent, or names other commits")
 
 
 def reversed_by(entry: LogEntry, log: TableLog, app: str, epoch: int) -> Problems:

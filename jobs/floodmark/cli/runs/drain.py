@@ -296,7 +296,7 @@ class _Application:
 
         outcome, begun = self._outcomes[rule.rule], time.monotonic()
 
-        def told(epoch: EpochReport) -> None:
+        def report(epoch: EpochReport) -> None:
             outcome.epochs.append(epoch)
             self._progress.committed(epoch)
             check()
@@ -304,8 +304,8 @@ class _Application:
         try:
             check()
             self._progress.started(rule.rule)
-            report: RunReport = RuleRun(session, rule, self._root, self._run, told, self._close_until).run()
-            outcome.lost, outcome.abandoned = report.lost, report.abandoned
+            done: RunReport = RuleRun(session, rule, self._root, self._run, report, self._close_until).run()
+            outcome.lost, outcome.abandoned = done.lost, done.abandoned
         except Exception as fault:
             outcome.fault = fault
             self._note(outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from floodmark.core.rules.kinds import once_only, sink_can, sink_kind, sinks_kept, source_kind
+from floodmark.core.rules.kinds import durable_sinks, once_only, sink_can, sink_kind, source_kind
 from floodmark.core.text.addresses import location
 from floodmark.errors import Refused
 
@@ -39,7 +39,7 @@ def open_sink(one: model.Sink) -> Sink:
 
 def sinks(rule: Rule) -> dict[str, Sink]:
     """The rule's sinks that keep what they got, by `place_of`, in the rule's order."""
-    return {place_of(one): open_sink(one) for one in sinks_kept(rule)}
+    return {place_of(one): open_sink(one) for one in durable_sinks(rule)}
 
 
 def place_of(one: model.Sink) -> str:
@@ -51,7 +51,12 @@ def account(one: Mapping[str, Any]) -> Account | None:
     """The account of a sink as a rule's text has it; None where there is no such sink."""
     from floodmark.core.rules import model
 
-    return cast("Accounted", open_sink(model.Sink.model_validate(one))).account()
+    return account_of(model.Sink.model_validate(one))
+
+
+def account_of(one: model.Sink) -> Account | None:
+    """The account of a sink that is no Delta table."""
+    return cast("Accounted", open_sink(one)).account()
 
 
 def check_rereads(rule: Rule) -> None:

@@ -47,7 +47,7 @@ def check_state_columns(rule: str, recorded: Columns, found: Columns, stored: Ma
 
 
 def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
-    stored = {sink.address for sink in old.sinks} <= {sink.address for sink in new.sinks}
+    remain = {sink.address for sink in old.sinks} <= {sink.address for sink in new.sinks}
     same_sql = old.sql == new.sql or not (old.query.stateful or new.query.stateful)
     return [
         ("streams", list(old.streams) != list(new.streams) or _streams(old) != _streams(new)),
@@ -60,12 +60,12 @@ def _forbidden(old: Rule, new: Rule) -> list[tuple[str, bool]]:
         ),
         ("rebuild", old.rebuild != new.rebuild),
         ("late (amend)", old.amend_us != new.amend_us),
-        ("qos", old.qos != new.qos or (stored and _sink_qos(old) != _sink_qos(new, only=old))),
+        ("qos", old.qos != new.qos or (remain and _sink_qos(old) != _sink_qos(new, only=old))),
         ("timezone", old.timezone != new.timezone),
         ("spark.conf spark.sql.ansi.enabled", old.ansi != new.ansi),
-        ("sinks (one was removed)", not stored),
-        ("key, newest or delete of a sink", stored and _merging(old) != _merging(new, only=old)),
-        *(_sink_columns(old, new) if stored else ()),
+        ("sinks (one was removed)", not remain),
+        ("key, newest or delete of a sink", remain and _merging(old) != _merging(new, only=old)),
+        *(_sink_columns(old, new) if remain else ()),
     ]
 
 

@@ -53,7 +53,7 @@ class Schema:
     """The declared state, parsed once for many keys."""
 
     def __init__(self, declared: Declaration):
-        self.kept = declared
+        self.declared = declared
         self.records = {name: Record(columns_of(ddl)) for name, ddl in declared.state.items()}
 
     def record(self, name: str) -> Record:
@@ -115,7 +115,7 @@ class Context:
         A key has one timer per name; setting it again moves it. `at` must not be before the current row, and must be
         after the current timer, or it could fire for ever.
         """
-        self._refuse_unless(self._schema.kept.timers, "on_timer")
+        self._refuse_unless(self._schema.declared.timers, "on_timer")
         micros = self._times.micros(at)
         if micros < self.position + self.in_timer:
             than = "after the timer's own time" if self.in_timer else "not before the row at hand"
@@ -128,7 +128,7 @@ class Context:
 
     def set_clock_timer(self, at: datetime, name: str = "") -> None:
         """Call `on_clock` in the first later epoch whose clock has reached `at`, before the rows of that epoch."""
-        self._refuse_unless(self._schema.kept.clock_timers, "on_clock")
+        self._refuse_unless(self._schema.declared.clock_timers, "on_clock")
         if not isinstance(at, datetime) or at.tzinfo is None:
             raise ValueError(
                 f"expected a datetime with a time zone, such as ctx.now + timedelta(hours=1), found {short(at)}"
@@ -142,7 +142,7 @@ class Context:
 
     def _live(self, table: str, name: str) -> Any:
         slot = self._slots.get((table, name))
-        ttl = self._schema.kept.ttl_us.get(table)
+        ttl = self._schema.declared.ttl_us.get(table)
         if slot is None or (ttl is not None and slot.at + ttl <= self.position):
             return None
         return slot.value

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlparse
 
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import fault_of
-from floodmark.core.rules.kinds import sink_can, sinks_kept, tables_written
+from floodmark.core.rules.kinds import durable_sinks, sink_can, tables_written
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.errors import HistoryGone
 
@@ -31,7 +31,7 @@ def places_of(head: Head) -> dict[str, str]:
 def other_sinks(head: Head) -> dict[str, Sink]:
     """The sinks of the head's text that keep what they got and are no Delta tables, by the ledger's name. They never
     move."""
-    found = (sink for sink in sinks_kept(head.rule) if not sink_can(sink.kind).table)
+    found = (sink for sink in durable_sinks(head.rule) if not sink_can(sink.kind).table)
     return {PREFIX + str(sink.address): sink for sink in found}
 
 

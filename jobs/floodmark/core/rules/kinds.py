@@ -122,7 +122,7 @@ def tables_written(rule: Rule) -> list[Sink]:
     return [sink for sink in rule.sinks if sink_can(sink.kind).table]
 
 
-def sinks_kept(rule: Rule) -> list[Sink]:
+def durable_sinks(rule: Rule) -> list[Sink]:
     """The sinks that keep what they got: those that epochs write by transactions."""
     return [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows]
 

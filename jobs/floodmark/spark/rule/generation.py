@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
 from floodmark.connectors.delta.sink import check_partitions, delta_sinks
-from floodmark.connectors.ports.registry import place_of, sinks, sources
+from floodmark.connectors.ports.registry import account_of, place_of, sinks, sources
 from floodmark.connectors.ports.sink import Layout, Status, Writer
 from floodmark.core.lifecycle.life import check_same_reset
 from floodmark.core.protocol.crashpoints import reach
@@ -30,7 +30,7 @@ from floodmark.core.protocol.places import name_at, other_sinks, places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import RESTORE, Columns, Commit, Seal, Written
 from floodmark.core.protocol.recovery import app_id
-from floodmark.core.rules.kinds import sinks_kept
+from floodmark.core.rules.kinds import durable_sinks
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import SinkColumns, sink_columns_of, upsert_into
 from floodmark.core.sql.words.lexis import quoted
@@ -63,7 +63,7 @@ class Plan:
     @property
     def sinks(self) -> dict[str, Sink]:
         """The sinks that epochs write, by `place_of`, in the rule's order."""
-        return {place_of(sink): sink for sink in sinks_kept(self.rule)}
+        return {place_of(sink): sink for sink in durable_sinks(self.rule)}
 
     @property
     def tables(self) -> dict[str, Sink]:
@@ -171,6 +171,15 @@ def refuse_lost_ledger(plan: Plan, home: Home) -> None:
     for address in (home.late, home.dead, *plan.tables):
         if tablelog.written_for(address, known.id):
             raise LedgerBroken(f"the ledger {home.ledger} has no rows, yet it has written to {address}; {RESTORE}")
+    for address, sink in plan.sinks.items():
+        if address not in plan.tables and _has_writes_of(known.id, sink):
+            raise LedgerBroken(f"the ledger {home.ledger} has no rows, yet it has written to {address}; {RESTORE}")
+
+
+def _has_writes_of(ledger: str, sink: Sink) -> bool:
+    """Whether a sink that is no Delta table accounts for writes of a ledger's."""
+    found = account_of(sink)
+    return found is not None and any((one.app or "").startswith(f"floodmark/{ledger}/") for one in found.writes)
 
 
 def new_token() -> str:

@@ -32,7 +32,7 @@ from floodmark.core.protocol.records.rows import (
     sha,
     text_of,
 )
-from floodmark.core.rules.kinds import sinks_kept
+from floodmark.core.rules.kinds import durable_sinks
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.errors import LedgerBroken
 
@@ -306,7 +306,7 @@ def _announced(head: Head) -> tuple[Sink, ...]:
     if head.open is None:
         return head.announced_sinks
     known = {sink.address for sink in head.announced_sinks}
-    found = sinks_kept(Rule.from_json(head.open.rule))
+    found = durable_sinks(Rule.from_json(head.open.rule))
     return (*head.announced_sinks, *(sink for sink in found if sink.address not in known))
 
 

@@ -196,8 +196,12 @@ def _less(plan: Plan, rows: DataFrame, dead: DataFrame, expected: int) -> DataFr
 def _stopping(plan: Plan) -> str:
     """SQL: whether an expectation would stop the backfill at a row. Expectations may read columns that the SQL does
     not, which distinguish a dead row from one that is equal for the SQL."""
-    interval = plan.fold.shape.expectations
-    found = ((i, interval[name].strict().bits("fail")) for i, name in enumerate(plan.rule.streams) if name in interval)
+    expectations = plan.fold.shape.expectations
+    found = (
+        (i, expectations[name].strict().bits("fail"))
+        for i, name in enumerate(plan.rule.streams)
+        if name in expectations
+    )
     return " OR ".join(f"(_s = {i} AND (_x & {bits}L) <> 0)" for i, bits in found) or "false"
 
 
