@@ -64,8 +64,8 @@ Columns: TypeAlias = Annotated[
 
 
 class WrittenExpected(Written):
-    """What the tables hold after an epoch, all of it. A sink that is left out is not looked at; late and dead rows that
-    are left out are those of the epoch before."""
+    """All rows of the tables after an epoch. A sink that is left out is not checked. If late or dead rows are left out,
+    those of the epoch before are expected."""
 
     sink: Rows | None = None
     sinks: list[Rows | None] | None = None
@@ -74,9 +74,9 @@ class WrittenExpected(Written):
 
 
 class WrittenCaseEpoch(Written):
-    """Rows that come in, and what is then expected. `lookups`: the lookup tables from now on.
+    """Input rows, and the expected tables after them. `lookups`: the lookup tables from this epoch on.
 
-    `now`: the recorded clock, which else stands still; `close_until`: as of `floodmark run`.
+    `now`: the recorded clock; by default it does not change. `close_until`: as in `floodmark run`.
     """
 
     now: Moment | None = None
@@ -92,7 +92,7 @@ class WrittenCase(Written):
 
 
 class WrittenCases(Written):
-    """Test cases of one rule. `schema`: columns of streams and lookup tables, where there are no tables to ask."""
+    """Test cases of one rule. `schema`: columns of streams and lookup tables that do not exist."""
 
     columns: dict[str, Columns] = Field(alias="schema", default_factory=dict)
     cases: Annotated[list[WrittenCase], AfterValidator(_some), Field(min_length=1)]

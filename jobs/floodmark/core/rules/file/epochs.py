@@ -15,7 +15,8 @@ class WrittenEpoch(Written):
     max_bytes: Positive | None = None
     max_rows: Positive | None = None
     max_seconds: Annotated[
-        Positive | None, Field(description="about so long, by the rate of the epochs before; at least one file")
+        Positive | None,
+        Field(description="target duration of an epoch, by the rate of earlier epochs; at least one file"),
     ] = None
 
 
@@ -49,8 +50,8 @@ def _stays(default: str, about: str) -> Any:
 
 
 class WrittenCleanUp(Written):
-    """Upkeep of the rule's tables. A table's own delta.deletedFileRetentionDuration and delta.logRetentionDuration go
-    before `keep` and `keep_log`."""
+    """Upkeep of the rule's tables. A table's own delta.deletedFileRetentionDuration and delta.logRetentionDuration
+    override `keep` and `keep_log`."""
 
     every: Annotated[
         Duration,

@@ -64,7 +64,7 @@ def _late(value: object) -> object:
 
 
 class WrittenAmend(Written):
-    """Rows that are late by no more than `amend` take part in results that were final, and those are written again."""
+    """Late rows amend final results if they are late by no more than `amend`; the results are written again."""
 
     amend: Annotated[Duration, AfterValidator(as_positive)]
 
@@ -85,18 +85,21 @@ class WrittenRule(Written):
     late: Annotated[Literal["keep", "drop"] | WrittenAmend, BeforeValidator(_late)] = "keep"
     on_error: Annotated[
         Literal["fail", "dead"],
-        Field(description="of a row that cannot be read or that the rule rejects: stop, or set it apart"),
+        Field(description="for a row that cannot be read or is rejected: stop, or quarantine it in the dead table"),
     ] = "fail"
-    expect: Annotated[Expectations, Field(description="of the results")] = {}
+    expect: Annotated[Expectations, Field(description="expectations on the results")] = {}
     qos: QosLevel = 2
     epoch: Annotated[
         WrittenEpoch,
         BeforeValidator(as_epoch),
-        Field(description="limits of one epoch; none: no progress is kept, see rebuild", json_schema_extra=or_none),
+        Field(
+            description="limits of one epoch; none: the rule records no progress, see rebuild",
+            json_schema_extra=or_none,
+        ),
     ] = WrittenEpoch()
     rebuild: Annotated[
         bool,
-        Field(description="beside `epoch: none`: each run reads everything again and replaces what the sinks hold"),
+        Field(description="with `epoch: none`: each run reads all input again and replaces all rows of the sinks"),
     ] = False
     max_rows_per_window: Annotated[
         Positive | None, Field(description="a window that gets more rows of a stream stops the run")

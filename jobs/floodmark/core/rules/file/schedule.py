@@ -64,13 +64,15 @@ def _percent(value: object) -> float:
 
 
 class WrittenFreshness(Written):
-    """How old the newest row folded of a stream may be, and which share of a run's rows late."""
+    """The maximum age of the newest folded row of a stream, and the maximum share of late rows in a run."""
 
     max_lag: Annotated[Duration, AfterValidator(as_positive)] | None = None
     max_late: (
         Annotated[float, BeforeValidator(_percent), WithJsonSchema({"type": "string", "examples": ["0.1 %"]})] | None
     ) = None
-    on_exceed: Annotated[Literal["warn", "fail"], Field(description="of what was committed nothing is undone")] = "warn"
+    on_exceed: Annotated[
+        Literal["warn", "fail"], Field(description="warn or fail; nothing that was committed is undone")
+    ] = "warn"
 
     @model_validator(mode="after")
     def _any(self) -> WrittenFreshness:

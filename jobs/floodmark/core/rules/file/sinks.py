@@ -83,11 +83,11 @@ def _sink_name(value: str) -> str:
 
 
 class WrittenSink(Written):
-    """One sink kind with its address; `qos`: the sink's own, at most the rule's.
+    """One sink kind with its address. `qos`: the sink's own, at most the rule's.
 
-    `name`: what rules that read it call it; by default the last part of its address. With a `key`, a result replaces
-    the table's row of the same key. `columns`, `where`: which of the results it takes; `schema`: what becomes of
-    columns that the results gain.
+    `name`: by which other rules read it; by default the last part of its address. With a `key`, a result replaces
+    the table's row of the same key. `columns`, `where`: the columns and rows of the results that it gets. `schema`:
+    whether new columns of the results are added to the table.
     """
 
     model_config = ConfigDict(json_schema_extra=_with_kinds)
@@ -96,10 +96,13 @@ class WrittenSink(Written):
     name: Annotated[str, AfterValidator(_sink_name), BeforeValidator(as_text), Field(pattern=_SINK_NAME)] | None = None
     qos: QosLevel | None = None
     key: ResultColumns | None = None
-    newest: Annotated[Filled, Field(description="of two rows of one key that with the larger value stays")] | None = (
-        None
-    )
-    delete: Annotated[Filled, Field(description="a result for which it is true takes its key's row away")] | None = None
+    newest: (
+        Annotated[Filled, Field(description="column; of two rows with one key, the row with the larger value is kept")]
+        | None
+    ) = None
+    delete: (
+        Annotated[Filled, Field(description="condition; a result that meets it deletes the row with its key")] | None
+    ) = None
     properties: Annotated[
         dict[str, str],
         BeforeValidator(_properties),
@@ -107,13 +110,16 @@ class WrittenSink(Written):
     ] = {}
     columns: ResultColumns | None = None
     where: (
-        Annotated[Filled, Field(description="only results for which it is true; with a key, others take theirs away")]
+        Annotated[
+            Filled,
+            Field(description="condition; only results that meet it. With a key, others delete the row with their key"),
+        ]
         | None
     ) = None
     partition_by: ResultColumns | None = None
     cluster_by: Annotated[ResultColumns, AfterValidator(_few), Field(max_length=MOST_CLUSTERED)] | None = None
     evolves: Annotated[Literal["fail", "add_columns"], BeforeValidator(_evolves), Field(alias="schema")] = "fail"
-    epoch_columns: Annotated[bool, Field(description="_generation and _epoch as columns of the table")] = False
+    epoch_columns: Annotated[bool, Field(description="add the columns _generation and _epoch to the table")] = False
 
     @property
     def table(self) -> str | None:

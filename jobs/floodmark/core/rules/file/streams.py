@@ -85,9 +85,9 @@ def _action(value: object) -> object:
 
 
 class WrittenExpectation(Written):
-    """What is expected of every row: a condition, and what becomes of a row for which it is not true."""
+    """An expectation on every row: a condition, and the action for a row that does not meet it."""
 
-    check: Annotated[Filled, Field(description="SQL over one row; null, or an error, is not true")]
+    check: Annotated[Filled, Field(description="SQL condition on one row; NULL or an error fails it")]
     on_fail: Annotated[Action, BeforeValidator(_action)] = "fail"
 
 
@@ -109,7 +109,7 @@ Expectations: TypeAlias = Annotated[dict[str, WrittenExpectation], BeforeValidat
 
 
 class WrittenDistinct(Written):
-    """Rows are duplicates of an earlier one that is equal in the columns of `key`, and at most `within` before them."""
+    """A row is a duplicate if an earlier row has equal `key` columns and is at most `within` before it."""
 
     key: Annotated[list[str], BeforeValidator(column_names), Field(min_length=1)]
     within: Annotated[Duration, AfterValidator(as_positive)]
@@ -126,7 +126,7 @@ def _with_kinds(schema: dict[str, Any]) -> None:
 class WrittenStream(Written):
     """One source kind with its address, and how the stream is read.
 
-    `rule`: a rule of the same folder, whose sink is read; `sink`: which one of several.
+    `rule`: a rule of the same folder whose sink is read. `sink`: the sink, if that rule has several.
     """
 
     model_config = ConfigDict(json_schema_extra=_with_kinds)
@@ -141,7 +141,7 @@ class WrittenStream(Written):
     where: Filled | None = None
     start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
     distinct: WrittenDistinct | None = None
-    expect: Annotated[Expectations, Field(description="of the rows that are to be folded")] = {}
+    expect: Annotated[Expectations, Field(description="expectations on the rows to fold")] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -167,9 +167,9 @@ def source_keys() -> list[str]:
 
 
 class WrittenLookup(Written):
-    """A table that the SQL joins streams with: in every epoch the newest version then.
+    """A table that the SQL joins with streams. Every epoch reads the newest version at that time.
 
-    `history`: its versions up to then, with `_valid_from` and `_valid_to`: when each row stood in the table.
+    `history`: read all versions up to then. `_valid_from` and `_valid_to` say when each row was in the table.
     """
 
     delta: Address
