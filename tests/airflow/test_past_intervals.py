@@ -154,7 +154,7 @@ def test_where_clocks_are_set_back_the_half_hour_that_goes_backwards_is_skipped(
     monkeypatch.setattr(backfills, "zoned", lambda *_: False)
     monkeypatch.setattr(backfills, "starting_in", lambda _, *bounds: bounds)
     asked: list[int] = []
-    monkeypatch.setattr(backfills, "asked_for", lambda _rule, _head, begin, end, _: asked.append(end - begin))
+    monkeypatch.setattr(backfills, "requested_interval", lambda _rule, _head, begin, end, _: asked.append(end - begin))
     of_airflow(half, day).preview(half)
     with pytest.raises(AirflowSkipException, match="no window starts"):
         of_airflow(half, day + timedelta(minutes=30)).preview(half)

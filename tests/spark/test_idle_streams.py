@@ -37,7 +37,7 @@ SOON, NEVER = "1 millisecond", "1000 days"
 @pytest.fixture
 def without_ticks() -> Iterator[None]:
     """Only epochs with input: else a run would end with a tick, for the others are silent by then."""
-    with mock.patch("floodmark.spark.rule.epochs.draining.due", return_value=None):
+    with mock.patch("floodmark.spark.rule.epochs.draining.tick_target", return_value=None):
         yield
 
 

@@ -34,7 +34,7 @@ from floodmark.errors import (
 )
 from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.spark.write import sites
-from floodmark.spark.write.sites import Attempt, Site, TableSink, Work
+from floodmark.spark.write.sites import Attempt, Site, Work
 
 APP = "floodmark/test"
 COLUMNS = "k string, n bigint, t timestamp_ntz, v double"
@@ -212,7 +212,7 @@ def test_a_twin_that_commits_between_the_look_and_the_commit(
 ) -> None:
     mine = Attempt(1, 1, "intent 1")
     written = frame(spark, [("k", 0)])
-    begun = TableSink(site).begin(written, "w")
+    begun = site.writer.begin(written, "w")
     begun.write(written)
     twin = sites.write(Work(site, frame(spark, [("k", n) for n in range(rows)])), Attempt(epoch, 2, "intent 1"))
 
@@ -226,7 +226,7 @@ def test_a_twin_that_commits_between_the_look_and_the_commit(
 
 def test_whoever_else_writes_meanwhile_makes_it_begin_again(spark: SparkSession, site: Site) -> None:
     written = frame(spark, [("a", 1)])
-    begun = TableSink(site).begin(written, "w")
+    begun = site.writer.begin(written, "w")
     begun.write(written)
     frame(spark, [("a", 1)]).write.format("delta").mode("append").save(site.address)
     with pytest.raises(Fenced):
@@ -236,7 +236,7 @@ def test_whoever_else_writes_meanwhile_makes_it_begin_again(spark: SparkSession,
 
 def test_a_seal_stops_an_upsert_that_had_begun_and_every_later_one(spark: SparkSession, site: Site) -> None:
     written = frame(spark, [("a", 1)])
-    begun = TableSink(site).begin(written, "w")
+    begun = site.writer.begin(written, "w")
     begun.write(written)
     sites.seal(spark, site)
 
@@ -256,7 +256,7 @@ def test_a_table_with_several_rows_of_a_key_is_not_guessed_about(spark: SparkSes
 def test_a_commit_whose_files_tell_another_story_is_found(spark: SparkSession, site: Site) -> None:
     attempt = Attempt(1, 1, "i")
     written = frame(spark, [("a", 1), ("b", 1)])
-    begun = TableSink(site).begin(written, "w")
+    begun = site.writer.begin(written, "w")
     begun.write(written)
     begun._files = begun._seq()
     with pytest.raises(ReplayDiffers, match="added 0 rows"):
