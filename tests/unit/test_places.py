@@ -19,7 +19,7 @@ from test_lives import call
 from floodmark.audit.certificate import audit
 from floodmark.connectors.news import look
 from floodmark.connectors.places import check_same_sinks, head_now, text_now
-from floodmark.core.protocol.places import moves, name_at, names_of, places_of
+from floodmark.core.protocol.places import TableName, moves, name_at, names_of, places_of
 from floodmark.core.protocol.places import relocated as settle
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, Life, Seal
@@ -394,3 +394,21 @@ def test_a_row_that_moves_what_is_no_sink_is_told() -> None:
         world = World()
         world.bodies.append(("life", 3, 1, {"format": 7, "what": "moved", "places": {table: "/new"}}))
         assert any("which is no sink that the generation has" in one.what for one in world.findings())
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "rest", "of_generation_3"),
+    [
+        ("late", "late", "", "late"),
+        ("state/events", "state", "events", "state/g3/events"),
+        ("sink//lake/out", "sink", "/lake/out", "sink//lake/out"),
+        ("sink/s3://bucket/out", "sink", "s3://bucket/out", "sink/s3://bucket/out"),
+    ],
+)
+def test_a_tables_name_has_a_role_and_for_state_a_generation(
+    name: str, role: str, rest: str, of_generation_3: str
+) -> None:
+    table = TableName.parse(name)
+    assert (table.role, table.rest) == (role, rest)
+    assert table.in_generation(3) == of_generation_3
+    assert (table.is_state, table.is_sink) == (role == "state", role == "sink")

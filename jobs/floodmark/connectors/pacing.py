@@ -16,8 +16,8 @@ ROWS = 4 * MEASURED  # of the ledger: an epoch has at least two
 
 def paced(rule: Rule, ledger: LedgerReader) -> EpochLimits:
     """The rule's limits, with as many bytes as take `max_seconds` at the rate of earlier epochs."""
-    head, seconds = ledger.head, rule.epoch.max_seconds
-    assert head is not None and seconds is not None
+    head, seconds = ledger.begun, rule.epoch.max_seconds
+    assert seconds is not None
     found = list(sources(rule).values())
     waiting = [source.waiting(line) for source, line in zip(found, head.entry.offsets, strict=True)]
     widths = [(size, width) for size, source in zip(waiting, found, strict=True) if (width := source.bytes_a_row())]

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from floodmark.core.lifecycle.life import GOES_ON, dropping
 from floodmark.core.protocol.crashpoints import reach
-from floodmark.core.protocol.places import other_sinks
+from floodmark.core.protocol.places import TableName, other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life
 from floodmark.core.text.addresses import location
@@ -59,7 +59,7 @@ def plan_drop(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Ma
     parts: out of `state`, `sink`. others: location of a table -> the other rule that writes it. Tables that are gone
     already, or replaced by others at the same address, are neither dropped nor spared.
     """
-    found = [one for one in known(ledger, home) if one.name.partition("/")[0] in parts]
+    found = [one for one in known(ledger, home) if TableName.parse(one.name).role in parts]
     why = {one.name: reason for one in found if (reason := not_ours(one, ledger.id, others)) is not None}
     return DropPlan(tuple(one for one in found if one.name not in why and _exists(one)), why)
 
@@ -70,8 +70,7 @@ def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:
     for row in ledger.rows:
         ids = json.loads(row.body).get("table_ids", {}) if row.kind == "commit" else {}
         for name, id_ in ids.items():
-            kind, _, rest = name.partition("/")
-            full = f"state/g{row.generation}/{rest}" if kind == "state" else name
+            full = TableName.parse(name).in_generation(row.generation)
             if (full, id_) not in seen:
                 seen.add((full, id_))
                 yield owned(home, full, id_, ledger.head)
@@ -85,9 +84,9 @@ def owned(home: Home, name: str, id_: str, head: Head | None) -> Owned:
 
 def address_of(home: Home, name: str, head: Head | None) -> str:
     """The address of a table, by the ledger's name (of state with its generation)."""
-    kind, _, rest = name.partition("/")
-    if kind == "sink":
-        return (head.places if head else {}).get(name, rest)
+    table = TableName.parse(name)
+    if table.is_sink:
+        return (head.places if head else {}).get(name, table.rest)
     return str(home.path / name)
 
 
@@ -96,8 +95,7 @@ def drop(ledger: Ledger, home: Home, wanted: DropPlan, others: Mapping[str, str]
 
     Raises Refused if the rule can run, or if a sink's folder cannot be moved.
     """
-    assert ledger.head is not None
-    announced = dropping(ledger.head, home.rule, {one.name: one.id for one in wanted.tables})
+    announced = dropping(ledger.begun, home.rule, {one.name: one.id for one in wanted.tables})
     for one in wanted.tables:
         _check_movable(Path(one.address))
     if announced.tables:
@@ -122,7 +120,7 @@ def finish(ledger: Ledger, home: Home, others: Mapping[str, str]) -> None:
         if not_ours(one, ledger.id, others) is None:
             _remove(one, home.rule)
         reach(home.rule, "drop.table.after")
-    if any(name.startswith("state/") for name in ledger.head.dropping.tables):
+    if any(TableName.parse(name).is_state for name in ledger.head.dropping.tables):
         shutil.rmtree(home.path / "state", ignore_errors=True)  # leftovers that belong to no table
         shutil.rmtree(home.checkpoints, ignore_errors=True)
     reach(home.rule, "drop.commit.before")
@@ -182,7 +180,7 @@ def leftover_trash(home: Home) -> list[Path]:
 
 def _exists(one: Owned) -> bool:
     """Whether the very table is there. What lies in the home is the rule's, readable or not."""
-    if one.name.startswith("sink/") and one.kind == "delta":
+    if TableName.parse(one.name).is_sink and one.kind == "delta":
         table = tables.open_table(one.address)
         return table is not None and tables.table_id(table) == one.id
     return Path(one.address).exists()
@@ -190,7 +188,7 @@ def _exists(one: Owned) -> bool:
 
 def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
     """Why an existing table that the rule has written to is not its own; None if it is."""
-    if not one.name.startswith("sink/"):
+    if not TableName.parse(one.name).is_sink:
         return None
     if one.kind != "delta":
         return f"it is a {one.kind} sink, of which Floodmark removes nothing"

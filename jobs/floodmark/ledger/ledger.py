@@ -92,6 +92,13 @@ class LedgerReader:
             table = open_table(address)
             return None if table is None else cls(address, table)
 
+    @property
+    def begun(self) -> Head:
+        """The head, for callers that know that a generation has started."""
+        if self.head is None:
+            raise AssertionError("no generation has begun")
+        return self.head
+
     @cached_property
     def rows(self) -> list[Row]:
         """All rows, the oldest first, chained up to the head. Raises LedgerBroken."""
@@ -269,13 +276,6 @@ class Ledger(LedgerReader):
         head = self.begun
         check_living(head)
         return head
-
-    @property
-    def begun(self) -> Head:
-        """The head, for callers that know that a generation has started."""
-        if self.head is None:
-            raise AssertionError("no generation has begun")
-        return self.head
 
     def _append_row(self, kind: Kind, body: Record, generation: int, token: str, epoch: int, attempt: int) -> Head:
         """Append one row and return the new head. Raises Fenced if another writer came first."""

@@ -37,7 +37,7 @@ from floodmark.core.lifecycle.cleanup import (
 )
 from floodmark.core.lifecycle.retention import FILES, LOG, retention_us
 from floodmark.core.protocol.crashpoints import reach
-from floodmark.core.protocol.places import other_sinks
+from floodmark.core.protocol.places import TableName, other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Tended
 from floodmark.core.protocol.recovery import app_id, check_tables
@@ -95,10 +95,10 @@ class Maintenance:
 
         Raises Refused during a reset or a drop.
         """
-        assert ledger.head is not None
-        check_maintainable(ledger.head, home.rule)
-        owned = list(_tables(ledger.head, home))
-        left = awaited(ledger.head, {one.name: _recorded(ledger, one) for one in owned})
+        head = ledger.begun
+        check_maintainable(head, home.rule)
+        owned = list(_tables(head, home))
+        left = awaited(head, {one.name: _recorded(ledger, one) for one in owned})
         for one in (one for one in owned if one.name not in left):
             why = _not_here(one) or not_ours(one, ledger.id, self.others)
             left |= {one.name: why} if why else {}
@@ -142,7 +142,7 @@ class Maintenance:
         with _working(one.address):
             table = DeltaTable(one.address)
             beyond = _beyond(table)
-            small = 0 if beyond or one.name.startswith("state/") else _small(table)
+            small = 0 if beyond or TableName.parse(one.name).is_state else _small(table)
             files = () if beyond else tuple(self._removable(table, one.address))
             coming = table.version() + (small > 1)  # of the checkpoint, if one will be made
             begins, entries = self._log(table, one.address, None if beyond else coming)
@@ -204,24 +204,21 @@ def _tables(head: Head, home: Home) -> Iterator[Owned]:
     """The Delta tables of the newest generation. What other kinds of sink keep is theirs to maintain."""
     others = other_sinks(head)
     for name, id_ in head.table_ids.items():
-        kind, _, rest = name.partition("/")
-        full = f"state/g{head.generation}/{rest}" if kind == "state" else name
         if name not in others:
-            yield Owned(name, address_of(home, full, head), id_)
+            yield Owned(name, address_of(home, TableName.parse(name).in_generation(head.generation), head), id_)
 
 
 def _recorded(ledger: LedgerReader, one: Owned | TableWork) -> int | None:
-    assert ledger.head is not None
-    app = app_id(ledger.id, ledger.head.generation, ledger.head.token, one.name.partition("/")[0])
+    head = ledger.begun
+    app = app_id(ledger.id, head.generation, head.token, TableName.parse(one.name).role)
     return tablelog.recorded_version(one.address, app)
 
 
 def _check_story(ledger: LedgerReader, due: list[TableWork]) -> None:
     """Raise if a table or the ledger was restored from an older copy: files of a newer one may still exist."""
-    assert ledger.head is not None
-    ids = {one.name: ledger.head.table_ids[one.name] for one in due}
+    ids = {one.name: ledger.begun.table_ids[one.name] for one in due}
     recorded = {one.name: _recorded(ledger, one) for one in due}
-    check_tables(replace(ledger.head, table_ids=ids), recorded, ids, {})
+    check_tables(replace(ledger.begun, table_ids=ids), recorded, ids, {})
 
 
 def _check_undamaged(one: TableWork) -> None:

@@ -37,10 +37,9 @@ def check_free(home: Home) -> None:
 
 def rename(ledger: Ledger, home: Home, new: Home) -> None:
     """Take the remaining steps. The caller holds the lock, which moves with the home."""
-    assert ledger.head is not None
     if new != home:
         check_free(new)
-    life = renaming(ledger.head, home.rule, new.rule)
+    life = renaming(ledger.begun, home.rule, new.rule)
     if life is not None:
         reach(home.rule, "rename.intent.before")
         ledger.live(life)

@@ -78,10 +78,9 @@ class Backfill(Operation):
     def done(self, rule: Rule, tries: Tries) -> str | None:
         """Only a backfill of this interval by the current rule counts: a try may also have finished another one."""
         ledger = ledger_of(rule)
-        assert ledger.head is not None
-        rows = [row for row in ledger.rows if row.generation == ledger.head.generation]
+        rows = [row for row in ledger.rows if row.generation == ledger.begun.generation]
         begun = [json.loads(row.body) for row in rows if row.kind == "backfill"]
-        asked = (*self._starts(rule, ledger.head), rule.hash)
+        asked = (*self._starts(rule, ledger.begun), rule.hash)
         meant = {one["number"] for one in begun if (one["begin"], one["end"], one["rule_hash"]) == asked}
         numbers = [json.loads(row.body)["number"] for row in rows if row.kind == "backfilled" and row.run in tries]
         found = [number for number in numbers if number in meant]

@@ -50,9 +50,8 @@ class Replay(Operation):
     def done(self, rule: Rule, tries: Tries) -> str | None:
         """Of these rows, so corrected: a try may also have finished what another replay had left open."""
         ledger = ledger_of(rule)
-        assert ledger.head is not None
-        meant = self._meant(ledger.head, home_of(rule))
-        alike = {epoch for epoch, one in ledger.head.replays.items() if one.model_dump(exclude={"upto"}) == meant}
+        meant = self._meant(ledger.begun, home_of(rule))
+        alike = {epoch for epoch, one in ledger.begun.replays.items() if one.model_dump(exclude={"upto"}) == meant}
         ours = {row.epoch for row in ledger.rows if row.kind == "commit" and row.run in tries}
         found = sorted(ours & alike)
         return f"epoch {found[-1]} has folded them" if found else None

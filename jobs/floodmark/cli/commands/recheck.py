@@ -36,8 +36,7 @@ def recheck(
         return output.print_json(facts) if change.as_json else None
     rulechange.confirm(change.yes, "recheck asks before runs try again what failed a check")
     with rulechange.held_ledger(place, change.run) as ledger:
-        assert ledger.head is not None
-        due = rechecking(ledger.head, name)
+        due = rechecking(ledger.begun, name)
         if due is not None:
             reach(name, "recheck.before")
             ledger.live(due)

@@ -55,8 +55,7 @@ def retire(
         change.yes, f"retire asks before it {'brings a rule back' if undo else 'ends the running of a rule'}"
     )
     with rulechange.held_ledger(place, change.run) as ledger:
-        assert ledger.head is not None
-        due = _pending_row(ledger.head, name, undo, as_is)
+        due = _pending_row(ledger.begun, name, undo, as_is)
         if due is not None:
             reach(name, "retire.before")
             ledger.live(due)

@@ -23,11 +23,10 @@ def state_at(ledger: LedgerReader, home: Home, epoch: int) -> dict[str, StateTab
 
     Raises Refused if the epoch is not one of the newest generation, or can't be read any more.
     """
-    assert ledger.head is not None
-    newest = ledger.head.epoch
+    newest = ledger.begun.epoch
     if epoch > newest:
         raise Refused(
-            f"--epoch: expected an epoch from 0 to {newest}, the newest of generation {ledger.head.generation}, "
+            f"--epoch: expected an epoch from 0 to {newest}, the newest of generation {ledger.begun.generation}, "
             f"found {epoch}"
         )
     try:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from typing import NamedTuple
 from urllib.parse import unquote, urlparse
 
 from floodmark.core.protocol.records.head import Head
@@ -21,10 +22,34 @@ from floodmark.errors import HistoryGone
 PREFIX = "sink/"
 
 
+class TableName(NamedTuple):
+    """A table of a rule, as its ledger names it: `late`, `dead`, `state/NAME` or `sink/ADDRESS`."""
+
+    role: str
+    rest: str
+
+    @classmethod
+    def parse(cls, text: str) -> TableName:
+        role, _, rest = text.partition("/")
+        return cls(role, rest)
+
+    @property
+    def is_sink(self) -> bool:
+        return self.role == "sink"
+
+    @property
+    def is_state(self) -> bool:
+        return self.role == "state"
+
+    def in_generation(self, number: int) -> str:
+        """The name with the generation, in which each state table has a folder of its own."""
+        return f"state/g{number}/{self.rest}" if self.is_state else "/".join(part for part in self if part)
+
+
 def places_of(head: Head) -> dict[str, str]:
     """Where each Delta sink of the generation lies, by the ledger's name, as far as the ledger, or this run, knows."""
     others = other_sinks(head)
-    sinks = (name for name in head.table_ids if name.startswith(PREFIX) and name not in others)
+    sinks = (name for name in head.table_ids if TableName.parse(name).is_sink and name not in others)
     return {name: head.places.get(name, name.removeprefix(PREFIX)) for name in sinks}
 
 

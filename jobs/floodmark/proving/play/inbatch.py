@@ -31,12 +31,13 @@ from floodmark.spark.session.session import rule_session
 def write_expected(root: SparkSession, rule: Rule, scratch: Scratch) -> None:
     """Write the results for each sink as a Delta table of the case; if epochs were lost, one for each epoch."""
     ledger = LedgerReader.load(Home(scratch.home, rule.rule).ledger)
-    assert ledger is not None and ledger.head is not None
-    answer = partial(_Batch, root, rule, scratch, ledger, ledger.head)
-    if not ledger.head.lost:
+    assert ledger is not None
+    head = ledger.begun
+    answer = partial(_Batch, root, rule, scratch, ledger, head)
+    if not head.lost:
         _write(answer().results(), rule, partial(scratch.expected, rule.rule))
     elif by_epoch(rule):
-        for epoch in range(1, ledger.head.epoch + 1):
+        for epoch in range(1, head.epoch + 1):
             _write(answer(epoch).results(), rule, partial(scratch.expected, rule.rule, epoch=epoch))
 
 

@@ -50,8 +50,8 @@ def begin(ledger: Ledger, rule: Rule, readers: Readers) -> None:
 
 def finish(session: SparkSession, ledger: Ledger, rule: Rule) -> int:
     """UNDO and END; returns the number of the epoch."""
-    head = ledger.head
-    assert head is not None and head.open is not None and head.abandoning
+    head = ledger.begun
+    assert head.open is not None and head.abandoning
     epoch, seen = head.epoch + 1, inspect_sinks(head, rule, ledger.id, {})
     for one in seen:
         still_undoable(rule.rule, epoch, one)

@@ -34,8 +34,7 @@ def fit_state(session: SparkSession, plan: Plan, found: Sites, ledger: Ledger) -
         if tables.open_table(site.address) is None:
             make_state(session, plan, name, site, ledger.id)
         elif process and name in process.state:
-            assert ledger.head is not None
-            _fit(session, plan, name, site, ledger.head.epoch + 1)
+            _fit(session, plan, name, site, ledger.begun.epoch + 1)
 
 
 def fit_quarantine(session: SparkSession, plan: Plan, found: Sites, open_epoch: int | None = None) -> None:

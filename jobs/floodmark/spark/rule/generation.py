@@ -26,7 +26,7 @@ from floodmark.connectors.ports.sink import Layout, Status, Writer
 from floodmark.core.lifecycle.life import check_same_reset
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.places import name_at, other_sinks, places_of
+from floodmark.core.protocol.places import TableName, name_at, other_sinks, places_of
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import RESTORE, Columns, Commit, Seal, Written
 from floodmark.core.protocol.recovery import app_id
@@ -290,8 +290,7 @@ def refuse_adopted(rule: Rule, keep_output: bool) -> None:
 
 def start_change(ledger: Ledger, rule: str, keep_output: bool, why: str = "reset") -> Head:
     """Announce the change, or continue with a pending one of the same kind."""
-    head = ledger.head
-    assert head is not None
+    head = ledger.begun
     if head.seal is not None:
         check_same_reset(head, rule, keep_output)
         return head
@@ -305,8 +304,8 @@ def start_change(ledger: Ledger, rule: str, keep_output: bool, why: str = "reset
 
 def finish_change(session: SparkSession, plan: Plan, home: Home, ledger: Ledger) -> None:
     """Take the steps that are pending according to a seal row."""
-    head, name = ledger.head, plan.rule.rule
-    assert head is not None and head.seal is not None
+    head, name = ledger.begun, plan.rule.rule
+    assert head.seal is not None
     change = head.seal
     if change.keep_output:
         check_partitions(plan.rule)
@@ -333,23 +332,18 @@ def _can_be_sealed(site: Site) -> bool:
 
 def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
     """All write sites of the head's generation, from what its ledger rows name."""
-    return [
-        _old_site(head, home, name, app_id(ledger, head.generation, head.token, _role(name))) for name in head.table_ids
-    ]
+    return [_old_site(head, home, ledger, name) for name in head.table_ids]
 
 
-def _old_site(head: Head, home: Home, name: str, app: str) -> Site:
-    role, rest = _role(name), name.partition("/")[2]
-    if role == "state":
-        return Site(name, role, home.state(head.generation, rest), app)
-    if role != "sink":
-        return Site(name, role, str(home.path / role), app)
+def _old_site(head: Head, home: Home, ledger: str, name: str) -> Site:
+    table = TableName.parse(name)
+    app = app_id(ledger, head.generation, head.token, table.role)
+    if table.is_state:
+        return Site(name, table.role, home.state(head.generation, table.rest), app)
+    if not table.is_sink:
+        return Site(name, table.role, str(home.path / table.role), app)
     other = other_sinks(head).get(name)
-    return Site(name, role, places_of(head)[name], app) if other is None else _site_of(other, name, app)
-
-
-def _role(name: str) -> str:
-    return name.partition("/")[0]
+    return Site(name, table.role, places_of(head)[name], app) if other is None else _site_of(other, name, app)
 
 
 def _site_of(sink: Sink, name: str, app: str) -> Site:

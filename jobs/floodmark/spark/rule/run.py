@@ -221,9 +221,8 @@ class RuleRun:
 
     def _begun(self) -> Head:
         known = self._known("compute again")
-        assert known.head is not None
-        check_living(known.head, self._rule.rule)
-        return head_now(known.head, self._rule, known.id)
+        check_living(known.begun, self._rule.rule)
+        return head_now(known.begun, self._rule, known.id)
 
     def _known(self, what: str) -> LedgerReader:
         """The ledger. Raises Refused if the rule has not run yet, with `what` in the message."""

@@ -114,8 +114,7 @@ class BackfillResult:
 def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillResult:
     """FILES, INTENT, WRITE, VERIFY and COMMIT; the caller holds the rule's lock."""
     begun, rule = time.monotonic(), done.plan.rule.rule
-    head = ledger.head
-    assert head is not None
+    head = ledger.begun
     intent = done.intent.model_copy(update={"number": len(head.backfills) + 1})  # others may have finished since
     reopened = head.backfill is not None
     if reopened:
@@ -242,8 +241,7 @@ def _aimed(done: Recomputed, home: Home, ledger: str, head: Head) -> list[Site]:
 
 
 def _announce(ledger: Ledger, rule: str, intent: Backfill) -> Head:
-    assert ledger.head is not None
-    reach(rule, "backfill.intent.before", ledger.head.epoch)
+    reach(rule, "backfill.intent.before", ledger.begun.epoch)
     head = ledger.start_backfill(intent)
     reach(rule, "backfill.intent.after", head.epoch)
     return head

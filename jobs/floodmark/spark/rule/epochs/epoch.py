@@ -84,12 +84,11 @@ class EpochFolder:
         replay: Replay | None = None,
     ):
         """`ticks`, `replay`: what the first epoch's intent records, if the epoch is a tick or reads dead rows."""
-        assert ledger.head is not None
         self._session = session
         self._plan, self._sites, self._ledger = plan, sites, ledger
         self._directory, self._report = directory, report
         self._intents = Intents(session, plan, ledger, ticks, replay)
-        self._gate = ledger.head.epoch
+        self._gate = ledger.begun.epoch
         self._seconds: dict[str, float] = {}
 
     @property
