@@ -19,6 +19,7 @@ MOST = 12  # modules and packages side by side
 MOST_LINES, MOST_OF_CLASS = 400, 250
 CATALOGUES = {"floodmark.cli.commands"}  # one file for each of a kind, and nothing else: these may be longer
 ARCHITECTURE = CHECKOUT / "ARCHITECTURE.md"
+ROOTS = (CHECKOUT, CHECKOUT / "jobs/floodmark")  # of the paths in it
 HEADING = "pytest tests/unit/test_architecture.py`.\n\n"
 
 
@@ -118,8 +119,48 @@ def first_sentence(path: Path) -> str:
 def test_what_architecture_names_is_there() -> None:
     """Paths with a folder, as they are written for who changes something."""
     named = set(re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|toml|md))`", architecture()))
-    roots = [CHECKOUT, CHECKOUT / "jobs/floodmark"]
-    assert sorted(one for one in named if not any((root / one).exists() for root in roots)) == []
+    assert sorted(one for one in named if not any((root / one).exists() for root in ROOTS)) == []
+
+
+def test_the_modules_and_names_that_architecture_points_to_are_there() -> None:
+    """Dotted modules, files that stand alone beside a path of their folder, and names said to be in a file."""
+    wrong = [one for one in set(re.findall(r"`((?:core|spark|connectors|ledger|audit|views|cli)(?:\.\w+)+)`", text()))
+             if not one.endswith(".py") and not is_dotted(one)]  # fmt: skip
+    for line in re.sub(r"\n\s+", " ", text()).split("\n"):
+        wrong += [name for name in re.findall(r"`(\w+\.(?:py|js|css|html))`", line) if not is_beside(name, line)]
+        for names, file in re.findall(r"((?:`\w+`(?:, | and )?)+) in `([\w/-]+\.py)`", line):
+            found = file_at(file).read_text()
+            wrong += [f"{name} in {file}" for name in re.findall(r"`(\w+)`", names) if not has(found, name)]
+    assert wrong == []
+
+
+def text() -> str:
+    """What people have written of it."""
+    return architecture().partition(HEADING)[0]
+
+
+def is_dotted(name: str) -> bool:
+    """Whether `a.b.c` is a module, a package, or a name in a module."""
+    parts = f"floodmark.{name}".split(".")
+    known = next((n for n in range(len(parts), 1, -1) if ".".join(parts[:n]) in modules()), 0)
+    code = modules()[".".join(parts[:known])].read_text() if known else ""
+    return bool(known) and all(has(code, part) for part in parts[known:])
+
+
+def is_beside(name: str, line: str) -> bool:
+    """Whether a file lies in, or below, a folder that is named in the same line."""
+    folders = {part.rpartition("/")[0] for part in re.findall(r"`([\w/-]+/(?:[\w-]+\.\w+)?)`", line)}
+    return (CHECKOUT / name).exists() or any(
+        (root / folder / name).exists() for root in ROOTS for folder in folders | {"", "floodmark"}
+    )
+
+
+def file_at(path: str) -> Path:
+    return next(root / path for root in ROOTS if (root / path).exists())
+
+
+def has(code: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", code) is not None
 
 
 def architecture() -> str:
