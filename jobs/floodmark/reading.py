@@ -100,8 +100,8 @@ class Reading:
         known = {address: name for name, address in self._places.items()}
         if not known:
             raise Refused(
-                f"rule {self.rule}: expected a sink that is a table at epoch {self.epoch}, found none: what a console "
-                "printed cannot be read again"
+                f"rule {self.rule}: expected a sink that is a table at epoch {self.epoch}, found none: only Delta "
+                "tables can be read as of an epoch"
             )
         called = names_of(self.head.rule, self.head)
         named = {called.get(str(sink.address)): sink.name for sink in self.head.rule.sinks if sink.name}

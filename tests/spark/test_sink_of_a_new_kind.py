@@ -27,6 +27,7 @@ from floodmark.connectors.ports import fakes
 from floodmark.connectors.ports.registry import account
 from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS, RESET_POINTS
+from floodmark.core.protocol.recovery import SEAL
 from floodmark.core.rules import kinds
 from floodmark.core.rules.kinds import SinkCan, SinkKind
 from floodmark.errors import HistoryGone, LedgerBroken, NotOwned, Refused, VerifyFailed
@@ -189,6 +190,10 @@ def test_every_command_speaks_of_it(spark: SparkSession, place: Path) -> None:
     run(spark, flow)
     flow.write_rule()
     home, rules = ["--home", str(flow.home)], ["--rules", str(place / "rules")]
+    maintained = answer(["maintain", flow.name, *home, *rules, "--dry-run", "--json"])
+    assert "fake sink, which Floodmark does not maintain" in json.dumps(maintained)
+    proved = CliRunner().invoke(app, ["prove", flow.name, *home, *rules])
+    assert "for copies of the rule write copies of its sinks; found fake" in " ".join(proved.output.split())
     wheres = {"status": home + rules, "plan": home + rules, "audit": home, "maintain": [*home, *rules, "--yes"]}
     said = {name: answer([name, flow.name, *where, "--json"]) for name, where in wheres.items()}
     assert "fake://counted" in json.dumps(said["plan"])
@@ -283,7 +288,37 @@ def tampering(writes: list[fakes.FakeWrite]) -> dict[str, list[fakes.FakeWrite]]
         "again": [*writes, replace(one, version=one.version + (1 << 20))],
         "foreign": [*writes, fakes.FakeWrite("", 0, (row,), (), {})],
         "gone": [*before, *after],
+        "sealed": [*writes, fakes.FakeWrite(one.app, SEAL, (), one.added, one.metadata)],
     }
+
+
+def test_a_sink_that_comes_back_after_a_reset_with_its_old_rows_is_refused(spark: SparkSession, place: Path) -> None:
+    flow = flow_of(place, sql=STATELESS)
+    flow.arrive(some(6))
+    run(spark, flow)
+    both = flow.settings["sinks"]
+    flow.settings["sinks"] = both[1:]
+    RuleRun(spark, flow.rule(), flow.home, "reset", lambda _: None).reset(keep_output=False)
+    run(spark, flow)
+    flow.settings["sinks"] = both
+    flow.arrive(some(3))
+    with pytest.raises(Refused, match="found rows from before the last reset"):
+        run(spark, flow)
+    assert len(table().rows()) == 6
+
+
+def test_an_audit_goes_on_where_a_sink_cannot_be_asked(
+    spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = flow_of(place, sql=STATELESS)
+    flow.arrive(some(6))
+    run(spark, flow)
+    monkeypatch.delitem(kinds.SINKS, "fake")
+    found = certificate(flow)
+    assert found.verdict == "unknown"
+    assert [one.table for one in found.findings] == ["sink/fake://counted"]
+    assert "expected a kind out of delta, console, found fake" in found.findings[0].what
+    assert found.tables[f"sink/{flow.sink(1)}"].seen > 0
 
 
 FEWER = SinkKind(

@@ -105,7 +105,7 @@ def _follow(certificate: Certificate, found: logreader.LedgerRead, root: str, ac
     for generation in story.generations:
         certificate.findings += [*repeated_offsets(generation), *excess_rejections(generation), *refilled(generation)]
     certificate.generations = story.generations
-    logs, unread = _logs(story, root, accounts)
+    logs, unread = _logs(story, root, accounts, certificate.deep)
     certificate.findings += unread
     effects = Effects(story, found.id, root, logs)
     certificate.tables = effects.notes.tallies
@@ -120,15 +120,14 @@ def _nothing(rows: list[Row]) -> Iterator[Finding]:
         yield Finding("unknown", "the ledger is empty: there is nothing to prove")
 
 
-def _logs(story: Story, root: str, accounts: Accounts | None) -> tuple[dict[str, TableLog], list[Finding]]:
+def _logs(story: Story, root: str, accounts: Accounts | None, deep: bool) -> tuple[dict[str, TableLog], list[Finding]]:
     """The log of every table that the ledger knows, by address; of other sinks the account."""
     logs, unread = dict[str, TableLog](), list[Finding]()
     for table, sink in others_in(story).items():
-        log = account_log(table, sink, accounts)
+        log, why = account_log(table, sink, accounts, deep)
         logs[log.address] = log
-        if not log.readable:
-            what = f"it is a {sink['kind']} sink, which this audit was given no way to ask for its writes"
-            unread.append(Finding("unknown", what, table=table))
+        if why is not None:
+            unread.append(Finding("unknown", f"it is a {sink['kind']} sink: {why}", table=table))
     for generation in story.generations:
         for table, id_ in ids_of(generation).items():
             address = address_of(table, generation.number, root, id_, story.moved)

@@ -96,12 +96,14 @@ class Maintenance:
         Raises Refused during a reset or a drop.
         """
         head = ledger.begun
+        others = {name: sink for name, sink in other_sinks(head).items() if name in head.table_ids}
         check_maintainable(head, home.rule)
         owned = list(_tables(head, home))
         left = awaited(head, {one.name: _recorded(ledger, one) for one in owned})
         for one in (one for one in owned if one.name not in left):
             why = _not_here(one) or not_ours(one, ledger.id, self.others)
             left |= {one.name: why} if why else {}
+        left |= {name: f"it is a {sink.kind} sink, which Floodmark does not maintain" for name, sink in others.items()}
         return [self._work_on(one) for one in owned if one.name not in left], left
 
     def preview(self, ledger: LedgerReader, home: Home) -> tuple[list[TableWork], dict[str, str]]:

@@ -11,6 +11,7 @@ from airflow.sdk.observability import stats
 from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.protocol.places import name_at
 from floodmark.core.protocol.tally import Ended, ended, summed
+from floodmark.core.rules.kinds import tables_written
 from floodmark.core.text.addresses import location
 from floodmark.views.formats import iso
 from floodmark_airflow.assets import asset
@@ -114,8 +115,13 @@ def log_freshness(log: Any, rule: str, fresh: Fresh | None) -> None:
 
 def note_events(events: OutletEventAccessorsProtocol, rule: Rule, head: Head, epochs: Sequence[Ended]) -> None:
     """Add epoch, row count and watermark to the asset event of each sink, for the runs that it triggers."""
-    for address in (sink.address for sink in rule.sinks if sink.address):
+    for address in _tables(rule):
         events[asset(address)].extra.update(_extra(rule, head, epochs, name_at(head, location(address))))
+
+
+def _tables(rule: Rule) -> list[str]:
+    """Addresses of the sinks that are assets."""
+    return [str(sink.address) for sink in tables_written(rule)]
 
 
 def newest_event(address: str) -> datetime | None:
@@ -134,7 +140,7 @@ def unreported_commits(rule: Rule, rows: Sequence[Row]) -> list[Row]:
     any event may be new, with another database: then nobody has missed any.
     """
     commits = [row for row in rows if row.kind == "commit" and row.epoch > 0 and ATTEMPT.search(row.run)]
-    addresses = [sink.address for sink in rule.sinks if sink.address] if commits else []
+    addresses = _tables(rule) if commits else []
     times = [at for at in map(newest_event, addresses) if at is not None]
     return [row for row in commits if times and datetime.fromisoformat(row.at) > min(times)]
 

@@ -13,6 +13,7 @@ from floodmark.audit.effects.sinktables import PREFIX, Sink, other_sinks
 from floodmark.audit.evidence import Base, File, Finding, LogEntry, TableLog, Tally
 from floodmark.audit.ledger.named import Named
 from floodmark.audit.ledger.story import Story
+from floodmark.redaction import redacted
 
 
 class Write(Protocol):
@@ -45,23 +46,29 @@ class Account(Protocol):
     def writes(self) -> Sequence[Write]: ...
 
 
-Accounts = Callable[[Sink], Account | None]
+Accounts = Callable[[Sink, bool], Account | None]  # `True`: with what it holds
 
 
 def others_in(story: Story) -> dict[str, Sink]:
-    """The sinks of all texts of a ledger that are no Delta tables, by the ledger's name."""
-    bodies = [*(one.begun for one in story.generations), *(one.intent for one in story.epochs)]
-    texts = dict.fromkeys(str(body["rule"]) for body in bodies if "rule" in body)
+    """The sinks of all texts of a ledger that are no Delta tables, by the ledger's name, by the newest text of each."""
+    bodies = [body for one in story.generations for body in (one.begun, *(epoch.intent for epoch in one.epochs))]
+    newest_last = {str(body["rule"]): i for i, body in enumerate(bodies) if "rule" in body}
+    texts = sorted(newest_last, key=newest_last.__getitem__)
     return {name: sink for text in texts for name, sink in other_sinks(json.loads(text)["sinks"]).items()}
 
 
-def account_log(name: str, sink: Sink, accounts: Accounts | None) -> TableLog:
-    """The account of a sink as a log; one that is not readable where there is nobody to ask."""
+def account_log(name: str, sink: Sink, accounts: Accounts | None, deep: bool) -> tuple[TableLog, str | None]:
+    """The account of a sink as a log, and why it cannot be had; the log is then not readable."""
     address = name.removeprefix(PREFIX)
     if accounts is None:
-        return TableLog(address, None, readable=False)
-    account = accounts(sink)
-    return TableLog(address, None) if account is None else _log(address, account)
+        return TableLog(address, None, readable=False), "this audit was given no way to ask for its writes"
+    try:
+        account = accounts(sink, deep)
+    except Exception as fault:  # of a kind that the auditor does not know: a server that is down, a missing module
+        return TableLog(address, None, readable=False), redacted(
+            f"it cannot be asked ({type(fault).__name__}: {fault})"
+        )
+    return TableLog(address, None) if account is None else _log(address, account), None
 
 
 def _log(address: str, account: Account) -> TableLog:

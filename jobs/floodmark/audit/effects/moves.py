@@ -137,7 +137,7 @@ def unbalanced(entry: LogEntry, move: Move, version: int | None, may: Allowance)
     if version is None:
         return _unchanged(move) if not entry.changes else iter(())
     if version == SEAL:
-        return _sealed(entry)
+        return _sealed(entry, move)
     return _emptied(move) if version == 0 else _ours(entry, move, may)
 
 
@@ -147,9 +147,11 @@ def _unchanged(move: Move) -> Problems:
     )
 
 
-def _sealed(entry: LogEntry) -> Problems:
+def _sealed(entry: LogEntry, move: Move) -> Problems:
     if entry.added or entry.removed:
         yield "broken", f"a seal that adds {len(entry.added)} files and removes {len(entry.removed)}"
+    elif move.removed:
+        yield "broken", f"a seal that removes {move.removed} rows"
 
 
 def _emptied(move: Move) -> Problems:

@@ -220,18 +220,18 @@ class FakeSink(Accounted):
         assert table is not None
         return spark.createDataFrame(table.rows(), table.schema)
 
-    def account(self) -> Account | None:
+    def account(self, deep: bool) -> Account | None:
         table = self._table
         if table is None:
             return None
         return Account(
-            table.id, [_accounted(*one) for one in zip(count(), table.writes, table.remaining(), strict=False)]
+            table.id, [_accounted(deep, *one) for one in zip(count(), table.writes, table.remaining(), strict=False)]
         )
 
 
-def _accounted(commit: int, one: FakeWrite, left: list[Row]) -> Write:
+def _accounted(deep: bool, commit: int, one: FakeWrite, left: list[Row]) -> Write:
     whole = len(left) == len(one.added)
-    held = digest_of_rows(left).model_dump(mode="json") if whole else None
+    held = digest_of_rows(left).model_dump(mode="json") if deep and whole else None
     return Write(commit, one.app or None, one.version, one.metadata, len(one.added), len(one.removed), held)
 
 

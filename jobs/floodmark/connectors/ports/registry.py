@@ -47,16 +47,16 @@ def place_of(one: model.Sink) -> str:
     return location(str(one.address)) if sink_can(one.kind).table else str(one.address)
 
 
-def account(one: Mapping[str, Any]) -> Account | None:
+def account(one: Mapping[str, Any], deep: bool) -> Account | None:
     """The account of a sink as a rule's text has it; None where there is no such sink."""
     from floodmark.core.rules import model
 
-    return account_of(model.Sink.model_validate(one))
+    return account_of(model.Sink.model_validate(one), deep)
 
 
-def account_of(one: model.Sink) -> Account | None:
-    """The account of a sink that is no Delta table."""
-    return cast("Accounted", open_sink(one)).account()
+def account_of(one: model.Sink, deep: bool) -> Account | None:
+    """The account of a sink that is no Delta table, if `deep` with what it holds."""
+    return cast("Accounted", open_sink(one)).account(deep)
 
 
 def check_rereads(rule: Rule) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from floodmark.errors import Refused
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 class Transaction(Protocol):
     """One write. It sees the sink as it was at the start; another write by the same writer since then makes it fail.
 
-    `digest`: of the rows written; `results`: of the rows merged, if these differ.
+    `digest`: of the rows written; `results`: of the rows that are merged, or that replace those of a span.
     """
 
     digest: Digest
@@ -52,7 +54,8 @@ class Transaction(Protocol):
         ...
 
     def facts(self) -> dict[str, Any]:
-        """What the commit's metadata says about the rows."""
+        """What the commit's metadata says about the rows: `digest`, `results` if there are any, and of a merge or a
+        replacement the fields of its `Effect`."""
         ...
 
     def commit(self, version: int, metadata: str) -> int | None:
@@ -172,7 +175,7 @@ class Write:
 
     `app`, `version`: by which its writer recorded it, None where it recorded none. `metadata`: what the write says of
     itself. `added`, `removed`: rows that came and went. `held`: the digest of the rows that came, read back; None where
-    some have gone since.
+    some have gone since, or where nobody asked.
     """
 
     commit: int
@@ -250,6 +253,16 @@ class Writable(Sink, Protocol):
 class Accounted(Writable, Protocol):
     """A sink that is no Delta table. Of those the auditor reads the log itself."""
 
-    def account(self) -> Account | None:
-        """All its writes; None where there is no such sink."""
+    def account(self, deep: bool) -> Account | None:
+        """All its writes, if `deep` with the digests of the rows that it holds; None where there is no such sink."""
         ...
+
+    def check_no_old_rows(self, app: str, rule: str) -> None:
+        found = self.account(deep=False)
+        writes = () if found is None else found.writes
+        if sum(one.added - one.removed for one in writes) and all(one.app != app for one in writes):
+            raise Refused(
+                f"sink {self.address}: expected no rows, found rows from before the last reset, which did not empty "
+                f"it, for rule {rule} had no such sink then. Begin anew with `floodmark reset {rule}`, or name another "
+                "sink"
+            )

@@ -122,6 +122,7 @@ def _merging(rule: Rule, only: Rule | None = None) -> dict[str, object]:
 def _sink_columns(old: Rule, new: Rule) -> Iterator[tuple[str, bool]]:
     """Changes in what sinks take of the results; existing rows were taken by the old rule."""
     pairs = [(sink, _known_sinks(new, only=old)[address]) for address, sink in _known_sinks(old, None).items()]
+    yield "kind of a sink", any(one.kind != other.kind for one, other in pairs)
     yield "where of a sink", any(one.where != other.where for one, other in pairs)
     yield "columns of a sink", any(_lower(one.columns) != _lower(_still(one, other)) for one, other in pairs)
     yield "partition_by of a sink", any(_lower(one.partition_by) != _lower(other.partition_by) for one, other in pairs)

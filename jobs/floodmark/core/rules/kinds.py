@@ -80,8 +80,8 @@ class SinkCan:
 
 @dataclass(frozen=True)
 class SinkKind:
-    """`written`, `summary`: as of a `SourceKind`. `address`: one text for one place, None of a sink that is nowhere.
-    `open`: its `Sink`, of a kind that keeps what it got.
+    """`written`, `summary`: as of a `SourceKind`. `address`: one text for one place, with a scheme of the kind's own;
+    None of a sink that is nowhere. `open`: its `Sink`, of a kind that keeps what it got.
     """
 
     written: Any

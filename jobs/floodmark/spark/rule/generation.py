@@ -34,7 +34,7 @@ from floodmark.core.rules.kinds import durable_sinks
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import SinkColumns, sink_columns_of, upsert_into
 from floodmark.core.sql.words.lexis import quoted
-from floodmark.errors import LedgerBroken, Refused, SqlRefused, TableBroken
+from floodmark.errors import HistoryGone, LedgerBroken, Refused, SqlRefused, TableBroken
 from floodmark.ledger.delta import tablelog
 from floodmark.ledger.delta.damage import log_faults
 from floodmark.ledger.home import Home
@@ -178,7 +178,7 @@ def refuse_lost_ledger(plan: Plan, home: Home) -> None:
 
 def _has_writes_of(ledger: str, sink: Sink) -> bool:
     """Whether a sink that is no Delta table accounts for writes of a ledger's."""
-    found = account_of(sink)
+    found = account_of(sink, deep=False)
     return found is not None and any((one.app or "").startswith(f"floodmark/{ledger}/") for one in found.writes)
 
 
@@ -232,6 +232,11 @@ def first_commit(
     shape, seen = plan.fold.shape.streams, statuses(found.all())
     clock = int(time.time() * 1000) if clock_ms is None else clock_ms
     idle = [name for name, stream in plan.rule.streams.items() if stream.idle_after_us is not None]
+    lacking = sorted(site.name for site in found.all() if site.name not in seen)
+    if lacking:
+        raise HistoryGone(
+            f"rule {plan.rule.rule}: expected the tables that were just made, found no {lacking[0]}; run again"
+        )
     return Commit(
         entry=Entry(clock, starts).text(),
         watermark=None,
@@ -252,7 +257,7 @@ def columns_of(streams: Mapping[str, StructType]) -> Columns:
 
 
 def statuses(sites: Iterable[Site]) -> dict[str, Status]:
-    """What is at each site, by its name, where something is."""
+    """What is at each site, by its name; none where there is no sink or table."""
     found = ((site.name, site.writer.status()) for site in sites)
     return {name: status for name, status in found if status is not None}
 

@@ -34,11 +34,7 @@ class TableWriter(Writer):
 
     def status(self) -> Status | None:
         table = tables.open_table(self._address)
-        if table is None:
-            return None
-        adopted = tables.adopted_at(table)
-        recorded = tablelog.recorded_in(table, self._way.app)
-        return Status(tables.table_id(table), recorded, None if adopted is None else adopted + 1)
+        return None if table is None else status_of(table, self._way.app)
 
     def faults(self) -> Iterable[str]:
         return log_faults(self._address)
@@ -75,6 +71,12 @@ class TableWriter(Writer):
 
     def settle(self, commit: int) -> None:
         sync_commit(self._address, commit)
+
+
+def status_of(table: DeltaTable, app: str) -> Status:
+    """The status of a table that is open, as a writer sees it."""
+    adopted = tables.adopted_at(table)
+    return Status(tables.table_id(table), tablelog.recorded_in(table, app), None if adopted is None else adopted + 1)
 
 
 class TableSink(DeltaSink, Writable):

@@ -11,6 +11,7 @@ from floodmark.ledger.delta import datafiles, tables
 from floodmark.ledger.delta.damage import repair_log
 from floodmark.spark.rule.generation import ids_of, statuses
 from floodmark.spark.write.sites import Site
+from floodmark.spark.write.tablesink import status_of
 
 
 def check(head: Head, known: Sequence[Site]) -> None:
@@ -20,8 +21,9 @@ def check(head: Head, known: Sequence[Site]) -> None:
         repair_log(site.address, head.commits.get(site.name, 0))
     for site in known:
         _refuse(site, site.writer.faults())
-    seen = statuses(known)
     opened = {site: table for site in own if (table := tables.open_table(site.address)) is not None}
+    seen = {site.name: status_of(table, site.app) for site, table in opened.items()}
+    seen |= statuses(site for site in known if site.role == "sink")
     rewritten = {
         site.name: datafiles.rewritten_after(site.address, head.commits.get(site.name, 0), table.version())
         for site, table in opened.items()

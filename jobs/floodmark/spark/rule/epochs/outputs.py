@@ -94,7 +94,10 @@ class Outputs:
         in a separate session cannot be observed."""
         if any(sink.gets_all for sink in sinks):
             return None
-        return next((i for i, sink in enumerate(sinks) if not self._plan.has_instants_in_paths(sink)), None)
+        return next((i for i, sink in enumerate(sinks) if self._tells(sink)), None)
+
+    def _tells(self, sink: Sink) -> bool:
+        return sink_can(sink.kind).table and not self._plan.has_instants_in_paths(sink)
 
     def _rows_for(self, sink: Sink, output: DataFrame) -> DataFrame:
         return rows_for_sink(output, self._plan.sink_columns(sink), self.head.generation, self.head.epoch + 1)
