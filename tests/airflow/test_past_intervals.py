@@ -9,10 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from test_dags import write
 from test_operator import arrive, fold_all, spark_submit, task_of
 
@@ -36,11 +37,15 @@ START = round(DAY.timestamp()) * 1_000_000
 @pytest.fixture
 def rule(rules: Path, place: Path) -> Rule:
     """Hourly windows, final up to the end of the day."""
+    return folded(rules, place, "id")
+
+
+def folded(rules: Path, place: Path, sink_id: str) -> Rule:
     stream = {"delta": "${LAKE}/events", "event_time": "at", "lateness": "1 hour"}
     path = write(rules, "hours", sql=SQL, streams={"events": stream}, schedule="@hourly")
     arrive(place)
     found = load_rule(path, os.environ)
-    ids = {f"sink/{Path(str(sink.address)).resolve()}": "id" for sink in found.sinks}
+    ids = {f"sink/{Path(str(sink.address)).resolve()}": sink_id for sink in found.sinks}
     fold_all(found, place / "home", watermark=START + 24 * HOUR, table_ids=ids)
     return found
 
@@ -143,6 +148,14 @@ def test_where_no_window_starts_it_is_skipped_and_what_is_not_final_is_refused(r
     with pytest.raises(AirflowFailException, match="expected a cron schedule"):
         execute(rule.model_copy(update={"schedule": None}), context(7))
     assert not (fake_path / "arguments").exists()
+
+
+def test_a_sink_that_was_moved_since_the_last_run_is_computed_again(rules: Path, place: Path) -> None:
+    moved = place / "elsewhere"
+    write_deltalake(str(moved), pa.table({"c": [1]}))
+    rule = folded(rules, place, str(DeltaTable(str(moved)).metadata().id))
+    sinks = tuple(sink.model_copy(update={"address": str(moved)}) for sink in rule.sinks)
+    assert "computing" in of_airflow(rule, DAY).preview(rule.model_copy(update={"sinks": sinks}))
 
 
 def test_where_clocks_are_set_back_the_half_hour_that_goes_backwards_is_skipped(

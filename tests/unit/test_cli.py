@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
-from support.byhand import begun, folded, intent, keep, set_apart
+from deltalake import DeltaTable, write_deltalake
+from support.byhand import begun, commit, folded, intent, keep, set_apart
 from support.flow import HOPPING, OVER, SESSIONS, TUMBLING, Flow, event
 from typer.testing import CliRunner
 
@@ -477,3 +477,18 @@ def test_a_backfill_ends_where_a_run_has_gone_on_by_an_edited_text_while_it_wait
     monkeypatch.setattr("floodmark.cli.commands.backfill._job", lambda *_: SimpleNamespace(backfill=waited))
     times = ["--from", "2001-01-01T00:00Z", "--to", "2001-01-01T00:01Z"]
     assert "Start the backfill again" in call(flow, "backfill", "counted", *times, code=1)
+
+
+def test_a_backfill_finds_a_sink_that_was_moved_since_the_last_run(flow: Flow) -> None:
+    flow.sinks, moved = 1, flow.root / "moved"
+    ledger = begun(flow)
+    write_deltalake(flow.sink(), pa.table({"c": [1]}))
+    ids = {f"sink/{flow.sink()}": str(DeltaTable(flow.sink()).metadata().id)}
+    found = intent(flow, 0, START, START, Counts())
+    ledger.intend(found)
+    ledger.commit(commit(found).model_copy(update={"table_ids": ids}))
+    Path(flow.sink()).rename(moved)
+    flow.settings = {"sinks": [{"delta": str(moved)}]}
+    flow.write_rule()
+    times = ("--from", "2001-01-01T00:00Z", "--to", "2001-01-01T00:01Z")
+    assert "are not final: expected the watermark at" in call(flow, "backfill", "counted", *times, code=2)

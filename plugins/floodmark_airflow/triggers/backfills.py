@@ -18,7 +18,7 @@ from floodmark.core.lifecycle.zones import micros_of, zoned
 from floodmark.core.rules.file.schedule import UPSTREAM
 from floodmark.views.formats import iso
 from floodmark_airflow.triggers.fields import Field, Params, asks
-from floodmark_airflow.triggers.operations import Operation, head_of, ledger_of
+from floodmark_airflow.triggers.operations import Operation, ledger_of
 
 if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
@@ -58,7 +58,10 @@ class Backfill(Operation):
     end: datetime = asks(Time("to", "Of a backfill: the first one after"))
 
     def preview(self, rule: Rule) -> str:
-        head = head_of(rule)
+        from floodmark.connectors.places import head_now
+
+        ledger = ledger_of(rule)
+        head = head_now(ledger.begun, rule, ledger.id)
         begin, end = self._starts(rule, head)
         if begin == end or self._set_back(begin, end):
             raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")

@@ -66,11 +66,13 @@ def backfill(
     Example: `floodmark backfill departure_delays --from 2001-01-01T00:00Z --to 2001-01-02T00:00Z --dry-run`
     """
     from floodmark.cli.commands.rows import begun
+    from floodmark.connectors.places import head_now
     from floodmark.core.lifecycle.backfills import check_text, requested_interval, starting_in
     from floodmark.core.lifecycle.life import check_living
     from floodmark.core.lifecycle.zones import micros_of, zoned
 
-    rule, _, head = begun(rules, home.absolute(), name)
+    rule, ledger, head = begun(rules, home.absolute(), name)
+    head = head_now(head, rule, ledger.id)
     check_living(head, name)
     zone = zoned(rule, head)
     low, high = (micros_of(at, rule, zone) for at in (begin, end))
