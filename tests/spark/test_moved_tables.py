@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
+from support.crash import Crash, crash_at
 from support.flow import SCHEMA, STATELESS, Flow, event, rows_of
-from support.running import crash, run
+from support.running import crash, reset, run
 
 from floodmark.audit.certificate import audit
 from floodmark.core.protocol.places import places_of
@@ -64,6 +65,20 @@ def test_an_epoch_that_is_open_is_finished_in_the_lake_that_was_moved(
     assert _proven(flow)
     head = flow.ledger().head
     assert head is not None and sorted(places_of(head).values()) == [str(_sink(flow, i)) for i in range(2)]
+
+
+@pytest.mark.prove
+def test_a_reset_that_was_killed_is_finished_in_the_lake_that_was_moved(spark: SparkSession, place: Path) -> None:
+    flow = Flow(place, sql=STATELESS)
+    flow.arrive([event(1), event(2)])
+    run(spark, flow)
+    with crash_at("reset.empty.after"), pytest.raises(Crash):
+        reset(spark, flow)
+    _move(flow, "elsewhere")
+    run(spark, flow)
+    assert [len(rows_of(str(_sink(flow, i)))) for i in range(2)] == [2, 2]
+    assert not (place / "lake").exists()
+    assert _proven(flow)
 
 
 def test_after_a_move_a_reset_and_another_move_all_generations_are_proven(spark: SparkSession, place: Path) -> None:

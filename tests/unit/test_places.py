@@ -23,9 +23,10 @@ from floodmark.core.protocol.places import TableName, moves, name_at, names_of, 
 from floodmark.core.protocol.places import relocated as settle
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Counts, Life, Seal
+from floodmark.core.protocol.recovery import SEAL
 from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.core.text.addresses import same_address
-from floodmark.errors import HistoryGone, RuleChanged
+from floodmark.errors import HistoryGone, RuleChanged, Sealed
 from floodmark.ledger.delta.tables import newest_version
 from floodmark.reading import read
 
@@ -92,6 +93,16 @@ def test_a_sink_is_found_by_its_id(
     now = settle(head, found, recorded)
     assert moves(head, now) == places
     assert {name: place for name, place in places_of(now).items() if place != name.removeprefix("sink/")} == places
+
+
+def test_a_moved_sink_may_be_sealed_by_the_reset_that_is_pending(head: Head) -> None:
+    with pytest.raises(Sealed, match="the ledger does not know it"):
+        settle(head, {"A": "1"}, {"A": SEAL})
+    seal = Seal(why="reset", successor=2, token="next", keep_output=False, discarded=None)
+    resetting = replace(head, seal=seal)
+    assert moves(resetting, settle(resetting, {"A": "1"}, {"A": SEAL})) == {"sink/a": "A"}
+    with pytest.raises(HistoryGone, match="the table has recorded 8"):
+        settle(resetting, {"A": "1"}, {"A": 8})
 
 
 def test_a_sink_that_comes_back_is_where_its_name_says(head: Head) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlparse
 
 from floodmark.core.protocol.records.head import Head
-from floodmark.core.protocol.recovery import fault_of
+from floodmark.core.protocol.recovery import SEAL, fault_of
 from floodmark.core.rules.kinds import durable_sinks, sink_can, tables_written
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.errors import HistoryGone
@@ -84,7 +84,10 @@ def relocated(head: Head, found: Mapping[str, str], recorded: Mapping[str, int |
     moved = {name: place for name, place in now.items() if places_of(head)[name] != place}
     for name, place in moved.items():
         id_, written = head.table_ids[name], head.written.get(name)
-        fault = fault_of(f"{name}, now at {place}", id_, id_, written, recorded.get(place) if recorded else written)
+        version = recorded.get(place) if recorded else written
+        if version == SEAL and head.seal is not None:  # by the reset that the ledger has announced
+            continue
+        fault = fault_of(f"{name}, now at {place}", id_, id_, written, version)
         if fault is not None:
             raise fault
     _refuse_exchanges(head, moved)
