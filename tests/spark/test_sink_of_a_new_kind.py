@@ -18,21 +18,19 @@ from pyspark.sql import SparkSession
 from support.crash import Crash, crash_at
 from support.flow import START, STATELESS, Flow, event
 from support.oracle import ordered, tumbling
-from support.running import crash, run
+from support.running import abandon, backfill, backfill_killed, crash, rehearse_backfill, reset, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import Certificate, audit
 from floodmark.cli.app import app
 from floodmark.connectors.ports import fakes
 from floodmark.connectors.ports.registry import account
-from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS, RESET_POINTS
 from floodmark.core.protocol.recovery import SEAL
 from floodmark.core.rules import kinds
 from floodmark.core.rules.kinds import SinkCan, SinkKind
 from floodmark.errors import HistoryGone, LedgerBroken, NotOwned, Refused, VerifyFailed
 from floodmark.ledger.ledger import Ledger
-from floodmark.spark.rule.run import RuleRun
 
 WINDOWS = ("start", "k", "c", "total", "top")
 
@@ -119,25 +117,8 @@ def test_a_backfill_replaces_rows_of_it(spark: SparkSession, place: Path, point:
         flow.arrive(portion)
         run(spark, flow)
     low, high = (round(START.timestamp() + seconds) * 1_000_000 for seconds in (0, 120))
-    rule = flow.rule()
-
-    def backfill() -> None:
-        job = RuleRun(spark, rule, flow.home, "backfill", lambda _: None)
-        assert job.rehearse_backfill(lambda head: requested_interval(rule, head, low, high, str)).sinks[
-            "fake://counted"
-        ] == (
-            4,
-            4,
-        )
-        _ = job.backfill(lambda head: requested_interval(rule, head, low, high, str), 0, lambda _: None)
-
-    if point is not None:
-        with crash_at(point) as planned, pytest.raises(Crash):
-            backfill()
-        assert planned.fired
-        run(spark, flow)
-    if point in (None, "backfill.computed", "backfill.intent.before"):  # else the run has finished it
-        backfill()
+    assert rehearse_backfill(spark, flow, low, high).sinks["fake://counted"] == (4, 4)
+    backfill_killed(spark, flow, low, high, point)
     restated = [row for row in tumbling([*events, *late], START.replace(minute=2)) if row[0] >= START]
     assert [row for row in held() if row[0] < START.replace(minute=2)] == restated
     assert proven(flow)
@@ -157,17 +138,12 @@ def test_a_reset_empties_it(spark: SparkSession, place: Path, keep_output: bool,
     flow.arrive(events)
     run(spark, flow)
 
-    def reset() -> None:
-        RuleRun(spark, flow.rule(), flow.home, "reset", lambda _: None).reset(keep_output)
-
-    if point is None:
-        reset()
-    else:
+    if point is not None:
         with crash_at(point) as planned, pytest.raises(Crash):
-            reset()
+            reset(spark, flow, keep_output)
         assert planned.fired
-        if point == "reset.seal.before":
-            reset()
+    if point in (None, "reset.seal.before"):
+        reset(spark, flow, keep_output)
     run(spark, flow)
     assert len(held(("n",))) == len(events) * (2 if keep_output else 1)
     assert proven(flow)
@@ -217,7 +193,7 @@ def test_an_epoch_that_wrote_to_it_is_not_taken_back(spark: SparkSession, place:
     flow.arrive(some(6))
     assert crash(spark, flow, "sink0.after")
     with pytest.raises(Refused, match=r"expected sinks that are Delta tables, .* found fake"):
-        RuleRun(spark, flow.rule(), flow.home, "abandon", lambda _: None).abandon({})
+        abandon(spark, flow)
     run(spark, flow)
     assert len(table().rows()) == 6
 
@@ -298,7 +274,7 @@ def test_a_sink_that_comes_back_after_a_reset_with_its_old_rows_is_refused(spark
     run(spark, flow)
     both = flow.settings["sinks"]
     flow.settings["sinks"] = both[1:]
-    RuleRun(spark, flow.rule(), flow.home, "reset", lambda _: None).reset(keep_output=False)
+    reset(spark, flow)
     run(spark, flow)
     flow.settings["sinks"] = both
     flow.arrive(some(3))
@@ -335,7 +311,5 @@ def test_a_kind_that_can_do_less_is_refused_by_name(
     flow.arrive(some(6))
     run(spark, flow)
     low = round(START.timestamp()) * 1_000_000
-    rule = flow.rule()
-    job = RuleRun(spark, rule, flow.home, "backfill", lambda _: None)
     with pytest.raises(Refused, match="of kind fewer, in which no rows can be replaced"):
-        job.backfill(lambda head: requested_interval(rule, head, low, low + 60_000_000, str), 0, lambda _: None)
+        _ = backfill(spark, flow, low, low + 60_000_000)

@@ -13,14 +13,12 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from support.flow import SCHEMA, START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered
-from support.running import crash, reset, run
+from support.running import backfill, crash, reset, run
 
 from floodmark.audit.certificate import audit
-from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.errors import InputFault, Refused, RuleChanged, SqlRefused, WrongColumn
 from floodmark.proving.play.inbatch import for_sink
 from floodmark.reading import read
-from floodmark.spark.rule.run import RuleRun
 
 FIRST = [event(0, "a", 1.0, 1), event(1, "", -1.0, 2), event(2, None, 3.0, 3), event(3, "b c/d", 4.0, 4)]
 SECOND = [event(4, "a", -5.0, 5), event(5, "b c/d", 6.0, 6), event(6, "c", None, 7), event(7, "", 8.0, 8)]
@@ -197,9 +195,7 @@ def test_a_backfill_replaces_in_each_sink_the_part_that_it_takes(spark: SparkSes
     flow.arrive([event(10, "a"), event(20, "c"), event(300, "z")])  # late, but for the last
     run(spark, flow)
     start = round(START.timestamp() * 1_000_000)
-    job = RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
-    rule = flow.rule()
-    put = job.backfill(lambda head: requested_interval(rule, head, start, start + 60_000_000, str), 0, lambda _: None)
+    put = backfill(spark, flow, start, start + 60_000_000)
     assert list(put.sinks.values()) == [(3, 2), (2, 1)]
     assert sink(flow, 1) == ordered([("a", START, 2, 1, 2), ("b", START, 2, 1, 2)])
     assert sorted((row["k"], row["c"]) for row in rows_of(flow.sink(0))) == [

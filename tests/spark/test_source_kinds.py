@@ -15,20 +15,17 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.crash import Crash, crash_at
 from support.flow import START, STATELESS, Flow, event, rows_of
 from support.oracle import ordered, tumbling
-from support.running import crash, run
+from support.running import backfill_killed, crash, run
 from typer.testing import CliRunner
 
 from floodmark.audit.certificate import audit
 from floodmark.cli.app import app
 from floodmark.connectors.ports import fakes
-from floodmark.core.lifecycle.backfills import requested_interval
 from floodmark.core.protocol.crashpoints import BACKFILL_POINTS, EPOCH_POINTS
 from floodmark.core.rules import kinds
 from floodmark.errors import HistoryGone
-from floodmark.spark.rule.run import RuleRun
 
 COLUMNS = "at TIMESTAMP, k STRING, v DOUBLE, n BIGINT"
 WINDOWS = ("start", "k", "c", "total", "top")
@@ -139,19 +136,7 @@ def test_a_backfill_reads_it_again(spark: SparkSession, place: Path, point: str 
     run(spark, flow)
     fakes.append(flow.name, [event(1010)])  # that no epoch has read is no part of it
     low, high = (round(START.timestamp() + seconds) * 1_000_000 for seconds in (0, 180))
-    rule = flow.rule()
-
-    def backfill() -> None:
-        job = RuleRun(spark, rule, flow.home, "backfill", lambda _: None)
-        _ = job.backfill(lambda head: requested_interval(rule, head, low, high, str), 0, lambda _: None)
-
-    if point is not None:
-        with crash_at(point) as planned, pytest.raises(Crash):
-            backfill()
-        assert planned.fired
-        run(spark, flow)
-    if point in (None, "backfill.computed", "backfill.intent.before"):  # else the run has finished it
-        backfill()
+    backfill_killed(spark, flow, low, high, point)
     inside = [row for row in tumbling([*events, *late], START.replace(minute=3)) if row[0] >= START]
     assert [row for row in sink(flow) if START <= row[0] < START.replace(minute=3)] == inside
     assert verdict(flow) == "proven"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.connectors.abandoning import Readers
+from floodmark.core.lifecycle.backfills import Interval, requested_interval
+from floodmark.core.protocol.records.head import Head
+from floodmark.spark.rule.backfill.backfilling import BackfillResult
 from floodmark.spark.rule.epochs.reports import RunReport
 from floodmark.spark.rule.run import RuleRun
 from support.crash import Crash, crash_at
@@ -23,6 +29,35 @@ def reset(spark: SparkSession, flow: Flow, keep_output: bool = False) -> RunRepo
 
 def abandon(spark: SparkSession, flow: Flow, readers: Readers | None = None) -> RunReport:
     return RuleRun(spark, flow.rule(), flow.home, "test", lambda _: None).abandon(readers or {})
+
+
+def backfill(spark: SparkSession, flow: Flow, begin: int, end: int) -> BackfillResult:
+    """Of an interval of event time, in microseconds."""
+    return _backfill_job(spark, flow).backfill(_interval(flow, begin, end), 0, lambda _: None)
+
+
+def rehearse_backfill(spark: SparkSession, flow: Flow, begin: int, end: int) -> BackfillResult:
+    return _backfill_job(spark, flow).rehearse_backfill(_interval(flow, begin, end))
+
+
+def backfill_killed(spark: SparkSession, flow: Flow, begin: int, end: int, point: str | None) -> None:
+    """A backfill that is killed at a point and finished: by the next run, or once more where it had not begun."""
+    if point is not None:
+        with crash_at(point) as planned, pytest.raises(Crash):
+            _ = backfill(spark, flow, begin, end)
+        assert planned.fired
+        run(spark, flow)
+    if point in (None, "backfill.computed", "backfill.intent.before"):
+        _ = backfill(spark, flow, begin, end)
+
+
+def _backfill_job(spark: SparkSession, flow: Flow) -> RuleRun:
+    return RuleRun(spark, flow.rule(), flow.home, "backfill", lambda _: None)
+
+
+def _interval(flow: Flow, begin: int, end: int) -> Callable[[Head], Interval]:
+    rule = flow.rule()
+    return lambda head: requested_interval(rule, head, begin, end, str)
 
 
 def recheck(flow: Flow) -> None:

@@ -16,7 +16,7 @@ from floodmark.core.lifecycle.life import check_living
 from floodmark.core.protocol.places import name_at
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import app_id, fault_of
-from floodmark.core.rules.kinds import durable_sinks, sink_can
+from floodmark.core.rules.kinds import sinks_beside_tables
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import appends_only
 from floodmark.core.text.addresses import identity
@@ -54,13 +54,12 @@ def inspect_sinks(head: Head, rule: Rule, ledger: str, readers: Readers) -> list
 
 
 def _refuse_others(text: Rule) -> None:
-    for sink in durable_sinks(text):
-        if not sink_can(sink.kind).table:
-            raise Refused(
-                f"rule {text.rule}, sink {sink.address}: expected sinks that are Delta tables, for an epoch is taken "
-                f"back by a table's versions; found {sink.kind}. Finish the epoch with `floodmark run {text.rule}`, or "
-                f"begin anew with `floodmark reset {text.rule}`"
-            )
+    for sink in sinks_beside_tables(text):
+        raise Refused(
+            f"rule {text.rule}, sink {sink.address}: expected sinks that are Delta tables, for an epoch is taken "
+            f"back by a table's versions; found {sink.kind}. Finish the epoch with `floodmark run {text.rule}`, or "
+            f"begin anew with `floodmark reset {text.rule}`"
+        )
 
 
 def inspect_sink(place: str, head: Head, ledger: str, readers: Sequence[str] = ()) -> SinkState:

@@ -36,13 +36,15 @@ HARMLESS = ("CREATE", "SET", "UNSET", "ADD", "CHANGE", "OPTIMIZE", "VACUUM", "UP
 
 @dataclass(frozen=True)
 class Owned:
-    """A table that the rule has made. `name`: the ledger's, of state with its generation; `id`: the table's; `kind`: a
-    sink's."""
+    """A table that the rule created. `name`: the ledger's, of state with its generation; `id`: the table's.
+
+    `other_kind`: of a sink that is no Delta table.
+    """
 
     name: str
     address: str
     id: str
-    kind: str = "delta"
+    other_kind: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:
 def owned(home: Home, name: str, id_: str, head: Head | None) -> Owned:
     """A table that the ledger calls so (of state with its generation)."""
     other = other_sinks(head).get(name) if head else None
-    return Owned(name, address_of(home, name, head), id_, "delta" if other is None else other.kind)
+    return Owned(name, address_of(home, name, head), id_, None if other is None else other.kind)
 
 
 def address_of(home: Home, name: str, head: Head | None) -> str:
@@ -180,7 +182,7 @@ def leftover_trash(home: Home) -> list[Path]:
 
 def _exists(one: Owned) -> bool:
     """Whether the very table is there. What lies in the home is the rule's, readable or not."""
-    if TableName.parse(one.name).is_sink and one.kind == "delta":
+    if TableName.parse(one.name).is_sink and one.other_kind is None:
         table = tables.open_table(one.address)
         return table is not None and tables.table_id(table) == one.id
     return Path(one.address).exists()
@@ -190,8 +192,8 @@ def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
     """Why an existing table that the rule has written to is not its own; None if it is."""
     if not TableName.parse(one.name).is_sink:
         return None
-    if one.kind != "delta":
-        return f"it is a {one.kind} sink, of which Floodmark removes nothing"
+    if one.other_kind is not None:
+        return f"it is a {one.other_kind} sink, of which Floodmark removes nothing"
     try:
         if not _exists(one):
             return None

@@ -37,7 +37,7 @@ from floodmark.core.lifecycle.cleanup import (
 )
 from floodmark.core.lifecycle.retention import FILES, LOG, retention_us
 from floodmark.core.protocol.crashpoints import reach
-from floodmark.core.protocol.places import TableName, other_sinks
+from floodmark.core.protocol.places import TableName
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import Life, Tended
 from floodmark.core.protocol.recovery import app_id, check_tables
@@ -48,7 +48,7 @@ from floodmark.ledger.delta import datafiles, tablelog, tables
 from floodmark.ledger.delta.damage import HINT, file_damage, listed, log_faults, unreadable_checkpoint
 from floodmark.ledger.delta.storefaults import cannot_take, make_room
 from floodmark.ledger.delta.syncing import sync_table
-from floodmark.ledger.dropping import OF_OBJECTS, Owned, address_of, not_ours
+from floodmark.ledger.dropping import OF_OBJECTS, Owned, not_ours, owned
 from floodmark.ledger.holder import holder_pid, holder_text
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
@@ -96,15 +96,17 @@ class Maintenance:
         Raises Refused during a reset or a drop.
         """
         head = ledger.begun
-        others = {name: sink for name, sink in other_sinks(head).items() if name in head.table_ids}
         check_maintainable(head, home.rule)
-        owned = list(_tables(head, home))
-        left = awaited(head, {one.name: _recorded(ledger, one) for one in owned})
-        for one in (one for one in owned if one.name not in left):
+        known = list(_known(head, home))
+        mine = [one for one in known if one.other_kind is None]
+        left = awaited(head, {one.name: _recorded(ledger, one) for one in mine})
+        for one in (one for one in mine if one.name not in left):
             why = _not_here(one) or not_ours(one, ledger.id, self.others)
             left |= {one.name: why} if why else {}
-        left |= {name: f"it is a {sink.kind} sink, which Floodmark does not maintain" for name, sink in others.items()}
-        return [self._work_on(one) for one in owned if one.name not in left], left
+        work = [self._work_on(one) for one in mine if one.name not in left]
+        kinds = {one.name: one.other_kind for one in known if one.other_kind is not None}
+        left |= {name: f"it is a {kind} sink, which Floodmark does not maintain" for name, kind in kinds.items()}
+        return work, left
 
     def preview(self, ledger: LedgerReader, home: Home) -> tuple[list[TableWork], dict[str, str]]:
         """`pending` for callers without the lock; raises Busy if somebody holds it during a reset or a drop."""
@@ -202,12 +204,10 @@ class Maintenance:
         return begins, sum(version < begins for version in found.entries)
 
 
-def _tables(head: Head, home: Home) -> Iterator[Owned]:
-    """The Delta tables of the newest generation. What other kinds of sink keep is theirs to maintain."""
-    others = other_sinks(head)
+def _known(head: Head, home: Home) -> Iterator[Owned]:
+    """The tables and sinks of the newest generation, each under the ledger's own name."""
     for name, id_ in head.table_ids.items():
-        if name not in others:
-            yield Owned(name, address_of(home, TableName.parse(name).in_generation(head.generation), head), id_)
+        yield replace(owned(home, TableName.parse(name).in_generation(head.generation), id_, head), name=name)
 
 
 def _recorded(ledger: LedgerReader, one: Owned | TableWork) -> int | None:

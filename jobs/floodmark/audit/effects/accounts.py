@@ -93,6 +93,7 @@ def _entry(one: Write) -> LogEntry:
 
 def differing(named: Sequence[Named], log: TableLog, tally: Tally) -> Iterator[Finding]:
     """The writes whose rows, read back, are not those that the ledger names."""
+    last_removal = max((commit for commit, (_, removed) in (log.moves or {}).items() if removed), default=-1)
     for one in named:
         written = one.written.get("digest")
         if written is None or log.at(one.commit) is None:
@@ -102,5 +103,5 @@ def differing(named: Sequence[Named], log: TableLog, tally: Tally) -> Iterator[F
             tally.recomputed += 1
             if dict(held) != written:
                 yield one.finding("the rows that it brought, read back, are not those that the ledger names")
-        elif not any(went for commit, (_, went) in (log.moves or {}).items() if commit > one.commit):
+        elif last_removal <= one.commit:
             yield one.finding("some of the rows that it brought are gone, and no later write took them")

@@ -105,15 +105,14 @@ def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
     if rule.rebuild:
         raise Refused(f"rule {rule.rule}: a rule that is rebuilt by each run has one epoch, which no sample can divide")
     from floodmark.connectors.preflight import check_streams
-    from floodmark.core.rules.kinds import durable_sinks, sink_can
+    from floodmark.core.rules.kinds import sinks_beside_tables
     from floodmark.proving.faultplan import check_points
 
-    for sink in durable_sinks(rule):
-        if not sink_can(sink.kind).table:
-            raise Refused(
-                f"rule {rule.rule}, sink {sink.address}: expected sinks that are Delta tables, for copies of the rule "
-                f"write copies of its sinks; found {sink.kind}"
-            )
+    for sink in sinks_beside_tables(rule):
+        raise Refused(
+            f"rule {rule.rule}, sink {sink.address}: expected sinks that are Delta tables, for copies of the rule "
+            f"write copies of its sinks; found {sink.kind}"
+        )
 
     check_points(wish.only, sum(sink.address is not None for sink in rule.sinks))
     if not wish.master.startswith("local"):

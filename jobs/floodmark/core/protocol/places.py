@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlparse
 
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.recovery import SEAL, fault_of
-from floodmark.core.rules.kinds import durable_sinks, sink_can, tables_written
+from floodmark.core.rules.kinds import sinks_beside_tables, tables_written
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.errors import HistoryGone
 
@@ -56,8 +56,7 @@ def places_of(head: Head) -> dict[str, str]:
 def other_sinks(head: Head) -> dict[str, Sink]:
     """The sinks of the head's text that keep what they got and are no Delta tables, by the ledger's name. They never
     move."""
-    found = (sink for sink in durable_sinks(head.rule) if not sink_can(sink.kind).table)
-    return {PREFIX + str(sink.address): sink for sink in found}
+    return {PREFIX + str(sink.address): sink for sink in sinks_beside_tables(head.rule)}
 
 
 def name_at(head: Head | None, address: str) -> str:

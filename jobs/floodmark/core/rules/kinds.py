@@ -127,6 +127,11 @@ def durable_sinks(rule: Rule) -> list[Sink]:
     return [sink for sink in rule.sinks if sink_can(sink.kind).stores_rows]
 
 
+def sinks_beside_tables(rule: Rule) -> list[Sink]:
+    """The sinks that keep what they got and are no Delta tables."""
+    return [sink for sink in durable_sinks(rule) if not sink_can(sink.kind).table]
+
+
 def once_only(rule: Rule) -> Iterator[str]:
     """Why streams of the rule cannot be read again, one reason for each."""
     for name, stream in rule.streams.items():

@@ -26,17 +26,18 @@ from floodmark.connectors.ports.sink import Layout, Status, Writer
 from floodmark.core.lifecycle.life import check_same_reset
 from floodmark.core.protocol.crashpoints import reach
 from floodmark.core.protocol.entry import Entry
-from floodmark.core.protocol.places import TableName, name_at, other_sinks, places_of
+from floodmark.core.protocol.places import TableName, name_at, other_sinks
 from floodmark.core.protocol.records.head import Head
 from floodmark.core.protocol.records.rows import RESTORE, Columns, Commit, Seal, Written
 from floodmark.core.protocol.recovery import app_id
-from floodmark.core.rules.kinds import durable_sinks
+from floodmark.core.rules.kinds import durable_sinks, sinks_beside_tables
 from floodmark.core.rules.rule import Rule, Sink
 from floodmark.core.rules.sinks.sinkcolumns import SinkColumns, sink_columns_of, upsert_into
 from floodmark.core.sql.words.lexis import quoted
 from floodmark.errors import HistoryGone, LedgerBroken, Refused, SqlRefused, TableBroken
 from floodmark.ledger.delta import tablelog
 from floodmark.ledger.delta.damage import log_faults
+from floodmark.ledger.dropping import address_of
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 from floodmark.spark.fold.fold import Fold
@@ -168,12 +169,10 @@ def refuse_lost_ledger(plan: Plan, home: Home) -> None:
         if left:
             raise LedgerBroken(f"the ledger {home.ledger} is gone, the rule's other tables are there; {RESTORE}")
         return
-    for address in (home.late, home.dead, *plan.tables):
-        if tablelog.written_for(address, known.id):
-            raise LedgerBroken(f"the ledger {home.ledger} has no rows, yet it has written to {address}; {RESTORE}")
-    for address, sink in plan.sinks.items():
-        if address not in plan.tables and _has_writes_of(known.id, sink):
-            raise LedgerBroken(f"the ledger {home.ledger} has no rows, yet it has written to {address}; {RESTORE}")
+    written = [at for at in (home.late, home.dead, *plan.tables) if tablelog.written_for(at, known.id)]
+    written += [str(sink.address) for sink in sinks_beside_tables(plan.rule) if _has_writes_of(known.id, sink)]
+    if written:
+        raise LedgerBroken(f"the ledger {home.ledger} has no rows, yet it has written to {written[0]}; {RESTORE}")
 
 
 def _has_writes_of(ledger: str, sink: Sink) -> bool:
@@ -193,9 +192,9 @@ def make_tables(
     found = sites_of(plan, home, ledger, generation, token, known)
     for site in found.state.values():
         shutil.rmtree(Path(site.address), ignore_errors=True)
-    apart = quarantine_schema(plan.fold.shape)
+    quarantine = quarantine_schema(plan.fold.shape)
     steps = [partial(make_state, session, plan, name, site, ledger) for name, site in found.state.items()]
-    steps += [partial(tablesink.create, session, site.address, apart, ledger) for site in (found.late, found.dead)]
+    steps += [partial(tablesink.create, session, site.address, quarantine, ledger) for site in (found.late, found.dead)]
     side_by_side([*steps, *(partial(make_sink, session, plan, site, ledger) for site in found.sinks.values())])
     return found
 
@@ -243,7 +242,7 @@ def first_commit(
         maxima=dict.fromkeys(shape),
         heard=dict.fromkeys(idle, clock * 1000),
         table_ids=ids_of(seen),
-        adopted=adopted_in(seen, (site.name for site in found.sinks.values())),
+        adopted=adopted_in(seen),
         tables=written,
         columns=columns_of(shape),
         rule=plan.rule.to_json(),
@@ -266,10 +265,9 @@ def ids_of(seen: Mapping[str, Status]) -> dict[str, str]:
     return {name: status.id for name, status in seen.items()}
 
 
-def adopted_in(seen: Mapping[str, Status], names: Iterable[str]) -> dict[str, int]:
-    """Of these sinks, those that held rows before they were the rule's, each with its first version as that."""
-    found = ((name, seen[name].adopted) for name in names if name in seen)
-    return {name: version for name, version in found if version is not None}
+def adopted_in(seen: Mapping[str, Status]) -> dict[str, int]:
+    """Those that held rows before they were the rule's, each with its first version as that."""
+    return {name: status.adopted for name, status in seen.items() if status.adopted is not None}
 
 
 def check_output(rule: Rule, output: StructType) -> None:
@@ -337,18 +335,16 @@ def _can_be_sealed(site: Site) -> bool:
 
 def old_sites(head: Head, home: Home, ledger: str) -> list[Site]:
     """All write sites of the head's generation, from what its ledger rows name."""
-    return [_old_site(head, home, ledger, name) for name in head.table_ids]
+    others = other_sinks(head)
 
+    def site(name: str) -> Site:
+        table = TableName.parse(name)
+        app = app_id(ledger, head.generation, head.token, table.role)
+        if name in others:
+            return _site_of(others[name], name, app)
+        return Site(name, table.role, address_of(home, table.in_generation(head.generation), head), app)
 
-def _old_site(head: Head, home: Home, ledger: str, name: str) -> Site:
-    table = TableName.parse(name)
-    app = app_id(ledger, head.generation, head.token, table.role)
-    if table.is_state:
-        return Site(name, table.role, home.state(head.generation, table.rest), app)
-    if not table.is_sink:
-        return Site(name, table.role, str(home.path / table.role), app)
-    other = other_sinks(head).get(name)
-    return Site(name, table.role, places_of(head)[name], app) if other is None else _site_of(other, name, app)
+    return [site(name) for name in head.table_ids]
 
 
 def _site_of(sink: Sink, name: str, app: str) -> Site:
@@ -368,9 +364,9 @@ def _sites_to_seal(head: Head, home: Home, ledger: str) -> list[Site]:
 
 def empty_tables(session: SparkSession, plan: Plan, found: Sites, change: Seal) -> dict[str, Written]:
     """Empty late, dead and, unless the output is kept, the sinks."""
-    rule, apart = plan.rule.rule, Layout(quarantine_schema(plan.fold.shape))
+    rule, quarantine = plan.rule.rule, Layout(quarantine_schema(plan.fold.shape))
     own = (found.late, found.dead)
-    written = {site.name: empty(session, site, TableSink(site.address), apart) for site in own}
+    written = {site.name: empty(session, site, TableSink(site.address), quarantine) for site in own}
     if change.keep_output:
         side_by_side(partial(lay_out, session, plan, site) for site in found.sinks.values())
     if change.keep_output or (change.why == REBUILD and plan.rule.rebuild):  # its first epoch replaces all of them

@@ -45,7 +45,7 @@ from floodmark.spark.write.appending import files_for
 from floodmark.spark.write.replacing import Span
 from floodmark.spark.write.sinkframes import rows_for_sink
 from floodmark.spark.write.sites import Attempt, Prepared, Site, Work
-from floodmark.spark.write.tablesink import TableWriter, writable
+from floodmark.spark.write.tablesink import writable
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def replace_interval(done: Recomputed, home: Home, ledger: Ledger) -> BackfillRe
     prepared = [sites.prepare(Work(site, rows_by_site[site.name]), attempt) for site in aimed]
     if not reopened:
         head = _announce(ledger, rule, intent)
-    written = {one.site.name: _replaced(rule, one, attempt, intent) for one in prepared}
+    written = {one.site.name: _replaced(done.plan, one, attempt, intent) for one in prepared}
     removed = {site.name: _removed(site, written[site.name]) for site in aimed}
     reach(rule, "backfill.commit.before", head.epoch)
     seconds = {"write": round(time.monotonic() - begun, 3)}
@@ -247,11 +247,12 @@ def _announce(ledger: Ledger, rule: str, intent: Backfill) -> Head:
     return head
 
 
-def _replaced(rule: str, prepared: Prepared, attempt: Attempt, intent: Backfill) -> Written:
+def _replaced(plan: Plan, prepared: Prepared, attempt: Attempt, intent: Backfill) -> Written:
+    rule = plan.rule.rule
     reach(rule, "backfill.sink.before", attempt.epoch)
     written = sites.finish(prepared, attempt)
     assert written is not None and written.results is not None
-    _same_results(rule, intent, prepared.site, written.results)
+    _check_same_results(plan, intent, prepared.site, written.results)
     reach(rule, "backfill.sink.after", attempt.epoch)
     return written
 
@@ -269,13 +270,13 @@ def _same(rule: str, recorded: Backfill, found: Backfill) -> None:
     _refuse(rule, recorded, list(recorded.results.differences(found.results)))
 
 
-def _same_results(rule: str, recorded: Backfill, site: Site, now: Digest) -> None:
+def _check_same_results(plan: Plan, recorded: Backfill, site: Site, now: Digest) -> None:
     """The same of what one sink got. A sink that is no Delta table has digests of its own: their rows are compared."""
     before = recorded.of(site.name)
-    if isinstance(site.writer, TableWriter):
-        _refuse(rule, recorded, list(before.differences(now)))
-    elif before.rows != now.rows:
-        _refuse(rule, recorded, [f"rows: {before.rows}, now {now.rows}"])
+    differing = list(before.differences(now))
+    if site.address not in plan.tables:
+        differing = [] if before.rows == now.rows else [f"rows: {before.rows}, now {now.rows}"]
+    _refuse(plan.rule.rule, recorded, differing)
 
 
 def _refuse(rule: str, recorded: Backfill, differing: Sequence[str]) -> None:

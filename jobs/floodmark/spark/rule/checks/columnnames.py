@@ -6,13 +6,13 @@ Names in the rule's text are refused with their line (`core.rules.checks`); this
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import DataType, StructType
 
 from floodmark.core.sql.tree.names import CHANGE_FEED, has_feed, of_feed, reserved
 from floodmark.errors import WrongColumn
 from floodmark.ledger.delta import tables
+from floodmark.spark.rule.checks.storing import parts_of
 from floodmark.spark.rule.generation import Plan
 
 
@@ -38,25 +38,13 @@ def _refuse_reserved(where: str, columns: StructType) -> None:
 
 def _refuse_nested(where: str, kind: DataType) -> None:
     """Refuse fields whose names differ only in case, or are empty: they cannot be read by name."""
-    for struct in _structs(kind):
+    for struct in (part for part in parts_of(kind) if isinstance(part, StructType)):
         doubled = [name for name, count in Counter(map(str.lower, struct.names)).items() if count > 1 or not name]
         if doubled:
             raise WrongColumn(
                 f"{where}: expected fields of a struct with names that differ in more than the case of letters, found "
                 f"{', '.join(struct.names)}: rename one"
             )
-
-
-def _structs(kind: DataType) -> Iterator[StructType]:
-    if isinstance(kind, StructType):
-        yield kind
-        for field in kind:
-            yield from _structs(field.dataType)
-    elif isinstance(kind, ArrayType):
-        yield from _structs(kind.elementType)
-    elif isinstance(kind, MapType):
-        yield from _structs(kind.keyType)
-        yield from _structs(kind.valueType)
 
 
 def _refuse_feed(plan: Plan, address: str) -> None:

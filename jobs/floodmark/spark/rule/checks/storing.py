@@ -38,15 +38,21 @@ def _check(
 
 def kinds_in(kind: DataType) -> Iterator[str]:
     """The names of all types that a type consists of."""
+    for part in parts_of(kind):
+        if isinstance(part, StringType) and not part.isUTF8BinaryCollation():
+            yield COLLATED
+        elif not isinstance(part, StructType | ArrayType | MapType):
+            yield part.typeName()
+
+
+def parts_of(kind: DataType) -> Iterator[DataType]:
+    """A type, and all types within it."""
+    yield kind
     if isinstance(kind, StructType):
         for field in kind:
-            yield from kinds_in(field.dataType)
+            yield from parts_of(field.dataType)
     elif isinstance(kind, ArrayType):
-        yield from kinds_in(kind.elementType)
+        yield from parts_of(kind.elementType)
     elif isinstance(kind, MapType):
-        yield from kinds_in(kind.keyType)
-        yield from kinds_in(kind.valueType)
-    elif isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
-        yield COLLATED
-    else:
-        yield kind.typeName()
+        yield from parts_of(kind.keyType)
+        yield from parts_of(kind.valueType)

@@ -236,7 +236,7 @@ class EpochFolder:
             digests=intent.digests,
             tables=written,
             table_ids=generation.ids_of(added),
-            adopted=generation.adopted_in(added, added),
+            adopted=generation.adopted_in(added),
             lost_epochs=self.head.lost,
             output_rows=ready.rows,
             seconds={step: round(seconds, 3) for step, seconds in self._seconds.items()},
