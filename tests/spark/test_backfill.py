@@ -228,6 +228,7 @@ def edit(file: Path) -> None:
     pq.write_table(table.from_pylist([{**rows[0], "c": rows[0]["c"] + 1}, *rows[1:]], table.schema), file)
 
 
+@pytest.mark.prove
 def test_an_open_one_is_discarded_by_a_reset_and_compared_by_who_finishes_it(spark: SparkSession, place: Path) -> None:
     flow = late_then(spark, Flow(place, sinks=1))
     with crash_at("backfill.sink.after"), pytest.raises(Crash):

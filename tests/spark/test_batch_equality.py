@@ -167,7 +167,8 @@ MICRO = 0.000001
 BOUNDS = [at + beside for at in (39, 60, 80, 99) for beside in (-MICRO, 0, MICRO)]
 
 
-@pytest.mark.parametrize("sql", [HOPPING, pytest.param(OVER, marks=pytest.mark.prove)])
+@pytest.mark.prove
+@pytest.mark.parametrize("sql", [HOPPING, OVER])
 def test_rows_at_the_bounds_outlast_kills_and_rewrites_of_state(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: Path, sql: str
 ) -> None:

@@ -163,6 +163,7 @@ def test_state_evolves_with_its_class(spark: SparkSession, place: Path) -> None:
         run(spark, flow)
 
 
+@pytest.mark.prove
 def test_a_state_that_comes_back_must_fit_what_it_held(spark: SparkSession, place: Path) -> None:
     flow = totalling(place)
     good = (CLASSES / flow.module).read_text()
@@ -205,6 +206,7 @@ def test_tombstones_are_dropped_by_compaction(
     assert state(flow, "timers") == []
 
 
+@pytest.mark.prove
 def test_at_qos_0_what_a_lost_epoch_kept_is_not_seen(spark: SparkSession, place: Path) -> None:
     flow = totalling(place, settings={"qos": 0, "epoch": {"max_files": 1}})
     flow.arrive(CALM[:4])

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 from support.flow import STATELESS, TUMBLING, Flow, event, rows_of
 
@@ -64,7 +65,7 @@ def contents(file: Path) -> bytes:
     return str(pq.ParquetFile(file).read().to_pylist()).encode()
 
 
-def test_two_rules_share_an_application_a_failing_one_leaves_the_other_alone_and_reset_begins_anew(place: Path) -> None:
+def test_two_rules_share_an_application_and_a_failing_one_leaves_the_other_alone(place: Path) -> None:
     loaded = place / "loaded.log"
     events = place / "events"
     events.mkdir()
@@ -89,6 +90,15 @@ def test_two_rules_share_an_application_a_failing_one_leaves_the_other_alone_and
     done = found["rules"]["counted"]
     assert (done["result"], done["epoch"], done["open_windows"]["count"]) == ("done", 1, 1)
     assert [row.run for row in good.ledger().rows] == ["mine"] * 3
+
+
+@pytest.mark.prove
+def test_reset_begins_anew(place: Path) -> None:
+    good = Flow(place)
+    good.arrive([event(1), event(70), event(200)])
+    good.write_rule()
+    assert call(good, "run", "counted")[0] == 0
+    assert rows_of(good.sink())
 
     code, found = call(good, "reset", "counted", "--yes", "--run-id", "anew")
 

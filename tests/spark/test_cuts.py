@@ -99,7 +99,7 @@ CASES = given(sql=queries(), marks=MARKS)
 
 
 @CASES
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 def test_results_are_cut_once_and_what_they_need_is_kept(spark: SparkSession, sql: str, marks: list[int]) -> None:
     _check(spark, sql, marks)
 

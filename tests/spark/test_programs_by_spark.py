@@ -230,7 +230,7 @@ def _plain(row: Event) -> str:
 
 def test_random_programs_by_spark(spark: SparkSession) -> None:
     Programs.spark = spark
-    play(Programs, examples=3, steps=10, phases=WITHOUT_SHRINKING)
+    play(Programs, examples=2, steps=10, phases=WITHOUT_SHRINKING)
 
 
 @pytest.mark.prove

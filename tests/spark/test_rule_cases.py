@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from support.flow import CLASSES
+from typer.testing import CliRunner, Result
 
+from floodmark.cli.app import app
 from floodmark.cli.commands.init import init
 from floodmark.errors import InputFault, RuleInvalid
+from floodmark.spark.session import session
 from floodmark.testing import cases, check
 from floodmark.testing.playing import play
 
@@ -176,16 +176,20 @@ def test_the_cases_of_the_example_and_those_that_init_writes_hold(spark: SparkSe
         check(case, spark, rules.parent / "home")
 
 
-def test_the_command_ends_with_1_where_a_case_fails_and_shows_the_table(rules: Path) -> None:
+def test_the_command_ends_with_1_where_a_case_fails_and_shows_the_table(
+    spark: SparkSession, rules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the session of the other tests, which the command takes for one of its own."""
+    monkeypatch.setattr(session, "root_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
     (rules / "tests" / "bad.yaml").write_text("cases: []\n")
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "jobs"), "FLOODMARK_HOME": str(rules.parent / "home")}
-    command = [sys.executable, "-c", "from floodmark.cli import main; main()", "test", "--rules", str(rules)]
 
-    def called(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False)
+    def called(*words: str) -> Result:
+        places = ["--rules", str(rules), "--home", str(rules.parent / "home")]
+        return CliRunner().invoke(app, ["test", *words, *places])
 
-    found = called("named", "bad", "--master", "local[2]", "--json")
-    assert found.returncode == 1, found.stderr
+    found = called("named", "bad", "--json")
+    assert found.exit_code == 1, found.output
     document: dict[str, Any] = json.loads(found.stdout)
     assert [(one["case"], one["passed"]) for one in document["cases"]] == [
         ("the newest value of each device stays", True),
@@ -193,5 +197,5 @@ def test_the_command_ends_with_1_where_a_case_fails_and_shows_the_table(rules: P
         ("another column", False),
     ]
     assert document["errors"][0]["rule"] == "bad"
-    assert called("bad").returncode == 2
+    assert called("bad").exit_code == 2
     assert "expected test cases in" in called("named", "--case", "no such").stderr
