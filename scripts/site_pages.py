@@ -19,7 +19,13 @@ from mkdocs.structure.files import File, Files
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"
 # Sections to which the other pages of a folder, those that are not in mkdocs.yml, are appended.
-FOLDERS = {"Guides": "guide", "Reference": "reference", "Decisions": "adr"}
+FOLDERS = {
+    "Start here": "start",
+    "Concepts": "concepts",
+    "Write rules": "guide",
+    "Reference": "reference",
+    "Contributing": "adr",
+}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
