@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup airflow-db test test-unit docs messages browser check lint types imports demo up faults prove bench lock clean
+.PHONY: help setup airflow-db test test-unit docs messages browser check lint types imports demo up faults prove bench wheel lock clean
 
 PY := .venv/bin/python
 
@@ -72,10 +72,13 @@ types: setup
 imports: setup
 	.venv/bin/lint-imports --no-logo
 
+wheel: setup ## build the Python package from jobs/ and plugins/, into dist/
+	.venv/bin/hatchling build -t wheel
+
 lock: ## write requirements*.txt anew from requirements*.in
 	@SPARK_HOME="$(user_spark_home)" scripts/setup.sh lock
 
 clean: ## remove what set-up, tools and runs made; not home/ and lake/, which are data
-	rm -rf .venv .cache .airflow .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf dist .venv .cache .airflow .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	rm -rf .demo spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from floodmark.core.sparkconf import application_conf
+from floodmark.core.application.sparkconf import application_conf
 from floodmark.ledger.delta import tablelog, tables
 from floodmark.spark.write.appending import Appending
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import yaml
 from deltalake import write_deltalake
 
-from floodmark.core.sparkconf import JAVA_OPTIONS, archive
+from floodmark.core.application.sparkconf import JAVA_OPTIONS, archive
 
 SQL = "SELECT window.start AS start, k, count(*) AS n FROM events GROUP BY window(at, '1 minute'), k"
 

@@ -3,6 +3,7 @@
 #   scripts/setup.sh              Java checked; .venv, the floodmark command and Delta's jars made
 #   scripts/setup.sh airflow-db   the same, and the metadata database of the embedded Airflow
 #   scripts/setup.sh lock         the same, and requirements*.txt written anew from requirements*.in
+#   scripts/setup.sh packages     Java checked, and .venv made: what needs none of the sources
 # It writes below the checkout only (the tools' own download caches aside), and names no registry: where
 # packages and jars come from is the business of the user's settings for pip, uv and Ivy.
 set -euo pipefail
@@ -169,58 +170,14 @@ ensure_venv() {
   printf '%s' "$key" >"$stamp"
 }
 
-# --- The two Delta jars, through Spark's own resolver
-
-packages=io.delta:delta-spark_4.2_2.13:4.4.0,io.delta:delta-storage:4.4.0
-# All that these two ask for is either in Spark already (another version would be in its way) or not used.
-excluded='io.delta:delta-kernel*,io.unitycatalog:*,org.*:*,com.*:*'
-
-jars_are_sound() { (cd "$1" 2>/dev/null && sha256 --status -c "$root/scripts/jars.sha256" 2>/dev/null); }
-
-refuse_wrong_sums() { # DIR ADVICE
-  local wanted name found
-  while read -r wanted name; do
-    [ -f "$1/$name" ] || continue
-    found=$(sha256 "$1/$name" | cut -d' ' -f1)
-    [ "$wanted" = "$found" ] || refuse "SHA-256 of $name differs.
-  expected: $wanted (scripts/jars.sha256)
-  found:    $found
-  $2"
-  done <scripts/jars.sha256
-}
-
-run_spark_resolver() { # WORK
-  local conf=${SPARK_CONF_DIR:-${SPARK_HOME:+$SPARK_HOME/conf}} options=${SPARK_SUBMIT_OPTS:-}
-  # Spark looks into ~/.m2 first, and fails on a POM there whose jar is missing; so for this run home is an
-  # empty folder. Somebody with Ivy settings of their own has said where to look, and keeps their home.
-  if [ -z "$conf" ] || ! grep -qsE '^[[:space:]]*spark\.jars\.ivySettings' "$conf/spark-defaults.conf"; then
-    options="$options -Duser.home=\"$1\""
-  fi
-  [ -z "$conf" ] || export SPARK_CONF_DIR=$conf
-  SPARK_HOME=$(.venv/bin/python -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')
-  export SPARK_HOME SPARK_SUBMIT_OPTS=$options
-  export PYSPARK_PYTHON=$root/.venv/bin/python PYSPARK_DRIVER_PYTHON=$root/.venv/bin/python
-  : >"$1/nothing.py" # spark-submit resolves before it runs something; so it gets nothing to run
-  cd "$1" && "$SPARK_HOME/bin/spark-submit" --master 'local[1]' --deploy-mode client \
-    --conf "spark.jars.ivy=$1/ivy" --packages "$packages" --exclude-packages "$excluded" nothing.py
-}
+# --- The two Delta jars, through Spark's own resolver: `floodmark jars`
 
 ensure_jars() (
-  local name work=$root/.cache/resolve.$$
-  jars_are_sound .cache/jars && return
-  refuse_wrong_sums .cache/jars "Delete .cache/jars/ and run this again."
+  jars_are_sound() { (cd .cache/jars 2>/dev/null && sha256 --status -c "$root/jobs/floodmark/core/application/jars.sha256" 2>/dev/null); }
+  jars_are_sound && return
   say "resolving Delta's two jars"
-  mkdir -p .cache/jars "$work"
-  trap 'rm -rf "$work"' EXIT
-  if ! (run_spark_resolver "$work") >"$work/log" 2>&1; then
-    tail -n 40 "$work/log" >&2
-    # shellcheck disable=SC2016 # the reader's variable, not this script's
-    refuse 'Spark could not resolve them. A mirror can be named by DEFAULT_ARTIFACT_REPOSITORY, or by
-  spark.jars.ivySettings or spark.jars.repositories in $SPARK_CONF_DIR/spark-defaults.conf.'
-  fi
-  while read -r _ name; do mv "$work/ivy/jars/io.delta_$name" "$work/$name"; done <scripts/jars.sha256
-  refuse_wrong_sums "$work" 'Nothing was kept. Is the repository (a mirror?) that it came from the one you mean?'
-  while read -r _ name; do mv "$work/$name" ".cache/jars/$name"; done <scripts/jars.sha256
+  unset FLOODMARK_JARS
+  PYTHONPATH=$root/jobs .venv/bin/python -c 'import sys; from floodmark.cli import main; sys.exit(main())' jars >&2
 )
 
 # --- The class-data archive: a JVM that starts with it need not load and verify Spark's classes one by one
@@ -262,11 +219,12 @@ PATH=${PATH//"$root/.venv/bin:"/} # .venv is not made with the Python in it
 unset PYTHONPATH PYTHONHOME
 check_java
 ensure_venv
+[ "${1:-}" != packages ] || exit 0
 ensure_jars
 ensure_archive
 case ${1:-} in
   '') ;;
   airflow-db) ensure_airflow_db ;;
   lock) lock ;;
-  *) refuse "unknown argument $1; there are airflow-db and lock" ;;
+  *) refuse "unknown argument $1; there are airflow-db, lock and packages" ;;
 esac

@@ -10,15 +10,17 @@ import json
 import os
 import shutil
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from floodmark_airflow.settings import CHECKOUT
+from floodmark.core.application.distribution import checkout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Secrets in Airflow's own examples and documentation.
+MAKES_DAGS = b"from floodmark_airflow.dags."
 PRINTED = ("airflow_jwt_secret", "airflow", "secret", "changeme", "change-me", "your-secret-key")
 
 
@@ -58,43 +60,44 @@ def _first_line(fault: BaseException) -> str:
 
 
 def connection() -> dict[str, Any]:
-    """Where the provider's own hook would start Spark; without a connection, on yarn."""
+    """Where a task would start Spark."""
     from airflow.sdk import BaseHook
-    from airflow.sdk.exceptions import AirflowNotFoundException
 
-    from floodmark_airflow.tasks.submit import CONNECTION, RuleSubmitHook, check_kubernetes
+    from floodmark_airflow.tasks.submit import CONNECTION, RuleSubmitHook, check_kubernetes, has_connection
 
-    try:
+    found = has_connection()
+    if found:
         check_kubernetes(str(BaseHook.get_connection(CONNECTION).host or ""))
-    except AirflowNotFoundException:
-        return {"found": False}
     resolved = RuleSubmitHook(env_vars={}, conn_id=CONNECTION)._connection
-    return {"found": True, "master": resolved["master"], "deploy_mode": resolved["deploy_mode"]}
+    return {"found": found, "master": resolved["master"], "deploy_mode": resolved["deploy_mode"]}
 
 
 def dags_folder() -> dict[str, Any]:
-    """Whether one of Airflow's DAG bundles holds our DAG files."""
+    """Whether one of Airflow's DAG bundles has a file that makes the DAGs of rules."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
 
     bundles = DagBundlesManager().get_all_dag_bundles()  # type: ignore[no-untyped-call]
     places = [Path(bundle.path) for bundle in bundles]
-    ours = (CHECKOUT / "dags" / "rules.py").read_bytes()
+    root = checkout()
     return {
         "path": ", ".join(map(str, places)),
-        "expected": str(CHECKOUT / "dags"),
-        "ours": any(file.read_bytes() == ours for place in places for file in place.rglob("rules.py")),
+        "expected": str(root / "dags") if root else None,
+        "ours": any(MAKES_DAGS in file.read_bytes() for place in places for file in place.rglob("*.py")),
     }
 
 
 def plugins_folder() -> dict[str, Any]:
-    """Whether Airflow loads our plugin file, and only that."""
+    """Whether Airflow loads our plugin: that of an installed package, or the plugin file and only that."""
     from airflow.configuration import conf
 
+    root = checkout()
+    installed = bool(entry_points(group="airflow.plugins", name="floodmark"))
     place = Path(conf.get("core", "plugins_folder"))
     ignore = place / ".airflowignore"
     return {
         "path": str(place),
-        "expected": str(CHECKOUT / "plugins"),
+        "expected": str(root / "plugins") if root else None,
+        "installed": installed,
         "ours": (place / "floodmark_plugin.py").is_file(),
         "ignored": ignore.is_file() and "floodmark_airflow/" in ignore.read_text().split(),
     }

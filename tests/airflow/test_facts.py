@@ -34,11 +34,11 @@ def test_doctor_finds_nothing_wrong_with_the_settings_that_the_demo_has(rules: P
     assert MARK not in said.stdout + said.stderr
 
 
-def test_a_missing_connection_is_not_taken_for_yarn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_connection_spark_runs_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
-    assert facts.connection() == {"found": False}
+    assert facts.connection() == {"found": False, "master": "local[*]", "deploy_mode": None}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local[*]")
-    assert facts.connection() == {"found": False}, "no URI: Airflow cannot read it"
+    assert "cannot be read as a connection" in facts.facts()["spark_default"]["error"], "no URI: Airflow cannot read it"
 
 
 def test_the_master_is_what_the_hook_makes_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +53,7 @@ def test_folders_that_are_not_ours(place: Path, monkeypatch: pytest.MonkeyPatch)
     assert facts.dags_folder()["ours"] and facts.plugins_folder()["ours"] and facts.plugins_folder()["ignored"]
     (place / "floodmark_plugin.py").touch()
     (place / "rules.py").write_text("# another's\n")
+    assert facts.plugins_folder()["installed"] is False
     monkeypatch.setattr("airflow.settings.DAGS_FOLDER", str(place))
     monkeypatch.setenv("AIRFLOW__CORE__PLUGINS_FOLDER", str(place))
     assert not facts.dags_folder()["ours"]

@@ -118,7 +118,7 @@ def fails(name: str, code: int, why: str, waits: bool = False) -> str:
 
 def words(fake_path: Path) -> list[str]:
     found = (fake_path / "arguments").read_text().splitlines()
-    return found[next(at for at, word in enumerate(found) if word.endswith("/jobs/run_rule.py")) + 1 :]
+    return found[next(at for at, word in enumerate(found) if word.endswith("/applications/run_rule.py")) + 1 :]
 
 
 def test_one_application_folds_all_rules_with_news_and_all_their_sinks_are_updated(

@@ -61,7 +61,7 @@ def execute(rule: Rule, tries: int = 1, given: dict[str, Any] | None = None, **p
 def submitted(path: Path) -> list[str]:
     """The words after the job's file."""
     words = (path / "arguments").read_text().splitlines()
-    job = next(at for at, word in enumerate(words) if word.endswith("/jobs/operate_rule.py"))
+    job = next(at for at, word in enumerate(words) if word.endswith("/applications/operate_rule.py"))
     return words[job + 1 :]
 
 

@@ -34,7 +34,7 @@ from deltalake import write_deltalake
 from test_dags import write
 
 from floodmark.connectors.ports.registry import sources
-from floodmark.core.failure import ending
+from floodmark.core.application.failure import ending
 from floodmark.core.protocol.entry import Entry
 from floodmark.core.protocol.records.rows import Commit
 from floodmark.core.rules.rule import Rule, load_rule
@@ -118,7 +118,7 @@ def test_a_run_that_ends_well_and_reached_the_end_is_green(rule: Rule, place: Pa
         "delta-spark",
         "delta-storage-4.4.0.jar",
     ]
-    job = next(at for at, word in enumerate(words) if word.endswith("/jobs/run_rule.py"))
+    job = next(at for at, word in enumerate(words) if word.endswith("/applications/run_rule.py"))
     assert words[job + 1 :] == [
         "one",
         *("--rules", f"{place}/rules"),
@@ -329,18 +329,34 @@ def test_on_kubernetes_the_driver_gets_its_environment_too(monkeypatch: pytest.M
     assert hook._env == {"FLOODMARK_HOME": "/there", "FLOODMARK_MASTER": "k8s://https://there:6443"}
 
 
-def test_a_missing_connection_is_not_taken_for_yarn(
+def missing(*_: object) -> None:
+    raise AirflowNotFoundException("the conn_id spark_default is not defined")
+
+
+def test_without_a_connection_spark_runs_on_this_machine_and_not_on_yarn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    monkeypatch.setattr(BaseHook, "get_connection", missing)
+    monkeypatch.setattr(RuleSubmitHook, "get_connection", missing)
+    hook = RuleSubmitHook(env_vars={})
+    assert (hook._connection["master"], hook._env_vars["FLOODMARK_MASTER"]) == ("local[*]", "local[*]")
+
+
+def test_a_connection_that_airflow_cannot_read_is_not_taken_for_none(
     rule: Rule, fake_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(conn_id: str) -> None:
-        raise AirflowNotFoundException(f"the conn_id {conn_id} is not defined")
-
     spark_submit(fake_path, "exit 1")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local[*]")
     monkeypatch.setattr(BaseHook, "get_connection", missing)
-    with pytest.raises(AirflowException, match="no connection spark_default") as fault:
+    with pytest.raises(AirflowException, match="AIRFLOW_CONN_SPARK_DEFAULT cannot be read") as fault:
         execute(rule)
-    assert type(fault.value) is AirflowException, "somebody may add it"
+    assert type(fault.value) is AirflowException, "a retry may find it mended"
     assert not was_started(fake_path)
+
+
+def test_a_task_finds_spark_submit_beside_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "PATH" not in environment(), "there is one on PATH"
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert environment()["PATH"] == f"{Path(sys.executable).parent}:/usr/bin"
 
 
 def wait_for(file: Path, lines: int) -> list[int]:

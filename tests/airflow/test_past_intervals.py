@@ -99,7 +99,7 @@ def test_a_backfill_is_submitted_and_believed_by_the_ledger_alone(rule: Rule, pl
     with pytest.raises(AirflowException, match="backfill ended, yet the rule's ledger has none"):
         execute(rule, context(7))
     words = (fake_path / "arguments").read_text().splitlines()
-    job = next(at for at, word in enumerate(words) if word.endswith("/jobs/operate_rule.py"))
+    job = next(at for at, word in enumerate(words) if word.endswith("/applications/operate_rule.py"))
     assert words[job + 1 : job + 9] == ["backfill", "hours", "--align", "--yes", "--from", "2001-01-01T07:00:00+00:00",
                                         "--to", "2001-01-01T08:00:00+00:00"]  # fmt: skip
     assert words[-2:] == ["--run-id", "b1.try1"]

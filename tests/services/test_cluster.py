@@ -16,11 +16,11 @@ from support.cluster import BIN, Cluster, standalone
 from support.flow import START, Flow, event, rows_of
 from support.oracle import ordered, tumbling
 
-from floodmark.core.sparkconf import application_conf
+from floodmark.core.application.sparkconf import application_conf
 from floodmark.proving.play.processes import kill_all, started, wait_until
 
 CHECKOUT = Path(__file__).parents[2]
-RUN = CHECKOUT / "jobs" / "run_rule.py"
+RUN = CHECKOUT / "jobs/floodmark/cli/applications/run_rule.py"
 ENV = {
     "PYTHONPATH": f"{CHECKOUT / 'jobs'}",
     "PYSPARK_PYTHON": sys.executable,

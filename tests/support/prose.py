@@ -1,6 +1,6 @@
 """How easily prose reads: lengths of sentences, pointer words without nouns, and how sentences open.
 
-    PYTHONPATH=tests python -m support.prose FILE...     one line of figures a file, then its longest sentences
+PYTHONPATH=tests python -m support.prose FILE...     one line of figures a file, then its longest sentences
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ POINTERS = frozenset("that this these those it its one ones which what who whom 
 OPENERS = frozenset("what who whoever where whichever of so is are not nor nothing nobody only to".split())
 ABBREVIATIONS = ("e.g.", "i.e.", "etc.", "vs.", "approx.")
 SENTENCE_END = re.compile(r"(?<=[.!?…])[)\"'*_]*\s+(?=[A-Z0-9\"'(\[`*])")
-WORD = re.compile(r"[A-Za-z0-9_][\w'’/.-]*")
+WORD = re.compile(r"[A-Za-z0-9_][\w'/.-]*")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Prose:
 
 
 def words(text: str) -> list[str]:
-    return [word.lower() for word in WORD.findall(text)]
+    return [word.lower() for word in WORD.findall(text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))]
 
 
 def prose(text: str) -> Prose:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.runs.stopping import Stopping
-from floodmark.core.failure import FailureFile
+from floodmark.core.application.failure import FailureFile
 from floodmark.core.protocol.records.rows import Counts, Lost
 from floodmark.errors import RunFailed
 from floodmark.testing import cases

@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 
 from floodmark.cli.app import app
 from floodmark.cli.shared import doctorchecks
-from floodmark.core import sparkconf
+from floodmark.core.application import sparkconf
+from floodmark.core.application.distribution import JAR_SUMS, jars_folder
 from floodmark.core.health import airflow, machine, settings, storage
 from floodmark.core.health.checks import Check, exit_code, failed, ok, warning
 from floodmark.errors import HomeUnfit, LedgerBroken
@@ -33,7 +34,7 @@ FACTS: dict[str, Any] = {
     "version": "3.3.2",
     "spark_default": {"found": True, "master": "local[*]", "deploy_mode": None},
     "dags_folder": PLACES,
-    "plugins_folder": {**PLACES, "ignored": True},
+    "plugins_folder": {**PLACES, "installed": False, "ignored": True},
     "jwt_secret": {"source": "env var", "length": 64, "known": False},
     "database": {"kind": "postgresql", "host": "db", "fault": None},
     "spark_submit": PLACES,
@@ -91,6 +92,27 @@ def test_packages(package: str, version: str | None, verdict: str) -> None:
     assert set(found.values()) == {"ok"}
 
 
+@pytest.mark.parametrize(
+    ("package", "version", "verdict"),
+    [
+        ("pyspark", "4.2.0", "ok"),
+        ("pyspark", "4.1.9", "failed"),
+        ("pyspark", None, "failed"),
+        ("deltalake", "1.7.0", "failed"),
+        ("apache-airflow", "3.2.2", "failed"),
+        ("apache-airflow", None, "warning"),
+    ],
+)
+def test_packages_of_an_installed_floodmark_are_in_the_ranges_of_its_metadata(
+    package: str, version: str | None, verdict: str
+) -> None:
+    required = ["pyspark==4.2.0", "deltalake<1.7,>=1.6", "rich>=13", "apache-airflow>=3.3; extra == 'airflow'"]
+    there = {"pyspark": "4.2.0", "deltalake": "1.6.1", "apache-airflow": "3.3.2"}
+    found = verdicts(machine.ranges({**there, package: version}, required))
+    assert found.pop(package) == verdict
+    assert list(found.values()) == ["ok", "ok"], "the packages that doctor looks at"
+
+
 def test_jars() -> None:
     wanted = machine.sums("aa  one.jar\nbb  two.jar\ncc  three.jar\n")
     found = machine.jars("/jars", {"one.jar": "aa", "two.jar": "xx", "three.jar": None}, wanted)
@@ -99,7 +121,7 @@ def test_jars() -> None:
 
 
 def test_the_jars_that_are_checked_are_those_that_spark_gets() -> None:
-    assert set(machine.sums((CHECKOUT / "scripts" / "jars.sha256").read_text())) == set(sparkconf.JARS)
+    assert set(machine.sums(JAR_SUMS.read_text())) == set(sparkconf.JARS)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +218,15 @@ def test_an_airflow_that_is_well() -> None:
 @pytest.mark.parametrize(
     ("fact", "said", "verdict"),
     [
-        ("spark_default", {"found": False}, "failed"),
+        ("spark_default", {"found": False, "master": "local[*]", "deploy_mode": None}, "ok"),
         ("spark_default", {"found": True, "master": "spark://local[*]", "deploy_mode": None}, "failed"),
         ("spark_default", {"found": True, "master": "spark://host:7077", "deploy_mode": "cluster"}, "failed"),
         ("spark_default", {"found": True, "master": "spark://host:7077", "deploy_mode": "client"}, "ok"),
         ("dags_folder", {**PLACES, "ours": False}, "failed"),
-        ("plugins_folder", {**PLACES, "ours": False, "ignored": False}, "failed"),
-        ("plugins_folder", {**PLACES, "ignored": False}, "failed"),
+        ("dags_folder", {"path": "/a", "expected": None, "ours": False}, "failed"),
+        ("plugins_folder", {**PLACES, "installed": False, "ours": False, "ignored": False}, "failed"),
+        ("plugins_folder", {**PLACES, "installed": False, "ignored": False}, "failed"),
+        ("plugins_folder", {"path": "/a", "expected": None, "installed": True, "ours": False}, "ok"),
         ("jwt_secret", {"source": "default", "length": 0, "known": False}, "failed"),
         ("jwt_secret", {"source": "env var", "length": 18, "known": True}, "failed"),
         ("jwt_secret", {"source": "env var", "length": 18, "known": False}, "warning"),
@@ -279,7 +303,7 @@ def test_a_torn_jar_is_found(flow: Flow) -> None:
     jars = flow.root / "jars"
     jars.mkdir()
     for name in sparkconf.JARS:
-        (jars / name).write_bytes((sparkconf.jars_folder() / name).read_bytes()[:-1])
+        (jars / name).write_bytes((jars_folder() / name).read_bytes()[:-1])
     found = doctor(flow, 2, FLOODMARK_JARS=str(jars))
     assert {found[name].verdict for name in sparkconf.JARS} == {"failed"}
     assert found["class-data archive"].verdict == "warning"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from floodmark.core.failure import Failure, FailureFile, ending, ending_in
+from floodmark.cli.applications import run_rule
+from floodmark.core.application.failure import Failure, FailureFile, ending, ending_in
 from floodmark.core.rules.groups import by_the_clock, groups, schedule_of, shared
 from floodmark.core.rules.rule import load_rules
 from floodmark.errors import Busy, NotThereYet, Refused, RunFailed
@@ -158,7 +159,13 @@ def test_the_last_line_of_a_job_tells_its_exit_code(line: str, code: int | None)
 
 
 def test_a_job_says_that_its_exit_code_is_its_own(tmp_path: Path) -> None:
-    job = [sys.executable, Path(__file__).parents[2] / "jobs" / "run_rule.py", "a", "--rules", tmp_path / "nowhere"]
+    job = [
+        sys.executable,
+        run_rule.__file__,
+        "a",
+        "--rules",
+        tmp_path / "nowhere",
+    ]
     ended = subprocess.run(job, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == ending(2)

@@ -10,7 +10,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from support.flow import Flow
 
-from floodmark.core.sparkconf import static_conf
+from floodmark.core.application.sparkconf import static_conf
 from floodmark.errors import HistoryGone, InputFault, ProcessFault, Refused, RunFailed, TableBroken
 from floodmark.spark.session.faults import explained, of_new_epoch, of_open_epoch, of_table, of_version
 from floodmark.spark.session.session import root_session, rule_session

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from floodmark.core import sparkconf
-from floodmark.core.sparkconf import JAVA_OPTIONS, SMALL_BACKLOG, application_conf, archive
+from floodmark.core.application import sparkconf
+from floodmark.core.application.sparkconf import JAVA_OPTIONS, SMALL_BACKLOG, application_conf, archive
 from floodmark.errors import RunFailed
 
 FIRST_COMPILER = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]

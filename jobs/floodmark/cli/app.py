@@ -9,6 +9,7 @@ import typer
 from floodmark.cli.commands import (
     abandon,
     adopt,
+    airflow,
     audit,
     backfill,
     cases,
@@ -16,6 +17,7 @@ from floodmark.cli.commands import (
     drop,
     epochs,
     init,
+    jars,
     maintain,
     plan,
     preview,
@@ -47,6 +49,7 @@ app = typer.Typer(
 )
 
 WRITING, RUNNING, LOOKING, ENDING = "Write a rule", "Run it", "See what it did", "Change what it is, or end it"
+INSTALLING = "Install it"
 
 app.command("init", rich_help_panel=WRITING)(init.init)
 app.command("validate", rich_help_panel=WRITING)(validate.validate)
@@ -73,12 +76,19 @@ app.command("rename", rich_help_panel=ENDING)(rename.rename)
 app.command("retire", rich_help_panel=ENDING)(retire.retire)
 app.command("drop", rich_help_panel=ENDING)(drop.drop)
 
+app.command("jars", rich_help_panel=INSTALLING)(jars.jars)
+
+under_airflow = typer.Typer(no_args_is_help=True, help="Floodmark in an Airflow that exists already.")
+under_airflow.command("init")(airflow.init)
+under_airflow.command("remove")(airflow.remove)
+app.add_typer(under_airflow, name="airflow", rich_help_panel=INSTALLING)
+
 dead = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="The rows that a rule could not use.")
 dead.command("list")(rows.dead)
 dead.command("replay")(replay.replay)
 app.add_typer(dead, name="dead", rich_help_panel=LOOKING)
 
-for commands in (app, dead):
+for commands in (app, dead, under_airflow):
     for one in commands.registered_commands:
         one.callback = one.callback and spread(one.callback)
         if one.callback is not None and "rules" in signature(one.callback).parameters:

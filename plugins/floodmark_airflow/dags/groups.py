@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from floodmark.core.failure import Failure, FailureFile
+from floodmark.core.application.failure import Failure, FailureFile
 from floodmark.core.rules.chains import in_order, upstream
 from floodmark.core.rules.groups import by_the_clock, shared
 from floodmark.errors import Refused, RunFailed

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -12,8 +14,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
-from floodmark.core import sparkconf
-from floodmark.core.failure import ending_in
+from floodmark.core.application import sparkconf
+from floodmark.core.application.failure import ending_in
 from floodmark.errors import Final, Refused
 from floodmark_airflow import settings
 from floodmark_airflow.tasks.processtree import kill_tree
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import SparkSettings
 
 CONNECTION = "spark_default"
+LOCAL = "local[*]"  # where Spark runs if no connection says so
 KUBERNETES = "apache-airflow-providers-cncf-kubernetes"
 HOPELESS = {Refused.exit_code: "refused", Final.exit_code: "failed for good"}
 # spark-submit has separate options for these two.
@@ -47,6 +50,11 @@ class RuleSubmitHook(SparkSubmitHook):
         # The connection says where Spark runs; without this variable, the job's own default would apply.
         self._env_vars = {**env_vars, "FLOODMARK_MASTER": str(self._connection["master"])}
         self._env = self._env_vars  # also for Kubernetes, where the provider passes them only to a driver in a pod
+
+    def _resolve_connection(self) -> dict[str, Any]:
+        """The provider's, which would take yarn if there is no connection; Floodmark takes this machine."""
+        resolved: dict[str, Any] = super()._resolve_connection()
+        return resolved if has_connection() else {**resolved, "master": LOCAL}
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Run to the end. Raises AirflowFailException if the exit code says that a retry can't help."""
@@ -131,12 +139,26 @@ class SubmitOperator(SparkSubmitOperator):
         )
 
 
+def has_connection() -> bool:
+    """Whether Airflow has the connection. Raises AirflowException if it is set in a form that Airflow can't read."""
+    try:
+        BaseHook.get_connection(CONNECTION)
+    except AirflowNotFoundException as fault:
+        variable = f"AIRFLOW_CONN_{CONNECTION.upper()}"
+        if os.environ.get(variable):
+            raise AirflowException(
+                f"{variable} cannot be read as a connection: write it as JSON, "
+                f'{{"conn_type": "spark", "host": "{LOCAL}"}}'
+            ) from fault
+        return False
+    return True
+
+
 def check_connection() -> None:
     """Raise if the provider's hook would start Spark in a way that Floodmark can't follow."""
-    try:
-        connection = BaseHook.get_connection(CONNECTION)
-    except AirflowNotFoundException as fault:
-        raise AirflowException(f"no connection {CONNECTION}: Airflow would silently take yarn; add it") from fault
+    if not has_connection():
+        return
+    connection = BaseHook.get_connection(CONNECTION)
     mode = connection.extra_dejson.get("deploy-mode")
     if mode not in (None, "", "client"):
         raise AirflowFailException(
@@ -180,6 +202,7 @@ def spark_options(spark: SparkSettings, backlog: int | None = None) -> dict[str,
 def environment() -> dict[str, str]:
     """The environment variables of the job, besides those inherited from Airflow."""
     return {
+        **_path(),
         "FLOODMARK_RULES": str(settings.rules_folder()),
         "FLOODMARK_HOME": str(settings.home_folder()),
         # The job can import all that Airflow's processes can: classes of rules, modules that settings name.
@@ -187,3 +210,11 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
         "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable,
     }
+
+
+def _path() -> dict[str, str]:
+    """PATH with the spark-submit beside this Python, if there is none on PATH: Airflow may run without its environment
+    being activated."""
+    if shutil.which("spark-submit"):
+        return {}
+    return {"PATH": os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))}

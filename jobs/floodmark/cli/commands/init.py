@@ -10,7 +10,7 @@ import typer
 from floodmark.cli.shared import options, output
 from floodmark.errors import Refused
 
-NAME = "hello"
+NAME, LAKE = "hello", "lake"
 SCHEMA, CASE_SCHEMA = "rule.schema.json", "cases.schema.json"
 
 
@@ -23,10 +23,16 @@ def init(
 
     Example: `floodmark init mine`
     """
-    folder = directory / options.RULES
+    write(directory / options.RULES)
+    _print_next_steps(directory)
+
+
+def write(folder: Path, lake: str = LAKE) -> None:
+    """Write the files into this folder of rules, for tables in `lake`. Raises Refused if a file is there already."""
     tests = folder / "tests"
+    rule = _template(f"{NAME}.yaml").replace(f":-{LAKE}}}", f":-{lake}}}").replace(f'"{LAKE}/', f'"{lake}/')
     files = {
-        folder / f"{NAME}.yaml": _template(f"{NAME}.yaml"),
+        folder / f"{NAME}.yaml": rule,
         folder / SCHEMA: _schema(),
         tests / f"{NAME}.yaml": _template(f"{NAME}_cases.yaml"),
         tests / CASE_SCHEMA: _case_schema(),
@@ -38,7 +44,6 @@ def init(
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")
         output.say(f"wrote {path}")
-    _print_next_steps(directory)
 
 
 def _template(name: str) -> str:

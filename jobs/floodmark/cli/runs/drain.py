@@ -17,7 +17,7 @@ from floodmark.cli.shared import output
 from floodmark.cli.shared.selection import Selection
 from floodmark.connectors.news import News, look
 from floodmark.connectors.preflight import check_without_jvm
-from floodmark.core.failure import FailureFile
+from floodmark.core.application.failure import FailureFile
 from floodmark.core.lifecycle.zones import zoned
 from floodmark.core.rules.chains import in_order, upstream
 from floodmark.core.rules.rule import Rule

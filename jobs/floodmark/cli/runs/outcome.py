@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from floodmark.core.failure import Failure
+from floodmark.core.application.failure import Failure
 from floodmark.errors import exit_code, message, worst
 from floodmark.views.formats import iso
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from floodmark.cli.shared import options
-from floodmark.core import sparkconf
+from floodmark.core.application import distribution, sparkconf
 from floodmark.core.health import airflow, machine, settings, storage
 from floodmark.core.health.checks import Check, failed, ok
 from floodmark.core.health.storage import Holder
@@ -31,7 +31,6 @@ from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
 from floodmark.views.status.rulestatus import limits_of
 
-CHECKOUT = Path(__file__).parents[4]
 PATIENCE = 60  # seconds to wait for another program
 
 
@@ -84,8 +83,10 @@ def _program_output(*command: str) -> str:
 
 
 def _packages() -> list[Check]:
-    wanted = machine.locked((CHECKOUT / "requirements.txt").read_text())
-    return machine.packages({name: _version(name) for name in machine.PACKAGES}, wanted)
+    root, found = distribution.checkout(), {name: _version(name) for name in machine.PACKAGES}
+    if root is not None:
+        return machine.packages(found, machine.locked((root / "requirements.txt").read_text()))
+    return machine.ranges(found, metadata.requires("floodmark") or [])
 
 
 def _version(package: str) -> str | None:
@@ -96,10 +97,10 @@ def _version(package: str) -> str | None:
 
 
 def _jars() -> list[Check]:
-    folder, archive = sparkconf.jars_folder(), sparkconf.archive()
-    wanted = machine.sums((CHECKOUT / "scripts" / "jars.sha256").read_text())
-    found = {name: _sha256(folder / name) for name in wanted}
-    return [*machine.jars(str(folder), found, wanted), machine.archive(str(archive), archive.exists())]
+    folder, archive = distribution.jars_folder(), sparkconf.archive()
+    wanted = machine.sums(distribution.JAR_SUMS.read_text())
+    jars = machine.jars(str(folder), {name: _sha256(folder / name) for name in wanted}, wanted)
+    return [*jars, *([machine.archive(str(archive), archive.exists())] if distribution.checkout() else [])]
 
 
 def _sha256(file: Path) -> str | None:
@@ -224,7 +225,8 @@ def _airflow() -> list[Check]:
         return []  # the package checks have reported it
     if not _airflow_is_configured():
         return [airflow.NOT_CONFIGURED]
-    path = [str(CHECKOUT / "plugins"), str(CHECKOUT / "jobs"), os.environ.get("PYTHONPATH", "")]
+    root = distribution.checkout()
+    path = [*([str(root / "plugins")] if root else []), str(distribution.SOURCES), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
     command = [sys.executable, "-m", "floodmark_airflow.facts"]
     found = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)  # noqa: S603

@@ -42,11 +42,10 @@ def _decided(name: str, fact: Mapping[str, Any], decide: Callable[[Any], Check])
 
 
 def _connection(fact: Mapping[str, Any]) -> Check:
-    name, expected = "spark_default", "a connection with Spark's master"
-    if not fact["found"]:
-        said = "none that can be read, so that Airflow would silently take yarn"
-        return failed(name, expected, said, f"set {SPARK_DEFAULT} for all of Airflow's processes")
+    name = "spark_default"
     master, mode = fact["master"], fact["deploy_mode"] or "client"
+    if not fact["found"]:
+        return ok(name, f"none: tasks run Spark on their own machine, {master}")
     if not MASTERS.fullmatch(master):
         forms = "local[*], spark://HOST:PORT, yarn or k8s://…"
         return failed(name, forms, master, f"write the connection as JSON: {SPARK_DEFAULT}")
@@ -59,11 +58,17 @@ def _connection(fact: Mapping[str, Any]) -> Check:
 def _dags(fact: Mapping[str, Any]) -> Check:
     if fact["ours"]:
         return ok("dags_folder", fact["path"])
+    if fact["expected"] is None:
+        return failed(
+            "dags_folder", "a file that makes the DAGs of rules", fact["path"], "run `floodmark airflow init`"
+        )
     fix = f"set AIRFLOW__CORE__DAGS_FOLDER={fact['expected']}, or make that a bundle of [dag_processor]"
     return failed("dags_folder", fact["expected"], fact["path"], fix)
 
 
 def _plugins(fact: Mapping[str, Any]) -> Check:
+    if fact["installed"]:
+        return ok("plugins", "Floodmark's, installed with its package")
     if not fact["ours"]:
         fix = f"set AIRFLOW__CORE__PLUGINS_FOLDER={fact['expected']}"
         return failed("plugins_folder", fact["expected"], fact["path"], fix)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from packaging.requirements import Requirement
+
+from floodmark.core.application.distribution import set_up
 from floodmark.core.health.checks import Check, failed, ok, warning
 
 OLDEST_PYTHON = (3, 11)
 JAVAS = ("17", "21")
-SETUP = "run `make setup`"
+SETUP = f"run `{set_up()}`"
 # Spark, its client and Delta write one another's formats and overwrite one another's files.
 EXACT = ("pyspark", "pyspark-client", "delta-spark")
 # The minor version of deltalake decides which tables it can read; the major one of pandas, whether Spark supports it.
@@ -62,6 +65,21 @@ def _package(name: str, found: str | None, wanted: str) -> Check:
     if found is not None and _start(found, ALIKE[name]) == _start(wanted, ALIKE[name]):
         return warning(name, f"{wanted}, with which it is tested", said, SETUP)
     return failed(name, f"{_start(wanted, ALIKE[name])}.x", said, SETUP)
+
+
+def ranges(found: Mapping[str, str | None], required: Iterable[str]) -> list[Check]:
+    """As `packages`, for an installed package. `required`: what its metadata require."""
+    wanted = {one.name: one for one in map(Requirement, required) if one.name in PACKAGES}
+    return [_in_range(name, found.get(name), one) for name, one in wanted.items()]
+
+
+def _in_range(name: str, found: str | None, wanted: Requirement) -> Check:
+    expected = str(wanted.specifier)
+    if found is None and wanted.marker is not None:
+        return warning(name, expected, "not installed", "without it rules run from the command line only")
+    if found is None or not wanted.specifier.contains(found, prereleases=True):
+        return failed(name, expected, found or "not installed", f"pip install '{name}{expected}'")
+    return ok(name, found)
 
 
 def _start(version: str, parts: int) -> str:

@@ -11,11 +11,18 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from floodmark import __version__
+from floodmark.core.application.sparkconf import (
+    DELTA,
+    OLD_VERSIONS,
+    STATISTICS,
+    WHOLE_FILES,
+    application_conf,
+    java_place,
+)
 from floodmark.core.health import machine
 from floodmark.core.protocol import engine
 from floodmark.core.rules.groups import shared
 from floodmark.core.rules.rule import Rule
-from floodmark.core.sparkconf import DELTA, OLD_VERSIONS, STATISTICS, WHOLE_FILES, application_conf, java_place
 from floodmark.errors import Refused, RunFailed
 from floodmark.redaction import redacted
 from floodmark.spark.session.jvm import jvm_class

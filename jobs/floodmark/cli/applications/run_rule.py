@@ -16,13 +16,13 @@ def main(*command: str) -> None:
         SparkContext._ensure_initialized()  # the JVM runs already and has spark-submit's configuration
         os.environ["FLOODMARK_MASTER"] = SparkConf().get("spark.master", "local[*]")
     from floodmark.cli import main as floodmark
-    from floodmark.core.failure import ending
+    from floodmark.core.application.failure import ending
 
     try:
         floodmark([*command, *sys.argv[1:]])
     except SystemExit as end:
         sys.stdout.flush()
-        print(ending(int(end.code or 0)), file=sys.stderr, flush=True)  # noqa: T201 - for the caller of spark-submit
+        print(ending(int(end.code or 0)), file=sys.stderr, flush=True)
         raise
 
 

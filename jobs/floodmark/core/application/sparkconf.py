@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from floodmark.core.application.distribution import CLASSES, jars_folder, set_up, warehouse
 from floodmark.errors import RunFailed
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -20,11 +21,6 @@ DELTA = "4.4.0"
 JARS = (f"delta-spark_4.2_2.13-{DELTA}.jar", f"delta-storage-{DELTA}.jar")
 
 
-def jars_folder() -> Path:
-    """The folder of the Delta jars that set-up downloads: FLOODMARK_JARS, or `.cache/jars` of the checkout."""
-    return Path(os.environ.get("FLOODMARK_JARS") or Path(__file__).parents[3] / ".cache" / "jars")
-
-
 def java_place() -> str | None:
     """The java that Spark would start: that of JAVA_HOME, else the one on PATH; None if there is none."""
     home = os.environ.get("JAVA_HOME")
@@ -32,12 +28,12 @@ def java_place() -> str | None:
 
 
 def jar_paths() -> list[str]:
-    """The paths of the Delta jars. Raises RunFailed if set-up has not been run."""
+    """The paths of the Delta jars. Raises RunFailed if they have not been fetched."""
     paths = [jars_folder() / name for name in JARS]
     missing = [str(path) for path in paths if not path.exists()]
     if missing:
         raise RunFailed(
-            f"expected the jars {', '.join(missing)}: run `make setup`, or name their folder in FLOODMARK_JARS"
+            f"expected the jars {', '.join(missing)}: run `{set_up()}`, or name their folder in FLOODMARK_JARS"
         )
     return [str(path) for path in paths]
 
@@ -56,7 +52,7 @@ def application_conf(
 
 def archive() -> Path:
     """The class-data archive that set-up creates: Spark's and Delta's classes, loaded and verified."""
-    return jars_folder().parent / "classes" / "floodmark.jsa"
+    return jars_folder().parent / CLASSES / "floodmark.jsa"
 
 
 def fast_start(backlog: int | None) -> str:
@@ -116,7 +112,7 @@ def static_conf(driver_memory: str, shuffle_partitions: int) -> dict[str, str]:
         # processes (`readlink`), more than half of all that an epoch starts.
         "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
         # Unused, but Spark creates it; by default in the current directory.
-        "spark.sql.warehouse.dir": str(jars_folder().parent / "warehouse"),
+        "spark.sql.warehouse.dir": str(warehouse()),
         # Spark describes every plan it runs for its UI; the default, formatted, takes several times as long.
         "spark.sql.ui.explainMode": "simple",
         "spark.ui.enabled": "false",

@@ -1,0 +1,1 @@
+"""The files that spark-submit is given; nothing imports them."""

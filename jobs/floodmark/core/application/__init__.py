@@ -1,0 +1,1 @@
+"""A Spark application of Floodmark: its settings, the files that it needs, and how it reports its end."""

@@ -1,0 +1,134 @@
+"""The two Delta jars: fetched by Spark's own resolver or copied from a folder, and checked before they are used.
+
+Spark's resolver follows the user's settings for repositories, as `--packages` does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from floodmark.core.application.distribution import JAR_SUMS
+from floodmark.core.application.sparkconf import DELTA, JARS, java_place
+from floodmark.core.health.machine import sums
+from floodmark.errors import Refused, RunFailed
+
+PACKAGES = f"io.delta:delta-spark_4.2_2.13:{DELTA},io.delta:delta-storage:{DELTA}"
+# All other dependencies are either in Spark already (another version would conflict) or unused.
+EXCLUDED = "io.delta:delta-kernel*,io.unitycatalog:*,org.*:*,com.*:*"
+REPOSITORIES = """Spark could not resolve the jars:
+{log}
+DEFAULT_ARTIFACT_REPOSITORY names a mirror; so do spark.jars.ivySettings and spark.jars.repositories in
+$SPARK_CONF_DIR/spark-defaults.conf. Without a network: `floodmark jars --from FOLDER`, with copies of {names}"""
+
+
+def are_complete(folder: Path) -> bool:
+    """Whether both jars are in the folder. Raises Refused if one of them is not what was published."""
+    there = [name for name in JARS if (folder / name).is_file()]
+    for name in there:
+        _check(folder / name)
+    return len(there) == len(JARS)
+
+
+def copy(source: Path, folder: Path) -> None:
+    """Copy the jars from another folder. Raises Refused if one is missing there, or is not what was published."""
+    missing = [name for name in JARS if not (source / name).is_file()]
+    if missing:
+        raise Refused(f"expected {' and '.join(JARS)} in {source}, found no {' and no '.join(missing)}")
+    _take({name: source / name for name in JARS}, folder)
+
+
+def fetch(folder: Path) -> None:
+    """Resolve the jars into the folder. Raises RunFailed with the end of Spark's log if that fails."""
+    if java_place() is None:
+        raise Refused("expected Java 17 or 21 for Spark's resolver, found no java on PATH and none in JAVA_HOME")
+    with tempfile.TemporaryDirectory(prefix="floodmark-jars-") as work:
+        resolved = subprocess.run(  # noqa: S603
+            _command(Path(work)), cwd=work, env=_environment(Path(work)), text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        found = {name: Path(work, "ivy", "jars", f"io.delta_{name}") for name in JARS}
+        if resolved.returncode != 0 or not all(file.is_file() for file in found.values()):
+            log = "\n".join(resolved.stdout.splitlines()[-40:])
+            raise RunFailed(REPOSITORIES.format(log=log, names=" and ".join(JARS)))
+        _take(found, folder)
+
+
+def remove(folder: Path) -> list[Path]:
+    """Delete the jars, and the folder if nothing else is in it. Returns what was deleted."""
+    found = [folder / name for name in JARS if (folder / name).is_file()]
+    for file in found:
+        file.unlink()
+    for empty in (folder, folder.parent) if found else ():
+        if empty.is_dir() and not any(empty.iterdir()):
+            empty.rmdir()
+    return found
+
+
+def _take(files: dict[str, Path], folder: Path) -> None:
+    """Copy checked files; each gets its name only when it is complete."""
+    for file in files.values():
+        _check(file)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in files.items():
+        part = folder / f".{name}.{os.getpid()}"
+        shutil.copyfile(file, part)
+        part.replace(folder / name)
+
+
+def _check(file: Path) -> None:
+    name = file.name.removeprefix("io.delta_")
+    wanted, found = sums(JAR_SUMS.read_text())[name], hashlib.sha256(file.read_bytes()).hexdigest()
+    if found != wanted:
+        raise Refused(
+            f"SHA-256 of {file}: expected {wanted}, found {found}. Nothing was copied. Delete the file if it is yours, "
+            "and make sure that the repository it came from is the one you mean"
+        )
+
+
+def _command(work: Path) -> list[str]:
+    script = work / "nothing.py"  # spark-submit resolves packages before it runs a program
+    script.touch()
+    return [
+        str(Path(_spark_home()) / "bin" / "spark-submit"),
+        *("--master", "local[1]", "--deploy-mode", "client", "--conf", f"spark.jars.ivy={work / 'ivy'}"),
+        *("--packages", PACKAGES, "--exclude-packages", EXCLUDED, str(script)),
+    ]
+
+
+def _spark_home() -> str:
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise Refused(f"expected the package pyspark beside {sys.executable}, found none: install Floodmark anew")
+    return spec.submodule_search_locations[0]
+
+
+def _environment(work: Path) -> dict[str, str]:
+    """Spark's settings are those of the user's own Spark, if there is one; the program is pyspark's."""
+    own = os.environ.get("SPARK_HOME")
+    conf = os.environ.get("SPARK_CONF_DIR") or (str(Path(own, "conf")) if own else None)
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    # Spark looks into ~/.m2 first, and fails on a POM there whose jar is missing; so home is an empty folder here. A
+    # user with Ivy settings has said where to look, and keeps the home folder.
+    if conf is None or not _names_ivy_settings(Path(conf) / "spark-defaults.conf"):
+        options = f'{options} -Duser.home="{work}"'
+    return {
+        **os.environ,
+        **({"SPARK_CONF_DIR": conf} if conf else {}),
+        "SPARK_HOME": _spark_home(),
+        "SPARK_SUBMIT_OPTS": options,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def _names_ivy_settings(defaults: Path) -> bool:
+    if not defaults.is_file():
+        return False
+    return any(line.strip().startswith("spark.jars.ivySettings") for line in defaults.read_text().splitlines())
