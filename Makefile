@@ -1,6 +1,6 @@
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup airflow-db test test-unit docs messages browser check lint types imports demo up faults prove bench wheel lock clean
+.PHONY: help setup airflow-db test test-unit docs pages messages browser check lint types imports demo up faults prove bench wheel lock clean
 
 PY := .venv/bin/python
 
@@ -43,8 +43,12 @@ docs: setup ## build the documentation site in .cache/site/, every warning an er
 	.venv/bin/mkdocs build --strict
 	@echo "$(CURDIR)/.cache/site/index.html"
 
-messages: setup ## write what mistakes are told (tests/mistakes) anew; then read what has changed
+pages: setup ## write the reference pages that are made from the code: commands, rule file, error messages
+	$(PY) scripts/site_pages.py
+
+messages: setup ## renew the expected error messages (tests/mistakes) and their page; then read what has changed
 	FLOODMARK_RENEW=1 $(PY) -m pytest -q tests/unit/test_mistakes.py
+	$(PY) scripts/site_pages.py
 
 browser: setup ## Airflow's UI with the rules' pages, in a real Chromium; leaves pictures in .cache/screenshots/
 	$(PY) -m pytest -m prove tests/browser

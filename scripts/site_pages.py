@@ -1,14 +1,17 @@
-"""Extend what MkDocs makes of docs/: generate pages from the code, and add every page to the navigation.
+"""Pages that are made from the code, and a hook of MkDocs that adds every page to the navigation.
 
-Generated pages, which are not stored: the commands, from the command line's own parser; a rule file's keys, from its
-JSON Schema; people's mistakes with their error messages, from the tests; and the tests that the comparison links to.
+    python scripts/site_pages.py     writes those of docs/reference: `make pages`
+
+They are in git, so that a repository view shows them: the commands, from the command line's own parser; a rule file's
+keys, from its JSON Schema; and error messages with the mistakes that cause them, from the tests.
+tests/unit/test_made_pages.py holds them to the code. Only the site has the tests that the comparison links to.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +44,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    for path, make in MADE.items():
-        files.append(File.generated(config, path, content=make()))
+    files.append(File.generated(config, "evidence.md", content=evidence()))
     return files
 
 
@@ -70,9 +72,11 @@ def commands() -> str:
 
     from floodmark.cli.app import app
 
-    text = "# Commands\n\nMade from the command line's own parser; `floodmark COMMAND --help` says the same. "
-    text += "What they have in common, exit codes and more: [the command line](cli.md).\n"
-    return text + "".join(_command(get_command(app), "floodmark"))
+    text = "# Commands and options\n\nAll commands, arguments and options, as `floodmark COMMAND --help` prints them. "
+    text += "An overview, common options and exit codes are on the page [command line](cli.md).\n\n"
+    text += f"{_note('the parser of the command line')}\n\n"
+    sections = "".join(_command(get_command(app), "floodmark"))
+    return text + _contents(re.findall("^## (.+)$", sections, re.M)) + sections
 
 
 def _command(command: Any, name: str) -> Iterator[str]:
@@ -84,7 +88,7 @@ def _command(command: Any, name: str) -> Iterator[str]:
     options = [param for param in command.params if param.param_type_name == "option" and param.name != "help"]
     usage = " ".join([name, *(_metavar(param) for param in arguments), "[OPTIONS]"])
     yield f"\n## {name}\n\n```text\n{usage}\n```\n\n{command.help.strip()}\n\n"
-    yield _table(["argument, option", "default", "environment", "what it says"], map(_param, [*arguments, *options]))
+    yield _table(["argument, option", "default", "environment", "meaning"], map(_param, [*arguments, *options]))
 
 
 def _param(param: Any) -> list[str]:
@@ -117,12 +121,16 @@ def rule_file() -> str:
     from floodmark.core.rules.rule import json_schema
 
     schema = json_schema()
-    text = "# The rule file\n\nMade from the JSON Schema that `floodmark validate --schema` prints and editors use.\n"
-    text += "Any text may hold `${NAME}` or `${NAME:-default}`, from the environment; `$${` is a literal `${`.\n"
+    text = "# Rule file: all keys\n\nA rule file is YAML. Editors complete and check it with the JSON Schema that "
+    text += "`floodmark validate --schema` prints.\n\n"
+    text += "Any text may contain `${NAME}` or `${NAME:-default}`, which is replaced by a variable of the environment. "
+    text += "Write `$${` for a literal `${`.\n\n"
+    text += f"{_note('that JSON Schema')}\n\n{VALUES}"
     models = {"WrittenRule": schema, **schema["$defs"]}
     for model in [*PLACES, *(one for one in models if one not in PLACES)]:
         found = models[model]
-        text += f"\n## {_place(model)}\n\n" + _table(["key", "holds", "default", "what it says"], _keys(found))
+        more = f"See {ABOUT[model]}.\n\n" if model in ABOUT else ""
+        text += f"\n## {_place(model)}\n\n{more}" + _table(["key", "value", "default", "meaning"], _keys(found))
     return text
 
 
@@ -142,10 +150,38 @@ PLACES = {
 }
 
 
+# The pages that explain a mapping.
+ABOUT = {
+    "WrittenRule": "[your first rule](../guide/rules.md)",
+    "WrittenStream": "[SQL](sql.md) and [chaining rules](chains.md)",
+    "WrittenDistinct": "[SQL](sql.md)",
+    "WrittenLookup": "[SQL](sql.md)",
+    "WrittenAmend": "[SQL](sql.md)",
+    "WrittenEpoch": "[epochs](epochs.md)",
+    "WrittenSink": "[sinks](sinks.md)",
+    "WrittenAssets": "[schedules](../guide/airflow-scheduling.md)",
+    "WrittenSpark": "[sizing](../guide/sizing.md)",
+    "WrittenAirflow": "[retries](../guide/airflow-scheduling.md#retries-and-timeouts)",
+    "WrittenCleanUp": "[table maintenance](upkeep.md)",
+    "WrittenExpectation": "[data quality checks](expect.md)",
+    "WrittenFreshness": "[freshness](freshness.md)",
+}
+VALUES = """\
+| value | how to write it |
+| --- | --- |
+| a duration | `30 seconds`, `5 minutes`, `1 hour 30 minutes`, `7 days` |
+| a share | `0.1 %` |
+| text | any YAML text; SQL over several lines after `sql: \\|` |
+| a mapping | keys of its own, listed below |
+
+In the column "default", an empty cell means that the key may be left out.
+"""
+
+
 def _keys(found: dict[str, Any]) -> Iterator[list[str]]:
     needed = found.get("required", [])
     for key, one in found["properties"].items():
-        default = "needed" if key in needed else _shown(one.get("default"))
+        default = "required" if key in needed else _shown(one.get("default"))
         yield [f"`{key}`", _holds(one), default, one.get("description", "")]
 
 
@@ -164,7 +200,7 @@ def _holds(one: dict[str, Any]) -> str:
     if "enum" in one or "const" in one:
         return ", ".join(f"`{value}`" for value in one.get("enum", [one.get("const")]))
     if one.get("type") == "array":
-        return f"a list of {_holds(one['items']).removeprefix('a ')}"
+        return f"a list of {_holds(one['items']).removeprefix('a ').replace('mapping', 'mappings', 1)}"
     if one.get("type") == "object":
         inside = one.get("additionalProperties")
         return f"names, each with {_holds(inside)}" if isinstance(inside, dict) else "names, each with a value"
@@ -187,23 +223,35 @@ def _anchor(place: str) -> str:
 
 def messages() -> str:
     """People's mistakes, each with its error message."""
-    text = "# Mistakes and what they are told\n\nMade from the tests, which hold Floodmark to every word. "
-    text += "The rule that goes wrong is\n\n"
+    text = "# Error messages, by mistake\n\nMistakes in rule files, tables, arguments and settings, each with its "
+    text += "error message, word for word. [Troubleshooting](../guide/handbook.md) covers rules that stop later.\n\n"
+    text += f"{_note('the tests, which check every word')}\n\n"
+    text += "Lines with `+` are the mistake in this rule:\n\n"
     folder = CHECKOUT / "tests" / "mistakes"
     text += _fenced("yaml", (folder / "counted.rule").read_text(encoding="utf-8"))
-    for path in sorted(folder.glob("*.yaml")):
-        content = path.read_text(encoding="utf-8")
-        text += f"\n## {content.splitlines()[0].removeprefix('# ').partition('.')[0]}\n"
-        text += "".join(map(_mistake, yaml.safe_load(content)))
-    return text
+    files = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))]
+    sections = {file.splitlines()[0].removeprefix("# ").partition(".")[0]: yaml.safe_load(file) for file in files}
+    text += _contents(sections) + "\n"
+    for title, mistakes in sections.items():
+        text += f"## {title}\n\n" + "".join(map(_mistake, mistakes))
+    return f"{text.rstrip()}\n"
 
 
 def _mistake(one: dict[str, Any]) -> str:
     wrong = "".join(f"+{line}\n" for new in one.get("replace", {}).values() for line in new.rstrip("\n").split("\n"))
-    shown = [f"\n### {one['mistake'][:1].upper()}{one['mistake'][1:]}\n\n", _fenced("diff", wrong) if wrong else ""]
+    shown = [f"### {one['mistake'][:1].upper()}{one['mistake'][1:]}\n\n", _fenced("diff", wrong) if wrong else ""]
     shown += [f"`{name}`:\n\n{_fenced('text', text)}" for name, text in one.get("files", {}).items()]
     command = f"$ floodmark {one.get('run', 'validate')}\n"
     return "".join([*shown, _fenced("text", f"{command}{one['says']}")])
+
+
+def _contents(titles: Iterable[str]) -> str:
+    """Links to the sections of a page."""
+    return "".join(f"- [{title}](#{_anchor(title)})\n" for title in titles)
+
+
+def _note(source: str) -> str:
+    return f"<!-- Made by `make pages` from {source}: do not edit. -->"
 
 
 def _fenced(kind: str, text: str) -> str:
@@ -242,5 +290,14 @@ MADE: dict[str, Callable[[], str]] = {
     "reference/commands.md": commands,
     "reference/rule-file.md": rule_file,
     "reference/messages.md": messages,
-    "evidence.md": evidence,
 }
+
+
+def write() -> None:
+    """Write the pages that are in git."""
+    for path, make in MADE.items():
+        (DOCS / path).write_text(make(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
