@@ -43,7 +43,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help="Runs stateful stream rules exactly once on Delta tables.\n\n"
+    help="Runs stateful SQL over Delta tables incrementally, with exactly-once results.\n\n"
     "A first rule: `floodmark init`, then `floodmark validate`, `floodmark preview NAME`, `floodmark run NAME`.\n\n"
     "Exit codes: 0 done · 1 failed, a retry may help · 2 refused · 3 failed, a retry cannot help.",
 )

@@ -13,7 +13,7 @@ from floodmark.cli.shared import output
 def jars(
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="DIR", help="Copy the jars from this folder; use no network.", exists=True),
+        typer.Option("--from", metavar="DIR", help="Copy the jars from this folder; use no network."),
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Delete the jars, before you uninstall Floodmark.")] = False,
 ) -> None:
