@@ -48,7 +48,7 @@ class Prose:
 
 
 def words(text: str) -> list[str]:
-    return [word.lower() for word in WORD.findall(text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))]
+    return [word.lower().strip("/.-'") for word in WORD.findall(text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))]
 
 
 def prose(text: str) -> Prose:
@@ -74,7 +74,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _sentences(part: str) -> Iterator[str]:
-    part = re.sub(r"`+[^`]*`+", "code", part)
+    part = re.sub(r"`+[^`]*`+", "Code", part)  # which may begin a sentence
     part = re.sub(r"!?\[([^\]]*)\](\([^)]*\)|\[[^\]]*\])", r"\1", part)
     part = re.sub(r"[*_]{1,3}(\S(?:.*?\S)?)[*_]{1,3}", r"\1", part)
     for short in ABBREVIATIONS:
