@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,6 +69,7 @@ class Installed:
 
     def __init__(self, root: Path, python: str):
         self.root, self.bin = root, root / "env" / "bin"
+        root.mkdir(parents=True, exist_ok=True)
         subprocess.run([python, "-m", "venv", str(root / "env")], check=True)
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "FLOODMARK", "PY"))}
         self.env = {**own, "AIRFLOW_HOME": str(root / "airflow"), "PATH": f"{self.bin}:/usr/bin:/bin", "TZ": "UTC"}
@@ -92,9 +92,9 @@ class Installed:
 
 
 @pytest.fixture(params=pythons())
-def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installed]:
-    yield Installed(tmp_path, request.param)
-    shutil.rmtree(tmp_path, ignore_errors=True)
+def installed(request: pytest.FixtureRequest, place: Path) -> Installed:
+    """Not in /tmp, where no home may be."""
+    return Installed(place, request.param)
 
 
 def test_the_wheel_is_small_and_has_nothing_of_tests_or_caches(wheels: tuple[Path, Path]) -> None:
