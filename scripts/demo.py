@@ -85,7 +85,7 @@ class Demo:
         self.let_arrive(PORTIONS)
         self.say("waiting for Airflow's retry, 3 seconds after it sees the failure")
         self.wait_for_epoch(PORTIONS)
-        self.say("everything is folded; waiting for the next run, which has nothing to do")
+        self.say("everything is processed; waiting for the next run, which has nothing to do")
         self.wait(lambda: "skipped" in [task["state"] for task in self.tasks()])
 
     def let_arrive(self, upto: int) -> None:
@@ -251,7 +251,7 @@ class Report:
         tries = self.tries.get(self.killed_run, [])
         states = [task["state"] for task in self.tasks]
         found = self.comparison
-        yield bool(self.kill.victims), f"the kill met epoch {self.kill.epoch} open"
+        yield bool(self.kill.victims), f"the kill left epoch {self.kill.epoch} open"
         yield (
             again is not None and again.attempt > 1,
             f"epoch {self.kill.epoch} was committed by a later attempt, from the same offsets",
@@ -262,11 +262,11 @@ class Report:
         )
         yield (
             set(states) <= {"success", "skipped", "running", "queued", "scheduled", None} and "skipped" in states,
-            "all runs ended well, one of them without a JVM for want of work",
+            "all runs succeeded, one of them without a JVM because there was nothing to do",
         )
         yield epochs == list(range(1, PORTIONS + 1)), f"epochs 1 to {PORTIONS} are committed, each once"
         yield sum(one.read for one in sums) == came_in, f"all {came_in} flights that came in were read, each once"
-        yield sum(one.folded for one in sums) == came_in, "all of them were folded: none late, none dead"
+        yield sum(one.folded for one in sums) == came_in, "all of them were processed: none late, none dead"
         yield found.equal, f"the sink's {found.found} rows equal DuckDB's {found.expected} from the source file"
 
     def show(self, checks: list[tuple[bool, str]]) -> None:
@@ -304,7 +304,7 @@ def where_next() -> str:
 WHERE TO LOOK NEXT
   make up                          the same Airflow, to stay, with its UI
   LAKE=$PWD/{at}/lake .venv/bin/floodmark status --rules {at}/rules --home {at}/home
-  README.md                        what is guaranteed, and a first rule of one's own
+  README.md                        what is guaranteed, and how to write your first rule
 """
 
 
@@ -317,7 +317,7 @@ def run() -> bool:
         demo = Demo(airflow, begun, portions(PORTIONS))
         demo.play()
         report = Report.of(demo)
-        demo.say("ending Airflow")
+        demo.say("stopping Airflow")
     checks = [*report.checks(), (not airflow.processes(), "no process is left behind")]
     report.show(checks)
     print(where_next())
@@ -332,7 +332,7 @@ def main() -> int:
         print(f"demo: {fault}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("demo: interrupted; everything it started is ended", file=sys.stderr)
+        print("demo: interrupted; everything it started is stopped", file=sys.stderr)
         return 130
     print("demo: everything above holds" if good else "demo: FAILED, see the checks that say NO")
     return 0 if good else 1

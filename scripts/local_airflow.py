@@ -102,7 +102,7 @@ class LocalAirflow:
         for component, process in self._processes.items():
             if component in COMPONENTS and process.poll() is not None:
                 code = process.returncode
-                raise Failed(f"Airflow's {component} ended (exit code {code}); see {self.log(component)}")
+                raise Failed(f"Airflow's {component} exited (exit code {code}); see {self.log(component)}")
 
     def log(self, component: str) -> Path:
         return self.folder / f"{component}.log"

@@ -32,7 +32,7 @@ def welcome(airflow: LocalAirflow) -> None:
   home        {airflow.home}
   logs        {airflow.folder}
 
-Each rule is the DAG rule.NAME. Ctrl-C ends everything; lake and home stay.
+Each rule is the DAG rule.NAME. Ctrl-C stops everything; lake and home stay.
 """,
         flush=True,
     )
@@ -73,7 +73,7 @@ def main() -> int:
         print(f"up: {fault}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nup: ended")
+        print("\nup: stopped")
     return 0
 
 

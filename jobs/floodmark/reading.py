@@ -124,7 +124,7 @@ class Reading:
         import pyarrow as pa
 
         if not is_query(query):
-            raise Refused("expected a query (SELECT ...), for nothing is written here; found something else")
+            raise Refused("expected a query (SELECT ...), because nothing is written here; found something else")
         builder = QueryBuilder()
         for sink in self.sinks:
             builder = builder.register(sink.name, sink.table)
@@ -138,7 +138,7 @@ class Reading:
 
     def _refused(self, said: str) -> Refused:
         why = " ".join(said.split())
-        return Refused(f"the query cannot be answered: {why}. Tables: {self._names()}; names are told by case, too")
+        return Refused(f"the query failed: {why}. Tables: {self._names()}; names are case-sensitive")
 
     def _names(self) -> str:
         return ", ".join(f"{sink.name} ({', '.join(sink.columns)})" for sink in self.sinks)
@@ -152,8 +152,8 @@ def read(rule: str, home: str | Path | None = None, epoch: int | None = None) ->
     """
     if home is None and (named := os.environ.get(NAMED)):
         raise Refused(
-            f'expected home=..., for {NAMED} names the environment {named}, found none: say home="home/env-{named}", '
-            f"or what {FOLDER}/{named}{SUFFIX} calls {HOME}"
+            f"expected home=..., because {NAMED} names the environment {named}, found none: pass "
+            f'home="home/env-{named}", or the {HOME} of {FOLDER}/{named}{SUFFIX}'
         )
     root = Path(home or os.environ.get("FLOODMARK_HOME") or "home").absolute()
     ledger = LedgerReader.load(Home(root, rule).ledger)

@@ -65,7 +65,7 @@ def test_it_says_what_one_wants_to_know(rules: Path, place: Path) -> None:
         "floodmark run one",
         "floodmark status one",
         "owner: team a",
-        "the tab Floodmark shows it, to who may see this DAG's code",
+        "the tab Floodmark shows it to users who may see this DAG's code",
     ):
         assert said in found
 
@@ -90,7 +90,7 @@ def test_it_has_none_of_the_rule_s_code(rules: Path) -> None:
 
 
 def test_it_says_when_the_rule_runs(rules: Path) -> None:
-    assert "only when it is started by hand" in page(rules).words
+    assert "only when it is started manually" in page(rules).words
     assert "*/5 * * * *, in Europe/Berlin" in page(rules, schedule="*/5 * * * *", timezone="Europe/Berlin").words
     assert "updated: file:///lake/x" in page(rules, schedule={"assets": ["file:///lake/x"]}).words
     found = page(rules, schedule="@hourly", group="small").words
@@ -101,7 +101,7 @@ def test_that_of_a_group_names_its_rules_and_how_to_run_them(rules: Path) -> Non
     members = [load_rule(write(rules, name, group="small", description=EVIL), os.environ) for name in ("one", "two")]
     found = Page(about_group("small", members))
     assert found.elements <= OWN and found.attributes == []
-    for said in ("rule.one: <script>alert(1)</script>", "floodmark run one two", "only when it is started by hand"):
+    for said in ("rule.one: <script>alert(1)</script>", "floodmark run one two", "only when it is started manually"):
         assert said in found.words
 
 

@@ -171,7 +171,7 @@ def test_an_operation_that_was_cleared_is_done_once_more_and_its_retry_is_not(
 ) -> None:
     spark_submit(fake_path, "exit 0")
     begun_anew(place, "m1.try1")
-    with pytest.raises(Exception, match="reset ended, yet the rule's ledger has none by this run"):
+    with pytest.raises(Exception, match="reset ended, but the rule's ledger has none by this run"):
         execute(rule, given=cleared(2, 2), operation="reset", confirm="one")
     assert was_started(fake_path)
     (fake_path / "arguments").unlink()

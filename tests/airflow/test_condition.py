@@ -58,7 +58,7 @@ def test_an_edit_that_the_next_run_refuses_is_bad(flow: Flow) -> None:
 def test_a_rule_that_failed_stays_bad_until_a_run_has_ended_well(flow: Flow) -> None:
     states = (DagFacts(state="failed", failed=True), DagFacts(state="running", failed=True), DagFacts(state="running"))
     assert [told(flow, one).word for one in states] == ["failed", "failed", "up to date"]
-    assert "another is at work" in told(flow, states[1]).why
+    assert "another is active" in told(flow, states[1]).why
 
 
 @pytest.mark.parametrize(

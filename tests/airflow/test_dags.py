@@ -213,7 +213,9 @@ def test_a_rule_runs_when_any_rule_that_it_reads_has_written(rules: Path) -> Non
     assert first.get_task("run").outlets == [dag.timetable.asset_condition.objects[1]]
     assert "### Read by\n\n- 1 other rule; the task's log of a reset" in str(first.doc_md)
     form = first.params.get_param("operation").description
-    assert "fold what this rule writes: 1. After a reset" in form and form.endswith("The task's log names them")
+    assert "read this rule's results as a stream: 1. After a reset" in form and form.endswith(
+        "The task's log names them"
+    )
     assert "third" not in f"{first.doc_md}{form}", "who may see this DAG may not see that one"
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
 

@@ -132,7 +132,7 @@ def test_a_field_of_an_operation_that_was_not_chosen_is_refused() -> None:
         for name in of:
             check_fields({"operation": name, field: value, "confirm": "one"})
         for name in {"run", *OPERATIONS}.difference(of):
-            with pytest.raises(AirflowFailException, match=f"{field}: expected nothing beside `operation: {name}`"):
+            with pytest.raises(AirflowFailException, match=f"{field}: expected no value with `operation: {name}`"):
                 check_fields({"operation": name, field: value})
 
 
@@ -150,7 +150,7 @@ def test_a_run_with_an_interval_is_no_ordinary_run(rule: Rule, fake_path: Path) 
         AirflowFailException, match=r"from: .* it is of backfill; choose that, or leave the field empty"
     ):
         execute(rule, operation="run", **{"from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"})
-    with pytest.raises(AirflowFailException, match="confirm: expected nothing beside `operation: run`, found 'one'"):
+    with pytest.raises(AirflowFailException, match="confirm: expected no value with `operation: run`, found 'one'"):
         execute(rule, operation="run", confirm="one")
     assert not (fake_path / "arguments").exists()
 
@@ -165,7 +165,7 @@ def test_a_reset_asks_for_the_name_of_the_rule(rule: Rule, fake_path: Path, conf
 
 def test_a_reset_is_believed_by_its_new_generation(rule: Rule, place: Path, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
-    with pytest.raises(AirflowException, match="reset ended, yet the rule's ledger has none by this run"):
+    with pytest.raises(AirflowException, match="reset ended, but the rule's ledger has none by this run"):
         execute(rule, operation="reset", confirm="one")
     assert submitted(fake_path)[:3] == ["reset", "one", "--yes"]
     assert submitted(fake_path)[-2:] == ["--run-id", "m1.try1"]
@@ -214,7 +214,7 @@ def test_an_abandon_is_believed_by_the_row_that_ends_the_epoch(rule: Rule, place
     with pytest.raises(AirflowFailException, match="expected the rule's name, one, found None"):
         execute(rule, operation="abandon")
     assert not (fake_path / "arguments").exists()
-    with pytest.raises(AirflowException, match="abandon ended, yet the rule's ledger has none by this run"):
+    with pytest.raises(AirflowException, match="abandon ended, but the rule's ledger has none by this run"):
         execute(rule, operation="abandon", confirm="one")
     assert submitted(fake_path)[:3] == ["abandon", "one", "--yes"]
     ledger.take_back(abandoned_row(ledger.abandon(), {}))
@@ -250,7 +250,7 @@ def test_dead_rows_are_replayed_and_believed_by_their_epoch(rule: Rule, place: P
     with pytest.raises(AirflowFailException, match="dead rows have no column '_x'"):
         execute(rule, **asked)
     assert not (fake_path / "arguments").exists()
-    with pytest.raises(AirflowSkipException, match="no dead row was to be replayed"):
+    with pytest.raises(AirflowSkipException, match="there was no dead row to replay"):
         execute(rule, **asked | {"set": []})
     assert submitted(fake_path)[:4] == ["dead", "replay", "one", "--where=_reason = '--yes'"]
     replayed(place, "m1.try1", where="_reason = '--yes'")
@@ -271,7 +271,7 @@ def test_a_replay_that_somebody_else_had_left_open_is_not_the_one_that_was_asked
     replayed(place, "m1.try1", **others)
     for asked in ({"where": "_epoch = 0"}, {"stream": "events"}, {"where": "_epoch = 1", "stream": "events"}):
         (fake_path / "arguments").unlink(missing_ok=True)
-        with pytest.raises(AirflowSkipException, match="no dead row was to be replayed"):
+        with pytest.raises(AirflowSkipException, match="there was no dead row to replay"):
             execute(rule, 2, operation="replay dead rows", **asked)
         assert (fake_path / "arguments").exists(), asked
     replayed(place, "m1.try1", where="_epoch = 0", stream="events")

@@ -564,7 +564,7 @@ def test_a_backfill_tells_its_interval(ask: Callable[..., Any], place: Path) -> 
     ledger.start_backfill(done)
     ledger.end_backfill(Backfilled(number=1, intent=done.digest, tables={}, removed={}))
     page = text_of(settled(ask, "dags/rule.counted"))
-    assert "2001-01-01 00:00:00Z to 2001-01-01 00:01:00Z; 4 late rows taken in" in page
+    assert "2001-01-01 00:00:00Z to 2001-01-01 00:01:00Z; 4 late rows included" in page
 
 
 def test_rows_set_apart(ask: Callable[..., Any], place: Path) -> None:
@@ -651,13 +651,13 @@ def test_who_works_on_a_rule(
 
     monkeypatch.setattr(rulefacts, "holder_pid", forbidden)
     assert "1 up to date" in text_of(settled(ask))
-    assert "Held by cannot be told" in text_of(settled(ask, "dags/rule.counted"))
+    assert "Held by unknown" in text_of(settled(ask, "dags/rule.counted"))
 
 
 def test_no_rules_no_folder_and_other_dags(ask: Callable[..., Any], rules: Path) -> None:
     assert "There is no rule here yet" in settled(ask)
     assert ask("dags/other").status_code == 404
-    assert "none of Floodmark" in text_of(ask("dags/other").text)
+    assert "not a Floodmark rule" in text_of(ask("dags/other").text)
     rules.rmdir()
     assert "expected a folder of rule files" in settled(ask)
     assert ask("dags/rule.one").status_code == 404

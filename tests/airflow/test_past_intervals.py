@@ -96,7 +96,7 @@ def test_no_time_lies_between_two_runs_also_where_clocks_change(rule: Rule) -> N
 
 def test_a_backfill_is_submitted_and_believed_by_the_ledger_alone(rule: Rule, place: Path, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
-    with pytest.raises(AirflowException, match="backfill ended, yet the rule's ledger has none"):
+    with pytest.raises(AirflowException, match="backfill ended, but the rule's ledger has none"):
         execute(rule, context(7))
     words = (fake_path / "arguments").read_text().splitlines()
     job = next(at for at, word in enumerate(words) if word.endswith("/applications/operate_rule.py"))
@@ -120,7 +120,7 @@ def test_a_run_of_a_backfill_that_is_reprocessed_computes_its_interval_once_more
     execute(rule, again)
     assert not (fake_path / "arguments").exists()
     again["ti"].max_tries, again["dag_run"].clear_number = 4, 1
-    with pytest.raises(AirflowException, match="backfill ended, yet the rule's ledger has none by this run"):
+    with pytest.raises(AirflowException, match="backfill ended, but the rule's ledger has none by this run"):
         execute(rule, again)
     assert (fake_path / "arguments").exists()
 
@@ -133,7 +133,7 @@ def test_what_an_earlier_text_of_the_rule_has_computed_is_not_what_was_asked_for
     done_by(rule, place / "home", START + 7 * HOUR, START + 8 * HOUR, "b1.try1", text="of before")
     again = context(7)
     again["ti"].try_number = 2
-    with pytest.raises(AirflowException, match="backfill ended, yet the rule's ledger has none by this run"):
+    with pytest.raises(AirflowException, match="backfill ended, but the rule's ledger has none by this run"):
         execute(rule, again)
     assert (fake_path / "arguments").exists()
 

@@ -260,8 +260,8 @@ def test_whatever_goes_wrong_in_telling_fails_no_run(
     monkeypatch.setattr(reporting, "measure", fails)
     with structlog.testing.capture_logs() as lines:
         run(rule, place, fake_path)
-    (line,) = [line["event"] for line in lines if "could not be told" in line["event"]]
-    assert line == "rule one: what this run did could not be told: ValueError: no such thing at s3://***@store/x"
+    (line,) = [line["event"] for line in lines if "could not be reported" in line["event"]]
+    assert line == "rule one: what this run did could not be reported: ValueError: no such thing at s3://***@store/x"
 
 
 def test_each_epoch_is_a_line_with_fields(rule: Rule, place: Path, fake_path: Path) -> None:

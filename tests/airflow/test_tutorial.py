@@ -133,7 +133,7 @@ def _look_at_the_ui(shell: Shell, text: str) -> str:
     said = []
     for line in shell.lines():
         said.append(line)
-        if "Ctrl-C ends everything" in line:
+        if "Ctrl-C stops everything" in line:
             break
     told = dict(re.findall(r"^  (Airflow|login) +(.+)$", "\n".join(said), re.M))
     user, _, password = told["login"].partition(" / ")

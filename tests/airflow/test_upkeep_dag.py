@@ -74,7 +74,7 @@ def test_a_task_maintains_its_rule_once_in_its_time(rules: Path, place: Path) ->
     execute("one")
     assert not orphan.exists() and len(DeltaTable(flow.sink()).file_uris()) == 1 and len(files(flow.sink())) == 3
     assert flow.ledger().rows[-1].run == "u1.try1"
-    with pytest.raises(AirflowSkipException, match="not due: maintained 20"):
+    with pytest.raises(AirflowSkipException, match="not due: last maintained 20"):
         execute("one")
 
 

@@ -162,7 +162,7 @@ def test_a_backfill_from_the_form_takes_the_late_rows_in(admin: Person, backfill
     frame = admin.open_rule(backfilled.name)
     epochs = cells(frame.get_by_role("table", name="Epochs of generation 1"))
     assert epochs[0][1].strip() == "backfilled"
-    assert epochs[0][-1].strip() == "2001-01-01 00:00:00Z to 2001-01-01 00:02:00Z; 2 late rows taken in"
+    assert epochs[0][-1].strip() == "2001-01-01 00:00:00Z to 2001-01-01 00:02:00Z; 2 late rows included"
     admin.shoot("epochs", frame.get_by_role("heading", name="Delivery"))
 
 
@@ -194,7 +194,7 @@ def test_stored_text_is_shown_and_never_run(admin: Person, ran: Flow) -> None:
 def test_the_pages_go_by_keyboard_and_have_names_for_what_is_drawn(admin: Person, ran: Flow) -> None:
     admin.page.goto(f"/floodmark/dags/rule.{ran.name}")
     admin.page.keyboard.press("Tab")
-    expect(admin.page.locator(":focus")).to_have_text("Skip to the page")
+    expect(admin.page.locator(":focus")).to_have_text("Skip to content")
     admin.page.keyboard.press("Tab")
     admin.page.keyboard.press("Tab")
     expect(admin.page.locator(":focus")).to_have_text("Overview")

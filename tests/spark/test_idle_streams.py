@@ -93,12 +93,12 @@ def test_the_watermark_goes_on_without_a_silent_stream_and_waits_for_it_again(
     assert second.watermark == round((START.timestamp() + 270) * 1_000_000)
     if point is None:
         assert results(flow) == counted(0, 100, 10)
-        assert "stream others: silent since 20" in status(flow)
-        assert "held by stream events" in status(flow)
+        assert "stream others: idle since 20" in status(flow)
+        assert "held back by stream events" in status(flow)
         flow.arrive_other([event(20), event(280)])
         run(spark, flow)
     assert (mark(flow), flow.counts()["late"]) == (270, 1), "it has spoken: the watermark waits, and never goes back"
-    assert "silent" not in status(flow)
+    assert "idle since" not in status(flow)
     flow.arrive([event(500)])
     flow.arrive_other([event(400)])
     run(spark, flow)

@@ -48,7 +48,7 @@ def test_a_renamed_rule_finishes_its_open_epoch_and_goes_on_exactly_once(spark: 
     with pytest.raises(Refused, match="`floodmark rename old new` goes on with it"):
         run(spark, old)
     killed(old, "rename.moved", "rename", "old", "new", "--yes")
-    assert "old is new already" in said(old, "rename", "old", "new", "--yes")
+    assert "old is already named new" in said(old, "rename", "old", "new", "--yes")
     with pytest.raises(NotOwned, match="floodmark rename OLD NEW"):
         run(spark, old)
     text = old.text()
@@ -161,7 +161,7 @@ def test_a_reset_says_which_rules_will_stop_and_they_do(spark: SparkSession, pla
     reader = Flow(place, "reader", sql=STATELESS, stream={"delta": flow.sink(1)})
     run(spark, reader)
     told = said(flow, "reset", "plain", "--dry-run")
-    assert "rule reader reads " in told and "plain_out1 (stream events): rows that it has read are taken away" in told
+    assert "rule reader reads " in told and "plain_out1 (stream events): rows that it has read are removed" in told
     reset(spark, flow)
     run(spark, flow)
     with pytest.raises(Final):

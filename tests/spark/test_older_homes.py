@@ -21,7 +21,7 @@ from floodmark.core.protocol.records.rows import FORMAT
 
 NEW = [event(290), event(300, "b", n=7), event(330, "c"), event(60), event(430)]
 TELLING = (1, 8)  # without digests, and today's format
-NO_DIGEST = "the ledger has no digest of its rows: it was written before there were any"
+NO_DIGEST = "the ledger has no digest of its rows: it was written before digests were introduced"
 
 
 def test_every_older_format_has_its_home() -> None:
@@ -57,7 +57,7 @@ def _assert_proven(flow: Flow, form: int) -> None:
     """By ledger and logs, and by the files; of what format 1 had committed there is no digest to hold files against."""
     told = CliRunner().invoke(app, ["audit", flow.name, "--home", str(flow.home)])
     assert told.exit_code == 0, told.output
-    assert ("commits name no digest to compare" in told.output) is (form == 1)
+    assert ("commits have no digest to compare" in told.output) is (form == 1)
     found = audit(flow.name, flow.home, deep=True)
     assert found is not None
     told_by_files = {(one.epoch, one.verdict, one.what) for one in found.findings}

@@ -169,7 +169,7 @@ def test_every_command_speaks_of_it(spark: SparkSession, place: Path) -> None:
     maintained = answer(["maintain", flow.name, *home, *rules, "--dry-run", "--json"])
     assert "fake sink, which Floodmark does not maintain" in json.dumps(maintained)
     proved = CliRunner().invoke(app, ["prove", flow.name, *home, *rules])
-    assert "for copies of the rule write copies of its sinks; found fake" in " ".join(proved.output.split())
+    assert "because copies of the rule write to copies of its sinks; found fake" in " ".join(proved.output.split())
     wheres = {"status": home + rules, "plan": home + rules, "audit": home, "maintain": [*home, *rules, "--yes"]}
     said = {name: answer([name, flow.name, *where, "--json"]) for name, where in wheres.items()}
     assert "fake://counted" in json.dumps(said["plan"])
@@ -250,7 +250,7 @@ def test_the_audit_reads_its_account_and_says_where_it_cannot(spark: SparkSessio
         assert {one.table for one in found.findings} == {"sink/fake://counted"}, how
     found = audit(flow.name, flow.home, deep=True)
     assert found is not None and found.verdict == "unknown"
-    assert "no way to ask" in found.findings[0].what
+    assert "no way to read" in found.findings[0].what
 
 
 def tampering(writes: list[fakes.FakeWrite]) -> dict[str, list[fakes.FakeWrite]]:

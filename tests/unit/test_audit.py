@@ -432,7 +432,7 @@ def test_a_retry_is_one_intent_announced_twice() -> None:
     assert world.findings() == []
     assert Story(world.rows()).epochs[0].attempts == 2
     changed(world, 2, watermark=2)
-    assert any("planned anew" in one.what for one in world.findings())
+    assert any("planned again" in one.what for one in world.findings())
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -734,14 +734,14 @@ OF_BACKFILLS: list[tuple[Callable[[World], None], dict[str, Any], str]] = [
     (log_without_it, {}, "the ledger names commit 4, the log ends at 3"),
     (twice, {}, "a commit of backfill 1 once more: the ledger names commit 4"),
     (fewer_rows, {}, "its files have 3 rows, the digest of what was written is of 5"),
-    (others_went, {}, "the ledger says that 2 rows went, the commit 3"),
+    (others_went, {}, "the ledger says 2 rows were removed, the commit 3"),
     (other_results, {}, "its results are not those of the intent of backfill 1"),
     (no_sink, {}, "backfill 1 names none of it"),
     (an_epoch_between, {}, "a row (intent) while backfill 1 was open"),
     (end_without_intent, {}, "the end of a backfill without its intent"),
     (untouched, {"number": 2}, "expected backfill 1, attempt 1, found backfill 2, attempt 1"),
-    (untouched, {"upto": 4}, "backfill 1: it says that it read as of epoch 4, and stands after epoch 3"),
-    (untouched, {"entry": entry(4)}, "backfill 1: its sources do not stand where epoch 2 ended"),
+    (untouched, {"upto": 4}, "backfill 1: it claims to have read as of epoch 4, but follows epoch 3"),
+    (untouched, {"entry": entry(4)}, "backfill 1: its sources are not where epoch 2 ended"),
     (
         untouched,
         {"restated": {"s": 3}},

@@ -30,7 +30,7 @@ def test_a_home_is_proven(made: Made, deep: bool) -> None:
 def test_a_ledger_without_its_newest_row_is_broken(made: Made) -> None:
     DeltaTable(str(made.home / "ledger")).delete("seq = 7")
     assert made.verdicts()[0] == (
-        "broken", "the ledger's log tells of 7 rows, found 6: rows or entries of its log were taken away"
+        "broken", "the ledger's log tells of 7 rows, found 6: rows or entries of its log were removed"
     )  # fmt: skip
 
 

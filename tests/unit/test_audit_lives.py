@@ -70,7 +70,7 @@ def test_a_failed_check_on_which_somebody_decided_is_no_fault(turns: list[str], 
 @pytest.mark.parametrize(
     ("turns", "what"),
     [
-        (["failed"], "after a failed check on which nobody had decided"),
+        (["failed"], "after a failed check, without a decision about it"),
         (["recheck"], "is recheck at a moment"),
         (["failed", "recheck", "recheck"], "is recheck at a moment"),
     ],

@@ -63,8 +63,8 @@ def test_the_results_and_what_stood_around_them_are_proven(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("added", "what"),
     [
-        ([(120, 5, 0.1 + 1e-15), (None, 6, None), *RESULTS], "outside of the interval 2 rows stood"),
-        ([(120, 5, 0.1), *RESULTS], "outside of the interval 2 rows stood in the files that went, now 1"),
+        ([(120, 5, 0.1 + 1e-15), (None, 6, None), *RESULTS], "outside of the interval, the removed files held 2 rows"),
+        ([(120, 5, 0.1), *RESULTS], "outside of the interval, the removed files held 2 rows, now there are 1"),
         ([*STAYED, RESULTS[0]], "other rows of the interval than its results (2 rows, found 1"),
         ([*STAYED, RESULTS[0], (119, 4, 2.5)], "other rows of the interval than its results (another hash)"),
         ([*STAYED, *RESULTS, WENT[0]], "other rows of the interval than its results (2 rows, found 3"),

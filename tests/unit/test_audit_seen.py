@@ -178,7 +178,7 @@ def no_commits_file(made: Made) -> None:
 DEEP: list[tuple[Callable[[Made], None], str]] = [
     (renamed_column, "values in a column id, which the table does not have under that name"),
     (lying_bounds, "the log's bounds of column id in the file 2.parquet are not those of its values"),
-    (no_commits_file, "readers see the file more.parquet, whose rows no commit that is known has brought"),
+    (no_commits_file, "readers see the file more.parquet, whose rows no known commit has added"),
 ]
 
 
@@ -194,7 +194,7 @@ def test_rows_that_readers_do_not_see_as_they_are_are_broken(
 def test_files_that_went_without_others_in_their_place_are_told_of_once(made: Made) -> None:
     commit(made, 4, [removed(f"{number}.parquet", change=False) for number in (1, 2, 3)])
     ((verdict, what),) = made.verdicts(deep=True)
-    assert verdict == "broken" and "changes no rows adds files with 0 rows and removes 6" in what
+    assert verdict == "broken" and "to change no rows adds files with 0 rows and removes 6" in what
 
 
 def test_a_file_of_an_epoch_that_is_open_is_accounted_for_also_joined_with_others(made: Made) -> None:
@@ -252,7 +252,7 @@ def test_a_sink_with_a_key_has_one_row_for_each(tmp_path: Path) -> None:
     assert Keyed(tmp_path / "one", 4).verdicts(deep=True) == []
     made = OtherFile(tmp_path / "other", 4)
     assert made.verdicts() == []
-    assert made.verdicts(deep=True) == [("broken", "4 of its rows share their key (id) with another one")]
+    assert made.verdicts(deep=True) == [("broken", "4 of its rows share their key (id) with another row")]
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_keys_that_come_twice_are_counted(parts: list[list[tuple[Any, ...]]], ke
     kind = pa.schema([("n", pa.int64()), ("s", pa.string())])
     tables = [pa.Table.from_pylist([dict(zip("ns", row, strict=True)) for row in part], kind) for part in parts]
     named = ", ".join(key)
-    expected = [f"{found} of its rows share their key ({named}) with another one"] if found else []
+    expected = [f"{found} of its rows share their key ({named}) with another row"] if found else []
     assert list(doubled(tables, key)) == expected
 
 

@@ -104,7 +104,7 @@ def test_each_kind_of_container_is_read() -> None:
 
 def test_a_damaged_bitmap_and_one_of_another_kind_are_told() -> None:
     for length in range(8, len(BITMAP)):
-        with pytest.raises(ValueError, match="a deletion vector is damaged"):
+        with pytest.raises(ValueError, match="a deletion vector is corrupt"):
             marks(BITMAP[:length])
     with pytest.raises(NotImplementedError, match="of kind 0 cannot be read"):
         marks(bytes(20))

@@ -173,7 +173,7 @@ def test_columns_come_from_the_table_where_the_file_declares_none(
     assert inputs(CASES).columns["readings"] == found.columns["readings"][:3], "columns that no case needs"
     wrong = CASES.replace("value DOUBLE", "value INT")
     assert refused(wrong) == [
-        f"heat.yaml:2: schema.readings: expected columns of the table at {place}, declared is value int, found value "
+        f"heat.yaml:2: schema.readings: expected columns of the table at {place}, declared value int, found value "
         "double there"
     ]
 

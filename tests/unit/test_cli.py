@@ -234,10 +234,10 @@ def test_plan_says_what_becomes_of_a_row_for_which_something_raises(flow: Flow) 
     flow.write_rule()
     stops, alone = facts(flow, "plan", "counted")["errors"]
     assert stops.endswith("stops the run; nothing is written: CAST(k AS INT)")
-    assert alone.startswith("what stands above an aggregate")
+    assert alone.startswith("an error above an aggregate")
     flow.settings["on_error"] = "dead"
     flow.write_rule()
-    assert "raises is set apart in the dead table: CAST(k AS INT)" in call(flow, "plan", "counted")
+    assert "raises an error goes to the dead table: CAST(k AS INT)" in call(flow, "plan", "counted")
 
 
 def test_plan_says_how_a_sink_is_merged_into(flow: Flow) -> None:
@@ -252,7 +252,7 @@ def test_plan_says_how_a_sink_is_merged_into(flow: Flow) -> None:
         None,
         "c = 0",
     )
-    assert "rows one for each (k), replaced by the next; taken away where c = 0" in call(flow, "plan", "counted")
+    assert "rows one for each (k), replaced by the next one; deleted where c = 0" in call(flow, "plan", "counted")
 
 
 def test_open_windows_are_those_of_committed_rows_that_end_after_the_watermark(flow: Flow) -> None:
@@ -304,7 +304,7 @@ def test_status_tells_which_rows_wait_for_which_watermark(
     at = {"oldest": iso(START + round(oldest * 1e6)), "until": iso(START + round(until * 1e6))}
     needs = iso(START + round(until * 1e6) + 30_000_000)
     assert {**at, "rows": rows, "held_by": "events", "needs_event_time": needs}.items() <= found["waiting"].items()
-    assert f"of {at['oldest']}. What hangs on it is final at watermark {at['until']}" in call(flow, "status")
+    assert f"of {at['oldest']}. Results that depend on it are final at watermark {at['until']}" in call(flow, "status")
 
 
 def test_status_tells_lag_totals_state_and_what_is_open(flow: Flow) -> None:
@@ -358,11 +358,11 @@ def test_late_and_dead_leave_out_what_is_not_committed(flow: Flow) -> None:
 
 def test_late_says_where_late_rows_are_not_kept(flow: Flow) -> None:
     folded(flow, begun(flow), 1, START, None)
-    assert "counted, not kept" not in call(flow, "late", "counted")
+    assert "counted but not kept" not in call(flow, "late", "counted")
     flow.settings = {"late": "drop"}
     flow.write_rule()
-    assert "`late: drop`: they are counted, not kept" in call(flow, "late", "counted")
-    assert "counted, not kept" not in call(flow, "dead", "list", "counted")
+    assert "with `late: drop`, they are counted but not kept" in call(flow, "late", "counted")
+    assert "counted but not kept" not in call(flow, "dead", "list", "counted")
 
 
 def test_state_shows_what_a_window_still_needs(flow: Flow) -> None:

@@ -133,7 +133,7 @@ def test_the_file_for_airflow_is_written_once_beside_a_first_rule_and_removed(in
     assert f"${{LAKE:-{installed}/airflow/floodmark/lake}}/events" in rule.read_text(), "Airflow's tasks run elsewhere"
     assert called("validate", "--rules", str(rule.parent)).exit_code == 0
     rule.write_text(rule.read_text() + "# edited\n")
-    assert "is there already" in called("airflow", "init", str(dags)).output
+    assert "already exists" in called("airflow", "init", str(dags)).output
     assert rule.read_text().endswith("# edited\n")
     assert called("airflow", "remove", str(dags)).exit_code == 0
     assert [file.name for file in dags.iterdir()] == ["mine.py"]
@@ -145,7 +145,7 @@ def test_a_file_of_that_name_with_another_text_is_left_alone(installed: Path) ->
     (installed / airflow.FILE).write_text("# mine\n")
     for word in ("init", "remove"):
         found = called("airflow", word, str(installed))
-        assert (found.exit_code, "has another text" in found.stderr) == (2, True)
+        assert (found.exit_code, "has different content" in found.stderr) == (2, True)
     assert (installed / airflow.FILE).read_text() == "# mine\n"
 
 
@@ -156,4 +156,4 @@ def test_a_folder_that_is_not_there_and_an_airflow_that_is_not_are_refused(
     assert (found.exit_code, "found none" in found.stderr) == (2, True)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     found = called("airflow", "init")
-    assert (found.exit_code, "expected Airflow beside /bin/false" in found.stderr) == (2, True)
+    assert (found.exit_code, "expected the Airflow next to /bin/false" in found.stderr) == (2, True)

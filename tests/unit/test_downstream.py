@@ -43,10 +43,10 @@ def chain(place: Path) -> Flow:
 
 
 RESET = """\
-  rule names reads {sink} (lookup n): it finds no rows until this rule has folded its input again
-  rule second reads {sink} (stream events): rows that it has read are taken away, so its next run stops, and it has to \
-be reset after this one
-  rule third reads {root}/lake/second_out0 of second (stream events): the same, once that is reset
+  rule names reads {sink} (lookup n): it finds no rows until this rule has processed its input again
+  rule second reads {sink} (stream events): rows that it has read are removed, so its next run stops: reset it after \
+this rule
+  rule third reads {root}/lake/second_out0 of second (stream events): the same, after that rule is reset
 """
 
 
@@ -72,24 +72,24 @@ def test_a_backfill_asks_where_others_have_folded_its_results(chain: Flow) -> No
     ledger = Ledger.open(chain.place.ledger, "by hand")
     folded(chain, ledger, 2, 0, 2_000_000_000_000_000)
     said = call(chain, "backfill", "counted", *times, code=2)
-    assert "backfill asks before it replaces rows that other rules have folded, and there is no terminal" in said
-    assert "rule second reads" in said and "it has to be reset after this" in said
+    assert "backfill asks for confirmation before it replaces rows that other rules have processed, and there" in said
+    assert "rule second reads" in said and "reset it after this backfill" in said
 
 
 def test_a_rename_names_the_files_that_name_the_rule(chain: Flow) -> None:
     found = facts(chain, "rename", "counted", "other", "--dry-run")["next"]
     assert found[0].startswith("rename ")
     assert found[1:] == [
-        "write `rule: other` for stream events in the file of rule second, which reads counted by its name"
+        "write `rule: other` for stream events in the file of rule second, which reads counted by name"
     ]
 
 
 def test_the_graph_is_a_tree_for_people_and_edges_for_programs(chain: Flow) -> None:
     assert call(chain, "list", "--graph").splitlines() == [
-        f"counted, reads {chain.source} [by hand]",
-        f"├── names, as lookup n, reads {chain.root}/lake/names_events [by hand]",
-        "└── second, as stream events [by hand]",
-        "    └── third, as stream events [by hand]",
+        f"counted, reads {chain.source} [manually]",
+        f"├── names, as lookup n, reads {chain.root}/lake/names_events [manually]",
+        "└── second, as stream events [manually]",
+        "    └── third, as stream events [manually]",
     ]
     found = facts(chain, "list", "--graph")
     assert [(one["from"], one["to"], one["kind"], one["named"]) for one in found["edges"]] == [
@@ -112,10 +112,10 @@ def test_rules_that_feed_each_other_in_turn_end(place: Path) -> None:
     Flow(place, "c", STATELESS, stream={"delta": f"{place}/lake/a_out0"}, sinks=1).write_rule()
     rules, _ = load_rules(place / "rules", {})
     assert list(graph(rules.values()).lines()) == [
-        "a [by hand]",
-        "├── b, as stream events [by hand]",
+        "a [manually]",
+        "├── b, as stream events [manually]",
         "│   └── a, as stream events (see above)",
-        "└── c, as stream events [by hand]",
+        "└── c, as stream events [manually]",
     ]
 
 

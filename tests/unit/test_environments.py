@@ -215,8 +215,10 @@ def test_plan_says_where_each_value_comes_from(rules: Path) -> None:
 def test_plan_refuses_a_sink_that_another_environment_writes(rules: Path) -> None:
     (rules.parent / "env" / "dev.env").write_text("LAKE=./lake/../lake/prod\n")
     said = call("plan", "delays", "--env", "dev", code=2)
-    assert "found that rule delays of environment prod writes it, too" in said
-    assert "rules without an environment writes it" in call("plan", "delays", "--env", "dev", LAKE="lake/prod", code=2)
+    assert "found that rule delays of environment prod writes to it, too" in said
+    assert "rules without an environment writes to it" in call(
+        "plan", "delays", "--env", "dev", LAKE="lake/prod", code=2
+    )
 
 
 def test_a_command_works_in_the_home_of_its_environment(rules: Path) -> None:

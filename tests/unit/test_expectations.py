@@ -250,7 +250,7 @@ def test_an_auditor_finds_nothing_where_every_row_is_accounted_for() -> None:
         (("s", "expected", "d", "taken"), 5, "expect d: 4 rows failed and 5 were taken"),
         (("s", "expected", "d", "taken"), 2, "3 rows were dropped, but by its expectations 2"),
         (("s", "expected", "d", "failed"), 7, "expect d: 7 rows failed, yet only 6 were dropped or made dead"),
-        (("s", "expected", "f", "failed"), 1, "expect f: 1 rows failed, and the epoch went on (on_fail: fail)"),
+        (("s", "expected", "f", "failed"), 1, "expect f: 1 rows failed, and the epoch continued (on_fail: fail)"),
         (("s", "expected", "w", "failed"), 17, "expect w: 17 rows failed and 0 were taken, of 16"),
         (("s", "expected", "w", "taken"), 1, "taken by an expectation that takes none (on_fail: warn)"),
         (("s", "expected"), {"d": {"failed": 0, "taken": 0}}, "expectations d are counted, the rule has d, f, k, w"),
@@ -280,7 +280,7 @@ def test_of_results_too() -> None:
 
 
 def test_a_backfill_makes_no_row_dead() -> None:
-    assert any("expect k: 3 rows failed, and the epoch went on" in what for what in misled(RULE, GOOD, dead=False))
+    assert any("expect k: 3 rows failed, and the epoch continued" in what for what in misled(RULE, GOOD, dead=False))
 
 
 def test_defaults_of_the_folder_may_hold_expectations(flow: Flow) -> None:

@@ -32,8 +32,8 @@ def test_a_run_with_nothing_new_says_which_windows_are_open(place: Path) -> None
     assert (
         "3 windows are open, the oldest 2001-01-01T00:00:00Z to 2001-01-01T00:01:00Z, the newest 2001-01-01T00:02:00Z "
         "to 2001-01-01T00:03:00Z. The oldest is final at watermark 2001-01-01T00:01:00Z; the watermark is "
-        "2001-01-01T00:00:10Z, held by stream events (its newest event is of 2001-01-01T00:00:40Z, its lateness 30 "
-        "seconds): an event at 2001-01-01T00:01:30Z or later moves it on"
+        "2001-01-01T00:00:10Z, held back by stream events (its newest event is at 2001-01-01T00:00:40Z, its lateness "
+        "30 seconds): an event at 2001-01-01T00:01:30Z or later advances it"
     ) in call(flow, "run", "counted")
     found = facts(flow, "run", "counted")["rules"]["counted"]["open_windows"]
     assert (found["count"], found["newest_end"]) == (3, "2001-01-01T00:03:00Z")
@@ -41,7 +41,7 @@ def test_a_run_with_nothing_new_says_which_windows_are_open(place: Path) -> None
 
 def test_it_says_which_rows_wait(place: Path) -> None:
     flow = idle(place, OVER)
-    assert "3 rows wait, the oldest of 2001-01-01T00:00:10Z. What hangs on it is final at watermark" in call(
+    assert "3 rows wait, the oldest of 2001-01-01T00:00:10Z. Results that depend on it are final at watermark" in call(
         flow, "run", "counted"
     )
     assert facts(flow, "run", "counted")["rules"]["counted"]["waiting"]["rows"] == 3
@@ -56,4 +56,4 @@ def test_of_a_chained_stream_it_says_whose_rows_are_waited_for(place: Path, comm
     flow.stream = {"delta": None, "rule": "first"}
     flow.write_rule()
     said = call(flow, command, "counted")
-    assert "its lateness 30 seconds; rule first writes it, and may itself wait)" in said
+    assert "its lateness 30 seconds; rule first writes it, and may be waiting itself)" in said

@@ -220,7 +220,7 @@ def test_it_is_done_once_in_the_time_that_the_rule_says(flow: Flow) -> None:
     flow.write_rule()
     assert maintain(flow, "--due")["done"] is True
     assert maintain(flow, "--due")["done"] is False
-    assert "not due, maintained 20" in call(flow, "maintain", "counted", "--due", "--yes")
+    assert "not due, last maintained 20" in call(flow, "maintain", "counted", "--due", "--yes")
     assert maintain(flow)["done"] is True
 
 

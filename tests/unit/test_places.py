@@ -404,7 +404,7 @@ def test_a_row_that_moves_what_is_no_sink_is_told() -> None:
     for table in ("late", "sink/never"):
         world = World()
         world.bodies.append(("life", 3, 1, {"format": 7, "what": "moved", "places": {table: "/new"}}))
-        assert any("which is no sink that the generation has" in one.what for one in world.findings())
+        assert any("which is not a sink of the generation" in one.what for one in world.findings())
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_twice_is_a_second_kill_wherever_the_recovery_comes_to_the_point() -> No
     found = by_fault(GROUND, "twice")
     assert found["state.after"].kills == ("state.after@2", "state.after")
     assert "begin.commit.after" not in found
-    assert "does not come" in whys(GROUND, "twice")["begin.commit.after"]
+    assert "does not reach" in whys(GROUND, "twice")["begin.commit.after"]
 
 
 def test_what_a_rule_cannot_reach_is_left_out() -> None:
@@ -413,7 +413,7 @@ def test_a_part_of_the_matrix_is_named_as_one(tmp_path: Path) -> None:
     whole = matrix(tmp_path)
     assert not report.restricted(whole)
     whole.played.cases = whole.played.cases[:1]
-    assert "of a part of the matrix" in report.summary(whole)[0]
+    assert "for a part of the matrix" in report.summary(whole)[0]
 
 
 # --- the command ---
@@ -425,7 +425,7 @@ def test_a_part_of_the_matrix_is_named_as_one(tmp_path: Path) -> None:
         (["--only", "sink9.after"], "expected crash points out of"),
         (["--fault", "drowned"], "expected kinds out of"),
         (["--master", "spark://elsewhere:7077"], "only processes of this machine"),
-        (["--report", "nowhere/at/all.html"], "make it first"),
+        (["--report", "nowhere/at/all.html"], "create it first"),
         (["--scratch", "/tmp/prove"], "cannot persist"),
     ],
 )

@@ -164,12 +164,12 @@ def test_only_queries_are_run(text: str, reads: bool) -> None:
     ("query", "said"),
     [
         ("COPY counted_out0 TO '{root}/x.csv'", "expected a query"),
-        ("SELECT 1; SELECT 2", "cannot be answered: This feature is not implemented"),
+        ("SELECT 1; SELECT 2", "the query failed: This feature is not implemented"),
         ("SELECT C FROM counted_out0", "No field named .*Tables: counted_out0 [(]k, c[)], counted_out1"),
         ("SELECT * FROM sink0", "not found. Tables: counted_out0"),
         ("SELECT c / 0 FROM counted_out0", "Divide by zero"),
         ("SELEKT 1", "expected a query"),
-        ("WITH a AS (SELECT 1) INSERT INTO counted_out0 SELECT 1", "cannot be answered"),
+        ("WITH a AS (SELECT 1) INSERT INTO counted_out0 SELECT 1", "the query failed"),
     ],
 )
 def test_what_is_no_query_or_cannot_be_answered_is_refused_with_the_tables(flow: Flow, query: str, said: str) -> None:
@@ -194,7 +194,7 @@ def test_in_an_environment_the_home_is_not_guessed(flow: Flow, monkeypatch: pyte
     lived(flow)
     monkeypatch.setenv("FLOODMARK_ENV", "dev")
     monkeypatch.setenv("FLOODMARK_HOME", str(flow.home))
-    with pytest.raises(Refused, match=r'expected home=.*names the environment dev.*say home="home/env-dev"'):
+    with pytest.raises(Refused, match=r'expected home=.*names the environment dev.*pass home="home/env-dev"'):
         read(flow.name)
     assert read(flow.name, flow.home).epoch
     monkeypatch.delenv("FLOODMARK_ENV")

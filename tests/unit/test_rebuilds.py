@@ -170,7 +170,7 @@ def test_what_hangs_on_earlier_epochs_is_refused(flow: Flow) -> None:
             ["backfill", "counted", "--from", "2001-01-01T00:00Z", "--to", "2001-01-02T00:00Z"],
             "computes all of it anew",
         ),
-        (["prove", "counted"], "has one epoch"),
+        (["prove", "counted"], "rebuilds the rule in one epoch"),
     ):
         found = CliRunner().invoke(app, words, env={**os.environ, **places})
         assert found.exit_code == 2 and said in found.output.replace("\n", " "), found.output
@@ -199,7 +199,7 @@ def test_an_adopted_sink_is_refused_before_its_first_run_and_not_adopted_at_all(
 def test_it_keeps_nothing_and_says_so(flow: Flow) -> None:
     rule = flow.rule()
     assert state_tables(rule) == ()
-    assert next(iter(describe_state(rule))).startswith("nothing is kept: each run reads everything again")
+    assert next(iter(describe_state(rule))).startswith("nothing is stored: each run reads the whole input again")
     places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
     for words in (["status", "counted"], ["plan", "counted"], ["state", "counted"]):
         found = CliRunner().invoke(app, words, env={**os.environ, **places})

@@ -123,7 +123,7 @@ def left_open(flow: Flow) -> str | None:
 
 
 def test_what_is_left_open_is_told_with_what_becomes_of_it(place: Path) -> None:
-    for qos, does in ((2, "finishes it"), (0, "counts it as lost, for its qos is 0")):
+    for qos, does in ((2, "finishes it"), (0, "counts it as lost, because its qos is 0")):
         flow = Flow(place, f"at_{qos}", settings={"qos": qos})
         ledger = begun(flow)
         assert left_open(flow) is None
@@ -202,7 +202,7 @@ def test_a_file_that_does_not_fit_what_is_kept_is_told_of_its_rule_alone(
     flow.stream = {"event_time": {"name": "ts", "expr": "at"}}
     flow.sql = TUMBLING.replace("window(at", "window(ts")
     told = rule_status(flow.rule(), flow.home)
-    assert isinstance(told.fault, Refused) and "expected the event time ts in what is kept of events" in told.text()
+    assert isinstance(told.fault, Refused) and "expected the event time ts in the state of events" in told.text()
 
     def fails(*_: object) -> None:
         raise KeyError("https://me:secret@store/x")

@@ -48,7 +48,7 @@ app = typer.Typer(
     "Exit codes: 0 done · 1 failed, a retry may help · 2 refused · 3 failed, a retry cannot help.",
 )
 
-WRITING, RUNNING, LOOKING, ENDING = "Write a rule", "Run it", "See what it did", "Change what it is, or end it"
+WRITING, RUNNING, LOOKING, ENDING = "Write a rule", "Run it", "See what it did", "Rename, retire or remove it"
 INSTALLING = "Install it"
 
 app.command("init", rich_help_panel=WRITING)(init.init)
@@ -78,12 +78,12 @@ app.command("drop", rich_help_panel=ENDING)(drop.drop)
 
 app.command("jars", rich_help_panel=INSTALLING)(jars.jars)
 
-under_airflow = typer.Typer(no_args_is_help=True, help="Floodmark in an Airflow that exists already.")
+under_airflow = typer.Typer(no_args_is_help=True, help="Floodmark in an existing Airflow.")
 under_airflow.command("init")(airflow.init)
 under_airflow.command("remove")(airflow.remove)
 app.add_typer(under_airflow, name="airflow", rich_help_panel=INSTALLING)
 
-dead = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="The rows that a rule could not use.")
+dead = typer.Typer(cls=DeadCommands, no_args_is_help=True, help="Rows that a rule could not process.")
 dead.command("list")(rows.dead)
 dead.command("replay")(replay.replay)
 app.add_typer(dead, name="dead", rich_help_panel=LOOKING)

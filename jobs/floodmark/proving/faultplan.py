@@ -17,11 +17,11 @@ KINDS = (*FAULTS, REPLAYS)
 TITLES = {
     "killed": "killed",
     "twice": "killed twice in a row",
-    "stopped": "stopped, retried, woken",
+    "stopped": "stopped, retried, resumed",
     REPLAYS: "replayed",
 }
 LEAST_EPOCHS = 3  # one before the fault, the one that it hits, and one that the next run plans
-NOT_AGAIN = "the run after a kill there does not come to this point again"
+NOT_AGAIN = "the run after a kill there does not reach this point again"
 EPOCHS_ONLY = "planned at the points of an epoch"
 
 

@@ -62,10 +62,10 @@ def _promise(matrix: Matrix) -> Iterator[str]:
     qos = matrix.played.rule.qos
     held = {
         2: "sinks equal those of the undisturbed run, row by row",
-        1: "nothing is missing from the sinks; rows of a retried epoch may be there again",
-        0: "no row is there twice; what was lost is counted in the ledger",
+        1: "nothing is missing from the sinks; rows of a retried epoch may be duplicated",
+        0: "no row is duplicated; lost rows are counted in the ledger",
     }
-    yield f"<p>Checked is what qos {qos} promises, {WORDS[qos]}: {held[qos]}. Floating point agrees within 1e-9.</p>"
+    yield f"<p>Checked: what qos {qos} promises, {WORDS[qos]}: {held[qos]}. Floating point agrees within 1e-9.</p>"
 
 
 def _grid(matrix: Matrix) -> Iterator[str]:
@@ -75,7 +75,7 @@ def _grid(matrix: Matrix) -> Iterator[str]:
         yield f"<tr><td><code>{_text(point)}</code></td>{''.join(_cell(*cell) for cell in cells)}</tr>"
     yield "</table></div>"
     meanings = (f"{sign} {word}" for word, sign in report.SIGNS.items())
-    yield f'<p class="why">{_text(" · ".join(meanings))}. A cell tells more to a pointer that rests on it.</p>'
+    yield f'<p class="why">{_text(" · ".join(meanings))}. Hover over a cell for details.</p>'
 
 
 def _cell(verdict: str, why: str) -> str:

@@ -13,20 +13,20 @@ from floodmark.proving.judge.verdicts import EXIT_CODES
 from floodmark.proving.scratch import not_in_batch, omitted, replaces
 
 MEANING = {
-    "proven": "each fault fired, and after each the rule held what an undisturbed run holds",
-    "broken": "a promise did not hold: the findings say which and where",
-    "unknown": "nothing contradicts, but something could not be compared",
-    "unfinished": "a planned fault did not fire, or a run did not come to an end: try again",
+    "proven": "each fault fired, and after each the rule had the contents of an undisturbed run",
+    "broken": "a promise was broken: the findings show which and where",
+    "unknown": "no contradiction found, but something could not be compared",
+    "unfinished": "a planned fault did not fire, or a run did not finish: try again",
 }
 SIGNS = {"proven": "✓", "broken": "✗", "unknown": "?", "unfinished": "!", "skipped": "-"}
 NOT_TESTED = (
     "backfills, replays of dead rows, and `maintain`, `retire`, `rename`, `drop` and `adopt`",
     "power loss: SIGKILL keeps the page cache, and neither Spark, Delta nor delta-rs syncs files on a local disk",
     "the death of the JVM alone, or of Python alone: here all processes of a run die at once",
-    "the stores of the rule's own tables: scratch tables lie on a local disk, where a lock keeps two drivers apart; on "
+    "the storage of the rule's own tables: scratch tables are on a local disk, where a lock separates two drivers; on "
     "an object store it is a conditional put",
     "torn, edited or deleted files, and a full disk",
-    "rows beyond the sample: `floodmark audit` looks at what the rule itself has done",
+    "rows beyond the sample: `floodmark audit` checks what the rule itself has done",
 )
 
 
@@ -61,13 +61,13 @@ def _without_batch(rule: Rule) -> Iterator[str]:
     """Results that are not compared with plain batch, though with everything else."""
     why = not_in_batch(rule)
     if why:
-        yield f"the results beside plain batch: {why}"
+        yield f"the results compared with plain batch: {why}"
         return
     for i, sink in enumerate(rule.sinks):
         if replaces(rule, sink):
-            yield f"sink {i} beside plain batch: rows of one key replace each other"
+            yield f"sink {i} compared with plain batch: rows of one key replace each other"
     if rule.late == "drop":
-        yield "runs with late rows beside plain batch: with `late: drop` these rows are not kept"
+        yield "runs with late rows compared with plain batch: with `late: drop` these rows are not kept"
 
 
 def _copy(one: Judged) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _cell(matrix: Matrix, point: str, fault: Fault) -> tuple[str, str]:
     for one in matrix.copies:
         if (one.point, one.fault) == (point, fault):
             return one.verdict, "; ".join(f"{check.what}: {check.found}" for check in _decisive_checks(one))
-    why = next((one.why for one in matrix.played.skipped if (one.point, one.fault) == (point, fault)), "not asked for")
+    why = next((one.why for one in matrix.played.skipped if (one.point, one.fault) == (point, fault)), "not requested")
     return "skipped", why
 
 
@@ -139,7 +139,7 @@ def summary(matrix: Matrix) -> list[str]:
     """The first lines of the report."""
     played = matrix.played
     rows = ", ".join(f"{one['rows']} rows of {one['stream']}" for one in played.streams)
-    part = ", of a part of the matrix" if restricted(matrix) else ""
+    part = ", for a part of the matrix" if restricted(matrix) else ""
     return [
         f"{played.rule.rule}: {matrix.verdict.upper()}{part}: {MEANING[matrix.verdict]}",
         f"{counted(len(played.cases), 'case')} at qos {played.rule.qos}; faults: {matrix.planned} planned, "

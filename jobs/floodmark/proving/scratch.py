@@ -140,9 +140,9 @@ def omitted(rule: Rule) -> list[str]:
     """The parts of the rule that the copies lack, as messages."""
     found = []
     if rule.close_idle_after_us is not None:
-        found.append("close_idle_after: it hangs on the time of day, so the copies are without it")
+        found.append("close_idle_after: it depends on the time of day, so the copies do not have it")
     found += [
-        f"idle_after of stream {name}: it hangs on the time of day, so the copies are without it"
+        f"idle_after of stream {name}: it depends on the time of day, so the copies do not have it"
         for name, stream in rule.streams.items()
         if stream.idle_after_us is not None
     ]
@@ -154,8 +154,8 @@ def not_in_batch(rule: Rule) -> str | None:
     if rule.process is not None:
         return "a class has no SQL that batch could run"
     if rule.query.collected is not None:
-        return "windows of rows are no SQL that Spark has"
-    return "the results hold the epoch's clock" if clocked(rule) else None
+        return "Spark's SQL has no windows of rows"
+    return "the results contain the epoch's clock" if clocked(rule) else None
 
 
 def by_epoch(rule: Rule) -> bool:

@@ -57,7 +57,7 @@ class Harness:
         for row in rows:
             at = self._times(0).micros(row[self._time])
             if self._watermark is not None and at < self._watermark:
-                raise ValueError(f"expected a row at or after the watermark, found {row}: a run sets it apart as late")
+                raise ValueError(f"expected a row at or after the watermark, found {row}: a run treats it as late")
             self._waiting.append({"_stream": self._stream, **row})
 
     def advance(self, watermark: datetime, now: datetime | None = None) -> list[dict[str, Any]]:

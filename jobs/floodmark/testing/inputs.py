@@ -75,11 +75,11 @@ def _columns(kind: str, name: str, address: str | None, given: Columns | None) -
     way = f"declare the columns: `schema: {{{name}: 'column TYPE, ...'}}`"
     if address is None:
         if given is None:
-            raise ValueError(f"{kind} {name}: expected to be told its columns, for it is no table; {way}")
+            raise ValueError(f"{kind} {name}: expected declared columns, because it is not a table; {way}")
         return given
     table = tables.open_table(location(address))
     if table is None and given is None:
-        raise ValueError(f"{kind} {name}: expected a table at {address} that tells its columns, found none; {way}")
+        raise ValueError(f"{kind} {name}: expected a table at {address} with its columns, found none; {way}")
     if table is None:
         return given or ()
     schema = table.schema().to_json()
@@ -99,4 +99,4 @@ def _check_agrees(given: Columns, schema: str, address: str) -> None:
     for column in given:
         if types.get(column.name) != column.type:
             found = f"{column.name} {types[column.name]}" if column.name in types else "no such column"
-            raise ValueError(f"expected columns of the table at {address}, declared is {column}, found {found} there")
+            raise ValueError(f"expected columns of the table at {address}, declared {column}, found {found} there")

@@ -147,7 +147,7 @@ def _declared(name: str, schema: str) -> tuple[Column, ...]:
     try:
         return declared(schema)
     except ValueError as fault:
-        raise Refused(f"{name}: no case can say what it expects of this table: {fault}") from None
+        raise Refused(f"{name}: a case cannot state what it expects of this table: {fault}") from None
 
 
 def _copy(rule: Rule, scratch: Scratch) -> Rule:

@@ -69,7 +69,7 @@ def _need(reader: Reader, rule: Rule, root: Path) -> Need:
     try:
         ledger = LedgerReader.load(Home(root, reader.rule).ledger)
     except FloodmarkError as fault:
-        return Need(all_versions=True, readers=(f"{reader.text()}, and how far cannot be told: {fault}",))
+        return Need(all_versions=True, readers=(f"{reader.text()}, and its position is unknown: {fault}",))
     head = ledger.head if ledger else None
     if head is None or head.retired or head.seal is not None:  # it will start with the newest version
         return Need()

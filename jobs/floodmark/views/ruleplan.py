@@ -96,25 +96,25 @@ def plan_of(rule: Rule, folder: Path, root: Path) -> Plan:
 
 def _errors(rule: Rule) -> Iterator[str]:
     """How the rule handles a row for which an expression, or the class, raises."""
-    becomes = "is set apart in the dead table" if rule.on_error == "dead" else "stops the run; nothing is written"
+    becomes = "goes to the dead table" if rule.on_error == "dead" else "stops the run; nothing is written"
     if rule.process is not None:
-        yield f"a row for which a stream's expr or where raises {becomes}; so do the rows of a call of process"
-        yield "on_timer and on_clock that raise stop the run: they have no rows"
+        yield f"a row for which a stream's expr or where raises an error {becomes}; so do the rows of a call of process"
+        yield "an error in on_timer or on_clock stops the run: it belongs to no row"
         return
     checked = dict.fromkeys(" ".join(check.sql.split()) for check in rule.row_checks)
-    yield f"a row for which a stream's expr or where, or one of these in the SQL, raises {becomes}: " + (
+    yield f"a row for which a stream's expr or where, or one of these in the SQL, raises an error {becomes}: " + (
         "; ".join(checked) or "none"
     )
-    yield "what stands above an aggregate, an OVER or a JOIN: an error there stops the run, and is of no row"
+    yield "an error above an aggregate, an OVER or a JOIN stops the run: it belongs to no row"
 
 
 def _expected(rule: Rule) -> Iterator[str]:
     """The expectations and their effect on a row, in the order in which they apply."""
     becomes = {
         "fail": "stops the run; nothing is written",
-        "dead": "is set apart in the dead table",
-        "drop": "is left out",
-        "warn": "goes on, and is counted",
+        "dead": "goes to the dead table",
+        "drop": "is dropped",
+        "warn": "is kept, and counted",
     }
     for one in expectation_results(rule, {}):
         assert one.on_fail is not None and one.check is not None
@@ -143,12 +143,12 @@ def _stream(name: str, stream: Stream) -> dict[str, Any]:
 def _distinct(stream: Stream) -> str | None:
     if stream.distinct is None:
         return None
-    return f"by {', '.join(stream.distinct.key)}: none of the same within {format_duration(stream.distinct.within_us)}"
+    return f"by {', '.join(stream.distinct.key)}: no duplicates within {format_duration(stream.distinct.within_us)}"
 
 
 def _lookup(name: str, lookup: Lookup) -> dict[str, Any]:
-    newest = "the table's newest version when an epoch begins; its retries read the same"
-    every = "every version up to the newest when an epoch begins, with _valid_from and _valid_to"
+    newest = "the table's newest version when an epoch starts; its retries read the same version"
+    every = "every version up to the newest when an epoch starts, with _valid_from and _valid_to"
     facts = lookup.model_dump(include={"kind", "address", "history"})
     return {"name": name, **facts, "rows": every if lookup.history else newest}
 
@@ -172,11 +172,11 @@ def _sink(sink: Sink) -> dict[str, Any]:
 
 
 def _merging(sink: Sink) -> Iterator[str]:
-    yield f"one for each ({', '.join(sink.key)}), replaced by the next"
+    yield f"one for each ({', '.join(sink.key)}), replaced by the next one"
     if sink.newest:
-        yield f"that with the larger {sink.newest} stays, of equal ones the larger row"
+        yield f"the row with the larger {sink.newest} stays; if equal, the larger row"
     if sink.delete:
-        yield f"taken away where {sink.delete}"
+        yield f"deleted where {sink.delete}"
 
 
 def _settings(rule: Rule, origins: Origins) -> Iterator[Setting]:
@@ -232,4 +232,4 @@ def _next_run(rule: Rule, root: Path) -> str:
         return f"would stop: {fault}"
     if news.why is None:
         return f"has nothing to do: nothing new since epoch {news.epoch}"
-    return f"goes on from epoch {news.epoch}: {news.why}"
+    return f"continues from epoch {news.epoch}: {news.why}"

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def describe_state(rule: Rule) -> Iterator[str]:
     """Describe what a rule keeps between epochs, and when it emits results: one sentence each."""
     if rule.rebuild:
-        yield "nothing is kept: each run reads everything again, from the start of the input, as one epoch"
-        yield "replaced: all that the sinks hold, in one commit for each, by the results that are final"
+        yield "nothing is stored: each run reads the whole input again, as one epoch"
+        yield "replaced: all rows of each sink, in one commit, by the final results"
         return
     if rule.process is not None:
         yield from _class(rule.process)
@@ -34,63 +34,63 @@ def describe_state(rule: Rule) -> Iterator[str]:
         yield from _collected(rule.query.collected)
         return
     if not rule.query.windows:
-        yield "stateless: each epoch's rows go through the SQL, nothing is kept"
+        yield "stateless: each epoch's rows go through the SQL, nothing is stored"
         return
     for window in dict.fromkeys(rule.query.windows):
         yield from window.describe()
     yield from _describe_windows(rule)
     yield "emitted: each result, once, when it is final"
     if rule.amend_us is not None:
-        yield f"amended: by rows that are late by no more than {format_duration(rule.amend_us)}; rows are kept for that"
+        yield f"amended: by rows that are at most {format_duration(rule.amend_us)} late; input rows are kept for this"
     if rule.close_idle_after_us is not None:
         quiet = format_duration(rule.close_idle_after_us)
-        yield f"closed by silence: a run without news {quiet} after the last epoch moves the watermark on"
+        yield f"closed when idle: a run without new input {quiet} after the last epoch advances the watermark"
 
 
 def _describe_windows(rule: Rule) -> Iterator[str]:
     if rule.slices is not None:
-        parts = ", ".join(partial.name for partial in rule.slices.partials) or "nothing but the key"
-        why = "as `windows: slices` says" if rule.windows else "for each row is in many windows"
+        parts = ", ".join(partial.name for partial in rule.slices.partials) or "only the key"
+        why = "as `windows: slices` says" if rule.windows else "because each row is in many windows"
         yield f"kept: partial aggregates ({parts}) by key and slice of time, {why}"
         if rule.slices.means:
-            yield "averages of decimals would be kept by the input rows instead: their parts cannot be merged exactly"
+            yield "averages of decimals would be kept as input rows instead: their parts cannot be merged exactly"
         if rule.slices.sums and not rule.ansi:
-            yield "sums of decimals of more than 28 digits would be kept by the input rows instead: they may overflow"
+            yield "sums of decimals of more than 28 digits would be kept as input rows instead: they may overflow"
         return
     why = " (`windows: rows`)" if rule.windows else ""
-    yield f"kept: the input rows that a window not yet final needs{why}"
+    yield f"kept: the input rows that open windows need{why}"
     for last in rule.query.lasts:
         yield _looking_back(last)
     if rule.query.star:
-        yield "all columns of the input are kept, for the SQL selects *"
+        yield "all columns of the input are kept, because the SQL selects *"
 
 
 def _looking_back(last: Last) -> str:
     if last.rows is None:
-        return "and every row before, for ever, for OVER counts from the first (`unbounded: true`)"
+        return "and all earlier rows, forever, because OVER counts from the first row (`unbounded: true`)"
     if last.keys is None:
-        return "and every row before, for ever: PARTITION BY columns of a stream that is read directly would keep fewer"
+        return "and all earlier rows, forever: PARTITION BY columns of a stream that is read directly would keep fewer"
     of = f" of every ({', '.join(last.keys)})" if last.keys else ""
-    return f"and the last {last.rows} rows before that{of}, for ever (`unbounded: true`)"
+    return f"and the last {last.rows} rows before that{of}, forever (`unbounded: true`)"
 
 
 def _totals(running: Running) -> Iterator[str]:
-    parts = ", ".join(partial.name for partial in running.partials) or "nothing but the key"
+    parts = ", ".join(partial.name for partial in running.partials) or "only the key"
     yield f"totals by ({', '.join(running.keys)}): what each epoch adds to a key ({parts})"
-    yield "without bound: one row for every key, for ever (`unbounded: true`)"
-    yield "emitted: in each epoch the new result of every key that it touches"
+    yield "unbounded: one row for every key, forever (`unbounded: true`)"
+    yield "emitted: in each epoch, the new result of every key that it touches"
 
 
 def _top(top: Top) -> Iterator[str]:
     of = f" of every ({', '.join(top.keys)})" if top.keys else ""
-    yield f"the first {top.rows} rows{of}, for ever (`unbounded: true`), with the columns that the SQL reads"
-    yield "emitted: in each epoch the first rows anew of every key that it touches"
+    yield f"the first {top.rows} rows{of}, forever (`unbounded: true`), with the columns that the SQL reads"
+    yield "emitted: in each epoch, all first rows of every key that it touches"
 
 
 def _collected(how: Collected) -> Iterator[str]:
     of = f" of every ({', '.join(how.keys)})" if how.keys else ""
     yield how.window.describe(of)
-    yield "kept: the rows that the watermark has not passed, and those of windows that are open (`unbounded: true`)"
+    yield "kept: the rows that the watermark has not passed, and those of open windows (`unbounded: true`)"
     yield "emitted: each window, once, when the watermark has passed its last row"
 
 
@@ -102,7 +102,7 @@ def _class(process: Process) -> Iterator[str]:
         until = f"{format_duration(lives)} after it was put" if lives else "deleted"
         timed = f"{name}: those that have not fired" if name not in (*process.state, "counters") else ""
         yield timed or f"{name}{columns}: the newest value of each key, until {until}"
-    yield "kept beside that: the input rows that the watermark has not passed, with all columns"
-    yield "emitted: what the class gives for a row, once, when the watermark has passed the row"
+    yield "also kept: the input rows that the watermark has not passed, with all columns"
+    yield "emitted: the output of the class for a row, once, when the watermark has passed the row"
     if process.clock_timers:
-        yield "clock timers wait for an epoch: without new input none comes"
+        yield "clock timers fire in an epoch: without new input there is none"

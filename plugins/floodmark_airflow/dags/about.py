@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from floodmark.views.rules.downstream import Reader
 
 
-SAFE = (
-    "here: Trigger. It is safe at any time: each row of input has its effect once, and with nothing new the run is"
-    " skipped"
-)
+SAFE = "here: Trigger. It is safe at any time: each input row takes effect once, and a run without new input is skipped"
 
 
 def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
@@ -46,8 +43,8 @@ def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
         *_part("Writes", [_sink(sink, how) for sink, how in zip(rule.sinks, delivery(rule), strict=True)]),
         *_part("Read by", _read_by(readers)),
         *_part("Runs", _schedule(rule)),
-        *_part("Is to be fresh", _freshness(rule)),
-        *_part("Run it by hand", [SAFE, _command(f"floodmark run {rule.rule}")]),
+        *_part("Freshness", _freshness(rule)),
+        *_part("Run it manually", [SAFE, _command(f"floodmark run {rule.rule}")]),
         *_part("Where to look", _where_to_look(rule)),
         *_part("SQL" if rule.process is None else "Class", [_work(rule)]),
     ]
@@ -57,11 +54,11 @@ def about(rule: Rule, readers: Sequence[Reader] = ()) -> str:
 def about_group(name: str, rules: Sequence[Rule]) -> str:
     """The documentation of a group. Each of its rules has a DAG of its own, which says more."""
     parts = [
-        "Rules that run together in one Spark application, each with its own epochs, failures and retries. One that "
-        f"fails leaves the others alone; the task {code('outcome')} says why it failed.",
+        "Rules that run together in one Spark application, each with its own epochs, failures and retries. If one "
+        f"fails, the others continue; the task {code('outcome')} reports the reason.",
         *_part("Rules", [_member(rule) for rule in rules]),
         *_part("Runs", [_when(rules)]),
-        *_part("Run it by hand", [SAFE, _command(f"floodmark run {' '.join(rule.rule for rule in rules)}")]),
+        *_part("Run it manually", [SAFE, _command(f"floodmark run {' '.join(rule.rule for rule in rules)}")]),
     ]
     return "\n\n".join(parts)
 
@@ -109,7 +106,7 @@ def _stream(name: str, stream: Stream) -> str:
     if stream.lateness_us is not None:
         facts.append(f"may come {format_duration(stream.lateness_us)} late")
     if stream.idle_after_us is not None:
-        facts.append(f"not waited for after {format_duration(stream.idle_after_us)} of silence")
+        facts.append(f"idle after {format_duration(stream.idle_after_us)} without rows")
     if stream.where:
         facts.append("only some of its rows (`where`)")
     return ", ".join(facts)
@@ -146,13 +143,13 @@ def _when(rules: Sequence[Rule]) -> str:
     if given == UPSTREAM:
         before = sorted(set(sources_of(rules).values()))
         return f"when {' or '.join(code(dag_id(name)) for name in before)} has written rows"
-    return "only when it is started by hand" if given is None else f"{code(given)}, in {code(rules[0].timezone)}"
+    return "only when it is started manually" if given is None else f"{code(given)}, in {code(rules[0].timezone)}"
 
 
 def _freshness(rule: Rule) -> list[str]:
     wanted, said = rule.freshness, []
     if wanted is not None and wanted.max_lag_us is not None:
-        said.append(f"the newest row folded of a stream at most {format_duration(wanted.max_lag_us)} old")
+        said.append(f"the newest processed row of a stream at most {format_duration(wanted.max_lag_us)} old")
     if wanted is not None and wanted.max_late_percent is not None:
         said.append(f"at most {wanted.max_late_percent:g} % of a run's rows late")
     return [*said, f"else: {wanted.on_exceed}"] if wanted is not None else []
@@ -165,16 +162,16 @@ def _command(line: str) -> str:
 def _where_to_look(rule: Rule) -> list[str]:
     return [
         "here: the tab Floodmark",
-        f"how far it is, what is open and what that waits for: {code(f'floodmark status {rule.rule}')}",
+        f"its progress, what is open and what that waits for: {code(f'floodmark status {rule.rule}')}",
         f"what each epoch read and wrote: {code(f'floodmark epochs {rule.rule}')}",
-        f"rows set apart: {code(f'floodmark late {rule.rule}')}, {code(f'floodmark dead list {rule.rule}')}",
-        f"proof that all of it was once: {code(f'floodmark audit {rule.rule}')}",
+        f"late and dead rows: {code(f'floodmark late {rule.rule}')}, {code(f'floodmark dead list {rule.rule}')}",
+        f"proof that each epoch took effect once: {code(f'floodmark audit {rule.rule}')}",
         f"owner: {text(rule.airflow.owner)}",
     ]
 
 
 def _work(rule: Rule) -> str:
-    shown = "the tab Floodmark shows it, to who may see this DAG's code"
+    shown = "the tab Floodmark shows it to users who may see this DAG's code"
     if rule.process is None:
         return shown
     by = ", ".join(map(code, rule.process.key))

@@ -93,7 +93,7 @@ class GroupRunOperator(SubmitOperator):
         ]
         ti = context["ti"]
         if hopeful and ti.try_number <= ti.max_tries:
-            raise AirflowException(f"a retry may help {', '.join(hopeful)}; the lines above say why they failed")
+            raise AirflowException(f"a retry may help {', '.join(hopeful)}; the lines above show why they failed")
 
 
 class GroupOutcomeOperator(BaseOperator):

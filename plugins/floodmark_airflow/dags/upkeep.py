@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 ABOUT = """\
 Joins small files of the rules' tables, removes files that no version needs and cuts logs, as `floodmark maintain` does.
-A task for each rule works where `cleanup: {every: ...}` of the rule has passed. While a run holds the rule, it is tried
-again later."""
+Each rule has a task, which works if the rule's `cleanup: {every: ...}` has passed. While a run holds the rule, the
+task is retried later."""
 # A run may hold its rule for hours.
 PATIENCE: dict[str, Any] = {
     "retries": 8,
@@ -60,11 +60,11 @@ class MaintainOperator(BaseOperator):
         if reader is None or reader.head is None:
             raise AirflowSkipException(f"rule {name} has not run yet")
         if not is_due(reader.head.maintained, self.rule.cleanup, datetime.now(UTC)):
-            raise AirflowSkipException(f"not due: maintained {reader.head.maintained}")
+            raise AirflowSkipException(f"not due: last maintained {reader.head.maintained}")
         rules, _ = load_rules(settings.rules_folder(), os.environ)
         upkeep = maintenance_of(name, reader.head, list(rules.values()), root)
         for table, why in upkeep.preview(reader, home)[1].items():
-            self.log.info("rule %s: left as it is: %s: %s", name, table, why)
+            self.log.info("rule %s: not maintained: %s: %s", name, table, why)
         with held(home.lock, run):
             upkeep.maintain(Ledger.open(home.ledger, run), home, lambda said: self.log.info("rule %s: %s", name, said))
 
@@ -77,7 +77,7 @@ def build_upkeep() -> DAG | None:
         return None
     with DAG(
         upkeep_id(),
-        description="Small files joined, and removed what nobody needs",
+        description="Joins small files, and removes files that nobody needs",
         doc_md=ABOUT,
         schedule=timedelta(microseconds=min(rule.cleanup.every_us for rule in rules.values())),
         start_date=BEGIN,

@@ -29,7 +29,7 @@ HIDDEN = Condition("not shown", "idle", "your Airflow account may not see this D
 
 
 FAILED = "the newest run failed; its log in Airflow says why"
-AGAIN = "the last run failed, and its log in Airflow says why; another is at work"
+AGAIN = "the last run failed, and its log in Airflow says why; another is active"
 
 
 def condition(got: Answer, seen: Glance, dag: DagFacts, holder: str | None, fresh: Fresh | None = None) -> Condition:
@@ -57,7 +57,7 @@ def _of_ledger(seen: Glance) -> Condition:
     if head is None:
         return Condition("not run yet", "idle")
     if head.retired is not None:
-        return Condition("retired", "idle", f"{head.retired}: nothing runs it")
+        return Condition("retired", "idle", f"{head.retired}: it no longer runs")
     if head.failed is not None:
         return Condition("failed a check", "bad", head.failed)
     left = describe_open(head)
@@ -69,5 +69,5 @@ def _of_ledger(seen: Glance) -> Condition:
     if faults:
         return Condition("source at fault", "bad", faults[0])
     if seen.behind:
-        return Condition("behind", "busy", "there is new data; the next run folds it")
+        return Condition("behind", "busy", "there is new data; the next run processes it")
     return Condition("up to date", "good")

@@ -40,7 +40,7 @@ OfLogs = Annotated[str, Depends(access.of_dag(LOGS))]
 Number = Annotated[int | None, Query(ge=0, le=10**12)]
 WORDS = {401: "Sign in to Airflow to see this page.", 403: "Your Airflow account may not see this page."}
 UNKNOWN = "There is no such page."
-READING = "The rule files are being read; the page comes again."
+READING = "The rule files are being read; the page reloads itself."
 AGAIN = {"Retry-After": "1"}  # seconds
 
 
@@ -84,7 +84,7 @@ def refused(request: Request, fault: Exception) -> Response:
 
 
 def malformed(request: Request, fault: Exception) -> Response:
-    return _plain(request, 422, "The address holds something that is no number.")
+    return _plain(request, 422, "The address contains something that is not a number.")
 
 
 def _error_text(fault: AnyHTTPException) -> str:
@@ -241,7 +241,7 @@ class Pages:
         if isinstance(found, tuple):
             raise HTTPException(404, f"{found[0]} cannot be used.")
         if isinstance(found, list):
-            raise HTTPException(404, "This is a group; each of its rules has a page of its own.")
+            raise HTTPException(404, "This is a group; each of its rules has its own page.")
         return found
 
     def _known(self, dag_id: str, until: float) -> Rule | list[Rule] | tuple[str, str]:
@@ -256,7 +256,7 @@ class Pages:
         members = {naming.group_id(name): group for name, group in groups(rules.values()).items()}
         found = rules.get(dag_id) or members.get(dag_id) or broken.get(dag_id)
         if found is None:
-            raise HTTPException(404, "This DAG is none of Floodmark's rules.")
+            raise HTTPException(404, "This DAG is not a Floodmark rule.")
         return found
 
 

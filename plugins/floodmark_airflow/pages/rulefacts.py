@@ -150,7 +150,7 @@ class Facts:
         try:
             return LockHolder(by=holder_text(lock) if holder_pid(lock) is not None else None)
         except OSError as fault:
-            return LockHolder(fault=f"cannot be told: {lock}: {fault.strerror}")
+            return LockHolder(fault=f"unknown: {lock}: {fault.strerror}")
 
     def _glance(self, rule: Rule) -> Request:
         sources = addresses(rule.streams.values())

@@ -93,7 +93,7 @@ class RuleRunOperator(SubmitOperator):
         with translated():
             if not steps.report() and steps.before() is None:
                 raise AirflowSkipException(f"nothing new since epoch {epoch}")
-        self.log.info("rule %s: earlier tries committed up to epoch %s, which is told now", self.rule.rule, epoch)
+        self.log.info("rule %s: earlier tries committed up to epoch %s, which is reported now", self.rule.rule, epoch)
 
 
 class FreshnessOperator(BaseOperator):
@@ -108,7 +108,7 @@ class FreshnessOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         if operation_of(self.rule, context) is not None or is_dry(context):
-            raise AirflowSkipException("not a run that folds what is new")
+            raise AirflowSkipException("not a run that processes new input")
         with translated():
             Steps(self.rule, context, self.log).judge()
 

@@ -64,7 +64,9 @@ class Steps:
 
         assert self.news is not None
         epoch = check_reached(self.rule, self._home, self.news.seen)
-        self._log.info("rule %s: epoch %s is committed; all input seen at the start is folded", self.rule.rule, epoch)
+        self._log.info(
+            "rule %s: epoch %s is committed; all input seen at the start is processed", self.rule.rule, epoch
+        )
 
     def check_done(self) -> None:
         """After a failed run: raise FloodmarkError unless somebody has done the work that LOOK saw."""
@@ -112,7 +114,7 @@ class Steps:
                 reporting.log_open(self._log, self.rule, head, self._home)
             reporting.log_freshness(self._log, self.rule.rule, self._fresh())
         except Exception as fault:  # also unexpected errors: they would hide how the run ended, and stop a whole group
-            self._log.warning("rule %s: what this run did could not be told: %s", self.rule.rule, message(fault))
+            self._log.warning("rule %s: what this run did could not be reported: %s", self.rule.rule, message(fault))
         return noted
 
     def before(self) -> int | None:

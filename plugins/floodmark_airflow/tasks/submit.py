@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CONNECTION = "spark_default"
 LOCAL = "local[*]"  # where Spark runs if no connection says so
 KUBERNETES = "apache-airflow-providers-cncf-kubernetes"
-HOPELESS = {Refused.exit_code: "refused", Final.exit_code: "failed for good"}
+HOPELESS = {Refused.exit_code: "refused", Final.exit_code: "failed permanently"}
 # spark-submit has separate options for these two.
 BY_OPTION = ("spark.jars", "spark.driver.memory")
 
@@ -176,7 +176,7 @@ def check_kubernetes(master: str) -> None:
         import_module("airflow.providers.cncf.kubernetes.kube_client")
     except ImportError as fault:
         raise AirflowFailException(
-            f"connection {CONNECTION}: {master} needs the Python package {KUBERNETES} beside Airflow, found none "
+            f"connection {CONNECTION}: {master} needs the Python package {KUBERNETES} next to Airflow, found none "
             f"({fault}): install it in the version that Airflow's constraints name"
         ) from fault
 

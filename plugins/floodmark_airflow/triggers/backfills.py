@@ -52,10 +52,10 @@ class Backfill(Operation):
     """Recomputes [begin, end) of event time."""
 
     name: ClassVar = "backfill"
-    about: ClassVar = "compute a past interval again, late rows included, and replace it in the sinks"
+    about: ClassVar = "recompute a past interval, late rows included, and replace it in the sinks"
     options: ClassVar = ("--align", "--yes")
-    begin: datetime = asks(Time("from", "Of a backfill: the first event time"))
-    end: datetime = asks(Time("to", "Of a backfill: the first one after"))
+    begin: datetime = asks(Time("from", "For a backfill: the start of the interval (inclusive)"))
+    end: datetime = asks(Time("to", "For a backfill: the end of the interval (exclusive)"))
 
     def preview(self, rule: Rule) -> str:
         from floodmark.connectors.places import head_now
@@ -67,7 +67,7 @@ class Backfill(Operation):
             raise AirflowSkipException(f"no window starts from {self.begin} to before {self.end}")
         zone = zoned(rule, head)
         requested_interval(rule, head, begin, end, lambda at: str(iso(at, zone)))
-        return f"computing {iso(begin, zone)} to {iso(end, zone)} again"
+        return f"recomputing {iso(begin, zone)} to {iso(end, zone)}"
 
     def _set_back(self, begin: int, end: int) -> bool:
         """Whether it is the hour in which clocks are set back, for a rule whose event times are local times."""

@@ -32,11 +32,13 @@ def form(readers: Sequence[Reader] = ()) -> dict[str, Param]:
     """
     about = "; ".join(f"{name}: {one.about}" for name, one in OPERATIONS.items())
     warning = f". {downstream(readers)}" if readers else ""
-    asked = Param(RUN, type="string", enum=[RUN, *OPERATIONS], description=f"{RUN}: fold what is new; {about}{warning}")
+    asked = Param(
+        RUN, type="string", enum=[RUN, *OPERATIONS], description=f"{RUN}: process new input; {about}{warning}"
+    )
     found = {"operation": asked}
     for one in OPERATIONS.values():
         found |= one.params()
-    about = "Of what changes or ends the rule as a whole: its name, to confirm it"
+    about = "For operations that change or end the rule: the rule's name, as confirmation"
     found["confirm"] = Param(None, type=["null", "string"], description=about)
     return {**found, "dry_run": Param(False, type=["null", "boolean"], description="Only log what would be done")}
 
@@ -50,11 +52,14 @@ def downstream(readers: Sequence[Reader]) -> str:
     said = []
     if folding:
         said.append(
-            f"Other rules that fold what this rule writes: {folding}. After a reset or a backfill the next run of each "
-            "stops until it is reset, too; after a drop it finds no table; after a retirement it gets no new rows"
+            f"Other rules that read this rule's results as a stream: {folding}. After a reset or a backfill, the "
+            "next run of each stops until it is reset, too; after a drop it finds no table; after a retirement it gets "
+            "no new rows"
         )
     if looking:
-        said.append(f"Other rules that look rows up in it: {looking}. After a reset they find none until the next run")
+        said.append(
+            f"Other rules that look rows up in it: {looking}. After a reset they find no rows until the next run"
+        )
     return ". ".join([*said, "The task's log names them"])
 
 
@@ -82,8 +87,8 @@ def check_fields(params: Mapping[str, Any]) -> None:
     for field, of in {**fields, "confirm": "an operation that changes or ends the rule"}.items():
         if field not in own and _filled(params.get(field)):
             raise AirflowFailException(
-                f"{field}: expected nothing beside `operation: {name}`, found {params[field]!r}: it is of {of}; choose "
-                "that, or leave the field empty"
+                f"{field}: expected no value with `operation: {name}`, found {params[field]!r}: it belongs to {of}; "
+                "choose that, or leave the field empty"
             )
 
 

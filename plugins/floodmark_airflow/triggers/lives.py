@@ -41,18 +41,18 @@ class Retire(Turn):
     """Nothing runs the rule any more; its scheduled runs are skipped, and say so."""
 
     name: ClassVar = "retire"
-    about: ClassVar = "end the running of the rule; all its data stays"
-    confirm: ClassVar = "nothing runs the rule once it is retired"
+    about: ClassVar = "stop running the rule; all its data stays"
+    confirm: ClassVar = "a retired rule no longer runs"
     turn: ClassVar = "retired"
     result: ClassVar = "it is retired"
     as_is: bool = asks(
-        Flag("as_is", "Of a retirement: also where an epoch is open, and the sinks may have some of its results")
+        Flag("as_is", "For a retirement: even if an epoch is open, and the sinks may have some of its results")
     )
 
     def preview(self, rule: Rule) -> str:
         head = head_of(rule)
-        _skip_unless(retiring(head, rule.rule, self.as_is), f"rule {rule.rule} is retired already, {head.retired}")
-        return f"nothing runs the rule after epoch {head.epoch}"
+        _skip_unless(retiring(head, rule.rule, self.as_is), f"rule {rule.rule} is already retired, {head.retired}")
+        return f"the rule no longer runs after epoch {head.epoch}"
 
 
 class Return(Turn):
@@ -60,7 +60,7 @@ class Return(Turn):
 
     name: ClassVar = "bring back"
     command: ClassVar = ("retire",)
-    about: ClassVar = "run a retired rule again, where it stood"
+    about: ClassVar = "run a retired rule again, from where it stopped"
     options: ClassVar = ("--undo", "--yes")
     turn: ClassVar = "returned"
     result: ClassVar = "it is back"
@@ -68,21 +68,21 @@ class Return(Turn):
     def preview(self, rule: Rule) -> str:
         head = head_of(rule)
         _skip_unless(returning(head, rule.rule), f"rule {rule.rule} is not retired")
-        return f"its runs go on after epoch {head.epoch}"
+        return f"its runs continue after epoch {head.epoch}"
 
 
 class Recheck(Turn):
     """What failed a check is tried again by the next run."""
 
     name: ClassVar = "recheck"
-    about: ClassVar = "let the next run try again what failed a check"
+    about: ClassVar = "let the next run retry what failed a check"
     turn: ClassVar = "recheck"
-    result: ClassVar = "the next run checks it again"
+    result: ClassVar = "the next run repeats the checks"
 
     def preview(self, rule: Rule) -> str:
         head = head_of(rule)
         _skip_unless(rechecking(head, rule.rule), f"rule {rule.rule}: no check has failed")
-        return f"the next run tries again: {head.failed}"
+        return f"the next run retries: {head.failed}"
 
 
 class NewName(Word):
@@ -100,9 +100,9 @@ class Rename(OfRule):
     """The rule file, and with it the DAG, get the new name by hand, before or after."""
 
     name: ClassVar = "rename"
-    about: ClassVar = "give the rule's home another name; the rule file is renamed by hand"
-    confirm: ClassVar = "nothing runs the rule until its file has the new name, too"
-    to: str = asks(NewName("rename_to", "Of a rename: the rule's new name"))
+    about: ClassVar = "give the rule's home another name; you rename the rule file yourself"
+    confirm: ClassVar = "the rule does not run until its file has the new name, too"
+    to: str = asks(NewName("rename_to", "For a rename: the rule's new name"))
 
     def preview(self, rule: Rule) -> str:
         renaming(head_of(rule), rule.rule, self.to)
@@ -138,11 +138,11 @@ class Drop(OfRule):
     """Of a retired rule. Tables that are not its own are left, or refused, as the command says."""
 
     name: ClassVar = "drop"
-    about: ClassVar = "remove what a retired rule owns, for good"
-    confirm: ClassVar = "a drop removes tables for good"
-    what: str = asks(Part("drop", "Of a drop: state tables, sinks, or all that there is of the rule with its ledger"))
+    about: ClassVar = "permanently remove what a retired rule owns"
+    confirm: ClassVar = "a drop permanently removes tables"
+    what: str = asks(Part("drop", "For a drop: state tables, sinks, or all data of the rule, with its ledger"))
     leave_others: bool = asks(
-        Flag("leave_others", "Of a drop: leave sinks that are not the rule's own, instead of refusing")
+        Flag("leave_others", "For a drop: skip sinks that the rule doesn't own, instead of refusing")
     )
 
     def preview(self, rule: Rule) -> str:
@@ -150,9 +150,9 @@ class Drop(OfRule):
 
         home = home_of(rule)
         if self.what == "all" and not home.path.exists() and leftover_trash(home):
-            return "going on with the removal of its home"
+            return "continuing to remove its home"
         check_droppable(head_of(rule), rule.rule)
-        return f"dropping its {self.what}" if self.what != "all" else "dropping all that there is of it"
+        return f"dropping its {self.what}" if self.what != "all" else "dropping all of its data"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
         from floodmark.ledger.dropping import leftover_trash
@@ -165,7 +165,7 @@ class Drop(OfRule):
     def judge_nothing(self, rule: Rule) -> NoReturn:
         if self.what == "all":
             super().judge_nothing(rule)
-        raise AirflowSkipException("no such table was left")
+        raise AirflowSkipException("no such table exists")
 
 
 class Table(Word):
@@ -188,9 +188,9 @@ class Adopt(OfRule):
     """One of the rule's sinks, as it stands in the rule file."""
 
     name: ClassVar = "adopt"
-    about: ClassVar = "take over a table that holds rows already as a sink"
+    about: ClassVar = "take over a table that already holds rows, as a sink"
     confirm: ClassVar = "an adopted table belongs to the rule from then on"
-    table: str = asks(Table("table", "Of an adoption: the address of one of the rule's sinks"))
+    table: str = asks(Table("table", "For an adoption: the address of one of the rule's sinks"))
 
     def preview(self, rule: Rule) -> str:
         from floodmark.connectors.delta.adopting import adoptable, sink_at
@@ -199,7 +199,9 @@ class Adopt(OfRule):
         sink_at(rule, self.table)
         ledger = LedgerReader.load(home_of(rule).ledger)
         if adoptable(self.table, ledger.id if ledger else None) is None:
-            raise AirflowSkipException(f"{self.table} is empty, or the rule's already: there is nothing to adopt")
+            raise AirflowSkipException(
+                f"{self.table} is empty or already belongs to the rule: there is nothing to adopt"
+            )
         return f"taking over {self.table}"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
@@ -209,7 +211,7 @@ class Adopt(OfRule):
         table, ledger = open_table(self.table), LedgerReader.load(home_of(rule).ledger)
         if table is None or ledger is None or owner_of(table) != ledger.id:
             return None
-        return f"{self.table} is the rule's, but for its rows up to version {adopted_at(table)}"
+        return f"{self.table} belongs to the rule, except its rows up to version {adopted_at(table)}"
 
 
 def _skip_unless(due: Life | None, why: str) -> None:

@@ -75,7 +75,7 @@ class Operation(ABC):
 
     def judge_nothing(self, rule: Rule) -> NoReturn:
         """Called if the command succeeded, but the ledger has no row of it."""
-        raise AirflowException(f"rule {rule.rule}: {self.name} ended, yet the rule's ledger has none by this run")
+        raise AirflowException(f"rule {rule.rule}: {self.name} ended, but the rule's ledger has none by this run")
 
 
 def _check_confirmed(rule: Rule, params: Params, why: str) -> None:

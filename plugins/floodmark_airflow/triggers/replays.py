@@ -23,11 +23,11 @@ class Replay(Operation):
 
     name: ClassVar = "replay dead rows"
     command: ClassVar = ("dead", "replay")
-    about: ClassVar = "fold dead rows once more, corrected or by the mended rule"
+    about: ClassVar = "process dead rows again, corrected or with the fixed rule"
     options: ClassVar = ()
-    where: str | None = asks(Text("where", "Of a replay: SQL that is true for the rows to read"))
-    stream: str | None = asks(Text("stream", "Of a replay: only rows of this stream"))
-    corrections: tuple[str, ...] = asks(Texts("set", "Of a replay: COLUMN=SQL to read in place of a column"))
+    where: str | None = asks(Text("where", "For a replay: an SQL condition that the rows match"))
+    stream: str | None = asks(Text("stream", "For a replay: only rows of this stream"))
+    corrections: tuple[str, ...] = asks(Texts("set", "For a replay: COLUMN=SQL to read instead of a column's value"))
 
     def preview(self, rule: Rule) -> str:
         from floodmark.views.contents.quarantine import left_to_replay
@@ -36,7 +36,7 @@ class Replay(Operation):
         self._meant(head, home)
         if not left_to_replay(head, home):
             raise AirflowSkipException(f"no dead row is left to replay at epoch {head.epoch}")
-        return "folding dead rows once more"
+        return "processing dead rows again"
 
     def _meant(self, head: Head, home: Home) -> dict[str, object]:
         """Selection and corrections of the replay. Raises Refused for an invalid replay."""
@@ -54,8 +54,8 @@ class Replay(Operation):
         alike = {epoch for epoch, one in ledger.begun.replays.items() if one.model_dump(exclude={"upto"}) == meant}
         ours = {row.epoch for row in ledger.rows if row.kind == "commit" and row.run in tries}
         found = sorted(ours & alike)
-        return f"epoch {found[-1]} has folded them" if found else None
+        return f"epoch {found[-1]} has processed them" if found else None
 
     def judge_nothing(self, rule: Rule) -> NoReturn:
         """Skip: only Spark can evaluate the condition, and it found no row."""
-        raise AirflowSkipException("no dead row was to be replayed")
+        raise AirflowSkipException("there was no dead row to replay")

@@ -19,16 +19,16 @@ class Reset(Operation):
     """Requires the rule's name as confirmation, because it empties the rule's state and sinks."""
 
     name: ClassVar = "reset"
-    about: ClassVar = "begin anew from the start of the input; state and sinks are emptied"
+    about: ClassVar = "start over from the beginning of the input; state and sinks are emptied"
     confirm: ClassVar = "a reset empties state and sinks"
-    keep_output: bool = asks(Flag("keep_output", "Of a reset: leave the sinks' rows; at least once from there on"))
+    keep_output: bool = asks(Flag("keep_output", "For a reset: keep the sinks' rows; at least once from then on"))
 
     def preview(self, rule: Rule) -> str:
         head = head_of(rule)
         check_same_reset(head, rule.rule, self.keep_output)
-        return f"generation {head.generation} ends at epoch {head.epoch}, and a new one begins"
+        return f"generation {head.generation} ends at epoch {head.epoch}, and a new one starts"
 
     def done(self, rule: Rule, tries: Tries) -> str | None:
         rows = ledger_of(rule).rows
         begun = [row.generation for row in rows if (row.kind, row.epoch) == ("commit", 0) and row.run in tries]
-        return f"generation {begun[-1]} has begun; the next run folds its input" if begun else None
+        return f"generation {begun[-1]} has started; the next run processes its input" if begun else None

@@ -103,7 +103,7 @@ def _replaced(
     before = _together([rows.slice(0, 0), *(_of_table(store, file, log) for file in files)])
     kept, stay = (digest(_inside(table, backfill, False), computed=False) for table in (before, rows))
     if kept != stay:
-        yield f"outside of the interval {kept.rows} rows stood in the files that went, now {stay.rows}, or others"
+        yield f"outside of the interval, the removed files held {kept.rows} rows, now there are {stay.rows}, or others"
 
 
 def _inside(rows: pa.Table, backfill: Backfill, inside: bool) -> pa.Table:
@@ -119,7 +119,7 @@ def _refuse_unsure(parts: Iterable[pa.Table]) -> None:
     """Raise NotImplementedError if the difference may be one between versions of Java."""
     if any(map(is_unsure, parts)):
         raise NotImplementedError(
-            "its rows cannot be told from others: a variant in them holds floating point, which versions of Java write "
+            "its rows cannot be compared exactly: a variant in them holds floating point, which versions of Java write "
             "with more or fewer digits"
         )
 
@@ -187,7 +187,7 @@ def _unseen(store: PyFileSystem, files: Iterable[File], parts: Iterable[pa.Table
 def _why_not(known: Mapping[str, Any] | None, missing: list[str], log: TableLog, entry: LogEntry) -> str | None:
     """Why the rows cannot be recomputed; None if they can."""
     if known is None:
-        return "the ledger has no digest of its rows: it was written before there were any"
+        return "the ledger has no digest of its rows: it was written before digests were introduced"
     if missing:
         return f"its rows cannot be recomputed: {missing[0]} was replaced by a later commit, and removed"
     if not log.plain or not all(file.vector is None for file in entry.files_with_rows):

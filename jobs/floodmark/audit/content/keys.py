@@ -26,7 +26,7 @@ def doubled(parts: Sequence[pa.Table], key: Sequence[str]) -> Iterator[str]:
              for row in part.filter(pa.array(np.isin(found, twice))).to_pylist()]  # fmt: skip
     rows = sum(count for count in Counter(map(repr, alike)).values() if count > 1)
     if rows:
-        yield f"{rows} of its rows share their key ({', '.join(key)}) with another one"
+        yield f"{rows} of its rows share their key ({', '.join(key)}) with another row"
 
 
 def _of_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -147,7 +147,7 @@ class _Recomputing:
         left = [(path, one) for path, one in untold if path not in self.proven]
         if left and not self.lost:
             what = f"the rows of {len(left)} files that others were joined into, such as {left[-1][0]}, cannot be "
-            what += "recomputed: files that they came from are gone, or cannot be told apart"
+            what += "recomputed: files that they came from are gone, or cannot be distinguished"
             yield unknown(left[-1][1], what)
 
     def _check_joining(self, one: Named, before: list[File], after: list[File]) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ class _Recomputing:
             return
         known = self.proven | self.reported | self._elsewhere()
         for path in sorted(path for path in self.log.live if path in self._files and path not in known):
-            yield self.named[-1].finding(f"readers see the file {path}, whose rows no commit that is known has brought")
+            yield self.named[-1].finding(f"readers see the file {path}, whose rows no known commit has added")
 
     def _elsewhere(self) -> set[str]:
         """Files of commits that the ledger does not name (allowed ones, and reported ones), and files that were made
@@ -195,5 +195,5 @@ class _Recomputing:
 def _lost(lost: list[Named]) -> Finding:
     last = max(lost, key=lambda one: one.commit)
     whose = f"{len(lost)} commits up to" if len(lost) > 1 else "the commit of"
-    what = f"the rows of {whose} epoch {last.epoch} cannot be recomputed: files of theirs were replaced by later "
-    return unknown(last, f"{what}ones, and removed")
+    what = f"the rows of {whose} epoch {last.epoch} cannot be recomputed: some of their files were "
+    return unknown(last, f"{what}replaced by later ones, and removed")

@@ -84,7 +84,7 @@ class _Reader:
 
     def _texts(self, array: pa.Array) -> pa.Array:
         if not pa.types.is_struct(array.type) or set(array.type.names) != _PARTS:
-            raise NotImplementedError(f"its rows cannot be recomputed: variants are kept as {array.type}")
+            raise NotImplementedError(f"its rows cannot be recomputed: variants are stored as {array.type}")
         values, names = (array.field(part) for part in ("value", "metadata"))
         found = (
             self._text(value.as_py(), name.as_py()) if known.as_py() else None

@@ -66,7 +66,7 @@ def _bitmap(store: PyFileSystem, vector: Vector) -> bytes | None:
     if vector.text is not None:
         return _decoded(vector.text)[: vector.size]
     if vector.file is None:
-        raise NotImplementedError("a deletion vector lies outside of the table's folder")
+        raise NotImplementedError("a deletion vector is outside of the table's folder")
     with store.open_input_file(vector.file) as file:
         file.seek(vector.end - vector.size - FRAME)
         size, bitmap, checksum = file.read(WORD), bytes(file.read(vector.size)), file.read(WORD)
@@ -98,7 +98,7 @@ def marks(bitmap: bytes) -> Marks:
             low, at = _containers(bitmap, at + 4)
             found.append(low + (high << 32))
     except (struct.error, ValueError) as fault:
-        raise ValueError(f"a deletion vector is damaged: {fault}") from None
+        raise ValueError(f"a deletion vector is corrupt: {fault}") from None
     return np.concatenate(found)
 
 

@@ -61,7 +61,7 @@ def account_log(name: str, sink: Sink, accounts: Accounts | None, deep: bool) ->
     """The account of a sink as a log, and why it cannot be had; the log is then not readable."""
     address = name.removeprefix(PREFIX)
     if accounts is None:
-        return TableLog(address, None, readable=False), "this audit was given no way to ask for its writes"
+        return TableLog(address, None, readable=False), "this audit has no way to read its writes"
     try:
         account = accounts(sink, deep)
     except Exception as fault:  # of a kind that the auditor does not know: a server that is down, a missing module
@@ -102,6 +102,6 @@ def differing(named: Sequence[Named], log: TableLog, tally: Tally) -> Iterator[F
         if held is not None:
             tally.recomputed += 1
             if dict(held) != written:
-                yield one.finding("the rows that it brought, read back, are not those that the ledger names")
+                yield one.finding("the rows that it wrote, read back, are not those that the ledger names")
         elif last_removal <= one.commit:
-            yield one.finding("some of the rows that it brought are gone, and no later write took them")
+            yield one.finding("some of the rows that it wrote are gone, and no later write removed them")

@@ -44,7 +44,7 @@ def _carried_backfill(named: Named, backfill: Backfill, entry: LogEntry, parts: 
     if any((named.written.get("results") or {}).get(name) != expected[name] for name in parts):
         yield named.finding(f"its results are not those of the intent of backfill {backfill.number}")
     if entry.metadata.get("deleted") != backfill.end["removed"][named.table]:
-        yield named.finding(f"the ledger says that {backfill.end['removed'][named.table]} rows went, the commit "
+        yield named.finding(f"the ledger says {backfill.end['removed'][named.table]} rows were removed, the commit "
                             f"{entry.metadata.get('deleted')}")  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def complete_backfill(backfill: Backfill, sinks: Sinks | None) -> Iterator[Findi
         return
     found = {table: written["rows"] for table, written in backfill.end["tables"].items()}
     if sinks is None:
-        what = f"which sinks backfill {backfill.number} had to write to cannot be told from their addresses"
+        what = f"which sinks backfill {backfill.number} had to write to is unknown from their addresses"
         yield Finding("unknown", what, backfill.generation, backfill.epoch)
     for table in sorted(found.keys() ^ (found if sinks is None else sinks).keys()):
         what = f"backfill {backfill.number} names {'a commit' if table in found else 'none'} of it"

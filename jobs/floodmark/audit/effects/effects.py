@@ -69,7 +69,7 @@ class Effects:
         for epoch in generation.epochs:
             written = epoch.result == "committed" and epoch.end["output_rows"]
             if written and self.tables.sinks[generation.number, epoch.number] is None:
-                what = "which sink of the rule is which of the ledger's tables cannot be told from their addresses"
+                what = "the addresses do not show which sink of the rule is which of the ledger's tables"
                 yield Finding("unknown", what, generation.number, epoch.number)
                 return
 
@@ -122,17 +122,17 @@ class Effects:
                 continue  # reported already
             what = self._absence(named.table, address)
             if address not in self.logs:
-                what = f"the ledger names commits of the table at {address}, and never said which table that is"
+                what = f"the ledger names commits of the table at {address}, but never said which table that is"
             found = named.finding(what)
             self.notes.findings.append(replace(found, verdict=self.tables.verdict) if address in self.logs else found)
         for table, named in self._gone.items():
             row = self.story.dropped[self.tables.ids[named.generation][table]]
-            what = f"the table was dropped {row.at} by {row.run}: what it held cannot be looked at any more"
+            what = f"the table was dropped {row.at} by {row.run}: its contents can no longer be checked"
             self.notes.findings.append(Finding("unknown", what, named.generation, table=table, row=row.seq))
         for (table, generation), named in self._replaced.items():
             id_ = self.tables.ids[generation].get(table)
             what = f"the table that generation {generation} wrote, with id {id_}, is gone: what that generation has "
-            what += "written cannot be looked at any more"
+            what += "written can no longer be checked"
             self.notes.findings.append(Finding("unknown", what, generation, table=named.table))
         for table, first in self._begins.items():
             pruned = self.notes.tally(table).pruned
@@ -150,9 +150,7 @@ class Effects:
 
     def _report_unverifiable(self) -> None:
         for table, versions in self.notes.unverifiable.items():
-            what = (
-                f"how many rows come or go with {len(versions)} commits up to version {max(versions)} cannot be told: "
-            )
+            what = f"it is unknown how many rows {len(versions)} commits up to version {max(versions)} add and remove: "
             what += "the log lacks statistics of their files"
             self.notes.findings.append(Finding("unknown", what, table=table, commit=min(versions)))
 

@@ -77,4 +77,4 @@ def _harmed(vector: Vector, path: str, log: TableLog) -> Iterator[str]:
     if size < 0:
         yield f"the deletion vector {vector.file} of {path} is gone"
     elif size < vector.end:
-        yield f"the deletion vector {vector.file} of {path} has {size} bytes, the log tells of {vector.end} or more"
+        yield f"the deletion vector {vector.file} of {path} has {size} bytes, the log says {vector.end} or more"

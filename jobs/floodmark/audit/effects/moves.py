@@ -80,20 +80,20 @@ def _odd(entry: LogEntry, files: Files, types: Mapping[str, Any]) -> Iterator[st
     there = {file.path: file for key, file in files.items() if key not in gone}
     fresh = [file.path for file in entry.added if file.path not in there]
     if fresh and not entry.changes and not gone & files.keys():
-        yield f"a commit that says that it changes no rows adds the file {fresh[0]}, and takes none away"
+        yield f"a commit that claims to change no rows adds the file {fresh[0]}, and removes none"
     for file in entry.added:
         before = there.setdefault(file.path, file)
         yield from (f"the file {file.path} is added again, with {what}" for what in _unlike(before, file, types))
     marks = {file.path: file.key for file in entry.removed if file.key in files}
     for file in () if entry.changes else entry.added:
         if marks.get(file.path, file.key) != file.key:
-            yield f"a commit that says that it changes no rows gives the file {file.path} another deletion vector"
+            yield f"a commit that claims to change no rows gives the file {file.path} another deletion vector"
 
 
 def _unlike(one: File, other: File, types: Mapping[str, Any]) -> Iterator[str]:
     """Illegal differences of a file that is listed again: only its tags and the bounds of its values may change."""
     if one.key != other.key:
-        yield "another deletion vector, while it is there with the one that it had"
+        yield "another deletion vector, while it is there with its old one"
     if one.partition.keys() != other.partition.keys() or any(
         differ(one.partition[name], other.partition[name], types.get(name, "string")) for name in one.partition
     ):
@@ -116,8 +116,8 @@ def hidden(log: TableLog, files: Files | None) -> Iterator[str]:
         return
     left = {path for path, _ in files}
     for path in sorted(left ^ log.live.keys()):
-        yield f"by its entries the log {'has' if path in left else 'does not have'} the file {path}, readers see it " \
-              f"{'not' if path in left else 'all the same'}"  # fmt: skip
+        yield f"by its entries the log {'has' if path in left else 'does not have'} the file {path}, but readers " \
+              f"{'do not see it' if path in left else 'see it'}"  # fmt: skip
 
 
 def misshown(log: TableLog, files: Files | None) -> Iterator[str]:
@@ -142,9 +142,7 @@ def unbalanced(entry: LogEntry, move: Move, version: int | None, may: Allowance)
 
 
 def _unchanged(move: Move) -> Problems:
-    yield from _compared(
-        "a commit that says that it changes no rows", (move.added, move.removed), (move.added, move.added)
-    )
+    yield from _compared("a commit that claims to change no rows", (move.added, move.removed), (move.added, move.added))
 
 
 def _sealed(entry: LogEntry, move: Move) -> Problems:
@@ -182,9 +180,9 @@ def _overdone(metadata: Mapping[str, Any], may: Allowance) -> Problems:
     inserted, updated, deleted = (metadata[name] for name in ("inserted", "updated", "deleted"))
     changed = inserted + updated + deleted
     if may.most is not None and changed > may.most:
-        yield "broken", f"a merge of {may.most} results that says that it changes {changed} rows"
+        yield "broken", f"a merge of {may.most} results that claims to change {changed} rows"
     if deleted and not may.delete:
-        yield "broken", f"a merge that says that it deletes {deleted} rows, of a sink whose rule deletes none"
+        yield "broken", f"a merge that claims to delete {deleted} rows, of a sink whose rule deletes none"
 
 
 def _effect(metadata: Mapping[str, Any]) -> tuple[int, int]:

@@ -74,7 +74,7 @@ def reversed_by(entry: LogEntry, log: TableLog, app: str, epoch: int) -> Problem
         return
     came, went = net(mine)
     if (came, went) != (_keys(entry.removed), _keys(entry.added)):
-        yield "broken", f"a commit that undoes {_shown(undoes)} does not take away and put back what these moved"
+        yield "broken", f"a commit that undoes {_shown(undoes)} does not reverse what these added and removed"
 
 
 def _is_of(entry: LogEntry, app: str, epoch: int) -> bool:

@@ -132,7 +132,7 @@ class Unnamed:
             what += ", or a rewrite of state by an older version, which did not say so"
             self.notes.findings.append(Finding("unknown", what, table=self.table, commit=entry.version))
         elif not surely:
-            what += "; whether the table was this rule's by then cannot be told, for the log begins later"
+            what += "; it is unknown whether the table was already this rule's, because the log begins later"
             self.notes.findings.append(Finding("unknown", what, table=self.table, commit=entry.version))
         else:
             self.notes.findings.append(Finding("broken", what, table=self.table, commit=entry.version))

@@ -43,7 +43,7 @@ def refilled(generation: Generation) -> Iterator[Finding]:
     for backfill in generation.backfills:
         upto = backfill.intent["upto"]
         if not 0 <= upto <= backfill.epoch:
-            whats: Iterable[str] = [f"it says that it read as of epoch {upto}, and stands after epoch {backfill.epoch}"]
+            whats: Iterable[str] = [f"it claims to have read as of epoch {upto}, but follows epoch {backfill.epoch}"]
         else:
             whats = _refilled(backfill, generation.ended_at(upto), late_at[upto])
         for what in whats:
@@ -53,7 +53,7 @@ def refilled(generation: Generation) -> Iterator[Finding]:
 def _refilled(backfill: Backfill, ended: Mapping[str, Any], late: Mapping[str, int]) -> Iterator[str]:
     body = backfill.intent
     if _lines(body) != _lines(ended):
-        yield f"its sources do not stand where epoch {body['upto']} ended"
+        yield f"its sources are not where epoch {body['upto']} ended"
     yield from (what for _, what in _parts(body["counts"]))
     yield from misled(backfill.rule, body["counts"], dead=False)
     yield from misled_results(backfill.rule, body.get("expected", {}))

@@ -39,7 +39,7 @@ def counted_rows(rows: Sequence[Row], counted: int) -> Iterator[Finding]:
     """Compare the rows with the count in the ledger's log: without its newest rows, the chain still has no fault."""
     last = rows[-1].seq if rows else 0
     if last != counted:
-        what = f"the ledger's log tells of {counted} rows, found {last}: rows or entries of its log were taken away"
+        what = f"the ledger's log tells of {counted} rows, found {last}: rows or entries of its log were removed"
         yield Finding("broken", what, row=last or None)
 
 

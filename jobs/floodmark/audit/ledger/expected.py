@@ -49,7 +49,7 @@ def _each(
         if on_fail in take and failed > by_takers:
             yield f"expect {name}: {failed} rows failed, yet only {by_takers} were dropped or made dead"
         if failed and (on_fail == "fail" or (on_fail == "dead" and on_fail not in take)):
-            yield f"expect {name}: {failed} rows failed, and the epoch went on (on_fail: {on_fail})"
+            yield f"expect {name}: {failed} rows failed, and the epoch continued (on_fail: {on_fail})"
 
 
 def _sums(declared: Mapping[str, Any], found: Mapping[str, Counts], counts: Counts) -> Iterator[str]:

@@ -129,12 +129,12 @@ class Story:
 
     def _followed(self, row: Row, body: Mapping[str, Any]) -> None:
         if self._failed and row.kind not in ("seal", "abandoning"):
-            self._fault(row, f"a {row.kind} after a failed check on which nobody had decided")
+            self._fault(row, f"a {row.kind} after a failed check, without a decision about it")
         of_backfill = row.kind in ("backfill", "backfilled")
         if self._filling is not None and not of_backfill and row.kind != "seal":
             self._fault(row, f"a row ({row.kind}) while backfill {self._filling.number} was open")
         if of_backfill and (self._open is not None or row.epoch != len(self._now.epochs)):
-            self._fault(row, f"a row ({row.kind}) that does not stand between epoch {row.epoch} and the next")
+            self._fault(row, f"a row ({row.kind}) that is not between epoch {row.epoch} and the next")
         if self._open is not None and self._open.abandoning and row.kind not in ("abandoned", "seal"):
             self._fault(row, f"a {row.kind} of epoch {row.epoch}, which was to be abandoned")
         {
@@ -197,7 +197,7 @@ class Story:
             self._fault(row, f"expected epoch {epoch.number}, attempt {epoch.attempts + 1}, found epoch {row.epoch}, "
                         f"attempt {row.attempt}")  # fmt: skip
         if intent_hash(row, body) != epoch.intent_hash:
-            self._fault(row, "the epoch was planned anew while its intent was open")
+            self._fault(row, "the epoch was planned again while its intent was open")
         epoch.attempts = row.attempt
         if lacks_digests(body):
             epoch.undigested = row.attempt
@@ -237,7 +237,7 @@ class Story:
             if body.get(name) != epoch.before.get(name):
                 self._fault(row, f"`{name}` is not what it was before the abandoned epoch")
         if _places(body) != _places(epoch.before):
-            self._fault(row, "the sources do not stand where they stood before the abandoned epoch")
+            self._fault(row, "the sources are not where they were before the abandoned epoch")
         return None
 
     def _fill(self, row: Row, body: Mapping[str, Any]) -> None:
@@ -252,7 +252,7 @@ class Story:
             self._now.backfills.append(found)
             return
         if (hashed, row.attempt) != (again.intent_hash, again.attempts + 1):
-            self._fault(row, f"backfill {again.number} was computed anew while it was open, or an attempt is missing")
+            self._fault(row, f"backfill {again.number} was computed again while it was open, or an attempt is missing")
         again.attempts = row.attempt
 
     def _filled(self, row: Row, body: Mapping[str, Any]) -> None:
@@ -296,7 +296,7 @@ class Story:
         bodies = (self._now.begun, *(epoch.end for epoch in self._now.epochs))
         ids = [body["table_ids"][table] for body in bodies if table in body.get("table_ids", {})]
         if not ids or not table.startswith("sink/"):
-            return self._fault(row, f"a move of {table}, which is no sink that the generation has")
+            return self._fault(row, f"a move of {table}, which is not a sink of the generation")
         self.moved[ids[-1]], self.found_at[place] = place, table
         return None
 

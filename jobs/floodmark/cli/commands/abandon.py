@@ -43,13 +43,13 @@ def abandon(
         _announce(rule, head, seen)
     if change.dry_run:
         return output.print_json(_facts(rule, head, seen) | {"done": False}) if change.as_json else None
-    rulechange.confirm(change.yes, "abandon asks before it takes an epoch back")
+    rulechange.confirm(change.yes, "abandon asks for confirmation before it takes an epoch back")
     after = _abandon(rule, root, master, change.run, readers)
     if change.as_json:
         return output.print_json(_facts(rule, head, seen) | {"done": True})
     output.say(
         f"{name}: epoch {after.epoch} is abandoned. `floodmark run {name}` reads its input again, as epoch "
-        f"{after.epoch + 1}, by the rule file as it is now"
+        f"{after.epoch + 1}, with the current rule file"
     )
 
 
@@ -79,13 +79,13 @@ def _look(rule: Rule, root: Path, readers: Readers) -> tuple[Head, list[SinkStat
 
 
 def _announce(rule: Rule, head: Head, seen: list[SinkState]) -> None:
-    verb = "goes on with taking back" if head.abandoning else "takes back"
+    verb = "continues to take back" if head.abandoning else "takes back"
     output.say(f"{rule.rule}: abandon {verb} epoch {head.epoch + 1} of generation {head.generation}")
     for one in seen:
         output.say(f"  {one.address}: {one.text}")
-    output.say("  state, late, dead: rows of the epoch are left out from there on")
+    output.say("  state, late, dead: rows of the epoch are ignored from now on")
     if not all(sink_can(sink.kind).stores_rows for sink in rule.sinks):
-        output.say("  console: what was shown stays shown")
+        output.say("  console: output that was already printed remains")
 
 
 def _facts(rule: Rule, head: Head, seen: list[SinkState]) -> dict[str, Any]:

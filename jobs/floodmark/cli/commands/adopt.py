@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def adopt(
     name: options.RuleName,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Address of one of its sinks.", show_default=False)],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Address of one of the rule's sinks.", show_default=False)
+    ],
     *,
     change: rulechange.Change,
 ) -> None:
@@ -44,16 +46,18 @@ def adopt(
     found = adoptable(place, ledger.id if ledger else None)
     facts = {"rule": name, "done": not change.dry_run, "table": place, "changed": found is not None, "version": None}
     if found is None:
-        return _report(facts, f"{name}: nothing to do, {place} is empty or the rule's already", change.as_json)
+        return _report(facts, f"{name}: nothing to do: {place} is empty or already belongs to the rule", change.as_json)
     facts["version"] = found.version()
     if not change.as_json:
-        output.say(f"{name}: adopts {place}; its rows up to version {found.version()} stay, and are not the rule's")
+        output.say(
+            f"{name}: adopts {place}; its rows up to version {found.version()} stay and do not belong to the rule"
+        )
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None
-    rulechange.confirm(change.yes, "adopt asks before it takes a table over")
+    rulechange.confirm(change.yes, "adopt asks for confirmation before it takes over a table")
     facts["version"] = upto = _adopt(rule, root, place, change.run)
     since = "" if upto is None else f" from version {upto + 1} on"
-    return _report(facts, f"{name}: {place} is its own{since}", change.as_json)
+    return _report(facts, f"{name}: {place} belongs to the rule{since}", change.as_json)
 
 
 def _adopt(rule: Rule, root: Path, place: str, run: str) -> int | None:

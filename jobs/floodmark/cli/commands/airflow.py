@@ -30,7 +30,9 @@ for dag in every_dag(get_parsing_context().dag_id):
 PATIENCE = 120  # seconds for Airflow to say where its DAGs are
 Folder = Annotated[
     Path | None,
-    typer.Argument(metavar="[DAGS]", help="Airflow's DAGs folder; none: ask Airflow for it.", show_default=False),
+    typer.Argument(
+        metavar="[DAGS]", help="Airflow's DAGs folder. Default: the one that Airflow reports.", show_default=False
+    ),
 ]
 
 
@@ -48,7 +50,9 @@ def init(dags: Folder = None) -> None:
 
     file = _file(dags)
     if file.exists() and file.read_text(encoding="utf-8") != TEXT:
-        raise Refused(f"not overwritten: {file} has another text. Move it away, or delete it if it is Floodmark's")
+        raise Refused(
+            f"not overwritten: {file} has different content. Move it away, or delete it if Floodmark wrote it"
+        )
     _write(file)
     place = airflow_home() / "floodmark"
     rules = Path(os.environ.get("FLOODMARK_RULES") or place / "rules")
@@ -57,8 +61,8 @@ def init(dags: Folder = None) -> None:
     else:
         first_rule.write(rules, str(place / "lake"))
     output.say(
-        f"\nAirflow shows the DAGs of the rules in {rules} when it has read its DAGs folder again (some minutes, or "
-        "`airflow dags reserialize`), and the pages under Browse > Floodmark once its API server has been restarted."
+        f"\nAirflow shows the DAGs of the rules in {rules} once it has parsed its DAGs folder again (some minutes, or "
+        "run `airflow dags reserialize`). The pages under Browse > Floodmark appear after a restart of its API server."
     )
 
 
@@ -71,7 +75,7 @@ def remove(dags: Folder = None) -> None:
     if not file.exists():
         output.say(f"there is no {file}")
     elif file.read_text(encoding="utf-8") != TEXT:
-        raise Refused(f"not deleted: {file} has another text than `floodmark airflow init` writes")
+        raise Refused(f"not deleted: {file} has different content from what `init` writes")
     else:
         file.unlink()
         output.say(f"deleted {file}")
@@ -92,15 +96,15 @@ def _dags_folder() -> Path:
     if asked.returncode != 0 or not lines:
         reason = (asked.stderr.strip().splitlines() or ["no output"])[-1]
         raise Refused(
-            f"expected Airflow beside {sys.executable} to print its DAGs folder, found: {reason}. Install Floodmark "
-            "into Airflow's own Python environment, or name the folder: `floodmark airflow init DAGS`"
+            f"expected the Airflow next to {sys.executable} to print its DAGs folder, found: {reason}. Install "
+            "Floodmark into Airflow's own Python environment, or name the folder: `floodmark airflow init DAGS`"
         )
     return Path(lines[-1])
 
 
 def _write(file: Path) -> None:
     if file.exists():
-        output.say(f"{file} is there already")
+        output.say(f"{file} already exists")
         return
     file.write_text(TEXT, encoding="utf-8")
     output.say(f"wrote {file}")

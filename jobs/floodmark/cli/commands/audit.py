@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 SHOWN = 20  # findings on a screen; --json has them all
 COLUMNS = ("table", "commits", "found", "pruned", "again at qos 1", "open", "rewrites", "recomputed")
 MEANING = {
-    "proven": "every epoch had its effect once, as far as this rule's ledger and tables' logs go",
-    "broken": "ledger and tables contradict themselves or each other",
-    "unknown": "nothing contradicts, but not everything can be looked up any more",
+    "proven": "every epoch took effect exactly once, according to this rule's ledger and table logs",
+    "broken": "the ledger and the tables contradict themselves or each other",
+    "unknown": "no contradiction found, but not everything could be checked",
 }
 
 
 def audit(
     name: options.RuleName,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read the tables' files, too, and recompute what they hold.")
+        bool, typer.Option("--deep", help="Also read the tables' files, and recompute what they contain.")
     ] = False,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,
@@ -77,11 +77,11 @@ def _show(found: Certificate) -> None:
         ],
     )
     if undigested := sum(one.undigested for one in found.tables.values()):
-        output.say(f"{undigested} commits name no digest to compare: they are of code from before there were any")
+        output.say(f"{undigested} commits have no digest to compare: they were written before digests were introduced")
     for finding in found.findings[:SHOWN]:
         output.say(_finding_line(finding))
     if len(found.findings) > SHOWN:
-        output.say(f"… and {len(found.findings) - SHOWN} more: --json has them all")
+        output.say(f"… and {len(found.findings) - SHOWN} more: --json prints all of them")
 
 
 def _recomputed(found: Certificate, count: int) -> int | None:

@@ -30,27 +30,35 @@ if TYPE_CHECKING:
 WAIT = 600.0  # seconds
 # Effects on a rule that reads a sink as a stream, on one that looks rows up in it, and on readers of the first.
 BECOMES = (
-    "rows that it has read may be replaced, so its next run stops, and it has to be reset after this",
-    "its next epoch looks up what is there then",
-    "the same, once that is reset",
+    "rows that it has read may be replaced, so its next run stops: reset it after this backfill",
+    "its next epoch looks up the new rows",
+    "the same, after that rule is reset",
 )
 
 
 def backfill(
     name: options.RuleName,
     begin: Annotated[
-        datetime, typer.Option("--from", metavar="T", parser=moment, help="The first event time.", show_default=False)
+        datetime,
+        typer.Option(
+            "--from", metavar="T", parser=moment, help="Start of the interval (inclusive).", show_default=False
+        ),
     ],
     end: Annotated[
-        datetime, typer.Option("--to", metavar="T", parser=moment, help="The first one after.", show_default=False)
+        datetime,
+        typer.Option("--to", metavar="T", parser=moment, help="End of the interval (exclusive).", show_default=False),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and end.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and exit.")] = False,
     align: Annotated[
-        bool, typer.Option("--align", help="Take the windows that start in between, whatever the bounds cut through.")
+        bool,
+        typer.Option(
+            "--align", help="Recompute the windows that start in the interval, even if its bounds cut windows."
+        ),
     ] = False,
     yes: rulechange.Yes = False,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, help="Seconds to wait for a run that holds the rule.", show_default="600")
+        float,
+        typer.Option("--wait", min=0, help="Seconds to wait for a run that holds the rule's lock.", show_default="600"),
     ] = WAIT,
     run_id: options.RunId = None,
     rules: options.RulesDir = options.RULES,
@@ -90,7 +98,9 @@ def backfill(
     if not as_json:
         readers.describe(*BECOMES)
     if readers.folded and not dry_run:
-        rulechange.confirm(yes, "backfill asks before it replaces rows that other rules have folded")
+        rulechange.confirm(
+            yes, "backfill asks for confirmation before it replaces rows that other rules have processed"
+        )
     root, run = home.absolute(), run_id or generated_run_id()
     with _progress(name, as_json) as say:
 
@@ -108,7 +118,7 @@ def _nothing(name: str, as_json: bool) -> None:
         counts = dict.fromkeys(("read", "filtered", "dropped", "folded", "dead", "restated"), 0)
         return output.print_json({"rule": name, "done": False, "backfill": None, "from": None, "to": None,
                                 "epoch": None, **counts, "sinks": {}, "downstream": []})  # fmt: skip
-    return output.say(f"{name}: no window starts in between: there is nothing to compute again")
+    return output.say(f"{name}: no window starts in this interval: there is nothing to recompute")
 
 
 @contextmanager
@@ -148,9 +158,9 @@ def _facts(rule: Rule, put: BackfillResult, done: bool, zone: bool) -> dict[str,
 
 def _report(facts: dict[str, Any]) -> None:
     what = f"backfill {facts['backfill']}" if facts["done"] else "a backfill now"
-    restated = f"; {facts['restated']} rows of the interval had been late" if facts["restated"] else ""
-    read = f"{facts['folded']} rows of epochs up to {facts['epoch']} folded{restated}"
+    restated = f"; {facts['restated']} of the interval's rows had been late" if facts["restated"] else ""
+    read = f"{facts['folded']} rows of epochs up to {facts['epoch']} processed{restated}"
     output.say(f"{facts['rule']}: {what}, of {facts['from']} to {facts['to']}: {read}")
     for sink, rows in facts["sinks"].items():
-        verb = "stand" if facts["done"] else "would stand"
-        output.say(f"  {sink}: {rows['after']} rows {verb} in the place of {rows['before']}")
+        verb = "replace" if facts["done"] else "would replace"
+        output.say(f"  {sink}: {rows['after']} rows {verb} {rows['before']}")

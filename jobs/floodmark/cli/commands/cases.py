@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def cases(
     names: options.RuleNames = None,
     only: Annotated[
-        str | None, typer.Option("--case", help="Only cases whose name has this text in it.", metavar="TEXT")
+        str | None, typer.Option("--case", help="Only cases whose name contains this text.", metavar="TEXT")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the tables of the cases where they are.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a case file and end.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the tables of the cases.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a case file and exit.")] = False,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,
@@ -47,7 +47,7 @@ def cases(
     found = [case for case in found if only is None or only.lower() in case.written.case.lower()]
     if not found and not faults:
         raise Refused(f"expected test cases in {rules / 'tests'}{f' with {only!r} in their names' if only else ''}, "
-                      "found none; docs/reference/test.md says how to write them")  # fmt: skip
+                      "found none; docs/reference/test.md explains how to write them")  # fmt: skip
     results = list(_played(found, home.absolute(), master, keep, as_json))
     code = worst([_code(result) for result in results] + [exit_code(fault) for fault in faults.values()])
     if as_json:
@@ -130,7 +130,7 @@ def _report(results: list[Result], faults: dict[str, FloodmarkError]) -> None:
         output.say(f"\n{result.case}\n{result.case.place}: {result.text()}")
     for fault in faults.values():
         output.print_error(message(fault))
-    output.say(f"\n{len(results)} cases, {len(results) - len(failed)} as expected, {len(failed)} not")
+    output.say(f"\n{len(results)} cases: {len(results) - len(failed)} passed, {len(failed)} failed")
 
 
 def _facts(result: Result) -> dict[str, Any]:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def doctor(
     spark: Annotated[
-        bool, typer.Option("--spark", help="Start Spark, too: write a Delta table into the home and read it.")
+        bool, typer.Option("--spark", help="Also start Spark, write a Delta table into the home, and read it.")
     ] = False,
     timeout: Annotated[
-        int, typer.Option("--timeout", min=1, help="Seconds that Spark, once started, may take for that table.")
+        int, typer.Option("--timeout", min=1, help="Maximum seconds for that table, after Spark has started.")
     ] = 120,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,

@@ -20,13 +20,14 @@ NO_TABLE = "its next run finds no table there, and stops"
 
 def drop(
     name: options.RuleName,
-    state: Annotated[bool, typer.Option("--state", help="The state tables of all generations.")] = False,
-    sinks: Annotated[bool, typer.Option("--sinks", help="The sinks that the rule has made.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Remove the state tables of all generations.")] = False,
+    sinks: Annotated[bool, typer.Option("--sinks", help="Remove the sinks that the rule created.")] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="These, late and dead rows, and last the ledger: all that there is of it.")
+        bool,
+        typer.Option("--all", help="Remove all data of the rule: these, late and dead rows, and finally the ledger."),
     ] = False,
     leave_others: Annotated[
-        bool, typer.Option("--leave-others", help="Leave sinks that are not the rule's own, instead of refusing.")
+        bool, typer.Option("--leave-others", help="Skip sinks that the rule doesn't own, instead of refusing.")
     ] = False,
     *,
     change: rulechange.Change,
@@ -61,12 +62,12 @@ def drop(
     }
     if not change.as_json:
         if head.dropping is not None:
-            output.say(f"{name}: a drop of {', '.join(head.dropping.tables)} has begun, and is finished first")
+            output.say(f"{name}: an unfinished drop of {', '.join(head.dropping.tables)} is finished first")
         _announce(place, found, everything)
         readers.describe(NO_TABLE, NO_TABLE, "it gets no new rows")
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None
-    rulechange.confirm(change.yes, "drop asks before it removes tables")
+    rulechange.confirm(change.yes, "drop asks for confirmation before it removes tables")
     with rulechange.held_ledger(place, change.run) as ledger:
         dropping.finish(ledger, place, others)
         dropping.drop(ledger, place, _drop_plan(ledger, place, parts, others, leave_others), others, everything)
@@ -79,7 +80,7 @@ def drop(
 
 def _parts(state: bool, sinks: bool, everything: bool) -> list[str]:
     if everything == (state or sinks):
-        raise Refused("expected --state, --sinks or both, or --all, found none: say what is to be removed")
+        raise Refused("expected --state, --sinks or both, or --all, found none: choose what to remove")
     return [part for part, asked in (("state", state), ("sink", sinks or everything)) if asked]
 
 
@@ -101,22 +102,22 @@ def _drop_plan(
 
 
 def _announce(place: Home, found: DropPlan, everything: bool) -> None:
-    output.say(f"{place.rule}: drop removes, for good:")
+    output.say(f"{place.rule}: drop permanently removes:")
     for one in found.tables:
         output.say(f"  {one.name.partition('/')[0]}: {one.address}")
     if everything:
         output.say(f"  home: {place.path}, with state, late and dead rows, and the ledger")
     elif not found.tables:
-        output.say("  nothing: no such table is left")
+        output.say("  nothing: no such table exists")
     for name, why in found.skipped.items():
-        output.say(f"  left as it is: {name.removeprefix('sink/')}: {why}")
+        output.say(f"  not removed: {name.removeprefix('sink/')}: {why}")
 
 
 def _report(name: str, everything: bool, rules: Path) -> str:
     if not everything:
-        return f"{name}: dropped. Brought back, it can only begin anew: `floodmark reset {name}`"
+        return f"{name}: dropped. If you bring the rule back, it has to start over: `floodmark reset {name}`"
     file = next((one for one in (rules / f"{name}.yaml", rules / f"{name}.yml") if one.exists()), None)
-    left = f". Its rule file is still there, and a run of it begins anew: {file}" if file else ""
+    left = f". Its rule file still exists, and a run of it would start over: {file}" if file else ""
     return f"{name}: nothing is left of it{left}"
 
 
@@ -128,9 +129,11 @@ def _clear(place: Home, yes: bool, dry_run: bool, as_json: bool) -> None:
     facts: dict[str, Any] = {"rule": place.rule, "done": not dry_run, "tables": [], "left": {}, "home": str(place.path),
                              "downstream": []}  # fmt: skip
     if not as_json:
-        output.say(f"{place.rule}: an earlier drop has left {', '.join(map(str, left))} to remove")
+        output.say(
+            f"{place.rule}: an earlier drop did not finish, and {', '.join(map(str, left))} is still to be removed"
+        )
     if not dry_run:
-        rulechange.confirm(yes, "drop asks before it removes tables")
+        rulechange.confirm(yes, "drop asks for confirmation before it removes tables")
         for one in left:
             remove_trash(one)
     return output.print_json(facts) if as_json else output.say(f"{place.rule}: nothing is left of it")

@@ -11,7 +11,7 @@ from floodmark.cli.shared import options, output
 
 def epochs(
     name: options.RuleName,
-    last: Annotated[int, typer.Option("--last", min=1, help="So many of the newest.")] = 20,
+    last: Annotated[int, typer.Option("--last", min=1, help="Number of newest epochs to list.")] = 20,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,

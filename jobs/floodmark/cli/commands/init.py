@@ -16,7 +16,7 @@ SCHEMA, CASE_SCHEMA = "rule.schema.json", "cases.schema.json"
 
 def init(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Folder to write to; none: this one.", show_default=False)
+        Path, typer.Argument(metavar="[DIR]", help="Folder to write to. Default: the current one.", show_default=False)
     ] = Path(),
 ) -> None:
     """Write a first rule file and its test cases, with comments, and JSON Schemas for editors.
@@ -39,7 +39,7 @@ def write(folder: Path, lake: str = LAKE) -> None:
     }
     there = [str(path) for path in files if path.exists()]
     if there:
-        raise Refused(f"not overwritten, for there is already: {', '.join(there)}. Name another folder")
+        raise Refused(f"not overwritten, because these exist already: {', '.join(there)}. Name another folder")
     tests.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")
@@ -63,15 +63,15 @@ def _case_schema() -> str:
 
 
 def _print_next_steps(directory: Path) -> None:
-    output.say("\nName your own table, columns and SQL in it, then:")
+    output.say("\nPut your own table, columns and SQL into it, then:")
     if directory != Path():
         output.say(f"  cd {directory}")
     for command, what in (
-        ("floodmark validate --connect", "is the file right, are the tables there"),
-        (f"floodmark plan {NAME}", "what is kept, what each sink gets"),
-        (f"floodmark preview {NAME}", "the SQL over a sample"),
-        (f"floodmark test {NAME}", "the test cases"),
-        (f"floodmark run {NAME}", "fold what is there"),
-        (f"floodmark status {NAME}", "what is open, and what it waits for"),
+        ("floodmark validate --connect", "check the file and its tables"),
+        (f"floodmark plan {NAME}", "show the state, and what each sink gets"),
+        (f"floodmark preview {NAME}", "run the SQL over a sample"),
+        (f"floodmark test {NAME}", "run the test cases"),
+        (f"floodmark run {NAME}", "process the input"),
+        (f"floodmark status {NAME}", "show open windows, and what they wait for"),
     ):
         output.say(f"  {command:<28}  {what}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def maintain(
     name: options.RuleName,
     due: Annotated[
-        bool, typer.Option("--due", help="Only if `cleanup: {every: ...}` has passed since the last time.")
+        bool, typer.Option("--due", help="Only if `cleanup: {every: ...}` has passed since the last maintenance.")
     ] = False,
     *,
     change: rulechange.Change,
@@ -36,14 +36,14 @@ def maintain(
     upkeep = maintenance_of(name, head, rulechange.good_rules(change.rules), change.root)
     if due and not is_due(head.maintained, upkeep.how, datetime.now(UTC)):
         return _report(
-            _facts(name, [], {}, done=False), f"{name}: not due, maintained {head.maintained}", change.as_json
+            _facts(name, [], {}, done=False), f"{name}: not due, last maintained {head.maintained}", change.as_json
         )
     found, left = upkeep.preview(reader, place)
     if not change.as_json:
         _announce(name, found, left, upkeep)
     if change.dry_run:
         return output.print_json(_facts(name, found, left, done=False)) if change.as_json else None
-    rulechange.confirm(change.yes, "maintain asks before it removes files")
+    rulechange.confirm(change.yes, "maintain asks for confirmation before it removes files")
     with rulechange.held_ledger(place, change.run) as ledger:
         done = upkeep.maintain(ledger, place, lambda text: output.say(f"  {text}", err=change.as_json))
     facts = _facts(name, found, left, done=True)
@@ -51,17 +51,17 @@ def maintain(
 
 
 def _announce(name: str, found: list[TableWork], left: dict[str, str], upkeep: Maintenance) -> None:
-    output.say(f"{name}: upkeep of {len(found)} tables and the ledger")
+    output.say(f"{name}: maintenance of {len(found)} tables and the ledger")
     for one in found:
         what = [f"{one.small} small files to join"] if one.small > 1 else []
         what += [f"{len(one.files)} files to remove ({_bytes(one)})"] if one.files else []
         what += [f"{one.entries} log entries to cut"] if one.entries else []
-        what += [f"files stay as they are, for Spark's OPTIMIZE and VACUUM: it uses {one.beyond}"] if one.beyond else []
+        what += [f"files stay, because it uses {one.beyond}: run Spark's OPTIMIZE and VACUUM"] if one.beyond else []
         output.say(f"  {one.name}: {', '.join(what) or 'nothing to do'}")
         for who in upkeep.need(one.address).readers:
-            output.say(f"    what {who} stays")
+            output.say(f"    kept: {who}")
     for table, why in left.items():
-        output.say(f"  left as it is: {table}: {why}")
+        output.say(f"  not maintained: {table}: {why}")
 
 
 def _bytes(one: TableWork) -> str:

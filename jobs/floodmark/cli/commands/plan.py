@@ -83,7 +83,7 @@ def _report_delivery(sink: SinkDelivery, how: list[str]) -> None:
         f"    source {sink.source}, rule {sink.rule}, sink {sink.sink_capability}; the weakest is the {sink.weakest}"
     )
     if sink.fix:
-        output.say(f"    to do better: {sink.fix}")
+        output.say(f"    to improve: {sink.fix}")
 
 
 def _shown(value: Any) -> str:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 def preview(
     name: options.RuleName,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Result rows to print at most.")] = 20,
-    sample: Annotated[int, typer.Option("--sample", min=1, help="Input rows of each stream to take at most.")] = 10_000,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Maximum number of result rows to print.")] = 20,
+    sample: Annotated[
+        int, typer.Option("--sample", min=1, help="Maximum number of input rows to read of each stream.")
+    ] = 10_000,
     rules: options.RulesDir = options.RULES,
     master: options.Master = options.MASTER,
     as_json: options.AsJson = False,
@@ -84,9 +86,9 @@ def _report(rule: Rule, found: Preview) -> None:
     shown = [[*map(str, values), *(["final" if final else "open"] if windowed else [])] for values, final in found.rows]
     output.table([*names, *(["window"] if windowed else [])], shown)
     if windowed:
-        output.say("final: a run would write it now; open: it waits until the watermark has passed its window")
+        output.say("final: a run would write the row now; open: the row waits until the watermark passes its window")
     for sink in rule.sinks:
         for line in describe_sink(sink):
             output.say(f"sink {sink.address or sink.kind}: {line}")
     if found.more:
-        output.say(f"… and more; --rows shows more than {len(found.rows)}")
+        output.say(f"… and more: raise --rows to print more than {len(found.rows)}")

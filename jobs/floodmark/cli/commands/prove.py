@@ -28,29 +28,35 @@ SHOWN = 20  # findings on a screen; --json and the page have them all
 
 def prove(
     name: options.RuleName,
-    rows: Annotated[int, typer.Option("--rows", min=3, help="Rows of each stream to take at most.")] = 4000,
+    rows: Annotated[int, typer.Option("--rows", min=3, help="Maximum number of rows to take from each stream.")] = 4000,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="POINT", help="Faults at this crash point only; may be given again."),
+        typer.Option("--only", metavar="POINT", help="Only faults at this crash point; may be repeated."),
     ] = None,
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            "--fault", metavar="KIND", help="Only this kind: killed, twice, stopped or replayed; may be given again."
+            "--fault",
+            metavar="KIND",
+            help="Only this kind of fault: killed, twice, stopped or replayed; may be repeated.",
         ),
     ] = None,
     close_until: Annotated[
         datetime | None,
-        typer.Option(help="As of `run`: after the sample, close what is open up to there.", metavar="T", parser=moment),
+        typer.Option(
+            help="As for `run`: after the sample, close open windows up to this time.", metavar="T", parser=moment
+        ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE.html", help="Write the report as one HTML page, too.")
+        Path | None, typer.Option("--report", metavar="FILE.html", help="Also write the report as one HTML page.")
     ] = None,
     scratch: Annotated[
         Path | None,
-        typer.Option("--scratch", metavar="DIR", help="Work in a new folder in there.", show_default="HOME/.prove"),
+        typer.Option(
+            "--scratch", metavar="DIR", help="Work in a new folder inside this one.", show_default="HOME/.prove"
+        ),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the scratch folder, to look into it.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the scratch folder, for inspection.")] = False,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     master: options.Master = options.MASTER,
@@ -103,26 +109,26 @@ def _kinds(wanted: list[str] | None) -> tuple[str, ...]:
 def _refuse(rule: Rule, wish: Wish, report: Path | None) -> None:
     """Refuse what can be refused before anything is created."""
     if rule.rebuild:
-        raise Refused(f"rule {rule.rule}: a rule that is rebuilt by each run has one epoch, which no sample can divide")
+        raise Refused(f"rule {rule.rule}: each run rebuilds the rule in one epoch, which no sample can divide")
     from floodmark.connectors.preflight import check_streams
     from floodmark.core.rules.kinds import sinks_beside_tables
     from floodmark.proving.faultplan import check_points
 
     for sink in sinks_beside_tables(rule):
         raise Refused(
-            f"rule {rule.rule}, sink {sink.address}: expected sinks that are Delta tables, for copies of the rule "
-            f"write copies of its sinks; found {sink.kind}"
+            f"rule {rule.rule}, sink {sink.address}: expected only Delta sinks, because copies of the rule "
+            f"write to copies of its sinks; found {sink.kind}"
         )
 
     check_points(wish.only, sum(sink.address is not None for sink in rule.sinks))
     if not wish.master.startswith("local"):
         raise Refused(
-            f"--master: expected local[...], found {wish.master}: only processes of this machine can be killed here"
+            f"--master: expected local[...], found {wish.master}: prove can kill only processes of this machine"
         )
     if not Path("/proc/self/stat").exists():
-        raise Refused("expected a system with /proc, by which all processes of a run are found; this one has none")
+        raise Refused("expected a system with /proc, to find all processes of a run; this one has none")
     if report is not None and not report.absolute().parent.is_dir():
-        raise Refused(f"--report: expected a folder at {report.absolute().parent}, found none: make it first")
+        raise Refused(f"--report: expected a folder at {report.absolute().parent}, found none: create it first")
     if wish.close_until is not None and rule.process is None and not rule.query.windows:
         raise Refused(f"--close-until: rule {rule.rule} has no window and no JOIN, so there is nothing to close")
     check_streams(rule)
@@ -181,7 +187,7 @@ def _open(scratch: Scratch) -> str:
     if ledger is None or ledger.head is None:
         return "Its ledger is empty"
     found = open_windows(rule, ledger.head, scratch.home) or waiting(rule, ledger.head, scratch.home)
-    return found.text() if found else "The SQL gives no row for the sample"
+    return found.text() if found else "The SQL returns no row for the sample"
 
 
 def _write(matrix: Matrix, report: Path) -> None:
@@ -209,9 +215,9 @@ def _report(matrix: Matrix, report: Path | None) -> None:
     for finding in found[:SHOWN]:
         output.say(finding)
     if len(found) > SHOWN:
-        output.say(f"… and {len(found) - SHOWN} more: --json has them all")
+        output.say(f"… and {len(found) - SHOWN} more: --json prints all of them")
     for line in words.summary(matrix):
         output.say(line)
     output.say(
-        "not tested: power loss, and what the report names beside it" + (f"; report: {report}" if report else "")
+        "not tested: power loss, and the other cases that the report lists" + (f"; report: {report}" if report else "")
     )

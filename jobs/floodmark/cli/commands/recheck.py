@@ -34,12 +34,12 @@ def recheck(
         output.say(head.failed)
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None
-    rulechange.confirm(change.yes, "recheck asks before runs try again what failed a check")
+    rulechange.confirm(change.yes, "recheck asks for confirmation before runs retry what failed a check")
     with rulechange.held_ledger(place, change.run) as ledger:
         due = rechecking(ledger.begun, name)
         if due is not None:
             reach(name, "recheck.before")
             ledger.live(due)
             reach(name, "recheck.after")
-    done = f"{name}: the next run checks it again; `floodmark run {name}`"
+    done = f"{name}: the next run repeats the checks: `floodmark run {name}`"
     return output.print_json(facts) if change.as_json else output.say(done)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.ledger.home import Home
 
-NewName = Annotated[str, typer.Argument(metavar="NEW", help="Its name from now on.", show_default=False)]
+NewName = Annotated[str, typer.Argument(metavar="NEW", help="New name of the rule.", show_default=False)]
 
 
 def rename(
@@ -43,17 +43,19 @@ def rename(
     place, target = Home(root, old), Home(root, new)
     facts: dict[str, Any] = {"rule": new, "was": old, "done": not change.dry_run, "home": str(target.path), "next": []}
     if old != new and renaming.is_done(root, old, new):
-        return _report(facts, f"{old} is {new} already", _remaining_edits(change.rules, old, new), change.as_json)
+        return _report(facts, f"{old} is already named {new}", _remaining_edits(change.rules, old, new), change.as_json)
     _, _, head = rulechange.begun_home(root, old)
     _check(head, place, target, change.rules)
     if not change.as_json and old != new:
-        output.say(f"{old}: its home {place.path} moves to {target.path}; it stands at epoch {head.epoch}, and goes on")
+        output.say(
+            f"{old}: its home {place.path} moves to {target.path}; the rule is at epoch {head.epoch} and continues"
+        )
     if change.dry_run:
         return _report(facts, "", _remaining_edits(change.rules, old, new), change.as_json)
-    rulechange.confirm(change.yes, "rename asks before it moves a rule's home")
+    rulechange.confirm(change.yes, "rename asks for confirmation before it moves a rule's home")
     with rulechange.held_ledger(place, change.run) as ledger:
         renaming.rename(ledger, place, target)
-    done = f"{old} is {new} now" if old != new else f"{old} keeps its name"
+    done = f"{old} is now named {new}" if old != new else f"{old} keeps its name"
     return _report(facts, done, _remaining_edits(change.rules, old, new), change.as_json)
 
 
@@ -78,7 +80,7 @@ def _check_name(name: str) -> None:
     try:
         rule_name(name)
     except ValueError as fault:
-        raise Refused(f"{fault}, found {name!r}: no rule file could have it") from None
+        raise Refused(f"{fault}, found {name!r}: no rule file can have this name") from None
 
 
 def _remaining_edits(rules: Path, old: str, new: str) -> list[str]:
@@ -88,7 +90,7 @@ def _remaining_edits(rules: Path, old: str, new: str) -> list[str]:
     file = next((one for one in (rules / f"{old}.yaml", rules / f"{old}.yml") if one.exists()), None)
     own = [f"rename {file} to {file.with_name(new + file.suffix)} and write `rule: {new}` in it"] if file else []
     return own + [
-        f"write `rule: {new}` for stream {name} in the file of rule {rule.rule}, which reads {old} by its name"
+        f"write `rule: {new}` for stream {name} in the file of rule {rule.rule}, which reads {old} by name"
         for rule in rulechange.good_rules(rules)
         for name, stream in rule.streams.items()
         if stream.rule == old
@@ -103,5 +105,5 @@ def _report(facts: dict[str, Any], text: str, left: list[str], as_json: bool) ->
     for one in left:
         output.say(f"  to do: {one}")
     if left:
-        output.say(f"  until then nothing runs it. Under Airflow its DAG is rule.{facts['rule']} then")
+        output.say(f"  until then the rule doesn't run. Then its DAG in Airflow is rule.{facts['rule']}")
     return None

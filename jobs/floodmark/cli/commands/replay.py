@@ -27,14 +27,14 @@ PARTS = ("read", "filtered", "dropped", "folded", "late", "dead")
 def replay(
     name: options.RuleName,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only dead rows for which this is true.")
+        str | None, typer.Option("--where", metavar="SQL", help="Only dead rows that match this condition.")
     ] = None,
     corrections: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="COLUMN=SQL", help="What to read in place of a column; may be repeated."),
+        typer.Option("--set", metavar="COLUMN=SQL", help="Value to read instead of a column's; may be repeated."),
     ] = None,
     stream: Annotated[str | None, typer.Option("--stream", help="Only dead rows of this stream.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would become of them, and end.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would happen to the rows, and exit.")] = False,
     run_id: options.RunId = None,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
@@ -69,7 +69,7 @@ def replay(
     if not left_to_replay(head, Home(root, name)):
         return _nothing(name, head.epoch, as_json)
     if dry_run and head.open is not None:
-        raise Refused(f"epoch {head.epoch + 1} is open, and is finished first: `floodmark run {name}`, then look again")
+        raise Refused(f"epoch {head.epoch + 1} is open: finish it with `floodmark run {name}`, then try again")
     if dry_run:
         return _rehearsed(rule, root, master, head, wanted, as_json)
     return _replayed(rule, root, master, run_id or generated_run_id(), head, wanted, as_json)

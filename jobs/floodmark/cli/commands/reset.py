@@ -20,7 +20,7 @@ def reset(
     name: options.RuleName,
     keep_output: Annotated[
         bool,
-        typer.Option("--keep-output", help="Leave the sinks' rows; their delivery is at least once from there on."),
+        typer.Option("--keep-output", help="Keep the sinks' rows; delivery is at least once from then on."),
     ] = False,
     *,
     change: rulechange.Change,
@@ -43,14 +43,14 @@ def reset(
         readers.describe(*_becomes(keep_output))
     if change.dry_run:
         return output.print_json(_facts(rule, head, keep_output, readers) | {"done": False}) if change.as_json else None
-    rulechange.confirm(change.yes, "reset asks before it empties tables")
+    rulechange.confirm(change.yes, "reset asks for confirmation before it empties tables")
     after = _reset(rule, root, master, change.run, keep_output)
     facts = _facts(rule, head, keep_output, readers) | {"done": True, "generation": after.generation}
     if change.as_json:
         return output.print_json(facts)
     output.say(
-        f"{rule.rule}: generation {after.generation} begins at the start of the input; generation {head.generation} is "
-        f"sealed. `floodmark run {rule.rule}` folds the input again"
+        f"{rule.rule}: generation {after.generation} starts at the beginning of the input; generation "
+        f"{head.generation} is sealed. `floodmark run {rule.rule}` processes the input again"
     )
 
 
@@ -74,16 +74,16 @@ def _head(rule: Rule, root: Path, keep_output: bool) -> Head:
 def _becomes(keep_output: bool) -> tuple[str, str, str]:
     """Effects on a rule that reads a sink as a stream, on one that looks rows up in it, and on readers of the first."""
     if keep_output:
-        return "it gets all results once more", "it finds old and new rows side by side", "so does it"
+        return "it gets all results a second time", "it finds old and new rows side by side", "the same"
     return (
-        "rows that it has read are taken away, so its next run stops, and it has to be reset after this one",
-        "it finds no rows until this rule has folded its input again",
-        "the same, once that is reset",
+        "rows that it has read are removed, so its next run stops: reset it after this rule",
+        "it finds no rows until this rule has processed its input again",
+        "the same, after that rule is reset",
     )
 
 
 def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
-    output.say(f"{rule.rule}: reset ends generation {head.generation} at epoch {head.epoch} and begins a new one")
+    output.say(f"{rule.rule}: reset ends generation {head.generation} at epoch {head.epoch} and starts a new one")
     if head.open is not None:
         output.say(f"  epoch {head.epoch + 1} is open and is discarded")
     if head.backfill is not None:
@@ -91,7 +91,7 @@ def _announce(rule: Rule, head: Head, keep_output: bool) -> None:
     for table in _emptied(rule, keep_output):
         output.say(f"  emptied: {table}")
     if keep_output:
-        output.say("  the sinks keep their rows and get all results once more: at least once from there on")
+        output.say("  the sinks keep their rows and get all results a second time: at least once from then on")
 
 
 def _facts(rule: Rule, head: Head, keep_output: bool, readers: rulechange.Downstream) -> dict[str, Any]:

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 def retire(
     name: options.RuleName,
-    undo: Annotated[bool, typer.Option("--undo", help="Bring a retired rule back: runs go on where it stood.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Bring a retired rule back: its runs continue where they stopped.")
+    ] = False,
     as_is: Annotated[
-        bool, typer.Option("--as-is", help="Also where an epoch is open: the sinks may have some of its results.")
+        bool,
+        typer.Option("--as-is", help="Retire even if an epoch is open and the sinks may have some of its results."),
     ] = False,
     *,
     change: rulechange.Change,
@@ -44,7 +47,7 @@ def retire(
     }
     if due is None:
         return _report(
-            facts, f"{name} is {'not retired' if undo else f'retired already, {head.retired}'}", change.as_json
+            facts, f"{name} is {'not retired' if undo else f'already retired, {head.retired}'}", change.as_json
         )
     if not change.as_json:
         output.say(_announced(name, head, undo))
@@ -52,7 +55,7 @@ def retire(
     if change.dry_run:
         return output.print_json(facts) if change.as_json else None
     rulechange.confirm(
-        change.yes, f"retire asks before it {'brings a rule back' if undo else 'ends the running of a rule'}"
+        change.yes, f"retire asks for confirmation before it {'brings a rule back' if undo else 'stops a rule'}"
     )
     with rulechange.held_ledger(place, change.run) as ledger:
         due = _pending_row(ledger.begun, name, undo, as_is)
@@ -60,7 +63,7 @@ def retire(
             reach(name, "retire.before")
             ledger.live(due)
             reach(name, "retire.after")
-    done = "is back: its next run goes on" if undo else f"is retired; `floodmark retire {name} --undo` brings it back"
+    done = "is back: its next run continues" if undo else f"is retired; `floodmark retire {name} --undo` brings it back"
     return _report(facts, f"{name} {done}", change.as_json)
 
 
@@ -74,10 +77,12 @@ def _announced(name: str, head: Head, undo: bool) -> str:
     from floodmark.core.lifecycle.life import describe_pending
 
     found = describe_pending(head)
-    left = f"; {found}, and stays so" if found else ""
+    left = f"; {found}, and stays that way" if found else ""
     if undo:
-        return f"{name}: its runs go on after epoch {head.epoch} of generation {head.generation}"
-    return f"{name}: nothing runs it after epoch {head.epoch} of generation {head.generation}{left}; all its data stays"
+        return f"{name}: its runs continue after epoch {head.epoch} of generation {head.generation}"
+    return (
+        f"{name}: it no longer runs after epoch {head.epoch} of generation {head.generation}{left}; all its data stays"
+    )
 
 
 def _report(facts: dict[str, Any], text: str, as_json: bool) -> None:

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from floodmark.core.rules.rule import Rule
     from floodmark.ledger.ledger import LedgerReader
 
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows to print.")]
 Keys = Annotated[
     list[str] | None, typer.Option("--key", help="COLUMN=VALUE: only rows with this value, as text; may be repeated.")
 ]
 Epoch = Annotated[
-    int | None, typer.Option("--epoch", min=0, help="As of this epoch, of the newest generation; default: the newest.")
+    int | None,
+    typer.Option("--epoch", min=0, help="As of this epoch of the newest generation. Default: the newest epoch."),
 ]
 Rows = list[dict[str, Any]]
 
@@ -94,7 +95,7 @@ def _list_quarantined(kind: str, name: str, limit: int, folder: Path, root: Path
     count, rows = quarantined(kind, name, head, root, limit)
     if as_json:
         return output.print_json({"rule": name, "epoch": head.epoch, "rows": count, "shown": rows})
-    dropped = "; `late: drop`: they are counted, not kept" if (kind, rule.late) == ("late", "drop") else ""
+    dropped = "; with `late: drop`, they are counted but not kept" if (kind, rule.late) == ("late", "drop") else ""
     return _print(rows, f"{name}: {count} {kind} rows at epoch {head.epoch}{dropped}")
 
 
@@ -114,7 +115,7 @@ def begun(folder: Path, root: Path, name: str) -> tuple[Rule, LedgerReader, Head
 def _no_state(rule: Rule, as_json: bool) -> None:
     if as_json:
         return output.print_json({"rule": rule.rule, "epoch": None, "streams": {}})
-    output.say(f"{rule.rule}: its SQL is stateless, so nothing is kept")
+    output.say(f"{rule.rule}: its SQL is stateless, so there is no state")
 
 
 def _print(rows: Rows, title: str) -> None:

@@ -34,26 +34,28 @@ def run(
     everything: Annotated[bool, typer.Option("--all", help="All rules of the folder.")] = False,
     tag: Annotated[str | None, typer.Option("--tag", help="All rules with this tag.", metavar="T")] = None,
     parallel: Annotated[
-        int | None, typer.Option("--parallel", min=1, help="Rules at work at a time.", show_default="at most 4")
+        int | None,
+        typer.Option("--parallel", min=1, help="Maximum number of rules that run at a time.", show_default="at most 4"),
     ] = None,
     run_id: options.RunId = None,
     close_until: Annotated[
         datetime | None,
         typer.Option(
-            help="After all input, take it as complete up to this event time; rows below it that come later are late.",
+            help="After all input, treat it as complete up to this event time. Earlier rows that come later are late.",
             metavar="T",
             parser=moment,
         ),
     ] = None,
     failures: Annotated[
         Path | None,
-        typer.Option(help="Append a line of JSON for each rule that fails, as soon as it does.", metavar="FILE"),
+        typer.Option(help="Append a line of JSON for each rule that fails, as soon as it fails.", metavar="FILE"),
     ] = None,
     console: Annotated[
-        bool, typer.Option("--console", help="Print what the next epoch would give; write and commit nothing.")
+        bool, typer.Option("--console", help="Print the results of the next epoch; write and commit nothing.")
     ] = False,
     stale_ok: Annotated[
-        bool, typer.Option("--stale-ok", help="Only say where a rule is less fresh than it wants to fail for.")
+        bool,
+        typer.Option("--stale-ok", help="Report a rule that is staler than its `freshness` allows, but don't fail."),
     ] = False,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
@@ -91,7 +93,7 @@ def _printed(selection: Selection, home: Path, master: str, close_until: datetim
     from floodmark.cli.runs.ahead import print_ahead
 
     if close_until is not None or as_json:
-        raise Refused("--console prints rows: it goes neither with --close-until nor with --json")
+        raise Refused("--console prints rows: it can't be combined with --close-until or --json")
     return print_ahead(selection, home.absolute(), master)
 
 
@@ -103,7 +105,7 @@ def _selection(
     if [bool(names), everything, tag is not None].count(True) != 1:
         raise Refused(
             "expected one of these: names of rules, --all, --tag T; "
-            f"found {_selected_by(names, everything, tag)}: name what is to run"
+            f"found {_selected_by(names, everything, tag)}: name the rules to run"
         )
     if everything:
         return selection.all_rules(folder, checked)

@@ -23,11 +23,13 @@ def sql(
     name: options.RuleName,
     query: Annotated[
         str | None,
-        typer.Argument(metavar="[QUERY]", help="SELECT ... over the sinks; none: lists them.", show_default=False),
+        typer.Argument(
+            metavar="[QUERY]", help="SELECT ... over the sinks. Default: list the sinks.", show_default=False
+        ),
     ] = None,
     epoch: Annotated[
         int | None,
-        typer.Option("--epoch", min=0, help="As of this epoch, of the newest generation; default: the newest."),
+        typer.Option("--epoch", min=0, help="As of this epoch of the newest generation. Default: the newest epoch."),
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV instead.")] = False,
     rules: options.RulesDir = options.RULES,
@@ -92,7 +94,7 @@ def _print(found: Reading, names: list[str], rows: list[list[Any]]) -> None:
     output.say(f"{found.rule} at epoch {found.epoch}: {len(rows)} row{'' if len(rows) == 1 else 's'}")
     output.table(names, rows[:SHOWN])
     if len(rows) > SHOWN:
-        output.say(f"… and {len(rows) - SHOWN} more: write LIMIT, or print all with --csv or --json")
+        output.say(f"… and {len(rows) - SHOWN} more: add LIMIT, or print all with --csv or --json")
 
 
 def _print_csv(names: list[str], rows: list[list[Any]]) -> None:

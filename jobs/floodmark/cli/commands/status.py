@@ -46,7 +46,7 @@ def status(
 
 
 def list_rules(
-    graph: Annotated[bool, typer.Option("--graph", help="Which rule feeds which, instead.")] = False,
+    graph: Annotated[bool, typer.Option("--graph", help="Show which rule feeds which, instead.")] = False,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,

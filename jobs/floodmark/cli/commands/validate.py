@@ -20,11 +20,11 @@ def validate(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PATH...]", help="Rule files or folders; none: the folder of --rules.", show_default=False
+            metavar="[PATH...]", help="Rule files or folders. Default: the folder of --rules.", show_default=False
         ),
     ] = None,
-    connect: Annotated[bool, typer.Option("--connect", help="Look at tables and their columns too.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a rule file and end.")] = False,
+    connect: Annotated[bool, typer.Option("--connect", help="Also check the tables and their columns.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a rule file and exit.")] = False,
     rules: options.RulesDir = options.RULES,
     home: options.HomeDir = options.HOME,
     as_json: options.AsJson = False,

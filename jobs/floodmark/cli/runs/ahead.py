@@ -53,5 +53,5 @@ def _report(rule: Rule, root: Path, found: NextEpoch) -> None:
         output.say(f"watermark {iso(found.before, of) or 'none yet'} → {iso(found.after, of)}")
     output.table([f"{name} ({kind})" for name, kind in found.columns], [[*map(str, row)] for row in found.rows])
     if found.more:
-        output.say(f"… and more than these {len(found.rows)}")
-    output.say("nothing was written, and nothing is committed")
+        output.say(f"… and more: these are the first {len(found.rows)}")
+    output.say("nothing was written or committed")

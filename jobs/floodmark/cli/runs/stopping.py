@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GRACE = 20.0  # seconds for the rules to stop; Airflow kills after 60
 AGAIN = 0.5  # seconds between two cancellations: a rule may start another Spark job while the first is cancelled
-STOPPED = "stopped when asked to; the next run finishes what is open"
+STOPPED = "stopped on request; the next run finishes what is open"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

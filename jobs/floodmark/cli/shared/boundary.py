@@ -48,7 +48,7 @@ def _mistyped(ctx: typer.Context) -> Iterator[None]:
             raise
         param = getattr(fault, "param", None)
         given = _value(param.opts, ctx.meta[WORDS]) if param is not None else None
-        output.print_error(f"{_ours(said, given)} `{command.command_path} --help` says what there is")
+        output.print_error(f"{_ours(said, given)} See `{command.command_path} --help`")
         raise typer.Exit(2) from None
 
 

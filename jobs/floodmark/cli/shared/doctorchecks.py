@@ -63,7 +63,7 @@ def _checked(name: str, look: Callable[[], list[Check]]) -> list[Check]:
     try:
         return look()
     except (OSError, ValueError, subprocess.SubprocessError, FloodmarkError) as fault:
-        return [failed(name, "an answer", message(fault), "mend that, then look again")]
+        return [failed(name, "an answer", message(fault), "fix that, then run `floodmark doctor` again")]
 
 
 # --- Machine

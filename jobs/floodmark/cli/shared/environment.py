@@ -22,7 +22,7 @@ Chosen = Annotated[
     typer.Option(
         "--env",
         envvar="FLOODMARK_ENV",
-        help="Environment: values of env/NAME.env, a home of its own.",
+        help="Environment: the values of env/NAME.env, and a separate home.",
         metavar="NAME",
         autocompletion=environments,
     ),

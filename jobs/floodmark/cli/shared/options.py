@@ -23,14 +23,14 @@ RulesDir: TypeAlias = Annotated[
 ]
 HomeDir: TypeAlias = Annotated[
     Path,
-    typer.Option("--home", envvar="FLOODMARK_HOME", help="Where ledgers and state are kept.", show_default="./home"),
+    typer.Option("--home", envvar="FLOODMARK_HOME", help="Folder of ledgers and state.", show_default="./home"),
 ]
 Master: TypeAlias = Annotated[
     str, typer.Option("--master", envvar="FLOODMARK_MASTER", help="The Spark master.", show_default="local[*]")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 RunId: TypeAlias = Annotated[
-    str | None, typer.Option("--run-id", help="Name of this run in the ledger.", show_default="made up")
+    str | None, typer.Option("--run-id", help="Name of this run in the ledger.", show_default="generated")
 ]
 RuleName: TypeAlias = Annotated[
     str, typer.Argument(metavar="RULE", help="Name of a rule.", show_default=False, autocompletion=rule_names)
@@ -38,7 +38,7 @@ RuleName: TypeAlias = Annotated[
 RuleNames: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RULE...]", help="Names of rules; none: all.", show_default=False, autocompletion=rule_names
+        metavar="[RULE...]", help="Names of rules. Default: all.", show_default=False, autocompletion=rule_names
     ),
 ]
 

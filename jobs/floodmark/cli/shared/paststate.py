@@ -34,8 +34,8 @@ def state_at(ledger: LedgerReader, home: Home, epoch: int) -> dict[str, StateTab
     except HistoryGone as gone:
         first = bisect_left(range(newest), True, lo=epoch + 1, key=lambda one: _is_ended(ledger, home, one))
         raise Refused(
-            f"--epoch: expected an epoch from {first} on, found {epoch}: {gone}. State tables are rewritten to what is "
-            "live; what that replaced is kept for an hour, their log for a day"
+            f"--epoch: expected an epoch from {first} on, found {epoch}: {gone}. State tables are rewritten to their "
+            "live rows; replaced files are kept for an hour, logs for a day"
         ) from gone
 
 

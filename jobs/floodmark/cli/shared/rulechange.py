@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from floodmark.ledger.ledger import Ledger, LedgerReader
     from floodmark.views.rules.downstream import Reader
 
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and end.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
+DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and exit.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +59,8 @@ def confirm(yes: bool, what: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Refused(f"{what}, and there is no terminal: give --yes, or look with --dry-run")
-    typer.confirm("Go on?", abort=True, err=True)
+        raise Refused(f"{what}, and there is no terminal: pass --yes, or check with --dry-run")
+    typer.confirm("Continue?", abort=True, err=True)
 
 
 def begun_home(root: Path, name: str) -> tuple[Home, LedgerReader, Head]:
@@ -73,9 +73,7 @@ def begun_home(root: Path, name: str) -> tuple[Home, LedgerReader, Head]:
     if ledger is None:
         raise _no_home(root, name)
     if ledger.head is None:
-        raise Refused(
-            f"rule {name} has a home at {home.path} in which nothing has begun yet: run it, or remove that folder"
-        )
+        raise Refused(f"rule {name} has a home at {home.path}, but has not run yet: run it, or remove that folder")
     return home, ledger, ledger.head
 
 
@@ -85,7 +83,7 @@ def _no_home(root: Path, name: str) -> Refused:
     there = homes(root)
     near = difflib.get_close_matches(name, there, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return Refused(f"no home of a rule {name!r} in {root}: {hint}homes there: {', '.join(there) or 'none'}")
+    return Refused(f"no home of rule {name!r} in {root}: {hint}homes there: {', '.join(there) or 'none'}")
 
 
 @contextmanager

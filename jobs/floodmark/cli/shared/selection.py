@@ -47,7 +47,7 @@ def not_run(root: Path, name: str) -> Refused:
     return Refused(
         f"rule {name} has not run yet: expected a ledger at {Home(root, name).ledger}, found none: {hint}rules that "
         f"have run there: {', '.join(there) or 'none'}. "
-        f"`floodmark run {name}` begins it; --home names another place to look"
+        f"`floodmark run {name}` starts it; --home names another folder"
     )
 
 

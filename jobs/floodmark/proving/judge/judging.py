@@ -18,7 +18,7 @@ from floodmark.proving.scratch import clocked, not_in_batch, replaces
 
 UNDISTURBED = "the undisturbed run"
 BATCH = "plain batch over the rows folded"
-CLOCK = "the results may hold the time of day at which their epoch was folded, so two runs may differ"
+CLOCK = "the results may contain the time of day at which their epoch ran, so two runs may differ"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class _Judge:
         for i, name, sink in self._sinks:
             yield verdicts.delivered(name, left.sink(i), self._reference.sink(i), UNDISTURBED, sink.qos, left.again)
         if not self._sinks:
-            yield verdicts.not_compared("sinks", "the rule has no Delta sink, and a console cannot be looked at")
+            yield verdicts.not_compared("sinks", "the rule has no Delta sink, and console output cannot be compared")
         for table in ("late", "dead"):
             yield verdicts.equal(table, left.own(table), self._reference.own(table), UNDISTURBED)
         mine, theirs = left.state(), self._reference.state()
@@ -178,7 +178,7 @@ class _Judge:
                 yield verdicts.equal(name, left.sink(i), self._reference.sink(i), UNDISTURBED)
             elif self._no_batch(left, i):
                 why = f"other epochs divide late rows differently ({late[0]} undisturbed, {late[1]} here)"
-                yield verdicts.not_compared(name, f"{why}, and there is no answer in batch: {self._no_batch(left, i)}")
+                yield verdicts.not_compared(name, f"{why}, and there is no batch result: {self._no_batch(left, i)}")
 
     def _by_batch(self, left: CopyState) -> Iterator[Check]:
         """Compare sinks with the rule's SQL in plain Spark batch, if available. Lost epochs have a separate check."""
@@ -192,7 +192,7 @@ class _Judge:
     def _no_batch(self, left: CopyState, place: int) -> str | None:
         """Why batch gives no result for a sink."""
         if self._rule.late == "drop" and left.late:
-            return "late rows were not kept, so the rows folded are not known"
+            return "late rows were not kept, so the processed rows are unknown"
         if replaces(self._rule, self._rule.sinks[place]):
             return "rows of one key replace each other"
         told = self._played.ends[left.case].get("batch")

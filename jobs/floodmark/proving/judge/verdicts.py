@@ -37,7 +37,7 @@ def fired(reached: int, planned: int, stray: dict[str, object] | None = None) ->
     return Check(what, "unfinished", found + why)
 
 
-def ended(outcome: dict[str, object], what: str = "the last run ended well") -> Check:
+def ended(outcome: dict[str, object], what: str = "the last run succeeded") -> Check:
     """A run after the fault must be able to finish. Exit code 1 (a retry may help) decides nothing."""
     if outcome["code"] == 0:
         return Check(what, "proven", "exit code 0")
@@ -69,7 +69,7 @@ def delivered(
     """
     if found is None or expected is None:
         side = "the table" if found is None else "what it is compared with"
-        return Check(what, "broken" if found is None and expected else "unknown", f"{side} is not there")
+        return Check(what, "broken" if found is None and expected else "unknown", f"{side} is missing")
     unequal = difference(found, expected)
     if not unequal:
         return Check(what, "proven", f"{len(found)} rows, equal to {to}")
@@ -80,11 +80,13 @@ def _unequal(what: str, unequal: Difference, expected: Sequence[Row], to: str, q
     if qos == 1 and not unequal.missing:
         wrong = like_one_of(unequal.extra, expected)
         if not wrong:
-            return Check(what, "proven", f"{rows} rows, of which {len(unequal.extra)} again: none of {to} is missing")
+            return Check(
+                what, "proven", f"{rows} rows, of which {len(unequal.extra)} are duplicates: none of {to} is missing"
+            )
         return Check(what, "broken", f"unlike {to}: {Difference([], wrong).text()}")
     if qos == 0 and not unequal.extra:
         lost = len(unequal.missing)
-        return Check(what, "proven", f"{rows} rows, none twice and none wrong; {lost} of {to} are not there (qos 0)")
+        return Check(what, "proven", f"{rows} rows, none duplicated and none wrong; {lost} of {to} are missing (qos 0)")
     return Check(what, "broken", f"unlike {to}: {unequal.text()}")
 
 
@@ -97,7 +99,7 @@ def beside_lost(
     """
     results = {epoch: rows for epoch, rows in of_each.items() if rows is not None}
     if found is None or len(results) < len(of_each):
-        return Check(what, "unknown", "not compared: epochs were lost, and there is no answer in batch for each epoch")
+        return Check(what, "unknown", "not compared: epochs were lost, and there is no batch result for each epoch")
     kept = [row for epoch, rows in results.items() if epoch not in lost for row in rows]
     unequal = difference(found, kept)
     odd = difference(unequal.extra, [row for epoch in lost for row in results[epoch]]).extra
@@ -106,7 +108,7 @@ def beside_lost(
         return Check(what, "broken", f"unlike batch over the rows that each epoch folded: {told}")
     more = f", {len(unequal.extra)} of them of lost epochs" if unequal.extra else ""
     return Check(
-        what, "proven", f"{len(found)} rows, none twice, none wrong and none of a committed epoch missing{more}"
+        what, "proven", f"{len(found)} rows, none duplicated, none wrong and none of a committed epoch missing{more}"
     )
 
 

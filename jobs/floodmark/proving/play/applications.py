@@ -55,7 +55,7 @@ class Applications:
 
     def until(self, process: Popen[bytes], name: str, what: str) -> dict[str, Any]:
         """Wait for the application's report on `what`, and return it."""
-        self.wait(process, lambda: self.scratch.outcome(name, what).exists(), f"it said nothing of {what}")
+        self.wait(process, lambda: self.scratch.outcome(name, what).exists(), f"it reported nothing about {what}")
         told = self.scratch.read_outcome(name, what)
         assert told is not None
         return told
@@ -63,7 +63,7 @@ class Applications:
     def wait(self, process: Popen[bytes], holds: Callable[[], bool], else_: str) -> None:
         if not wait_until(holds, process, LIMIT):
             raise RunFailed(
-                f"rule {self._rule}: an application of the proof ended or hung before its time: {else_}. Its log "
+                f"rule {self._rule}: an application of the proof exited early or hung: {else_}. Its log "
                 f"ends: {self._log_end()}"
             )
 
@@ -76,7 +76,7 @@ class Applications:
         return self.scratch.read_outcome(name, case) or {
             "code": 1,
             "type": "RunFailed",
-            "error": "it did not come to an end",
+            "error": "it did not finish",
         }
 
     def see_ended(
@@ -95,7 +95,7 @@ class Applications:
             self.teller.doing(what, done, len(cases))
             return done == len(cases)
 
-        self.wait(process, all_ended, f"{what}: not all came to an end")
+        self.wait(process, all_ended, f"{what}: not all finished")
 
 
 def _with_our_own(path: str | None) -> str:

@@ -30,7 +30,7 @@ from floodmark.spark.session.faults import explained
 from floodmark.spark.session.session import rule_session
 
 BATCH, PLACE, PORTION = "_prove_batch", "_prove_place", "_prove_portion"
-NEWEST = "start: latest: what is to come is not there yet, so the rows that the table holds stand in for it"
+NEWEST = "start: latest: future rows do not exist yet, so the rows of the table are used instead"
 
 
 @dataclass(frozen=True)

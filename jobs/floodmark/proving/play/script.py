@@ -113,9 +113,9 @@ class Play:
         epochs = generation.epochs
         if not any(epoch.end["output_rows"] for epoch in epochs):
             raise NothingFinal(
-                f"rule {self._rule.rule}: no result became final in the sample, so a proof would compare nothing with "
-                f"nothing. Take more with --rows (now {self._wish.rows} of each stream), or close what is open at the "
-                "end with --close-until T"
+                f"rule {self._rule.rule}: no result became final in the sample, so there is nothing to compare. "
+                f"Take more with --rows (now {self._wish.rows} of each stream), or close open windows at the end with "
+                "--close-until T"
             )
         self._pace = min(sum(epoch.end["seconds"].values()) for epoch in epochs)
         sinks = sum(sink.address is not None for sink in self._rule.sinks)
@@ -141,7 +141,7 @@ class Play:
         if changed:
             raise RunFailed(
                 f"rule {self._rule.rule}: expected lookup tables that stay as they are while this runs, found "
-                f"{', '.join(changed)} changed: run it again when nobody writes there"
+                f"{', '.join(changed)} changed: run it again while nobody writes to them"
             )
 
 

@@ -46,7 +46,7 @@ class Wave:
             self._run.teller.doing(what, here, len(cases))
             return all(mark.exists() or scratch.outcome(name, case).exists() for case, mark in marks.items())
 
-        self._run.wait(process, all_there, "not all copies came to their crash points")
+        self._run.wait(process, all_there, "not all copies reached their crash points")
         for case, mark in marks.items():
             self._found.fired[case] = self._found.fired.get(case, 0) + mark.exists()
             if not mark.exists():
@@ -58,7 +58,7 @@ class Wave:
         again = f"{name}.retry"
         with self._run.application(self._run.orders(again, cases)) as retry:
             names = [case.name for case in cases]
-            self._run.see_ended(retry, again, names, f"{self._label}retries beside a stopped driver")
+            self._run.see_ended(retry, again, names, f"{self._label}retries next to a stopped driver")
         self._found.retries |= {case.name: self._run.ended(again, case.name) for case in cases}
         kill_all(process.pid, signal.SIGCONT)
         marks = [self._run.scratch.mark(name, case.name, case.kills[0]) for case in cases]
@@ -68,7 +68,7 @@ class Wave:
             for mark in marks:
                 mark.unlink(missing_ok=True)
 
-        self._run.see_ended(process, name, names, f"{self._label}the woken driver goes on", go_on)
+        self._run.see_ended(process, name, names, f"{self._label}the resumed driver continues", go_on)
         self._found.ends |= {case.name: self._run.ended(name, case.name) for case in cases}
 
     def _recover(self) -> None:

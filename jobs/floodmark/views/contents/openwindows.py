@@ -58,8 +58,8 @@ class WatermarkHold:
         now = f"the watermark is {iso(self.watermark, self.zoned) or 'not set yet'}"
         if self.by is None:
             return f"{now} ({self.why})" if self.why else now
-        held = f"{now}, held by stream {self.by} ({self.why})"
-        return held if self.needs is None else f"{held}: an event at {iso(self.needs, self.zoned)} or later moves it on"
+        held = f"{now}, held back by stream {self.by} ({self.why})"
+        return held if self.needs is None else f"{held}: an event at {iso(self.needs, self.zoned)} or later advances it"
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ def micros(rule: Rule, name: str, table: DeltaTable) -> str:
     column = next((found for found in columns if found.lower() == time.lower()), None)
     if column is None:
         raise Refused(
-            f"rule {rule.rule}: expected the event time {time} in what is kept of {name}, found the columns "
-            f"{', '.join(columns)}: the rule was edited since. Undo that, or `floodmark reset {rule.rule}`"
+            f"rule {rule.rule}: expected the event time {time} in the state of {name}, found the columns "
+            f"{', '.join(columns)}: the rule was edited since. Undo the edit, or `floodmark reset {rule.rule}`"
         )
     return f"CAST({quoted(column)} AS BIGINT)"
 
@@ -172,7 +172,7 @@ def watermark_hold(rule: Rule, head: Head, until: int | None) -> WatermarkHold:
     """What holds back the watermark of a rule that waits for it to reach `until`."""
     by, needs, why = _holding_stream(rule, head, until)
     writer = rule.streams[by].rule if by else None
-    said = f"{why}; rule {writer} writes it, and may itself wait" if writer else why
+    said = f"{why}; rule {writer} writes it, and may be waiting itself" if writer else why
     return WatermarkHold(head.watermark, by, needs, said, zoned(rule, head))
 
 
@@ -184,13 +184,17 @@ def _holding_stream(rule: Rule, head: Head, until: int | None) -> tuple[str | No
         return waiting[0], None if until is None else until + lateness[waiting[0]], "it has no row yet"
     snapshot = _in_snapshot(rule, head, head.heard.keys() - lateness.keys())
     if snapshot:
-        return snapshot, None, "it is in its first snapshot, and the epoch that ends that moves the watermark"
+        return (
+            snapshot,
+            None,
+            "it is in its first snapshot, and the epoch that ends the snapshot advances the watermark",
+        )
     if not lateness:
         return None, None, "no stream has a lateness"
     tops = {name: head.maxima[name] for name in lateness}
     holds = min(lateness, key=lambda name: (tops[name] or 0) - lateness[name])
     zone = zoned(rule, head)
-    why = f"its newest event is of {iso(tops[holds], zone)}, its lateness {format_duration(lateness[holds])}"
+    why = f"its newest event is at {iso(tops[holds], zone)}, its lateness {format_duration(lateness[holds])}"
     return holds, None if until is None else until + lateness[holds], why
 
 

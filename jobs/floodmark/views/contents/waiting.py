@@ -39,9 +39,9 @@ class Waiting:
         if self.oldest is None:
             return "no row waits"
         many = "1 row waits, of" if self.rows == 1 else f"{self.rows} rows wait, the oldest of"
-        longer = " (later where a session goes on)" if self.longer else ""
+        longer = " (later if a session continues)" if self.longer else ""
         oldest, until = iso(self.oldest, self.held.zoned), iso(self.until, self.held.zoned)
-        return f"{many} {oldest}. What hangs on it is final at watermark {until}{longer}; {self.held.text()}"
+        return f"{many} {oldest}. Results that depend on it are final at watermark {until}{longer}; {self.held.text()}"
 
 
 def waiting(rule: Rule, head: Head, root: Path) -> Waiting | None:

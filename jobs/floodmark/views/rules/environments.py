@@ -38,7 +38,7 @@ def _compared(rule: Rule, mine: dict[str, str], folder: Path, env: Mapping[str, 
 def _clash(address: str, rule: Rule, other: Rule, name: str | None) -> str:
     of = f"environment {name}" if name else "the rules without an environment"
     return (
-        f"sink {address} of rule {rule.rule}: expected an address of this environment alone, found that rule "
-        f"{other.rule} of {of} writes it, too: let a variable say where, such as ${{LAKE}}, and give it another value "
-        "in each env/NAME.env"
+        f"sink {address} of rule {rule.rule}: expected an address that no other environment uses, found that rule "
+        f"{other.rule} of {of} writes to it, too: use a variable, such as ${{LAKE}}, with another value in "
+        "each env/NAME.env"
     )

@@ -99,5 +99,5 @@ def schedule(rule: Rule) -> Any:
 def _when(rule: Rule) -> str:
     given = rule.schedule
     if given is None:
-        return "by hand"
+        return "manually"
     return given if isinstance(given, str) else f"after assets {', '.join(given.assets)}"

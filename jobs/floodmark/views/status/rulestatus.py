@@ -122,7 +122,7 @@ class RuleStatus:
         return [
             ("epoch", self._epoch()),
             ("retired", self._retired()),
-            ("renamed", f"to {to}: `floodmark rename {self.rule} {to}` goes on with it" if to else None),
+            ("renamed", f"to {to}: `floodmark rename {self.rule} {to}` continues it" if to else None),
             ("watermark", iso(self.head.watermark, self.zoned) if self.head else None),
             ("stale" if self.fresh and self.fresh.exceeded else "fresh", self.fresh.text() if self.fresh else None),
             ("windows", self.windows.text() if self.windows else None),
@@ -130,7 +130,7 @@ class RuleStatus:
             *(
                 (
                     "excused",
-                    f"stream {name}: silent since {iso(at)}; the watermark does not wait for it until it speaks",
+                    f"stream {name}: idle since {iso(at)}; the watermark does not wait for it until it has new rows",
                 )
                 for name, at in self.excused.items()
             ),
@@ -164,8 +164,8 @@ class RuleStatus:
         if self.head is None or self.head.retired is None:
             return None
         if self.head.dropping is not None:
-            return f"{self.head.retired}: nothing runs it; {UNFINISHED}"
-        return f"{self.head.retired}: nothing runs it; `floodmark retire {self.rule} --undo` brings it back"
+            return f"{self.head.retired}: it no longer runs; {UNFINISHED}"
+        return f"{self.head.retired}: it no longer runs; `floodmark retire {self.rule} --undo` brings it back"
 
     def _backfilled(self) -> str | None:
         found = _backfills(self.head, self.zoned) if self.head else []
@@ -217,7 +217,7 @@ def repeating(rule: Rule, root: Path) -> list[str]:
 def describe_open(head: Head) -> str | None:
     """A message about work that an earlier run left open, and how it continues; None if there is none."""
     if head.seal is not None:
-        return f"a {head.seal.why} has not finished; the next run goes on with it"
+        return f"a {head.seal.why} has not finished; the next run continues it"
     if head.failed is not None:
         return head.failed
     if head.backfill is not None:
@@ -225,8 +225,8 @@ def describe_open(head: Head) -> str | None:
     if head.open is None:
         return None
     if head.abandoning:
-        return f"epoch {head.epoch + 1} is being abandoned; the next run goes on with that"
-    does = "finishes it" if opened_at_qos(head) else "counts it as lost, for its qos is 0"
+        return f"epoch {head.epoch + 1} is being abandoned; the next run finishes that"
+    does = "finishes it" if opened_at_qos(head) else "counts it as lost, because its qos is 0"
     return f"epoch {head.epoch + 1} is open (attempt {head.attempt}); the next run {does}"
 
 
@@ -265,7 +265,7 @@ def lag_by_stream(rule: Rule, head: Head | None) -> dict[str, Backlog | str]:
         line = lines[name]
         try:
             if rule.rebuild and source.is_another(line, log_sums.get(name)):
-                found[name] = "another table lies there now; the next run reads it from the start"
+                found[name] = "another table is there now; the next run reads it from the start"
                 continue
             source.check_identity(line, log_sums.get(name))
             found[name] = source.backlog(line, rule.rebuild)
