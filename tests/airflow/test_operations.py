@@ -147,7 +147,7 @@ def test_a_form_as_it_is_to_begin_with_asks_for_any_operation() -> None:
 def test_a_run_with_an_interval_is_no_ordinary_run(rule: Rule, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
     with pytest.raises(
-        AirflowFailException, match=r"from: .* it is of backfill; choose that, or leave the field empty"
+        AirflowFailException, match=r"from: .* it belongs to backfill; choose that, or leave the field empty"
     ):
         execute(rule, operation="run", **{"from": "2001-01-01T00:00:00Z", "to": "2001-01-02T00:00:00Z"})
     with pytest.raises(AirflowFailException, match="confirm: expected no value with `operation: run`, found 'one'"):

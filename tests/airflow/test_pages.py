@@ -571,7 +571,7 @@ def test_rows_set_apart(ask: Callable[..., Any], place: Path) -> None:
     flow = ran(place)
     set_apart(flow.place.late, 1, 1, 2)
     page = text_of(settled(ask, "dags/rule.counted/rows"))
-    assert "They came below the watermark. 2 in all." in page
+    assert "They arrived below the watermark. 2 in all." in page
     assert "0 in all" in page
 
 
