@@ -60,7 +60,7 @@ def test_it_says_what_one_wants_to_know(rules: Path, place: Path) -> None:
     for said in (
         "Counts.",
         f"events: delta {place}/lake/events, event time at, may come 30 minutes late, only some of its rows (where)",
-        "windows of 1 hour, a new one every 1 hour, side by side",
+        "windows of 1 hour, a new one every 1 hour, without overlap",
         f"delta {place}/lake/one_out: exactly once, rows added",
         "floodmark run one",
         "floodmark status one",

@@ -19,7 +19,7 @@ from floodmark.ledger.ledger import Ledger
 from floodmark_airflow.dags.dag_factory import build
 from floodmark_airflow.tasks.operators import FreshnessOperator
 
-STALE = "the newest row folded of stream events is"
+STALE = "the newest processed row of stream events is"
 
 
 def stale(place: Path, on_exceed: str = "fail", **settings: Any) -> Rule:
@@ -55,9 +55,7 @@ def test_a_rule_that_says_fail_has_a_task_for_it_behind_its_run(rules: Path, mon
 
 
 def test_it_fails_for_good_with_what_is_exceeded(rules: Path, place: Path) -> None:
-    with pytest.raises(
-        AirflowFailException, match=f"{STALE} .* more than max_lag 30 minutes. What was committed stays"
-    ):
+    with pytest.raises(AirflowFailException, match=f"{STALE} .* more than max_lag 30 minutes. Committed results stay"):
         judge(stale(place))
 
 

@@ -95,7 +95,7 @@ def test_a_rename_is_believed_by_its_home(flow: Flow) -> None:
 def test_a_drop_is_believed_by_what_is_gone(flow: Flow, fake_path: Path) -> None:
     lived(flow)
     rule = flow.rule()
-    with pytest.raises(AirflowFailException, match="`floodmark retire one` ends that first"):
+    with pytest.raises(AirflowFailException, match="retire it first with `floodmark retire one`"):
         execute(rule, operation="drop", drop="state", confirm="one")
     execute(rule, operation="retire", confirm="one")
     with pytest.raises(AirflowSkipException, match="dry run"):

@@ -228,7 +228,7 @@ def test_a_reset_of_the_other_kind_is_refused_while_one_is_under_way(rule: Rule,
     ledger = Ledger.open(Home(place / "home", "one").ledger, "killed")
     ledger.seal(Seal(why="reset", successor=2, token="other", keep_output=True, discarded=None))
     with pytest.raises(
-        AirflowFailException, match="a reset that keeps the sinks is under way; expected another of that"
+        AirflowFailException, match="a reset that keeps the sinks is in progress; expected another of that"
     ):
         execute(rule, operation="reset", confirm="one")
     assert not (fake_path / "arguments").exists()

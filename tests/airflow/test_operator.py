@@ -175,7 +175,7 @@ def test_neither_arguments_nor_what_airflow_renders_and_stores_has_a_secret(
 
 def test_a_green_exit_short_of_the_end_is_not_believed(rule: Rule, fake_path: Path) -> None:
     spark_submit(fake_path, "exit 0")
-    with pytest.raises(AirflowException, match="the run ended, yet its ledger says that the rule has not run yet"):
+    with pytest.raises(AirflowException, match="the run ended, but its ledger says that the rule has not run yet"):
         execute(rule)
 
 
@@ -261,7 +261,7 @@ def test_a_source_that_was_made_anew_fails_for_good(rule: Rule, place: Path) -> 
     fold_all(rule, place / "home")
     shutil.rmtree(place / "lake" / "events")
     arrive(place)
-    with pytest.raises(AirflowFailException, match="made anew or cloned"):
+    with pytest.raises(AirflowFailException, match="recreated or cloned"):
         execute(rule)
 
 

@@ -428,8 +428,8 @@ def test_a_rule_that_is_less_fresh_than_it_is_to_be_is_red_and_says_why(
     known("counted")
     listed, deep = settled(ask), settled(ask, "dags/rule.counted")
     assert "1 stale" in text_of(listed) and 'class="condition bad"' in listed and 'class="condition bad"' in deep
-    assert "the newest row folded of stream events is" in text_of(listed)
-    assert "Freshness the newest row folded of stream events is" in text_of(deep)
+    assert "the newest processed row of stream events is" in text_of(listed)
+    assert "Freshness the newest processed row of stream events is" in text_of(deep)
     assert "old, more than max_lag 30 minutes" in text_of(deep)
 
 

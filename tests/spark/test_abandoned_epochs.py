@@ -151,7 +151,7 @@ def test_what_others_have_read_or_moved_is_refused_and_nothing_is_written(spark:
         abandon(spark, flow, {identity(flow.sink(0)): ["rule other reads this"]})
     assert (flow.ledger().head, [DeltaTable(flow.sink(i)).version() for i in range(2)]) == before
     spark.sql(f"DELETE FROM delta.`{flow.sink(1)}` WHERE k = 'c'")
-    with pytest.raises(Refused, match=r"version \d+, by somebody else, has moved one of them"):
+    with pytest.raises(Refused, match=r"version \d+, by another writer, has moved one of them"):
         abandon(spark, flow)
     assert flow.ledger().head == before[0]
 

@@ -236,7 +236,7 @@ def test_an_open_one_is_discarded_by_a_reset_and_compared_by_who_finishes_it(spa
     added = DeltaTable(flow.sink()).get_add_actions()["path"].to_pylist()
     newest = max((Path(flow.sink()) / path for path in added), key=lambda file: file.stat().st_mtime_ns)
     edit(newest)
-    with pytest.raises(ReplayDiffers, match=r"backfill 1, commit .* its files hold other rows than it wrote"):
+    with pytest.raises(ReplayDiffers, match=r"backfill 1, commit .* its files contain other rows than it wrote"):
         run(spark, flow)
     reset(spark, flow)
     run(spark, flow)

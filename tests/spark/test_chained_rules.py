@@ -80,7 +80,7 @@ def test_a_reset_stops_who_has_folded_its_results_until_that_is_reset_too(spark:
     run(spark, first)
     run(spark, second)
     reset(spark, first)
-    with pytest.raises(HistoryGone, match="takes away rows that were there: rule counted was reset"):
+    with pytest.raises(HistoryGone, match="removes or changes existing rows: rule counted was reset"):
         look(second.rule(), second.home)
     with pytest.raises(HistoryGone):
         run(spark, second)

@@ -204,7 +204,9 @@ def test_a_window_with_too_many_rows_stops_the_run_before_anything_is_written(sp
     flow.arrive([event(0), event(1), event(59), event(61), event(62)])
     run(spark, flow)
     flow.arrive([event(40), event(120)])
-    with pytest.raises(InputFault, match="found 4 in that of 1 minute from 2001-01-01 00:00:00") as stopped:
+    with pytest.raises(
+        InputFault, match="found 4 in the window of 1 minute that starts at 2001-01-01 00:00:00"
+    ) as stopped:
         run(spark, flow)
     assert "expected at most 3 rows of stream events" in str(stopped.value)
     head = flow.ledger().head

@@ -174,7 +174,7 @@ def test_a_state_that_comes_back_must_fit_what_it_held(spark: SparkSession, plac
         run(spark, flow)
     flow.write_class(with_other.replace("x INT", "x STRING"))
     flow.arrive(CALM[4:])
-    with pytest.raises(RuleChanged, match=r"state\['other'\] would have to turn x from int to string"):
+    with pytest.raises(RuleChanged, match=r"state\['other'\] would have to change: x from int to string"):
         run(spark, flow)
 
 

@@ -42,7 +42,7 @@ def test_without_what_the_intent_says_the_retry_differs_and_names_what_it_ran_on
     on(monkeypatch, 1)
     with monkeypatch.context() as patch:
         patch.setattr(analysis, "cut", lambda one, _: session.cut(one, {}))
-        said = r"computed again, its rows are others.*ran on something else: cores 4, now 1; .*finishes what is open"
+        said = r"computed again, its rows differ.*ran in another environment: cores 4, now 1; .*finishes what is open"
         with pytest.raises(ReplayDiffers, match=said):
             run(spark, flow)
         recheck(flow)

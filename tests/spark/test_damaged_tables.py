@@ -241,7 +241,7 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(kept: Kept) -> None:
     kept.put_back()
     for folder in (kept.flow.place.ledger, kept.flow.sink(0), kept.flow.sink(1)):
         shutil.rmtree(folder)
-    with pytest.raises(LedgerBroken, match="is gone, the rule's other tables are there"):
+    with pytest.raises(LedgerBroken, match="is gone, but the rule's other tables exist"):
         run(kept.spark, kept.flow)
 
 

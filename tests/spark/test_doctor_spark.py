@@ -48,4 +48,4 @@ def test_a_master_without_workers_is_not_waited_for(place: Path) -> None:
     with standalone(place, dict(os.environ), workers=0) as cluster:
         found = doctor(place / "home", "--timeout", "3", master=cluster.url)
     assert found["verdict"] == "failed"
-    assert "not done after 3 s, and called off: are workers registered" in found["found"]
+    assert "not done after 3 s, so it was stopped: are workers registered" in found["found"]

@@ -205,7 +205,7 @@ def test_silence_closes_windows_without_any_input(spark: SparkSession, place: Pa
         run(spark, flow)
         assert flow.counts()["late"] == 1, "the retry closes what the first attempt would have closed"
         return
-    assert quiet(spark, flow, 12) == "nothing has come for so long that the watermark goes on"
+    assert quiet(spark, flow, 12) == "the input has been idle for so long that the watermark advances"
     assert (head_of(flow).epoch, mark(flow)) == (2, 270)
     assert results(flow) == counted(0, 10)
     assert quiet(spark, flow, 24) is None

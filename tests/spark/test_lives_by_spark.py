@@ -45,7 +45,7 @@ def test_a_renamed_rule_finishes_its_open_epoch_and_goes_on_exactly_once(spark: 
     assert crash(spark, old, "sink0.after", nth=2), "the second epoch is open, and one sink has it"
     killed(old, "rename.intent.before", "rename", "old", "new", "--yes")
     killed(old, "rename.intent.after", "rename", "old", "new", "--yes")
-    with pytest.raises(Refused, match="`floodmark rename old new` goes on with it"):
+    with pytest.raises(Refused, match="`floodmark rename old new` continues it"):
         run(spark, old)
     killed(old, "rename.moved", "rename", "old", "new", "--yes")
     assert "old is already named new" in said(old, "rename", "old", "new", "--yes")

@@ -119,7 +119,7 @@ def test_a_source_that_was_put_back_from_an_older_copy_and_written_to_since_is_r
     flow.arrive([event(3)])
     flow.arrive([event(4)])
     for _ in range(2):
-        with pytest.raises(HistoryGone, match=r"stream events: version 1 of .* is another commit than the one"):
+        with pytest.raises(HistoryGone, match=r"stream events: version 1 of .* is not the commit that was read"):
             run(spark, flow)
     shutil.rmtree(source)
     newest.rename(source)
@@ -143,7 +143,7 @@ def test_a_link_that_was_switched_with_an_epoch_open_loses_nothing(spark: SparkS
     (place / "link").symlink_to(place / "empty")
     flow.arrive([event(3)])
     for _ in range(2):
-        with pytest.raises(FloodmarkError, match=r"expected the table with id .*, which lay at .*, found no table"):
+        with pytest.raises(FloodmarkError, match=r"expected the table with id .*, which was at .*, found no table"):
             run(spark, flow)
     assert list((place / "empty").iterdir()) == []
     (place / "link").unlink()

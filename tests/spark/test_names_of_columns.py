@@ -55,8 +55,8 @@ def test_odd_names_go_through_streams_late_rows_and_sinks(spark: SparkSession, p
         ("SELECT * FROM events", ("_FLOODMARK_row",), "stream events: expected no column _FLOODMARK_row, for names"),
         ("SELECT * FROM events", ("__is_cdc",), "stream events: expected no column __is_cdc, for Delta and Spark add"),
         ("SELECT *, 1 AS x FROM events", ("_change_type",), "out1: expected no column _change_type beside"),
-        ("SELECT named_struct('a', n, 'A', v) AS s FROM events", (), "results: s: expected fields of a struct with"),
-        ("SELECT array(named_struct('', n)) AS s FROM events", (), "results: s: expected fields of a struct with"),
+        ("SELECT named_struct('a', n, 'A', v) AS s FROM events", (), "results: s: expected struct fields whose names"),
+        ("SELECT array(named_struct('', n)) AS s FROM events", (), "results: s: expected struct fields whose names"),
     ],
 )  # fmt: skip
 def test_what_the_text_does_not_tell_is_refused_before_anything_is_made(
@@ -77,7 +77,9 @@ def test_a_lookup_table_with_the_columns_of_a_history_is_refused(spark: SparkSes
     flow.settings["lookups"] = {"prices": {"delta": prices, "history": True}}
     flow.arrive([event(0)])
     write_deltalake(prices, pa.table({"k": ["a"], "v": [1.0], "_Valid_From": [0]}))
-    with pytest.raises(WrongColumn, match="lookup prices: expected a table without _Valid_From, for `history` adds"):
+    with pytest.raises(
+        WrongColumn, match="lookup prices: expected a table without _Valid_From, because `history` adds"
+    ):
         run(spark, flow)
 
 
@@ -85,5 +87,7 @@ def test_a_column_that_the_state_of_windows_of_rows_has_is_refused(spark: SparkS
     flow = Flow(place, sql="SELECT k, max(`_held`) AS h FROM events GROUP BY count_window(2), k")
     flow.settings = {"unbounded": True}
     arrive(flow, (0, 1, 1.0), names=("_Held",))
-    with pytest.raises(WrongColumn, match="stream events: expected to read no column _Held, for the state of a window"):
+    with pytest.raises(
+        WrongColumn, match="stream events: expected to read no column _Held, because the state of a window"
+    ):
         run(spark, flow)

@@ -124,7 +124,7 @@ class Powered:
             run(self.spark, self.flow)
         except LedgerBroken as fault:
             said = str(fault)
-            assert "move " in said and " away, and the ledger ends one row before" in said, said
+            assert "move " in said and " away, and the ledger ends one row earlier" in said, said
             entry = Path(said.split("move ", 1)[1].split(" away", 1)[0])
             entry.rename(self.flow.root / entry.name)
             run(self.spark, self.flow)

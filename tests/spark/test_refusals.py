@@ -150,12 +150,12 @@ def test_an_added_sink_that_is_deleted_or_torn_while_its_first_epoch_is_open(spa
 def test_a_source_that_was_made_anew(spark: SparkSession, ran: Flow) -> None:
     shutil.rmtree(ran.source)
     ran.arrive(EVENTS)
-    refused(spark, ran, HistoryGone, "made anew or cloned")
+    refused(spark, ran, HistoryGone, "recreated or cloned")
 
 
 def test_a_source_from_which_rows_were_deleted(spark: SparkSession, ran: Flow) -> None:
     spark.sql(f"DELETE FROM delta.`{ran.source}` WHERE k = 'a'")
-    refused(spark, ran, HistoryGone, "changed behind the rule")
+    refused(spark, ran, HistoryGone, "existing rows of a source changed")
 
 
 def test_a_replay_that_differs(spark: SparkSession, place: Path) -> None:

@@ -104,7 +104,7 @@ def test_files_that_were_edited_are_found_out(spark: SparkSession, place: Path, 
     site = made(spark, place, how)
     write(site, frame(spark).coalesce(1))
     edit(files(site.address)[0], lambda rows: [{**rows[0], "k": "forged"}, *rows[1:]])
-    with pytest.raises(ReplayDiffers, match=r"its files hold other rows than it wrote .hash of the rows"):
+    with pytest.raises(ReplayDiffers, match=r"its files contain other rows than it wrote .hash of the rows"):
         write(site, frame(spark), attempt=2)
 
 

@@ -178,7 +178,7 @@ def test_every_command_speaks_of_it(spark: SparkSession, place: Path) -> None:
     retired = CliRunner().invoke(app, ["retire", flow.name, *home, *rules, "--yes"])
     assert retired.exit_code == 0, retired.output
     dropped = CliRunner().invoke(app, ["drop", flow.name, *home, *rules, "--all", "--yes"])
-    assert "fake sink, of which Floodmark removes nothing" in dropped.output.replace("\n", " "), dropped.output
+    assert "fake sink, from which Floodmark removes nothing" in dropped.output.replace("\n", " "), dropped.output
     assert len(table().rows()) == 6
 
 
@@ -223,7 +223,7 @@ def test_a_ledger_without_rows_does_not_write_to_it_again(spark: SparkSession, p
     Ledger.open(flow.place.ledger, "by hand")
     table().owner = flow.ledger().id
     table().writes = [replace(one, app=one.app.replace(known, flow.ledger().id)) for one in table().writes]
-    with pytest.raises(LedgerBroken, match="has no rows, yet it has written to fake://counted"):
+    with pytest.raises(LedgerBroken, match="has no rows, but it has written to fake://counted"):
         run(spark, flow)
 
 
@@ -293,7 +293,7 @@ def test_an_audit_goes_on_where_a_sink_cannot_be_asked(
     found = certificate(flow)
     assert found.verdict == "unknown"
     assert [one.table for one in found.findings] == ["sink/fake://counted"]
-    assert "expected a kind out of delta, console, found fake" in found.findings[0].what
+    assert "expected one of the kinds delta, console, found fake" in found.findings[0].what
     assert found.tables[f"sink/{flow.sink(1)}"].seen > 0
 
 

@@ -227,7 +227,7 @@ def test_a_table_that_is_partitioned_otherwise_is_refused_before_the_ledger_begi
             WrongColumn,
             "partition_by: expected columns of whole numbers.* v of type double",
         ),
-        ({"columns": ["x"]}, WrongColumn, "columns: expected a column of the result out of at, k, v, n, found x"),
+        ({"columns": ["x"]}, WrongColumn, "columns: expected one of the result columns at, k, v, n, found x"),
         ({"where": "x > 0"}, SqlRefused, "where: .*may name the result's columns"),
         ({"where": "n + 1"}, SqlRefused, "where: expected a condition .boolean., found bigint"),
         pytest.param(

@@ -449,7 +449,7 @@ def test_an_append_and_an_upsert_of_the_same_results_side_by_side(spark: SparkSe
         (
             {"key": ["kk"]},
             WrongColumn,
-            "key: expected a column of the result out of k, n, v, at, found kk; did you mean k?",
+            "key: expected one of the result columns k, n, v, at, found kk; did you mean k?",
         ),
         ({"key": ["k", "v"]}, WrongColumn, "key: .*found column v of type double"),
         ({"key": ["k"], "newest": "att"}, WrongColumn, "newest: .*did you mean at?"),

@@ -31,9 +31,9 @@ WINDOW = "GROUP BY window(at, '1 minute')"
 # What the rule gives, and what it says once no epoch is open; None: it goes on. The first keeps rows, the last takes
 # nothing of the column but what is set apart.
 RULES = {
-    "kept": (f"SELECT window.start AS at, count(DISTINCT s) AS c FROM events {WINDOW}", "its kept rows have"),
-    "stateless": ("SELECT at, s FROM events", "the table's columns are not the rule's"),
-    "grouped": (f"SELECT window.start AS at, s, count(*) AS c FROM events {WINDOW}, s", "its kept rows have"),
+    "kept": (f"SELECT window.start AS at, count(DISTINCT s) AS c FROM events {WINDOW}", "the rows in its state"),
+    "stateless": ("SELECT at, s FROM events", "the table's columns differ from the rule's"),
+    "grouped": (f"SELECT window.start AS at, s, count(*) AS c FROM events {WINDOW}, s", "the rows in its state"),
     "unread": ("SELECT at FROM events WHERE s IS NOT NULL", None),
 }
 

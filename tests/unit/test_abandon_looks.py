@@ -76,7 +76,7 @@ def test_a_sink_that_is_gone_or_another_or_harmed_is_told_of(flow: Flow) -> None
     ledger = opened(flow)
     kept = log(flow, 2).read_text()
     log(flow, 2).write_text(kept[: len(kept) // 2])
-    with pytest.raises(TableBroken, match="cut off or was changed"):
+    with pytest.raises(TableBroken, match="truncated or was changed"):
         seen(flow, ledger)
     log(flow, 2).write_text(kept)
     place = Path(flow.sink(0))

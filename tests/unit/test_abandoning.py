@@ -134,7 +134,7 @@ SEEN = SinkState("sink/out", "/out", Undo.TAKE_BACK, (4,), DID)
     ("seen", "words"),
     [
         (replace(SEEN, readers=("rule other reads /out",)), "rule other reads /out"),
-        (replace(SEEN, touched=9), "version 9, by somebody else"),
+        (replace(SEEN, touched=9), "version 9, by another writer"),
         (replace(SEEN, absent="a"), "the file a, which is gone"),
         (replace(SEEN, only_grows="delta.appendOnly"), "delta.appendOnly is set"),
     ],
@@ -238,7 +238,7 @@ def test_an_announced_epoch_gets_no_other_end(how: str) -> None:
         "lose": lambda: told.ledger.lose(told.lost(intent)),
         "twice": told.ledger.abandon,
     }
-    with pytest.raises(LedgerBroken, match="which is to be abandoned"):
+    with pytest.raises(LedgerBroken, match="which is being abandoned"):
         ways[how]()
 
 

@@ -93,7 +93,7 @@ def test_windows_hang_on_rows_to_the_end_of_the_last_one(tmp_path: Path) -> None
 def test_bounds_must_be_starts_of_windows_and_the_nearest_are_told(
     tmp_path: Path, begin: int, end: int, nearest: str
 ) -> None:
-    with pytest.raises(Refused, match=f"nearest around them: --from {nearest}"):
+    with pytest.raises(Refused, match=f"nearest interval around them: --from {nearest}"):
         asked(flow(tmp_path), begin, end)
 
 
@@ -233,7 +233,7 @@ def test_a_backfill_does_not_put_an_older_text_in_the_place_of_todays(tmp_path: 
     check_text(mended, head(old), head(old))
     check_text(mended, head(old), head(mended, epoch=4))
     for rule, basis, now in ((old, old, mended), (mended, old, newest)):
-        with pytest.raises(RunFailed, match=r"epoch 4 was written by the new text.*[.] Start the backfill again"):
+        with pytest.raises(RunFailed, match=r"epoch 4 was written by the new version.*[.] Start the backfill again"):
             check_text(rule, head(basis), head(now, epoch=4))
 
 

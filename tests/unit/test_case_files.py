@@ -264,7 +264,7 @@ def test_schemas_of_tables_that_others_made_are_read(tmp_path: Path) -> None:
         ("x ARRAY<INT>", {"a": 1}, "a list"),
         ("x ARRAY<INT>", [1, "2"], "a whole number that fits INT, found '2'"),
         ("x MAP<INT, INT>", {"one": 1}, "a whole number that fits INT, found 'one'"),
-        ("x STRUCT<a: INT>", {"b": 1}, "fields out of a, found 'b'"),
+        ("x STRUCT<a: INT>", {"b": 1}, "fields among a, found 'b'"),
         ("x STRUCT<a: INT>", [1], "a mapping"),
     ],
 )

@@ -45,8 +45,8 @@ def test_what_state_or_sinks_would_not_fit_is_refused_by_its_name(
     with pytest.raises(RuleChanged) as told:
         check_edit(rule(tmp_path, **old), rule(tmp_path, **new))
     assert str(told.value) == (
-        f"rule counted: changed {field}; the state and sinks of this generation do not fit that. Undo the change, or "
-        "begin a new generation from the start of the input with `floodmark reset counted`"
+        f"rule counted: changed {field}; the state and sinks of this generation cannot follow. Undo the change, or "
+        "start a new generation from the start of the input with `floodmark reset counted`"
     )
 
 

@@ -86,13 +86,13 @@ def test_of_an_append_the_files_hold_what_was_written_and_that_is_computed_again
     found, older = commit(digest=said(HELD)), commit()  # an older Floodmark's says no digest
     check_same_rows("t", found, HELD, None)
     check_same_rows("t", older, OTHER, None)
-    with pytest.raises(VerifyFailed, match="computed again, its rows are others"):
+    with pytest.raises(VerifyFailed, match="computed again, its rows differ"):
         check_same_rows("t", found, OTHER, None)
     for one in (found, older):
         check_same_content("t", one, HELD, HELD, None)
-    with pytest.raises(VerifyFailed, match="its files hold other rows than it wrote"):
+    with pytest.raises(VerifyFailed, match="its files contain other rows than it wrote"):
         check_same_content("t", found, OTHER, OTHER, None)
-    with pytest.raises(VerifyFailed, match="computed again, its rows are others"):
+    with pytest.raises(VerifyFailed, match="computed again, its rows differ"):
         check_same_content("t", older, HELD, OTHER, None)
 
 
@@ -101,9 +101,9 @@ def test_of_an_upsert_the_files_hold_what_was_written_and_the_results_are_comput
     check_same_rows("t", found, Digest(), HELD)
     check_same_content("t", found, OTHER, Digest(), HELD)
     check_same_content("t", commit(results=said(HELD)), OTHER, Digest(), HELD)
-    with pytest.raises(VerifyFailed, match="its files hold other rows than it wrote"):
+    with pytest.raises(VerifyFailed, match="its files contain other rows than it wrote"):
         check_same_content("t", found, HELD, Digest(), HELD)
-    with pytest.raises(VerifyFailed, match="computed again, its rows are others"):
+    with pytest.raises(VerifyFailed, match="computed again, its rows differ"):
         check_same_rows("t", found, Digest(), OTHER)
 
 

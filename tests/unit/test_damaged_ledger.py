@@ -186,7 +186,7 @@ def test_a_checkpoint_of_actions_is_judged_as_one(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1]}), log / "_sidecars" / "one.parquet")
     assert why_unreadable(str(tmp_path)) is None
     (log / f"{8:020}.json").write_text("{")
-    assert f"{8:020}.json is cut off" in str(why_unreadable(str(tmp_path)))
+    assert f"{8:020}.json is truncated" in str(why_unreadable(str(tmp_path)))
     damage(next(log.glob("*.checkpoint.*")), "truncated")
     assert "the checkpoint" in str(why_unreadable(str(tmp_path)))
 

@@ -102,7 +102,7 @@ def test_the_graph_is_a_tree_for_people_and_edges_for_programs(chain: Flow) -> N
 def test_a_table_that_the_other_rule_has_yet_to_make_is_told_with_that_rule(place: Path) -> None:
     Flow(place, "first", STATELESS, sinks=1).write_rule()
     second = Flow(place, "second", STATELESS, stream={**NO_TIME, "rule": "first"}, sinks=1)
-    with pytest.raises(NotThereYet, match="Rule first makes it: run that first"):
+    with pytest.raises(NotThereYet, match="Rule first creates it: run that rule first"):
         look(second.rule(), second.home)
 
 
@@ -124,7 +124,7 @@ SAID: list[tuple[dict[str, Any], str]] = [
     ({"app": "floodmark/x/g1-t/sink", "backfill": 3}, "replaced the results of an interval, in its backfill 3"),
     (
         {"app": "floodmark/x/g1-t/sink"},
-        "rule counted merges rows by their key, or replaces all of them in each run, so they can be looked up",
+        "rule counted upserts rows by key, or replaces all of them in each run, so read its table as a lookup table",
     ),
     ({}, "something other than a rule did"),
 ]
@@ -143,7 +143,7 @@ def test_rows_that_were_taken_away_stop_who_has_read_them_before_spark_starts(
     write_deltalake(
         chain.sink(0), rows, mode="overwrite", commit_properties=CommitProperties({"userMetadata": json.dumps(said)})
     )
-    with pytest.raises(HistoryGone, match="begin anew from what the table holds now") as fault:
+    with pytest.raises(HistoryGone, match="start over from the table's current content") as fault:
         look(reader.rule(), reader.home)
     assert words in str(fault.value)
     assert words in str(rule_status(reader.rule(), reader.home).lag["events"])

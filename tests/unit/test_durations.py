@@ -38,7 +38,7 @@ def test_words(text: str, us: int) -> None:
         ("30", "expected a duration such as '30 minutes'"),
         ("", "expected a duration such as '30 minutes'"),
         ("interval", "expected a duration such as '30 minutes'"),
-        ("3 fortnights", "expected a unit out of weeks, days, hours"),
+        ("3 fortnights", "expected one of the units weeks, days, hours"),
         ("-5 minutes", "not negative"),
         ("99999999999 weeks", "below 100000 years"),
         ("9" * 5000 + " days", "below 100000 years"),

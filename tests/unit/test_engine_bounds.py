@@ -193,7 +193,7 @@ def test_a_lookup_that_was_put_back_or_made_anew_is_refused(place: Path) -> None
     for version in (0, 2):
         table.check(Pinned(table=known, version=version))
     for pinned in (Pinned(table=known, version=3), Pinned(table="other", version=2)):
-        with pytest.raises(HistoryGone, match="it was made anew or put back"):
+        with pytest.raises(HistoryGone, match="it was recreated or restored"):
             table.check(pinned)
 
 

@@ -110,7 +110,7 @@ def test_a_mistake_is_told_with_the_file_that_it_stands_in(rules: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("qos: 1\nsinks: []\n", "rules/_defaults.yaml:2: sinks: is each rule's own"),
+        ("qos: 1\nsinks: []\n", "rules/_defaults.yaml:2: sinks: belongs in each rule"),
         ("- qos\n", "rules/_defaults.yaml:1: expected settings of all rules"),
         ("qos: [\n", "rules/_defaults.yaml:2: column 1: "),
     ],
@@ -152,7 +152,7 @@ def test_each_environment_has_a_home_of_its_own(rules: Path) -> None:
     ("text", "words"),
     [
         ("LAKE\n", "x.env:1: expected NAME=value"),
-        ("# a\nA=1\nA=2\n", "x.env:3: expected each variable once; A stands in line 2 already"),
+        ("# a\nA=1\nA=2\n", "x.env:3: expected each variable once; A is already in line 2"),
         (
             "FLOODMARK_VARIABLES=A\n",
             "x.env:1: expected of Floodmark's own settings only FLOODMARK_HOME and ",

@@ -95,8 +95,8 @@ def test_what_may_not(tmp_path: Path, written: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ({"max_lag": "1 hour"}, "freshness.max_lag: expected a stream with `event_time` beside it"),
-        ({"max_late": "1 %"}, "freshness.max_late: expected a stream with `lateness` beside it"),
+        ({"max_lag": "1 hour"}, "freshness.max_lag: expected a stream with `event_time`"),
+        ({"max_late": "1 %"}, "freshness.max_late: expected a stream with `lateness`"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, written: Any, said: str) -> None:
@@ -131,7 +131,9 @@ def test_a_stream_without_a_row_is_as_old_as_the_generation(tmp_path: Path) -> N
     rule = two_streams(tmp_path)
     found = fresh(rule, head(rule, maxima={"a": US, "b": None}), None, NOW)
     assert found is not None and found.lag is not None and found.lag.us == 300 * MINUTE
-    assert "of stream b no row was folded since the generation began, 5 hours ago, more than max_lag" in found.text()
+    assert (
+        "stream b has had no processed row since the generation started, 5 hours ago, more than max_lag" in found.text()
+    )
 
 
 def test_times_without_a_zone_are_those_of_the_rules_zone(tmp_path: Path) -> None:
@@ -156,12 +158,12 @@ def test_what_is_exceeded_is_said_and_fails_where_it_is_to(tmp_path: Path, on_ex
     found = fresh(rule, head(rule, maxima={"s": US - 45 * MINUTE}), Late(2, 400), NOW)
     assert found is not None
     assert found.exceeded == [
-        "the newest row folded of stream s is 45 minutes old, more than max_lag 30 minutes",
+        "the newest processed row of stream s is 45 minutes old, more than max_lag 30 minutes",
         "2 of 400 rows of the newest run were late (0.5 %), more than max_late 0.1 %",
     ]
     if on_exceed == "warn":
         return found.check()
-    with pytest.raises(Stale, match="What was committed stays, and the next run goes on") as fault:
+    with pytest.raises(Stale, match="Committed results stay, and the next run continues") as fault:
         found.check()
     assert fault.value.exit_code == 3
 
@@ -171,8 +173,8 @@ def test_a_rule_that_is_fresh_says_so(tmp_path: Path) -> None:
     found = fresh(rule, head(rule, maxima={"s": US - MINUTE}), Late(0, 400), NOW)
     assert found is not None and not found.exceeded
     assert found.text() == (
-        "the newest row folded of stream s is 1 minute old, within max_lag 30 minutes; 0 of 400 rows of the newest run "
-        "were late (0 %), within max_late 1 %"
+        "the newest processed row of stream s is 1 minute old, within max_lag 30 minutes; 0 of 400 rows of the "
+        "newest run were late (0 %), within max_late 1 %"
     )
 
 
@@ -210,7 +212,7 @@ def test_late_rows_are_those_of_the_newest_run_however_many_epochs_it_had(
 def test_status_tells_it(place: Path) -> None:
     flow = stale(place, max_lag="30 minutes", max_late="50 %")
     said = call(flow, "status")
-    assert "  stale       the newest row folded of stream events is " in said
+    assert "  stale       the newest processed row of stream events is " in said
     assert "1 of 3 rows of the newest run were late (33.3 %), within max_late 50 %" in said
     [exceeded] = facts(flow, "status")["rules"]["counted"]["freshness"]["exceeded"]
     assert "more than max_lag 30 minutes" in exceeded

@@ -116,7 +116,7 @@ def test_a_failure_that_a_kill_cut_off_counts_as_none(tmp_path: Path) -> None:
 
 def test_a_group_is_called_as_a_rule_is(tmp_path: Path) -> None:
     write(tmp_path, "a", group="No Group")
-    assert "group: expected a name of at most 63 small letters" in refused(tmp_path)["a.yaml"]
+    assert "group: expected a name of at most 63 lowercase letters" in refused(tmp_path)["a.yaml"]
 
 
 def test_a_rule_that_runs_after_others_of_its_group_needs_no_schedule_of_its_own(tmp_path: Path) -> None:

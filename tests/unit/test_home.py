@@ -46,7 +46,7 @@ def test_qos_0_may_forget(tmp_path: Path) -> None:
 
 def test_a_store_that_lets_two_create_one_file_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", lambda source, name: None)
-    with pytest.raises(HomeUnfit, match="lets two writers create one file"):
+    with pytest.raises(HomeUnfit, match="lets two writers create the same file"):
         check_home(place, 2)
 
 

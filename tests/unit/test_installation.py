@@ -90,8 +90,8 @@ def test_plan_says_that_a_value_is_the_installations_and_doctor_knows_the_names(
 @pytest.mark.parametrize(
     ("written", "what"),
     [
-        ({"epoch": "none"}, "expected `rebuild: true` beside `epoch: none`"),
-        ({"rebuild": True}, "expected `epoch: none` beside `rebuild: true`, found nothing"),
+        ({"epoch": "none"}, "expected `rebuild: true` with `epoch: none`"),
+        ({"rebuild": True}, "expected `epoch: none` with `rebuild: true`, found nothing"),
         ({"rebuild": True, "epoch": {"max_files": 1}}, "found limits"),
         ({"epoch": "all"}, "epoch: expected limits such as"),
         ({"epoch": {"max_seconds": "5 minutes"}}, "epoch.max_seconds: expected a whole number"),
@@ -99,10 +99,10 @@ def test_plan_says_that_a_value_is_the_installations_and_doctor_knows_the_names(
         ({"cleanup": {"keep": "10 minutes"}}, "cleanup.keep: expected at least 1 hour"),
         ({"cleanup": {"every": "9999999 days"}}, "cleanup.every: expected at most 3650 days"),
         ({"cleanup": {"kept": "1 day"}}, "did you mean 'keep'"),
-        ({"max_rows_per_window": 1, "windows": "slices"}, "expected `windows: rows` beside it"),
+        ({"max_rows_per_window": 1, "windows": "slices"}, "expected `windows: rows` next to it"),
         ({"max_rows_per_window": 0}, "max_rows_per_window: expected a whole number of at least 1"),
-        ({"epoch": "none", "rebuild": True, "close_idle_after": "1 hour"}, "close_idle_after: expected none beside"),
-        ({"epoch": "none", "rebuild": True, "late": {"amend": "1 hour"}}, "late: expected no {amend: ...} beside"),
+        ({"epoch": "none", "rebuild": True, "close_idle_after": "1 hour"}, "close_idle_after: expected none with"),
+        ({"epoch": "none", "rebuild": True, "late": {"amend": "1 hour"}}, "late: expected no {amend: ...} with"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_with_their_place(place: Path, written: dict[str, Any], what: str) -> None:
@@ -117,7 +117,7 @@ def test_a_rebuilt_rule_has_no_key_and_begins_where_there_is_something(place: Pa
     with pytest.raises(RuleInvalid, match=r"streams.events.start: expected earliest"):
         load_rule(flow.write_rule(), {})
     keyed = Flow(place, settings={**rebuilt, "sinks": [{"delta": flow.sink(), "key": ["k"]}]})
-    with pytest.raises(RuleInvalid, match=r"sinks\[0\].key: expected no `key` beside `rebuild: true`"):
+    with pytest.raises(RuleInvalid, match=r"sinks\[0\].key: expected no `key` with `rebuild: true`"):
         load_rule(keyed.write_rule(), {})
 
 

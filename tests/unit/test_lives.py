@@ -240,7 +240,9 @@ def test_a_name_that_is_taken_and_a_rule_file_that_does_not_fit_are_refused(flow
     assert "did you mean 'counted'" in call(flow, "rename", "couted", "fourth", "--yes", code=2)
     assert "letters, digits and _" in call(flow, "rename", "counted", "../x", "--yes", code=2)
     for name in ("1a", "Counted", "_x", "x" * 64):
-        assert "expected a name of at most 63 small letters" in call(flow, "rename", "counted", name, "--yes", code=2)
+        assert "expected a name of at most 63 lowercase letters" in call(
+            flow, "rename", "counted", name, "--yes", code=2
+        )
 
 
 # ---------------------------------------------------------------------------------------------------- drop
@@ -254,7 +256,7 @@ def retired(flow: Flow) -> Ledger:
 
 def test_a_rule_that_can_run_is_not_dropped(flow: Flow) -> None:
     lived(flow)
-    assert "`floodmark retire counted` ends that first" in call(flow, "drop", "counted", "--all", "--yes", code=2)
+    assert "retire it first with `floodmark retire counted`" in call(flow, "drop", "counted", "--all", "--yes", code=2)
     assert "expected --state, --sinks or both, or --all" in call(flow, "drop", "counted", "--yes", code=2)
 
 
@@ -351,7 +353,7 @@ def was_there(flow: Flow, ledger: Ledger) -> str:
 
 def other_inside(flow: Flow, ledger: Ledger) -> str:
     by_hand(f"{flow.sink()}/more/inside")
-    return "another table lies in it"
+    return "it contains another table"
 
 
 def other_rule(flow: Flow, ledger: Ledger) -> str:
@@ -492,7 +494,7 @@ def test_what_is_no_sink_of_the_rule_or_somebody_elses_is_not_adopted(flow: Flow
     assert "belongs to another rule's ledger" in call(flow, "adopt", "counted", flow.sink(), "--yes", code=2)
     ledger.seal(Seal(why="reset", successor=2, token="new", keep_output=True, discarded=None))
     said = call(flow, "adopt", "counted", flow.sink(1), "--yes", code=2)
-    assert "a reset has not finished; `floodmark run counted` goes on with it" in said
+    assert "a reset has not finished; `floodmark run counted` continues it" in said
     keyed = Flow(flow.root, "keyed", settings={"sinks": [{"delta": f"{flow.root}/lake/k", "key": ["k"]}]})
     keyed.write_rule()
     by_hand(f"{flow.root}/lake/k")
@@ -524,7 +526,7 @@ def only_read(path: Path, mode: str = "r", **more: Any) -> Any:
 def test_a_command_without_a_jvm_and_a_run_exclude_each_other(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     lived(flow)
     with held(flow.place.lock, "one"):
-        with pytest.raises(Busy, match="this very process"), held(flow.place.lock, "two"):
+        with pytest.raises(Busy, match="this process"), held(flow.place.lock, "two"):
             pass
         assert "run one holds the rule" in holder_text(flow.place.lock)
         for torn in (b"\xff\xfe", b"", b"{}", b"[]", b"12", b'{"run": "x"}'):
@@ -554,5 +556,5 @@ def test_a_lock_in_a_home_that_was_moved_meanwhile_is_not_taken(flow: Flow, monk
         real(handle, how)
 
     monkeypatch.setattr(fcntl, "lockf", moved_before)
-    with pytest.raises(Busy, match="was moved or removed"), held(flow.place.lock, "late"):
+    with pytest.raises(Busy, match="was just moved or removed"), held(flow.place.lock, "late"):
         pass

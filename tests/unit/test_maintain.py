@@ -128,7 +128,7 @@ def test_what_is_harmed_is_neither_joined_nor_repeated_by_a_checkpoint(flow: Flo
     harm(flow)
     before = files(flow.sink()), entries(flow.sink()), files(flow.sink(1))
     said = call(flow, "maintain", "counted", "--yes", code=3)
-    assert f"sink/{flow.sink()}" in said and "put back what is missing or harmed from a copy" in said
+    assert f"sink/{flow.sink()}" in said and "restore missing or corrupt files from a copy" in said
     assert (files(flow.sink()), entries(flow.sink()), files(flow.sink(1))) == before
     assert not list((Path(flow.sink()) / "_delta_log").glob("*.checkpoint.parquet"))
 
@@ -285,7 +285,7 @@ def others_own(flow: Flow) -> str:
 
 def other_inside(flow: Flow) -> str:
     by_hand(f"{flow.sink()}/inner")
-    return "another table lies in it"
+    return "it contains another table"
 
 
 def gone(flow: Flow) -> str:

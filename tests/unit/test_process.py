@@ -189,14 +189,14 @@ def test_a_clock_timer_fires_in_the_first_later_epoch_whose_clock_has_reached_it
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda ctx: ctx.get_state("lost"), "expected a state out of last, found 'lost': did you mean 'last'?"),
+        (lambda ctx: ctx.get_state("lost"), "expected a state among last, found 'lost': did you mean 'last'?"),
         (lambda ctx: ctx.put_state("last", {"m": 1}), "expected columns n, tags, found 'm'"),
         (lambda ctx: ctx.put_state("last", {"n": "1"}), "n: expected a whole number that fits BIGINT, found '1'"),
         (lambda ctx: ctx.put_state("last", {"n": 1 << 63}), "n: expected a whole number that fits BIGINT"),
         (lambda ctx: ctx.put_state("last", {"tags": [1]}), "tags: expected text, found 1"),
         (lambda ctx: ctx.put_state("last", (1,)), r"expected a dict or a tuple of n, tags, found \(1,\)"),
         (lambda ctx: ctx.incr_counter("c", 0.5), "expected a whole number, found 0.5"),
-        (lambda ctx: ctx.set_timer(at(-1)), "expected a timer not before the row at hand"),
+        (lambda ctx: ctx.set_timer(at(-1)), "expected a timer not before the current row"),
         (lambda ctx: ctx.set_timer(datetime(2001, 1, 1)), "expected a datetime with a time zone"),
         (lambda ctx: ctx.set_clock_timer(at(5)), r"expected a method on_clock\("),
         (lambda ctx: 1 / 0, "ZeroDivisionError"),

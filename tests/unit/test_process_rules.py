@@ -101,12 +101,12 @@ def test_the_module_may_be_on_the_python_path(folder: Path, load: Any, monkeypat
         (("alarms:Alarm", "other:Alarm"), "process: expected the module other at"),
         (("alarms:Alarm", "alarms:Alarms"), "process: alarms.py: expected a class Alarms, found Base, Alarm"),
         (("process: alarms:Alarm\n", ""), "expected either `sql: ...` or `process: module:Class` with `key: [...]`"),
-        (("key: [device]\n", ""), "expected `key: [column, ...]` beside `process`, found nothing"),
+        (("key: [device]\n", ""), "expected `key: [column, ...]` with `process`, found nothing"),
         (("[device]", "[]"), "key: expected a list of at least one column"),
         (("[device]", "[device, Device]"), "key: expected each column once"),
         (("[device]", "[name]"), "key: expected columns without a leading _ and none of name, value, at, found name"),
         (("[device]", "[value]"), "key: expected columns without a leading _ and none of"),
-        (("[device]", "[N]"), "process: state['odd']: expected columns beside those of the key, found n"),
+        (("[device]", "[N]"), "process: state['odd']: expected columns that are not in the key, found n"),
         (("key: [device]", "key: [device]\nsql: SELECT 1"), "found both"),
         ((", lateness: 10 seconds", ""), "streams.readings: expected `event_time` and `lateness`"),
         (("10 seconds", "-10 seconds"), "lateness: expected a duration that is not negative"),
@@ -119,7 +119,7 @@ def test_the_module_may_be_on_the_python_path(folder: Path, load: Any, monkeypat
         (("message STRING", "message TEXT"), "output: expected a type out of BOOLEAN, TINYINT"),
         (('"30 days"', "DAYS"), "alarms.py:10: expected ttl as a literal"),
         (("30 days", "1 month"), "ttl['last']: expected a duration"),
-        (('"last": "30', '"least": "30'), "expected ttl = {'name': '30 days'} with names out of last, odd, counters"),
+        (('"last": "30', '"least": "30'), "expected ttl = {'name': '30 days'} with names among last, odd, counters"),
         (("value DOUBLE", "value INTERVAL"), "state['last']: expected a type out of"),
         (("value DOUBLE", "at DATE"), "state['last']: expected each column once, found at twice"),
         (("value DOUBLE", "_value DOUBLE"), "state['last']: expected columns without a leading _, found _value"),
@@ -181,7 +181,9 @@ def test_what_a_replay_does_not_change_is_allowed(text: str) -> None:
 
 def test_clocks_are_refused_at_qos_2_only(load: Any) -> None:
     clock = ("for row in rows", "import time\n        for row in (time.time(), rows)")
-    with pytest.raises(RuleInvalid, match=r"alarms.py:13: time.time gives a replay another answer: use ctx.now"):
+    with pytest.raises(
+        RuleInvalid, match=(r"alarms.py:13: time.time gives a different answer in a replay: use ctx.now")
+    ):
         load(clock)
     assert load(clock, ("key: [device]", "key: [device]\nqos: 1"))
 
@@ -233,7 +235,7 @@ def test_key_columns_are_looked_for(load: Any) -> None:
     check_columns(load(), "readings", columns)
     with pytest.raises(WrongColumn, match="expected the key column 'device', found columns at"):
         check_columns(load(), "readings", {"at": "timestamp"})
-    with pytest.raises(WrongColumn, match=r"expected key column 'device' of a type out of boolean.*, found double"):
+    with pytest.raises(WrongColumn, match=r"expected key column 'device' of one of the types boolean.*, found double"):
         check_columns(load(), "readings", columns | {"Device": "double"})
 
 

@@ -148,7 +148,7 @@ def test_results_that_are_dropped_are_in_no_table_from_then_on(place: Path) -> N
     flow = Flow(
         place, sql=RUNNING, settings={"unbounded": True, "expect": {"some": {"check": "c > 0", "on_fail": "drop"}}}
     )
-    with pytest.raises(RuleInvalid, match="takes the place of the one before"):
+    with pytest.raises(RuleInvalid, match="replaces the previous one"):
         flow.rule()
     flow.settings |= REBUILT
     assert flow.rule().rebuild
@@ -165,10 +165,10 @@ def test_a_source_may_forget_what_a_rebuild_reads_anew(flow: Flow) -> None:
 def test_what_hangs_on_earlier_epochs_is_refused(flow: Flow) -> None:
     places = {"FLOODMARK_RULES": str(flow.root / "rules"), "FLOODMARK_HOME": str(flow.home)}
     for words, said in (
-        (["dead", "replay", "counted"], "nothing to do to its dead rows"),
+        (["dead", "replay", "counted"], "its dead rows needs no action"),
         (
             ["backfill", "counted", "--from", "2001-01-01T00:00Z", "--to", "2001-01-02T00:00Z"],
-            "computes all of it anew",
+            "recomputes all of it",
         ),
         (["prove", "counted"], "rebuilds the rule in one epoch"),
     ):

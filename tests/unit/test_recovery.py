@@ -154,7 +154,7 @@ def test_a_backfill_is_not_written_over_a_newer_one_or_a_seal() -> None:
         before_backfill(SEAL, EPOCH, 1)
 
 
-WAYS = "put the right table back, or begin anew with `floodmark reset`"
+WAYS = "restore the right table, or start over with `floodmark reset`"
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ WAYS = "put the right table back, or begin anew with `floodmark reset`"
     [
         (None, None, None, f"t: the table that the ledger has written to is gone; {WAYS}"),
         ("other", None, None, f"t: expected the table with id id, found another with id other; {WAYS}"),
-        ("id", 5, SEAL, f"t: this generation was sealed by a newer one, yet the ledger does not know it; {WAYS}"),
-        ("id", 5, 4, f"t: the ledger wrote version 5, the table has recorded 4; {WAYS}"),
-        ("id", 5, None, f"t: the ledger wrote version 5, the table has recorded None; {WAYS}"),
+        ("id", 5, SEAL, f"t: this generation was sealed by a newer one that the ledger does not know; {WAYS}"),
+        ("id", 5, 4, f"t: the ledger wrote version 5, but the table has recorded 4; {WAYS}"),
+        ("id", 5, None, f"t: the ledger wrote version 5, but the table has recorded None; {WAYS}"),
         ("id", 5, 5, None),
         ("id", 5, 6, None),
         ("id", None, None, None),
@@ -196,8 +196,8 @@ def test_a_table_has_at_most_what_the_ledger_can_have_written(head: Head, change
     now = replace(head, **changed)
     assert ahead(now, None) is None and ahead(now, newest) is None
     assert ahead(now, newest + 1) == (
-        f"t: the table is ahead of the ledger (version {newest + 1}, expected {newest} at most): "
-        "the home was put back from an older copy; put the newest ledger back, or begin anew with `floodmark reset`"
+        f"t: the table is ahead of the ledger (version {newest + 1}, expected {newest} at most): the home was "
+        "restored from an older copy; restore the newest ledger, or start over with `floodmark reset`"
     )
 
 
@@ -221,6 +221,6 @@ def test_tables_are_looked_at_one_by_one_and_state_by_its_rewrite(head: Head) ->
     with pytest.raises(LedgerBroken) as fault:
         check_tables(now, {"u": BASE}, {"t": "id", "u": "uid"}, {"s": EPOCH + 1})
     assert str(fault.value) == (
-        "s: the table was rewritten after epoch 8, the ledger ends at epoch 7: its newest rows are gone; put the "
-        "newest ledger back, or begin anew with `floodmark reset`"
+        "s: the table was rewritten after epoch 8, the ledger ends at epoch 7: its newest rows are gone; restore the "
+        "newest ledger, or start over with `floodmark reset`"
     )

@@ -157,9 +157,9 @@ def test_the_hash_is_the_same_in_every_environment_and_says_what_the_file_says(l
 def test_late_rows_are_kept_unless_the_rule_drops_them(load: Load, refused: Any) -> None:
     assert (load(GOOD).late, load(GOOD + "late: drop\n").late) == ("keep", "drop")
     [problem] = refused(PLAIN + "late: drop\n")
-    assert problem == "delays.yaml:5: late: expected a stream with `lateness` beside it: without one no row is late"
+    assert problem == "delays.yaml:5: late: expected a stream with `lateness`: without one, no row is late"
     [problem] = refused(GOOD + "late: amend\n")
-    assert problem.endswith("(those that are not later than that amend results), found 'amend'")
+    assert problem.endswith("(rows at most that late update results), found 'amend'")
 
 
 def test_a_stream_can_be_excused_only_where_something_waits_for_the_watermark(load: Load, refused: Any) -> None:
@@ -171,8 +171,8 @@ def test_a_stream_can_be_excused_only_where_something_waits_for_the_watermark(lo
     head, _, tail = lines.partition("sql: |")
     plain = f"{head}sql: SELECT date FROM flights UNION ALL SELECT at FROM other\n{tail[tail.index('sinks:') :]}"
     assert refused(plain) == [
-        "delays.yaml:7: streams.other.idle_after: expected a window or a JOIN in the SQL beside it: nothing else waits "
-        "for the watermark"
+        "delays.yaml:7: streams.other.idle_after: expected a window or a JOIN in the SQL: nothing else waits for the "
+        "watermark"
     ]
 
 
@@ -216,8 +216,8 @@ def with_line(text: str, old: str, new: str) -> str:
             "2: zzz: unknown key 'zzz': expected one of rule, description, streams",
         ),
         ("rule: delays", "rule: delays\nprocess: a:B", "1: expected either `sql: ...` or `process: module:Class`"),
-        ("rule: delays", "rule: delays\nkey: [a]", "1: expected `key` only beside `process`, found it beside `sql`"),
-        ("  - delta:", "  - expect: a\n    delta:", "sinks[0].expect: expect: of results it is a key of the rule"),
+        ("rule: delays", "rule: delays\nkey: [a]", "1: expected `key` only with `process`, found it with `sql`"),
+        ("  - delta:", "  - expect: a\n    delta:", "sinks[0].expect: expect: for results, it is a key of the rule"),
         (
             "rule: delays",
             "rule: delays\nexpect: a",
@@ -243,18 +243,18 @@ def with_line(text: str, old: str, new: str) -> str:
             "    event_time: date\n",
             "    event_time: date\n    idle_after: 5 minutes\n",
             "6: streams.flights.idle_after: expected another stream with `event_time` and `lateness`, found none: to "
-            "close windows while all streams are silent there is `close_idle_after`",
+            "close windows while all streams are idle, use `close_idle_after`",
         ),
         (
             "  flights:\n",
             "  other: {delta: /lake/other, idle_after: 5 minutes}\n  flights:\n",
-            "3: streams.other.idle_after: expected `event_time` and `lateness` beside it",
+            "3: streams.other.idle_after: expected `event_time` and `lateness` next to it",
         ),
-        ("rule: delays", "rule: delays\nlate: amend", "2: late: expected keep (late rows are set apart), drop"),
-        ("rule: delays", "rule: delays\nlate: [keep]", "2: late: expected keep (late rows are set apart), drop"),
+        ("rule: delays", "rule: delays\nlate: amend", "2: late: expected keep (late rows go to the late table), drop"),
+        ("rule: delays", "rule: delays\nlate: [keep]", "2: late: expected keep (late rows go to the late table), drop"),
         # the name
-        ("rule: delays", "rule: Delays", "1: rule: expected a name of at most 63 small letters, digits and _"),
-        ("rule: delays", "rule: ../delays", "1: rule: expected a name of at most 63 small letters"),
+        ("rule: delays", "rule: Delays", "1: rule: expected a name of at most 63 lowercase letters, digits and _"),
+        ("rule: delays", "rule: ../delays", "1: rule: expected a name of at most 63 lowercase letters"),
         ("rule: delays", "rule: other", "1: rule: expected the file's name, 'delays', found 'other'"),
         ("rule: delays", "rule: 5", "1: rule: expected text, found 5"),
         # streams
@@ -264,8 +264,12 @@ def with_line(text: str, old: str, new: str) -> str:
             "expected stream names of letters, digits and _ (and not window), found 'window'",
         ),
         ("  flights:\n", "  my-flights:\n", "2: streams: expected stream names of letters, digits and _"),
-        ("  flights:\n", "  FLIGHTS: {delta: /x}\n  flights:\n", "expected stream names that differ in more than case"),
-        ("    delta: ${LAKE}/flights\n", "", "streams.flights: expected exactly one kind of stream out of delta"),
+        (
+            "  flights:\n",
+            "  FLIGHTS: {delta: /x}\n  flights:\n",
+            "expected stream names that differ in more than upper and lower case",
+        ),
+        ("    delta: ${LAKE}/flights\n", "", "streams.flights: expected exactly one kind of stream (delta"),
         ("delta: ${LAKE}/flights", "delta: 7", "4: streams.flights.delta: expected text, found 7"),
         ("delta: ${LAKE}/flights", "delta: ''", "4: streams.flights.delta: expected text that is not empty, found ''"),
         ("event_time: date", "event_time: [date]", "5: streams.flights.event_time: expected a column name, or {name:"),
@@ -279,7 +283,7 @@ def with_line(text: str, old: str, new: str) -> str:
             "event_time: {name: date, expr: rand()}",
             "5: streams.flights.event_time.expr: sql line 1, c",
         ),
-        ("30 minutes", "30 mins", "6: streams.flights.lateness: expected a unit out of weeks, days"),
+        ("30 minutes", "30 mins", "6: streams.flights.lateness: expected one of the units weeks, days"),
         ("30 minutes", "1 month", "a month is not a fixed length of time"),
         ("30 minutes", "30", "6: streams.flights.lateness: expected a duration such as '30 minutes'"),
         ("30 minutes", "-1 minute", "6: streams.flights.lateness: expected a duration that is not negative"),
@@ -323,7 +327,7 @@ def with_line(text: str, old: str, new: str) -> str:
             "9: sql: column 8: table flihgts: no stream or lookup has this name; did you mean fli",
         ),
         # sql
-        ("count(*) AS", "rand() AS", "8: sql: column 40: function rand: a replay would give another answer"),
+        ("count(*) AS", "rand() AS", "8: sql: column 40: function rand: a replay would give a different answer"),
         ("  GROUP BY window(date, '1 hour'), origin\n", "", "aggregate count without GROUP BY"),
         ("count(*) AS flights", "count(*)", "8: sql: column 40: a column of the result without a name: write"),
         ("AS flights", "AS hour", "two columns of the result are named hour"),
@@ -359,7 +363,7 @@ def with_line(text: str, old: str, new: str) -> str:
         (
             "  - delta: ${LAKE}/delays",
             "  - qos: 1",
-            "12: sinks[0]: expected exactly one kind of sink out of delta, cons",
+            "12: sinks[0]: expected exactly one kind of sink: delta, cons",
         ),
         (
             "  - delta: ${LAKE}/delays",
@@ -380,7 +384,7 @@ def with_line(text: str, old: str, new: str) -> str:
             "  - delta: /a\n    qos: 2\nqos: 1",
             "13: sinks[0].qos: expected at most the rule's q",
         ),
-        (OUT, f"{OUT}\n    mode: complete", "13: sinks[0].mode: is not there yet"),
+        (OUT, f"{OUT}\n    mode: complete", "13: sinks[0].mode: is not supported yet"),
         (
             OUT,
             f"{OUT}\n    key: []",
@@ -389,10 +393,10 @@ def with_line(text: str, old: str, new: str) -> str:
         (OUT, f"{OUT}\n    key: origin", "13: sinks[0].key: expected a list of at least one result column"),
         (OUT, f"{OUT}\n    key: [1]", "13: sinks[0].key: expected a list of at least one result column"),
         (OUT, f"{OUT}\n    key: [a, A]", "13: sinks[0].key: expected each column once, found a, A"),
-        (OUT, f"{OUT}\n    key:", "12: sinks[0]: expected something after `key:`"),
+        (OUT, f"{OUT}\n    key:", "12: sinks[0]: expected a value after `key:`"),
         (OUT, f"{OUT}\n    keys: [a]", "13: sinks[0].keys: unknown key 'keys': did you mean 'key'?"),
-        (OUT, f"{OUT}\n    newest: a", "13: sinks[0].newest: expected `key` beside it"),
-        (OUT, f"{OUT}\n    delete: a = 0", "13: sinks[0].delete: expected `key` beside it"),
+        (OUT, f"{OUT}\n    newest: a", "13: sinks[0].newest: expected `key` next to it"),
+        (OUT, f"{OUT}\n    delete: a = 0", "13: sinks[0].delete: expected `key` next to it"),
         (OUT, f"{OUT}\n    key: [a]\n    newest: b\n    delete: a = 0", "expected `newest` or `delete`, found both"),
         (OUT, f"{OUT}\n    key: [a]\n    delete: rand() > 0", "14: sinks[0].delete: "),
         (OUT, f"{OUT}\n    key: [a]\n    delete: count(*) = 0", "14: sinks[0].delete: "),
@@ -402,11 +406,11 @@ def with_line(text: str, old: str, new: str) -> str:
             f"{OUT}\n    partition_by: day",
             "13: sinks[0].partition_by: expected a list of at least one result column",
         ),
-        (OUT, f"{OUT}\n    partition_by:", "12: sinks[0]: expected something after `partition_by:`"),
+        (OUT, f"{OUT}\n    partition_by:", "12: sinks[0]: expected a value after `partition_by:`"),
         (
             OUT,
             f"{OUT}\n    partition_by: [a]\n    cluster_by: [b]",
-            "found both: Delta lays a table out by one of them",
+            "found both: a Delta table uses one or the other",
         ),
         (OUT, f"{OUT}\n    cluster_by: [a, b, c, d, e]", "13: sinks[0].cluster_by: expected at most 4 columns"),
         (
@@ -417,19 +421,23 @@ def with_line(text: str, old: str, new: str) -> str:
         (OUT, f"{OUT}\n    key: [a]\n    properties: {{Delta.APPENDONLY: 'TRUE'}}", "expected no Delta.APPENDONLY of"),
         (OUT, f"{OUT}\n    columns: []", "13: sinks[0].columns: expected a list of at least one result column"),
         (OUT, f"{OUT}\n    columns: [a, A]", "13: sinks[0].columns: expected each column once, found a, A"),
-        (OUT, f"{OUT}\n    columns: [a]\n    key: [a, b]", "sinks[0].key: expected columns out of `columns`, found b"),
+        (
+            OUT,
+            f"{OUT}\n    columns: [a]\n    key: [a, b]",
+            "sinks[0].key: expected columns that are in `columns`, found b",
+        ),
         (
             OUT,
             f"{OUT}\n    columns: [a]\n    key: [A]\n    newest: b",
-            "sinks[0].newest: expected columns out of `columns`, found b: add it",
+            "sinks[0].newest: expected columns that are in `columns`, found b: add it",
         ),
-        (OUT, f"{OUT}\n    columns: [a, b]\n    cluster_by: [c]", "expected columns out of `columns`, found c"),
+        (OUT, f"{OUT}\n    columns: [a, b]\n    cluster_by: [c]", "expected columns that are in `columns`, found c"),
         (
             OUT,
             f"{OUT}\n    columns: [a]\n    partition_by: [_epoch]",
-            "expected columns out of `columns`, found _epoch",
+            "expected columns that are in `columns`, found _epoch",
         ),
-        (OUT, f"{OUT}\n    columns: [a]\n    partition_by: [a]", "expected a column beside those of partition_by"),
+        (OUT, f"{OUT}\n    columns: [a]\n    partition_by: [a]", "expected a column that is not in partition_by"),
         (OUT, f"{OUT}\n    where: rand() > 0", "13: sinks[0].where: "),
         (OUT, f"{OUT}\n    where: count(*) > 0", "13: sinks[0].where: "),
         (OUT, f"{OUT}\n    where: ''", "13: sinks[0].where: expected text that is not empty"),
@@ -452,7 +460,7 @@ def with_line(text: str, old: str, new: str) -> str:
         ("sinks:", "timezone: ../../etc/passwd\nsinks:", "11: timezone: expected an IANA time zone"),
         ("sinks:", "spark: {driver_memory: lots}\nsinks:", "11: spark.driver_memory: expected an amount of memory"),
         ("sinks:", "spark: {conf: {spark.sql.session.timeZone: UTC}}\nsinks:", "use `timezone: ...`"),
-        ("sinks:", "spark: {conf: {spark.sql.ansi.doubleQuotedIdentifiers: true}}\nsinks:", "is not a rule's to set"),
+        ("sinks:", "spark: {conf: {spark.sql.ansi.doubleQuotedIdentifiers: true}}\nsinks:", "cannot be set by a rule"),
         ("sinks:", "airflow: {retry_delay: 5}\nsinks:", "11: airflow.retry_delay: expected a duration"),
         ("sinks:", "airflow: {tags: x}\nsinks:", "11: airflow.tags: expected a list, found 'x'"),
         # substitution
@@ -468,24 +476,24 @@ def with_line(text: str, old: str, new: str) -> str:
             "4: streams.flights.delta: expected ${NAME} or ${NAME:-default}, found ${1x}",
         ),
         ("${LAKE}/flights", "${LAKE", "4: streams.flights.delta: expected ${NAME} or ${NAME:-default}, found ${"),
-        ("${LAKE}/flights", "${NO_SUCH:-${LAKE}}/flights", "expected a default without variables of its own"),
+        ("${LAKE}/flights", "${NO_SUCH:-${LAKE}}/flights", "expected a default that contains no variables"),
         # addresses
         ("${LAKE}/flights", '"s3://[x/y"', "4: streams.flights.delta: expected a path or a URI"),
         ("${LAKE}/flights", '"/lake/\\0x"', "4: column 12: the character"),
-        ("${LAKE}/flights", "http://x/y", "of a store out of file, s3"),
+        ("${LAKE}/flights", "http://x/y", "of one of the stores file, s3"),
         ("${LAKE}/flights", "s3:/x", "s3:// with two slashes, then a bucket"),
         ("${LAKE}/flights", "s3://b/../x", "without .."),
         ("${LAKE}/flights", "file://lake/x", "three slashes"),
         ("${LAKE}/flights", "~/lake", "~ is not expanded"),
         ("${LAKE}/flights", '" /lake/x "', "without space around it"),
-        ("${LAKE}/flights", '"/lake/fl%41ghts"', "found '%41': another place would be read"),
+        ("${LAKE}/flights", '"/lake/fl%41ghts"', "found '%41': Spark would read another place"),
         ("${LAKE}/flights", '"file:///lake/fl%2541ghts"', "found '%41'"),
         ("${LAKE}/flights", '"/lake/[x]"', "without [ ] | ^, found '['"),
         ("  - delta: ${LAKE}/delays", "  - delta: /lake/flights/out", "lose its files to the other's clean-up"),
         ("  - delta: ${LAKE}/delays", "  - delta: /lake", "lose its files to the other's clean-up"),
         # numbers and settings out of bounds
         ("sinks:", "schedule: '99 * * * *'\nsinks:", "11: schedule: expected cron with five fields"),
-        ("sinks:", "schedule: '0 0 31 4,6 *'\nsinks:", "11: schedule: expected cron with days that there are"),
+        ("sinks:", "schedule: '0 0 31 4,6 *'\nsinks:", "11: schedule: expected cron with days that exist in"),
         (
             "sinks:",
             f"epoch: {{max_files: {10**23}}}\nsinks:",
@@ -496,13 +504,13 @@ def with_line(text: str, old: str, new: str) -> str:
         ("sinks:", "airflow: {retry_delay: 8 days}\nsinks:", "expected a pause of at most 7 days"),
         ("sinks:", "airflow: {timeout: 0 seconds}\nsinks:", "expected a duration from 1 second to 30 days"),
         ("sinks:", "timezone: localtime\nsinks:", "11: timezone: expected an IANA time zone"),
-        ("sinks:", "spark: {conf: {spark.sql.files.ignoreMissingFiles: true}}\nsinks:", "is not a rule's to set"),
-        ("sinks:", "spark: {conf: {spark.delta.logStore.class: x}}\nsinks:", "is not a rule's to set"),
+        ("sinks:", "spark: {conf: {spark.sql.files.ignoreMissingFiles: true}}\nsinks:", "cannot be set by a rule"),
+        ("sinks:", "spark: {conf: {spark.delta.logStore.class: x}}\nsinks:", "cannot be set by a rule"),
         ("sinks:", "spark: {conf: {spark.sql.ansi.enabled: maybe}}\nsinks:", "expected true or false"),
         (
             "    event_time: date",
             "    event_time: date\n    start: {timestamp: '0001-01-01T00:00:00+05:00'}",
-            "of the years 2 to 9998",
+            "in the years 2 to 9998",
         ),
         # yaml
         ("rule: delays", 'rule: delays\ndescription: "\\ud800"', "2: column 14: the character"),
@@ -524,7 +532,7 @@ def test_every_problem_is_listed_in_the_order_of_the_file(refused: Any) -> None:
 def test_only_one_problem_for_one_mistake(refused: Any) -> None:
     text = with_line(GOOD, "    event_time", "    close_idle_after: a\n    event_time")
     assert [problem for problem in refused(text) if "close_idle_after:" in problem] == [
-        "delays.yaml:5: streams.flights.close_idle_after: is not there yet"
+        "delays.yaml:5: streams.flights.close_idle_after: is not supported yet"
     ]
 
 
@@ -544,7 +552,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 def test_sql_outside_a_block_is_placed_within_the_sql(refused: Any) -> None:
     problems = refused(with_line(PLAIN, "SELECT * FROM", "SELECT DISTINCT * FROM"))
     assert len(problems) == 1
-    assert problems[0].startswith("delays.yaml:3: sql: sql line 1, column 8: DISTINCT over all rows needs state")
+    assert problems[0].startswith("delays.yaml:3: sql: sql line 1, column 8: DISTINCT over all rows is not supported")
 
 
 def test_a_folder_of_rules(tmp_path: Path) -> None:
@@ -596,7 +604,7 @@ def test_a_sink_lies_beside_the_tables_of_other_rules(
 def test_a_sink_lies_beside_the_rules_other_sinks(load: Load, refused: Callable[..., list[str]]) -> None:
     two = PLAIN.replace("{delta: /lake/delays}", "{delta: /lake/delays}, {delta: /lake/delays%s}")
     assert refused(two % "/late") == [
-        "delays.yaml:4: sinks[1].delta: expected an address beside that of sink 1, found /lake/delays/late: a table "
+        "delays.yaml:4: sinks[1].delta: expected an address outside that of sink 1, found /lake/delays/late: a table "
         "inside another would lose its files to the other's clean-up"
     ]
     assert len(load(two % "_late").sinks) == 2
@@ -689,7 +697,7 @@ def test_running_totals_go_to_sinks_that_know_a_result_by_its_key(load: Load) ->
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("unbounded: true\n", "", "sql: GROUP BY without a window keeps a row for every key, for ever: add a window"),
+        ("unbounded: true\n", "", "sql: GROUP BY without a window keeps a row for every key forever: add a window"),
         (" GROUP BY origin, dest", "", "aggregate count without GROUP BY window(...)"),
         (", key: [Dest, o]", "", "sinks[0]: expected `key: [dest, o]`, every column of the GROUP BY, found none"),
         ("[Dest, o]", "[dest]", "found key: [dest]"),
@@ -752,7 +760,7 @@ def test_rules_with_later_state(load: Load, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "old", "new", "problem"),
     [
-        (TOP, "unbounded: true\n", "", "sql: row_number() by an order of its own keeps 3 rows of every key, for ever"),
+        (TOP, "unbounded: true\n", "", "sql: row_number() by an order of its own keeps 3 rows of every key forever"),
         (
             TOP,
             ", place]",
@@ -760,7 +768,7 @@ def test_rules_with_later_state(load: Load, text: str) -> None:
             "sinks[0]: expected `key: [o, place]`, every column of the PARTITION BY, and the place,",
         ),
         (TOP, ", place FROM (", " FROM (", "add row_number()"),
-        (TOP, "place <= 3", "place <= 3 AND delay > 0", "expected WHERE place <= n, and nothing else in it"),
+        (TOP, "place <= 3", "place <= 3 AND delay > 0", "expected WHERE place <= n, and no other condition"),
         (LOOKUP, "JOIN airports a ON f.origin = a.iata", "", "lookups.airports: expected a lookup table that the SQL"),
         (LOOKUP, "{airports: {", "{Flights: {", "lookups.Flights: expected a name that no stream has"),
         (LOOKUP, "/lake/named", "/lake/airports", "expected another address than that of lookup airports"),
@@ -771,7 +779,7 @@ def test_rules_with_later_state(load: Load, text: str) -> None:
         (AMEND, "7 days", "-1 day", "late.amend: expected"),
         (AMEND, "{amend: 7 days}", "ammend", "late: expected keep"),
         (AMEND, ", origin\n", ", origin HAVING count(*) > 1\n", "HAVING with `late: {amend: ...}`"),
-        (AMEND, ", origin\n", ", upper(origin)\n", "expected columns beside the window, found UPPER(origin)"),
+        (AMEND, ", origin\n", ", upper(origin)\n", "expected columns next to the window, found UPPER(origin)"),
         (AMEND, "late:", "windows: slices\nlate:", "windows: expected `rows` or nothing"),
         (
             AMEND,
@@ -787,7 +795,7 @@ def test_rules_with_later_state(load: Load, text: str) -> None:
             DISTINCT,
             "SELECT id, delay FROM flights",
             "SELECT id, count(*) AS n FROM flights GROUP BY id",
-            "over stream flights, for it is `distinct`: GROUP BY without a window above a JOIN or OVER",
+            "over stream flights, because it is `distinct`: GROUP BY without a window above a JOIN or OVER",
         ),
     ],
 )

@@ -168,11 +168,11 @@ def test_a_sink_is_a_table_of_its_own_however_the_addresses_are_spelt(place: Pat
     flow.arrive([])
     DeltaTable.create(flow.sink(0), SCHEMA)
     shutil.copytree(flow.sink(0), flow.sink(1))
-    with pytest.raises(NotOwned, match=r"out1: expected a table of its own, found that of sink .*out0"):
+    with pytest.raises(NotOwned, match=r"out1: expected a table of its own, found the one of sink .*out0"):
         check_without_jvm(flow.rule(), flow.home)
     shutil.rmtree(flow.sink(1))
     shutil.copytree(flow.source, flow.sink(2))
-    with pytest.raises(NotOwned, match="out2: expected a table of its own, found that of events"):
+    with pytest.raises(NotOwned, match="out2: expected a table of its own, found the one of events"):
         check_without_jvm(flow.rule(), flow.home)
 
 
@@ -422,8 +422,8 @@ def test_a_rule_file_is_a_plain_file_of_its_folder_of_bounded_size(tmp_path: Pat
     said = {name: str(fault) for name, fault in bad.items()}
     assert MARK not in str(said)
     for name, words in {
-        "link.yaml": "a link that leads out of it",
-        "null.yaml": "a link that leads out of it",
+        "link.yaml": "a link that leads outside",
+        "null.yaml": "a link that leads outside",
         "folder.yaml": "expected a plain file",
         "pipe.yaml": "expected a plain file",
         "huge.yaml": "expected at most 1000000 characters",
@@ -473,8 +473,8 @@ def test_a_module_beside_the_rule_is_a_plain_file_of_the_folder(load: Load, tmp_
     assert load(process="mine:Count", **OF_CLASS).process
     assert load(process="pack.within:Count", **OF_CLASS).process
     for module, words in {
-        "linked": "leads out of it",
-        "away.outside": "leads out of it",
+        "linked": "leads outside",
+        "away.outside": "leads outside",
         "huge": "at most 1000000",
         "pipe": "expected a plain file",
         "latin": "utf-8",
@@ -595,17 +595,17 @@ LONG_OR_ODD = [
 @pytest.mark.parametrize("address", LONG_OR_ODD)
 def test_a_password_may_be_long_or_odd(load: Load, address: str) -> None:
     said = refusal(load, spark={"conf": {"spark.app.x": address}})
-    assert "setting spark.app.x is or holds a secret" in said
+    assert "setting spark.app.x is or contains a secret" in said
     assert has_credentials(address)
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_value_with_a_password_in_it_is_found_whatever_its_name(load: Load, field: str) -> None:
     said = refusal(load, env={"LAKE": f"s3://user:{MARK}@bucket/x"}, **FIELDS[field]("${LAKE}"))
-    assert "the variable LAKE holds an address with a password" in said
+    assert "the variable LAKE contains an address with a password" in said
     for address in (f"https://{MARK}@host/x", f"https://account.example/x?sv=1&sig={MARK}", *LONG_OR_ODD,
                     f"s3a://bucket/x#access_key={MARK}"):  # fmt: skip
-        assert "holds an address with a password" in refusal(load, env={"LAKE": address}, **FIELDS[field]("${LAKE}"))
+        assert "contains an address with a password" in refusal(load, env={"LAKE": address}, **FIELDS[field]("${LAKE}"))
 
 
 def test_the_operator_names_the_variables_that_rules_may_use(load: Load) -> None:
@@ -613,7 +613,7 @@ def test_the_operator_names_the_variables_that_rules_may_use(load: Load) -> None
     rule = load(env=env, sinks=[{"delta": "${LAKE}/out"}], description="${API_KEY}")
     assert (rule.sinks[0].address, rule.description) == ("/lake/out", "k")
     said = refusal(load, env=env, description="${OTHER}")
-    assert "the variable OTHER is none of FLOODMARK_VARIABLES (LAKE, API_KEY)" in said
+    assert "the variable OTHER is not in FLOODMARK_VARIABLES (LAKE, API_KEY)" in said
     assert "(none)" in refusal(load, env={**env, ALLOWED: ""}, description="${LAKE}")
 
 
@@ -635,7 +635,7 @@ def test_an_address_with_credentials_is_refused_and_not_repeated(load: Load, add
         "schedule.assets[0]": {"schedule": {"assets": [address]}},
     }.items():
         said = refusal(load, **change)
-        assert f"{field}: expected an address alone, found one with" in said
+        assert f"{field}: expected a plain address, found one with" in said
 
 
 @pytest.mark.parametrize(
@@ -700,7 +700,7 @@ def test_a_value_in_the_wrong_place_is_repeated_without_its_password(load: Load)
     ],
 )
 def test_a_setting_of_spark_that_is_a_secret_is_refused(load: Load, key: str, value: str) -> None:
-    assert f"setting {key} is or holds a secret" in refusal(load, spark={"conf": {key: value}})
+    assert f"setting {key} is or contains a secret" in refusal(load, spark={"conf": {key: value}})
 
 
 @pytest.mark.parametrize(
@@ -730,13 +730,13 @@ def test_a_setting_that_says_where_a_secret_is_kept_is_none(key: str, value: str
     [
         ("spark.eventLog.dir", "/logs/$${env:DB_PASSWORD}", "expected text without ${"),
         ("spark.hadoop.fs.s3a.endpoint", "$${env.DB_PASSWORD}", "expected text without ${"),
-        ("spark.driver.extraJavaOptions", "-Xmx1g -Dspark.sql.ansi.enabled=false", "holds settings of Spark"),
-        ("spark.executor.extraJavaOptions", '-"Dspark.plugins=x.Y"', "holds settings of Spark"),
-        ("spark.driver.extraJavaOptions", "@/tmp/options", "names a file of options"),
-        ("spark.executor.extraJavaOptions", "-Xmx1g '@'/tmp/options", "names a file of options"),
-        ("spark.yarn.am.extraJavaOptions", "-XX:VMOptionsFile=/tmp/options", "names a file of options"),
-        ("spark.driver.extraJavaOptions", "-Xmx1g -XX:Flags=/tmp/flags", "names a file of options"),
-        ("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem", "is not a rule's to set"),
+        ("spark.driver.extraJavaOptions", "-Xmx1g -Dspark.sql.ansi.enabled=false", "contains Spark settings"),
+        ("spark.executor.extraJavaOptions", '-"Dspark.plugins=x.Y"', "contains Spark settings"),
+        ("spark.driver.extraJavaOptions", "@/tmp/options", "names a file with options"),
+        ("spark.executor.extraJavaOptions", "-Xmx1g '@'/tmp/options", "names a file with options"),
+        ("spark.yarn.am.extraJavaOptions", "-XX:VMOptionsFile=/tmp/options", "names a file with options"),
+        ("spark.driver.extraJavaOptions", "-Xmx1g -XX:Flags=/tmp/flags", "names a file with options"),
+        ("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem", "cannot be set by a rule"),
     ],
 )
 def test_a_setting_brings_no_others_and_no_variables(load: Load, key: str, value: str, said: str) -> None:
@@ -766,7 +766,7 @@ def test_a_schedule_is_the_same_at_every_look(load: Load, cron: str) -> None:
 
 @pytest.mark.parametrize("asset", [f"x:y?token={MARK}", f"x:y#{MARK}", f"x:{MARK}@y", f"x:u:{MARK}@y", f"y?{MARK}"])
 def test_an_asset_is_an_address_alone(load: Load, asset: str) -> None:
-    assert "schedule.assets[0]: expected an address alone" in refusal(load, schedule={"assets": [asset]})
+    assert "schedule.assets[0]: expected a plain address" in refusal(load, schedule={"assets": [asset]})
     plain = ["abfss://box@account/x", "x:y", "s3://bucket/a@b"]
     assert load(schedule={"assets": plain}).schedule.assets == tuple(plain)
 

@@ -54,7 +54,7 @@ def test_a_rule_names_a_kind_that_was_registered(load: Callable[[str], Rule]) ->
 
 
 def test_a_kind_that_nothing_writes_is_an_error_and_not_left_out(load: Callable[[str], Rule]) -> None:
-    with pytest.raises(Refused, match=r"sink shelf://books: .* found shelf, .* it would get nothing"):
+    with pytest.raises(Refused, match=r"sink shelf://books: .* found shelf, .* it would receive no rows"):
         sinks(load(RULE))
 
 
@@ -62,14 +62,14 @@ def test_a_kind_that_nothing_writes_is_an_error_and_not_left_out(load: Callable[
     ("old", "new", "problem"),
     [
         ("qos: 1", "qos: 2", "give the shelf sink `qos: 1`"),
-        ("books}", "books}, key: [k]", "5: sinks[1].key: expected a delta sink, for only a table can be merged into"),
+        ("books}", "books}, key: [k]", "5: sinks[1].key: expected a delta sink, because only a table supports upserts"),
         ("books}", "books}, partition_by: [k]", "5: sinks[1].partition_by: expected a delta sink"),
         ("books}", "books}, epoch_columns: true", "5: sinks[1].epoch_columns: expected a delta sink"),
         ("qos: 1", "qos: 1\nepoch: none\nrebuild: true", "7: sinks[1].shelf: expected a sink whose rows can be re"),
         ("{name: books}", "{nam: books}", "5: sinks[1].shelf.nam: unknown key 'nam': did you mean 'name'?"),
         ("{name: books}", "{name: books, shelves: many}", "5: sinks[1].shelf.shelves: "),
         ("shelf: {name: books}", "shelv: 1", "5: sinks[1].shelv: unknown key 'shelv': did you mean 'shelf'?"),
-        ("shelf: {name: books}", "key: [k]", "5: sinks[1]: expected exactly one kind of sink out of delta, conso"),
+        ("shelf: {name: books}", "key: [k]", "5: sinks[1]: expected exactly one kind of sink: delta, conso"),
         ("{shelf: {name: books}}", "{shelf: {name: a}, console: true}", "5: sinks[1]: expected exactly one kind of"),
     ],
 )  # fmt: skip

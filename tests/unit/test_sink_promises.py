@@ -127,10 +127,10 @@ def taken(table: FakeTable) -> None:
 @pytest.mark.parametrize(
     ("what", "again", "intent", "says"),
     [
-        (edited, ROWS, "intent 1", "its files hold other rows than it wrote"),
+        (edited, ROWS, "intent 1", "its files contain other rows than it wrote"),
         (lost, ROWS, "intent 1", "wrote 1 rows, computed again it has 2"),
         (taken, ROWS, "intent 1", r"commit 1 \(DELETE\)"),
-        (lambda _: None, [(1, "a"), (2, "x")], "intent 1", "computed again, its rows are others"),
+        (lambda _: None, [(1, "a"), (2, "x")], "intent 1", "computed again, its rows differ"),
         (lambda _: None, [(1, "a")], "intent 1", "wrote 2 rows, computed again it has 1"),
         (lambda _: None, None, "intent 1", "wrote 2 rows, computed again it has 0"),
         (lambda _: None, ROWS, "intent 9", "was written for another intent"),
@@ -148,7 +148,7 @@ def test_a_commit_that_moved_other_rows_than_it_says_is_noticed() -> None:
     table, sink = under_test(whole=True)
     sites.write(Work(sink.site, sink.frame(ROWS)), FIRST)
     table.writes[0] = replace(table.writes[0], added=(*ROWS, (9, "z")))
-    with pytest.raises(VerifyFailed, match="by its log, commit 0 added 3 rows and removed 0"):
+    with pytest.raises(VerifyFailed, match="according to its log, commit 0 added 3 rows and removed 0"):
         sites.write(Work(sink.site, sink.frame(ROWS)), Attempt(1, 2, "intent 1"))
 
 

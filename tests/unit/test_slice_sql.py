@@ -20,7 +20,7 @@ REFUSED = {
     "by an expression": (f"SELECT max(v) FROM flights §{GROUP.replace(', k', ', upper(k)')}", "found UPPER(k)"),
     "by an alias": (f"SELECT upper(k) AS k, max(v) FROM flights §{GROUP}", "expected columns in GROUP BY"),
     "by sets": (f"SELECT max(v) FROM flights §{GROUP.replace(', k', ', ROLLUP(k)')}", "expected columns in GROUP BY"),
-    "by the event time": (f"SELECT max(v) FROM flights §{GROUP}, date", "other columns than the event time"),
+    "by the event time": (f"SELECT max(v) FROM flights §{GROUP}, date", "no event time next to the window"),
     "a join below": (
         f"SELECT max(v) FROM flights f JOIN others o ON date = ts §{GROUP.replace(', k', ', o.k')}",
         "found a JOIN or OVER",

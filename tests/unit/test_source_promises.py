@@ -115,7 +115,7 @@ def test_a_rule_names_a_kind_that_was_registered(load: Callable[[str], Rule]) ->
         ("{name: rows, ", "{nam: rows, ", "2: streams.events.once.nam: unknown key 'nam': did you mean 'nam"),
         ("once: {name: rows, ", "once: {", "2: streams.events.once.name: expected `name: ...`"),
         ("once: {name", "new: {name", "2: streams.events.new: unknown key 'new': expected a kind of stream (delta, on"),
-        ("BIGINT'}", "BIGINT'}, delta: /lake/in", "expected exactly one kind of stream out of delta, once, fake, rule"),
+        ("BIGINT'}", "BIGINT'}, delta: /lake/in", "expected exactly one kind of stream (delta, once, fake, rule"),
     ],
 )  # fmt: skip
 def test_what_a_kind_cannot_do_is_refused_by_name(
@@ -133,5 +133,7 @@ def test_a_look_takes_no_rows_that_come_once(load: Callable[[str], Rule]) -> Non
 
 
 def test_rows_that_come_once_are_not_backfilled(load: Callable[[str], Rule]) -> None:
-    with pytest.raises(Refused, match="stream events is of a once source, which gives its rows once, and a backfill"):
+    with pytest.raises(
+        Refused, match=("stream events is a once source, whose rows can be read only once, and a backfill")
+    ):
         requested_interval(load(ONCE), cast(Any, None), 0, 1, str)

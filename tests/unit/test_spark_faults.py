@@ -31,7 +31,7 @@ def test_a_row_that_fails_before_its_epoch_is_open_is_mended_in_the_sql() -> Non
 
 def test_a_row_that_fails_in_an_open_epoch_asks_for_more_than_an_edit() -> None:
     """The epoch is finished by the text that it began with, which fails alike."""
-    said = r"DIVIDE_BY_ZERO.*try_divide.*Epoch 4 is open.*an edit alone.*`floodmark abandon r`.*`floodmark reset r`"
+    said = r"DIVIDE_BY_ZERO.*try_divide.*Epoch 4 is open.*editing.*`floodmark abandon r`.*`floodmark reset r`"
     with pytest.raises(InputFault, match=said), explained("r"), of_open_epoch("r", 4):
         raise fault(DIVIDED)
     for own in (InputFault, ProcessFault):
@@ -130,7 +130,10 @@ def test_a_version_that_is_gone_is_told_with_its_table_and_asks_for_a_reset(sign
     ],
 )
 def test_a_source_with_columns_renamed_dropped_or_retyped_asks_for_a_reset(sign: str) -> None:
-    with pytest.raises(HistoryGone, match=rf"renamed, dropped or retyped.*{sign}.*`floodmark reset r`"), explained("r"):
+    with (
+        pytest.raises(HistoryGone, match=rf"renamed, dropped or changed in type.*{sign}.*`floodmark reset r`"),
+        explained("r"),
+    ):
         raise fault(f"[STREAM_FAILED] Query terminated with exception: [{sign}] Streaming read is not supported.")
 
 

@@ -13,18 +13,18 @@ from floodmark.core.sql.words import function_names
 from floodmark.errors import SqlAt, SqlRefused
 
 STREAMS = {"flights": "date", "others": "ts", "plain": None}
-LATER = "needs state that is not there yet"
+LATER = "is not supported yet"
 W = "window(date, '1 hour')"
 
 STATE = {
     "distinct": ("SELECT §DISTINCT k FROM flights", "DISTINCT"),
     "group by below": (
         "SELECT n FROM (SELECT count(*) AS n FROM flights §GROUP BY k)",
-        "below or beside another SELECT",
+        "below or next to another SELECT",
     ),
     "two group bys without a window": (
         "SELECT k, count(*) FROM flights §GROUP BY k UNION ALL SELECT k, count(*) FROM others GROUP BY k",
-        "below or beside another SELECT",
+        "below or next to another SELECT",
     ),
     "a running list": ("SELECT k, sort_array(§collect_list(v)) FROM flights GROUP BY k", "needs all rows of its key"),
     "a running percentile": ("SELECT k, §median(v) AS m FROM flights GROUP BY k", "needs all rows of its key"),
@@ -89,12 +89,12 @@ NEVER = {
     "cluster by": ("SELECT k FROM flights §CLUSTER BY k", "CLUSTER BY"),
     "distribute by": ("SELECT k FROM flights §DISTRIBUTE BY k", "DISTRIBUTE BY"),
     "lateral view": ("SELECT * FROM flights §LATERAL VIEW explode(a) t AS x", "LATERAL VIEW"),
-    "explode": ("SELECT §explode(a) FROM flights", "function explode: functions that make rows"),
+    "explode": ("SELECT §explode(a) FROM flights", "function explode: functions that return several rows"),
     "typeof beside a group": (
         "SELECT window.start AS w, §typeof(sum(v)) AS t FROM flights GROUP BY window(date, '1 hour')",
-        "function typeof: Spark takes it for a constant and fails at its plan beside a GROUP BY",
+        "function typeof: Spark treats it as a constant and fails to plan it with a GROUP BY",
     ),
-    "table function": ("SELECT * §FROM range(10)", "functions that make rows"),
+    "table function": ("SELECT * §FROM range(10)", "functions that return several rows"),
     "identifier clause": ("SELECT k §FROM identifier('flights')", "FROM"),
     "identifier function": ("SELECT §identifier('k') FROM flights", "function identifier"),
     "values": ("SELECT * §FROM VALUES (1)", "FROM VALUES"),
@@ -148,11 +148,11 @@ NEVER = {
     ),
     "a cte twice": (
         "WITH §a AS (SELECT k FROM flights), a AS (SELECT 1 FROM a) SELECT * FROM a",
-        "it stands there twic",
+        "it is defined twic",
     ),
     "cte columns": ("WITH §a(k) AS (SELECT k FROM flights) SELECT * FROM a", "give columns their names"),
     "alias columns": ("SELECT k FROM flights AS §f(k)", "give columns their names"),
-    "nested with": ("SELECT * FROM (§WITH a AS (SELECT k FROM flights) SELECT * FROM a)", "put it at the very begin"),
+    "nested with": ("SELECT * FROM (§WITH a AS (SELECT k FROM flights) SELECT * FROM a)", "put it at the start"),
     "relation called window": (f"SELECT 1 FROM flights AS §window GROUP BY {W}", "name of a relation"),
     "column called window": (f"SELECT k AS §window FROM flights GROUP BY {W}, k", "AS window"),
     "a comma and a join": ("SELECT k FROM flights, §JOIN others", "JOIN where a stream's name is expected"),
@@ -174,7 +174,7 @@ NEVER = {
 }
 
 REPLAY = {
-    "rand": ("SELECT §rand() FROM flights", "function rand: a replay would give another answer"),
+    "rand": ("SELECT §rand() FROM flights", "function rand: a replay would give a different answer"),
     "rand with a seed": ("SELECT §rand(1) FROM flights", "function rand"),
     "quoted rand": ("SELECT §`rand`() FROM flights", "function `rand`"),
     "qualified rand": ("SELECT system.builtin.§rand() FROM flights", "a qualified function name"),
@@ -184,14 +184,14 @@ REPLAY = {
     "partition": ("SELECT §spark_partition_id() FROM flights", "function spark_partition_id"),
     "file name": ("SELECT §input_file_name() FROM flights", "function input_file_name"),
     "encryption with a random vector": ("SELECT §aes_encrypt(k, 'x') FROM flights", "function aes_encrypt"),
-    "now": ("SELECT * FROM flights WHERE date < §now()", "function now: the epoch's clock may stand in the list"),
+    "now": ("SELECT * FROM flights WHERE date < §now()", "function now: the epoch's clock is allowed only in the list"),
     "the clock below": (
         "SELECT c FROM (SELECT §current_timestamp() AS c FROM flights)",
-        "of the outermost SELECT only",
+        "of the outermost SELECT (or",
     ),
     "the clock in a join": (
         "SELECT 1 FROM flights JOIN others ON date < §now() AND date = ts",
-        "may stand in the list",
+        "is allowed only in the list",
     ),
     "the clock with a precision": ("SELECT §current_timestamp(3) AS c FROM flights", "expected current_timestamp()"),
     "current_timestamp": ("SELECT §current_timestamp FROM flights", "current_timestamp: a replay"),
@@ -225,9 +225,9 @@ REPLAY = {
         "computed from constants",
     ),
     "special text in two parts": ("SELECT to_date(§'to' 'day') FROM flights", "Spark may read the clock"),
-    "own function": ("SELECT §my_udf(k) FROM flights", "function my_udf: it is not among the built-in"),
+    "own function": ("SELECT §my_udf(k) FROM flights", "function my_udf: it is not one of the built-in"),
     "misspelt function": ("SELECT §cuont(k) FROM flights", "did you mean count?"),
-    "first": (f"SELECT §first(k) FROM flights GROUP BY {W}", "function first: its answer hangs on row order"),
+    "first": (f"SELECT §first(k) FROM flights GROUP BY {W}", "function first: its answer depends on row order"),
     "try_sum": (f"SELECT §try_sum(k) FROM flights GROUP BY {W}", "row order"),
     "last_value": (f"SELECT §last_value(k) FROM flights GROUP BY {W}", "row order"),
     "any_value": (f"SELECT §any_value(k) FROM flights GROUP BY {W}", "row order"),
@@ -319,7 +319,7 @@ WINDOW = {
         "session_window(...): exp",
     ),
     "a gap that is a number": ("SELECT 1 FROM flights GROUP BY §session_window(date, 5)", "a duration in quotes"),
-    "a gap of nothing": ("SELECT 1 FROM flights GROUP BY §session_window(date, '0 seconds')", "longer than nothing"),
+    "a gap of nothing": ("SELECT 1 FROM flights GROUP BY §session_window(date, '0 seconds')", "a gap above 0"),
     "a gap in a branch": (
         "SELECT 1 FROM flights GROUP BY k, §session_window(date, CASE k WHEN 'a' THEN '1 hour' ELSE 'never' END)",
         "session_window(...): exp",
@@ -385,7 +385,7 @@ APART = {
     ),
     "two joins, one of them full": (
         f"SELECT 1 FROM flights f JOIN others o ON {NEAR} §FULL JOIN others p ON p.ts = o.ts",
-        "FULL JOIN beside another",
+        "FULL JOIN next to another",
     ),
     "one name for two": (f"SELECT 1 FROM §flights JOIN flights ON {NEAR}", "two relations are called flights"),
     "windows with rows": (f"SELECT 1 FROM {ROWS} f §JOIN others o ON {NEAR}", "JOIN of windows with single rows"),
@@ -427,19 +427,22 @@ APART = {
     ),
     "over in a select with group by": (
         f"SELECT sum(count(*)) §OVER (ORDER BY window.start RANGE 1 PRECEDING) FROM flights GROUP BY {W}",
-        "OVER beside GROUP BY",
+        "OVER next to GROUP BY",
     ),
-    "over beside a window": (f"SELECT {W} AS w, sum(v) §{HOUR_BEFORE} FROM flights", "OVER beside window(...)"),
+    "over beside a window": (f"SELECT {W} AS w, sum(v) §{HOUR_BEFORE} FROM flights", "OVER next to window(...)"),
     "a rank by another order": (
         "SELECT 1 + row_number() §OVER (ORDER BY k) FROM flights",
         "ordered by the event time, found k",
     ),
     "the first of equal rows": (f"SELECT first_value(k) §{HOUR_BEFORE} FROM flights", "first_value: expected ROWS"),
-    "the next row": ("SELECT lead(k) §OVER (ORDER BY date) FROM flights", "lead: OVER that hangs on rows to come"),
-    "a share of all rows": ("SELECT ntile(4) §OVER (ORDER BY date) FROM flights", "ntile: OVER that hangs on rows"),
+    "the next row": ("SELECT lead(k) §OVER (ORDER BY date) FROM flights", "lead: OVER that depends on later rows"),
+    "a share of all rows": (
+        "SELECT ntile(4) §OVER (ORDER BY date) FROM flights",
+        "ntile: OVER that depends on later rows",
+    ),
     "rows after the row": (
         "SELECT max(k) §OVER (ORDER BY date ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS m FROM flights",
-        "max: OVER that hangs on rows to come",
+        "max: OVER that depends on later rows",
     ),
     **{
         f"a frame to {bound}": (
@@ -484,7 +487,7 @@ APART = {
     "a join read twice": (
         f"§WITH a AS (SELECT f.* FROM flights f JOIN others o ON {NEAR}) SELECT k FROM a UNION ALL "
         f"SELECT k FROM a GROUP BY {W}, k",
-        "is read both by itself and below a window",
+        "is read both on its own and below a window",
     ),
 }  # fmt: skip
 

@@ -77,7 +77,7 @@ def test_a_table_that_asks_for_more_than_the_client_knows_is_not_called_harmed()
     said = str(
         tables._unreadable("/lake/t", Exception("Kernel error: Unsupported: Feature 'brandNew' is not supported"))
     )
-    assert "Feature 'brandNew' is not supported; nothing is harmed" in said and "put back" not in said
+    assert "Feature 'brandNew' is not supported; nothing is corrupt" in said and "put back" not in said
 
 
 def test_a_file_that_could_not_be_read_is_damaged_only_where_something_says_so() -> None:
@@ -140,7 +140,7 @@ def test_an_entry_that_lacks_what_it_must_have_is_torn(tmp_path: Path, word: str
     Ledger.open(address, "one").begin(1, "token", first())
     newest = entry(address, 1)
     newest.write_bytes(newest.read_bytes().replace(f'"{word}"'.encode(), f'"X{word[1:]}"'.encode()))
-    with pytest.raises(LedgerBroken, match="was not written whole"):
+    with pytest.raises(LedgerBroken, match="was written only in part"):
         LedgerReader.load(address)
     with pytest.raises(TableBroken, match=rf"log entry 1 .*expected \w+\.{word}, found None"):
         tablelog.transactions(address, 1)
@@ -294,7 +294,7 @@ def test_a_first_snapshot_that_the_log_does_not_reach_any_more(tmp_path: Path, g
     source = DeltaSource("s", Stream(kind="delta", address=address))
     line = DeltaOffset(tables.table_id(DeltaTable(address)), 2, 0, True).line()
     for asked in (source.news, source.waiting):
-        with pytest.raises(HistoryGone, match=r"stream s: expected version 2 of .* half read.*floodmark reset"):
+        with pytest.raises(HistoryGone, match=r"stream s: expected version 2 of .* only partly read.*floodmark reset"):
             asked(line)
 
 
@@ -303,7 +303,7 @@ def test_a_store_that_is_away_has_forgotten_nothing(table: str, monkeypatch: pyt
         raise DeltaError("Generic LocalFileSystem error: Stale file handle (os error 116)")
 
     monkeypatch.setattr(DeltaTable, "load_as_version", away)
-    with pytest.raises(RunFailed, match="mend the disk or the store, then retry"):
+    with pytest.raises(RunFailed, match="fix the disk or the store, then retry"):
         DeltaSource("s", Stream(kind="delta", address=table)).waiting(DeltaOffset("", 0, -1, True).line())
 
 

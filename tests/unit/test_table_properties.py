@@ -63,7 +63,7 @@ def test_log_and_removed_files_stay_for_a_day_at_least(value: str, works: bool) 
 
 def test_what_delta_does_not_know_is_named_with_what_it_knows(tmp_path: Path) -> None:
     assert "did you mean delta.appendOnly?" in str(unfit_property("delta.appendOnyl", "true"))
-    assert unfit_property("Owner", "me") == "Spark keeps that name for itself"
+    assert unfit_property("Owner", "me") == "Spark reserves that name"
 
 
 def test_one_property_in_two_cases_of_letters_is_refused(tmp_path: Path) -> None:

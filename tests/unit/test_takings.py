@@ -57,12 +57,12 @@ def test_columns_are_named_in_any_case_and_stand_in_the_order_of_the_sink() -> N
     [
         (
             {"columns": ("kk",)},
-            "columns: expected a column of the result out of At, k, v, n, found kk; did you mean k?",
+            "columns: expected one of the result columns At, k, v, n, found kk; did you mean k?",
         ),
         ({"columns": ("_epoch",), "epoch_columns": True}, "columns: expected a column of the result"),
         (
             {"partition_by": ("_epoch",)},
-            "partition_by: expected a column of the result out of At, k, v, n, found _epoch",
+            "partition_by: expected one of the result columns At, k, v, n, found _epoch",
         ),
         ({"cluster_by": ("x",)}, "cluster_by: expected a column"),
     ],
@@ -106,7 +106,7 @@ def test_the_plan_says_what_each_sink_takes(tmp_path: Path) -> None:
         "partitioned by k (Delta keeps empty text there as NULL)",
     ]
     assert (one["columns"], one["partition_by"], one["schema"]) == (["k", "v"], ["k"], "fail")
-    assert other["takes"] == ["only where v > 0; another result takes its key's row away", "clustered by k"]
+    assert other["takes"] == ["only where v > 0; any other result deletes the row with its key", "clustered by k"]
     assert console["takes"] == ["only where n = 1"]
 
 
@@ -183,7 +183,7 @@ def test_a_distinct_stream_keeps_rows_and_cannot_gain_columns(tmp_path: Path) ->
         flow.rule()
 
 
-NO_WAY_BACK = r"no epoch is open\. Delta never makes a type narrower.*`floodmark reset r --keep-output`"
+NO_WAY_BACK = r"no epoch is open\. Delta cannot narrow a type again.*`floodmark reset r --keep-output`"
 WAS = {"events": [("at", "timestamp"), ("s", "struct<a:int>")]}
 IS = {"events": [("at", "timestamp"), ("s", "struct<a:int,b:int>"), ("new", "int")]}
 

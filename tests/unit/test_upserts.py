@@ -40,7 +40,7 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest(how: dict[str, Any
 def test_a_column_that_nothing_is_near_to_is_told_with_all() -> None:
     with pytest.raises(WrongColumn) as told:
         upsert_of(sink(key=("zzz",)), ["origin", "b"])
-    assert str(told.value).endswith("key: expected a column of the result out of origin, b, found zzz")
+    assert str(told.value).endswith("key: expected one of the result columns origin, b, found zzz")
 
 
 def test_an_effect_agrees_with_the_rows_of_the_files_that_it_moves() -> None:

@@ -141,15 +141,15 @@ def test_a_kind_describes_itself(spec: Spec) -> None:
 
 def test_kinds_in_words() -> None:
     tumbling, hopping, sessions, _, rows = ("; ".join(spec.describe()) for spec in KINDS)
-    assert tumbling == "windows of 60 microseconds, a new one every 60 microseconds, side by side"
+    assert tumbling == "windows of 60 microseconds, a new one every 60 microseconds, without overlap"
     assert hopping == (
-        "windows of 60 microseconds, a new one every 20 microseconds, overlapping; "
-        "they begin 5 microseconds after 1970-01-01T00:00:00Z and from there on; "
-        "a row of a window hangs on what lies at most 7 microseconds before and 3 microseconds after it in event time"
+        "windows of 60 microseconds, a new one every 20 microseconds, overlapping; starting 5 microseconds after "
+        "1970-01-01T00:00:00Z; a row of a window depends on rows at most 7 microseconds before and 3 microseconds "
+        "after it in event time"
     )
-    assert sessions == "sessions that end after a gap of '1 minute'; sessions that touch are one"
+    assert sessions == "sessions that end after a gap of '1 minute'; overlapping sessions are merged"
     assert rows == (
-        "each row (OVER, JOIN) with what lies at most 7 microseconds before and 3 microseconds after it in event time"
+        "each row (OVER, JOIN) with rows at most 7 microseconds before and 3 microseconds after it in event time"
     )
 
 

@@ -56,9 +56,9 @@ def inspect_sinks(head: Head, rule: Rule, ledger: str, readers: Readers) -> list
 def _refuse_others(text: Rule) -> None:
     for sink in sinks_beside_tables(text):
         raise Refused(
-            f"rule {text.rule}, sink {sink.address}: expected sinks that are Delta tables, for an epoch is taken "
-            f"back by a table's versions; found {sink.kind}. Finish the epoch with `floodmark run {text.rule}`, or "
-            f"begin anew with `floodmark reset {text.rule}`"
+            f"rule {text.rule}, sink {sink.address}: expected sinks that are Delta tables, because an epoch is "
+            f"undone by a table's versions; found {sink.kind}. Finish the epoch with `floodmark run {text.rule}`, or "
+            f"start over with `floodmark reset {text.rule}`"
         )
 
 
@@ -92,16 +92,15 @@ def _absent(place: str, first: int, net: Net) -> str | None:
     lacking = sorted({unquote(path) for path, _ in net.removed} - held)
     if lacking:
         raise HistoryGone(
-            f"{place}: the file {lacking[0]}, which commit {first} has replaced, is not to be found in version "
-            f"{first - 1} of the table any more: its log begins later. Put the log back, or begin anew with "
-            "`floodmark reset`"
+            f"{place}: the file {lacking[0]}, which commit {first} has replaced, is no longer in version {first - 1} "
+            "of the table: its log starts later. Restore the log, or start over with `floodmark reset`"
         )
     return datafiles.absent_of(place, net.removed.values())
 
 
 def _recorded(head: Head, name: str, place: str, app: str) -> int | None:
     for fault in log_faults(place):
-        raise TableBroken(f"{name}: {fault}; put the file back from a copy, or begin anew with `floodmark reset`")
+        raise TableBroken(f"{name}: {fault}; restore the file from a copy, or start over with `floodmark reset`")
     table = tables.open_table(place)
     found = None if table is None else tables.table_id(table)
     recorded = None if table is None else tablelog.recorded_in(table, app)
@@ -119,8 +118,8 @@ def _commits(place: str, app: str, epoch: int, since: int) -> list[int]:
     found = sorted(_newest_first(place, app, epoch, since))
     if not found:
         raise HistoryGone(
-            f"{place}: expected the commit that has recorded epoch {epoch}, found none since version {since}: the log "
-            "was changed. Put it back, or begin anew with `floodmark reset`"
+            f"{place}: expected the commit that recorded epoch {epoch}, found none since version {since}: the log "
+            "was changed. Restore it, or start over with `floodmark reset`"
         )
     return found
 
@@ -132,8 +131,8 @@ def _newest_first(place: str, app: str, epoch: int, since: int) -> Iterator[int]
             recorded = dict(tablelog.transactions(place, version))
         except OSError:
             raise HistoryGone(
-                f"{place}: log entry {version} is gone, so it cannot be told whether an attempt at epoch {epoch} is "
-                "behind it. Put the table's log back, or begin anew with `floodmark reset`"
+                f"{place}: log entry {version} is gone, so whether an attempt at epoch {epoch} came after it is "
+                "unknown. Restore the table's log, or start over with `floodmark reset`"
             ) from None
         mine = {one: number for one, number in recorded.items() if one.split("/")[:2] == app.split("/")[:2]}
         if app in mine and is_of(epoch, mine[app]):

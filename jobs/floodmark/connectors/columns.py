@@ -79,7 +79,7 @@ def refuse_window_column(rule: Rule, table: str, found: Mapping[str, str]) -> No
     hidden = WINDOWING & set(map(str.lower, found))
     if hidden and rule.query.windows:  # in this order: analysing the SQL takes long
         raise WrongColumn(
-            f"{table}: expected no column named `{min(hidden)}`, for it cannot be told from the window; found "
+            f"{table}: expected no column named `{min(hidden)}`, because the window has that name; found "
             f"{', '.join(found)}: rename it in the table"
         )
 
@@ -133,7 +133,8 @@ def _check_key(process: Process, name: str, stream: Stream, found: Mapping[str, 
             raise WrongColumn(f"stream {name}: expected the key column {column!r}, found columns {', '.join(found)}")
         if not is_key_type(kind):
             raise WrongColumn(
-                f"stream {name}: expected key column {column!r} of a type out of {', '.join(KEY_TYPES)}, found {kind}"
+                f"stream {name}: expected key column {column!r} of one of the types {', '.join(KEY_TYPES)}, found "
+                f"{kind}"
             )
 
 

@@ -56,8 +56,8 @@ class LookupTable:
         if found.table != pinned.table or found.version < pinned.version:
             raise HistoryGone(
                 f"lookup {self.name}: expected version {pinned.version} of the table with id {pinned.table}, found "
-                f"{found.version} of {found.table} at {self.address}: it was made anew or put back. Restore the table, "
-                "or begin anew with `floodmark reset`"
+                f"{found.version} of {found.table} at {self.address}: it was recreated or restored. Restore the "
+                "table, or start over with `floodmark reset`"
             )
 
     def versions_since(self, newest: int, since: int | None) -> list[VersionSpan]:
@@ -76,8 +76,8 @@ class LookupTable:
         if len(found) > MOST_VERSIONS:
             raise Refused(
                 f"lookup {self.name}: expected at most {MOST_VERSIONS} versions to look back to, found {len(found)}. "
-                "Keep the history in the table itself, with columns for when a row begins and ends to hold, and join "
-                "by those, without `history`"
+                "Keep the history in the table itself, with columns for the start and end of a row's validity, and "
+                "join by those, without `history`"
             )
         return found
 
@@ -85,7 +85,9 @@ class LookupTable:
         """When each version with other rows than the one before was committed, in microseconds."""
         times = {v: time for v, time in commit_times(self.table(), self.address).items() if v <= newest}
         if not times:
-            raise HistoryGone(f"lookup {self.name}: the log of {self.address} has no entry up to version {newest} left")
+            raise HistoryGone(
+                f"lookup {self.name}: the log of {self.address} has no entries left up to version {newest}"
+            )
         oldest = min(times)
         changing = {commit.version for commit in tablelog.data_commits(self.address, oldest + 1, newest)}
         return {version: time * 1000 for version, time in times.items() if version == oldest or version in changing}
@@ -95,8 +97,8 @@ class LookupTable:
             shown = datetime.fromtimestamp(begin / 1_000_000, UTC).isoformat()
             raise HistoryGone(
                 f"lookup {self.name}: expected the table's log back to the rows' event times, found it from version "
-                f"{oldest} on, of {shown}: what stood there before is not known. Leave older rows out by the stream's "
-                "`where`, or join by columns of the table that say when a row holds"
+                f"{oldest} on, of {shown}: earlier content is not known. Exclude older rows with the stream's "
+                "`where`, or join by columns of the table that say when a row is valid"
             )
 
 
@@ -134,6 +136,7 @@ def _refuse_own_times(name: str, table: LookupTable, columns: Iterable[str]) -> 
     taken = [column for column in columns if column.lower() in ADDED] if table.lookup.history else []
     if taken:
         raise WrongColumn(
-            f"lookup {name}: expected a table without {' and '.join(taken)}, for `history` adds {' and '.join(ADDED)}, "
-            "when a row began and ceased to stand: rename these in the table; or join by them, without `history`"
+            f"lookup {name}: expected a table without {' and '.join(taken)}, because `history` adds "
+            f"{' and '.join(ADDED)}, the start and end of a row's validity: rename these columns in the table, or "
+            "join by them without `history`"
         )

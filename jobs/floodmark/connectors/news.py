@@ -77,7 +77,7 @@ def look_after(rule: Rule, root: Path, before: Sequence[Rule]) -> News:
     written = {identity(sink.address) for one in before for sink in one.sinks if sink.address}
     others = {name: found for name, found in sources(rule).items() if identity(found.address) not in written}
     seen = {name: source.end() for name, source in others.items()}
-    return News(f"it reads what {', '.join(one.rule for one in before)} may write", epoch, seen, 0, seq)
+    return News(f"it reads from {', '.join(one.rule for one in before)}, which may write new rows", epoch, seen, 0, seq)
 
 
 def _backlog(rule: Rule, head: Head | None) -> int:
@@ -122,7 +122,7 @@ def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, str] | None = 
     if rule.rebuild:
         return rebuild_due(rule, ledger, seen)
     if moves(head, check_same_sinks(head, rule, ledger.id)):
-        return "a sink was moved: the ledger is to say where it lies"
+        return "a sink was moved: the ledger has to record its new place"
     fresh = [name for name, behind in _behind(rule, head, seen).items() if behind]
     if fresh:
         return f"new data in {', '.join(fresh)}"
@@ -132,14 +132,14 @@ def _why(rule: Rule, ledger: LedgerReader | None, seen: dict[str, str] | None = 
 def _tick(rule: Rule, head: Head | None, close_until: datetime | None) -> str | None:
     """Why a tick is due; None: it is not."""
     if rule.rebuild:
-        return None if close_until is None else f"to close what is open until {close_until}"
+        return None if close_until is None else f"to close windows up to {close_until}"
     if head is None or (close_until is None and rule.close_idle_after_us is None and not head.heard):
         return None
     asked = None if close_until is None else micros_of(close_until, rule, zoned(rule, head))
     until = tick_target(rule, head, time.time_ns() // 1000, asked)
     if until is not None and until == asked:
-        return f"to close what is open until {close_until}"
-    return None if until is None else "nothing has come for so long that the watermark goes on"
+        return f"to close windows up to {close_until}"
+    return None if until is None else "the input has been idle for so long that the watermark advances"
 
 
 ROWS = 64  # newest rows of a ledger, which nearly always include the newest epoch's intent
@@ -159,7 +159,7 @@ def rebuild_due(rule: Rule, ledger: LedgerReader, seen: dict[str, str] | None = 
         return "the sinks have yet to be filled"
     if is_moved(head, rule):
         there = not is_moved(head_now(head, rule, ledger.id), rule)
-        return "a sink was moved: the ledger is to say where it lies" if there else "a sink is another table"
+        return "a sink was moved: the ledger has to record its new place" if there else "a sink is another table"
     if head.lost:
         return "the last run was abandoned" if head.epoch in head.abandoned else "the last run was lost"
     if _answers(head.rule) != _answers(rule):
@@ -202,10 +202,10 @@ def check_reached(rule: Rule, root: Path, seen: dict[str, str]) -> int:
     ledger = LedgerReader.load(Home(root, rule.rule).ledger)
     head = ledger.head if ledger else None
     if head is None or at_the_gate(head) is not Gate.PLAN:
-        raise RunFailed(f"rule {rule.rule}: the run ended, yet its ledger says that {_why(rule, ledger)}")
+        raise RunFailed(f"rule {rule.rule}: the run ended, but its ledger says that {_why(rule, ledger)}")
     short = [name for name, behind in _behind(rule, head, seen).items() if behind]
     if short:
         raise RunFailed(
-            f"rule {rule.rule}: the run ended, yet the ledger has not reached the end of {', '.join(short)}"
+            f"rule {rule.rule}: the run ended, but the ledger has not reached the end of {', '.join(short)}"
         )
     return head.epoch

@@ -47,8 +47,8 @@ def check_outside_home(rule: Rule, root: Path) -> None:
     for address in delta_sinks(rule):
         if same_address(address, str(root)) or within(address, str(root)) or within(str(root), address):
             raise NotOwned(
-                f"sink {address}: expected an address apart from the home {root}, where ledgers and state lie; name "
-                "another place for the sink, or another home"
+                f"sink {address}: expected an address apart from the home {root}, which stores ledgers and state; "
+                "name another place for the sink, or another home"
             )
 
 
@@ -67,8 +67,8 @@ def check_sinks_exist(rule: Rule, head: Head) -> None:
     for address, sink in sinks(rule).items():
         if sink.id() is None:
             raise HistoryGone(
-                f"sink/{address}: epoch {head.epoch + 1} is open and writes to this sink, which is gone; put it back, "
-                "or begin anew with `floodmark reset`"
+                f"sink/{address}: epoch {head.epoch + 1} is open and writes to this sink, which is gone; restore it, "
+                "or start over with `floodmark reset`"
             )
 
 
@@ -98,7 +98,7 @@ def check_distinct_tables(rule: Rule) -> None:
     for address in delta_sinks(rule):
         found = _id_at(address)
         if found in known:
-            raise NotOwned(f"sink {address}: expected a table of its own, found that {known[found]} (id {found})")
+            raise NotOwned(f"sink {address}: expected a table of its own, found the one {known[found]} (id {found})")
         if found is not None:
             known[found] = f"of sink {address}"
 

@@ -16,7 +16,7 @@ from floodmark.core.protocol.presence import Presence
 from floodmark.core.rules.sinks.upserts import Effect
 from floodmark.errors import VerifyFailed
 
-_AGAIN = "computed again, its rows are others"
+_AGAIN = "computed again, its rows differ"
 _CAUSES = "the source was rewritten, the SQL depends on more than its input, or the sink's files were edited"
 
 
@@ -39,7 +39,7 @@ def check_before_commit(address: str, moves: tuple[int, int], promised: Effect) 
     """Raise VerifyFailed unless files with so many rows, added and removed, have the computed effect."""
     if not promised.agrees(*moves):
         raise VerifyFailed(
-            f"{address}: the files that were to be committed add {moves[0]} rows and remove {moves[1]}, which is not "
+            f"{address}: the files to be committed add {moves[0]} rows and remove {moves[1]}, which does not match "
             f"what was computed ({promised}). Nothing was committed to this table"
         )
 
@@ -49,12 +49,12 @@ def check_same_effect(address: str, found: Committed, intent: str, rows: int) ->
     if found.metadata["intent"] != intent:
         raise VerifyFailed(
             f"{address}: commit {found.commit} was written for another intent ({found.metadata['intent'][:12]}) than "
-            f"the ledger's ({intent[:12]}); the ledger was put back or edited"
+            f"the ledger's ({intent[:12]}); the ledger was restored or edited"
         )
     if found.rows != rows:
         raise VerifyFailed(
-            f"{address}: {_named(found)} wrote {found.rows} rows, computed again it has {rows}. "
-            "Likely: the source was rewritten, or the SQL depends on more than its input"
+            f"{address}: {_named(found)} wrote {found.rows} rows; computed again, it has {rows}. Likely: the source "
+            "was rewritten, or the SQL depends on more than its input"
         )
 
 
@@ -63,8 +63,8 @@ def check_same_files(address: str, found: Committed, effect: Effect | None) -> N
     effect = effect or Effect(found.rows, inserted=found.rows)
     if not effect.agrees(found.added, found.removed):
         raise VerifyFailed(
-            f"{address}: by its log, commit {found.commit} added {found.added} rows and removed {found.removed}, which "
-            f"is not what was computed ({effect})"
+            f"{address}: according to its log, commit {found.commit} added {found.added} rows and removed "
+            f"{found.removed}, which does not match what was computed ({effect})"
         )
 
 
@@ -87,7 +87,9 @@ def check_same_content(address: str, found: Committed, held: Digest, digest: Dig
     """
     written = _digest(found.metadata.get("digest"))
     if written is not None:
-        _check_same(address, found, written, held, "its files hold other rows than it wrote", "the files were edited")
+        _check_same(
+            address, found, written, held, "its files contain other rows than it wrote", "the files were edited"
+        )
     elif results is None:
         _check_same(address, found, held, digest, _AGAIN, _CAUSES)
 
@@ -98,9 +100,9 @@ def check_rows_present(address: str, found: Committed, now: Presence) -> None:
         return
     version, operation = now.removed_by
     raise VerifyFailed(
-        f"{address}: {_named(found)} wrote its rows in commit {found.commit}; commit {version} ({operation}), which is "
-        "not Floodmark's, took some of them away or put back what they replaced. Restore the table, for example by "
-        f"RESTORE TABLE delta.`...` TO VERSION AS OF {version - 1}"
+        f"{address}: {_named(found)} wrote its rows in commit {found.commit}; commit {version} ({operation}), which "
+        "is not Floodmark's, removed some of them or restored rows that they replaced. Restore the table, for "
+        f"example by RESTORE TABLE delta.`...` TO VERSION AS OF {version - 1}"
     )
 
 

@@ -29,7 +29,7 @@ from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger, LedgerReader
 
 TRASH = ".dropped-"
-OF_OBJECTS = "it lies in a store of objects, where Floodmark removes nothing"
+OF_OBJECTS = "it is in an object store, where Floodmark removes nothing"
 # Operations by which others may change a table without changing its rows.
 HARMLESS = ("CREATE", "SET", "UNSET", "ADD", "CHANGE", "OPTIMIZE", "VACUUM", "UPGRADE", "REORG", "FSCK", "COMPUTE")
 
@@ -145,9 +145,9 @@ def _check_movable(place: Path) -> None:
     """Refuse a folder that cannot be renamed, before a row announces it."""
     why = "it is a disk of its own (a mount point)" if place.is_mount() else None
     if why is None and place.exists() and not os.access(place.parent, os.W_OK | os.X_OK):
-        why = f"nothing may be changed in {place.parent}"
+        why = f"there is no write permission in {place.parent}"
     if why is not None:
-        raise Refused(f"{place}: its folder cannot be moved aside, and so not be dropped: {why}. Nothing was dropped")
+        raise Refused(f"{place}: its folder cannot be moved aside, so it cannot be dropped: {why}. Nothing was dropped")
 
 
 def _move(place: Path, trash: Path) -> None:
@@ -193,19 +193,19 @@ def not_ours(one: Owned, ledger: str, others: Mapping[str, str]) -> str | None:
     if not TableName.parse(one.name).is_sink:
         return None
     if one.other_kind is not None:
-        return f"it is a {one.other_kind} sink, of which Floodmark removes nothing"
+        return f"it is a {one.other_kind} sink, from which Floodmark removes nothing"
     try:
         if not _exists(one):
             return None
     except TableBroken as fault:
-        return f"it cannot be read, so nothing tells whose it is ({fault})"
+        return f"it cannot be read, so its owner is unknown ({fault})"
     return _of_others(one, DeltaTable(one.address), ledger, others)
 
 
 def _of_others(one: Owned, table: DeltaTable, ledger: str, others: Mapping[str, str]) -> str | None:
     owner, place = tables.owner_of(table), Path(one.address)
     if owner != ledger:
-        return f"it belongs to another ledger (id {owner})" if owner else "it says of no ledger that it is its own"
+        return f"it belongs to another ledger (id {owner})" if owner else "it names no ledger as its owner"
     if tables.ADOPTED in table.metadata().configuration:
         return "it was there before the rule, which adopted it"
     if location(one.address) in others:
@@ -213,7 +213,7 @@ def _of_others(one: Owned, table: DeltaTable, ledger: str, others: Mapping[str, 
     if not place.is_dir():
         return OF_OBJECTS
     inside = next((log.parent for log in place.rglob("_delta_log") if log.parent != place), None)
-    return f"another table lies in it, at {inside}" if inside else _shared(one.address, ledger)
+    return f"it contains another table, at {inside}" if inside else _shared(one.address, ledger)
 
 
 def _shared(address: str, ledger: str) -> str | None:
@@ -230,6 +230,6 @@ def refuse_skipped(found: DropPlan, rule: str) -> None:
     if found.skipped:
         told = "; ".join(f"{name.removeprefix('sink/')}: {why}" for name, why in found.skipped.items())
         raise NotOwned(
-            f"rule {rule}: not all of its tables are its own to remove. {told}. With --leave-others they stay as they "
-            "are and the rest is dropped"
+            f"rule {rule}: not all of its tables are its own to remove. {told}. With --leave-others, these stay "
+            "unchanged and the rest is dropped"
         )

@@ -38,8 +38,8 @@ def holder_text(lock: Path) -> str:
     left = f"; its driver is gone and left an orphaned JVM: `kill {jvm}` ends it"
     orphan = left if jvm and is_orphan(lock) else ""
     return (
-        f"run {owner['run']} holds the rule since {owner['since']} on {owner['host']} "
-        f"(driver {owner['driver_pid']}{f', JVM {jvm}' if jvm else ''}){orphan}; wait for it to end"
+        f"run {owner['run']} holds the rule, since {owner['since']} on {owner['host']} (driver "
+        f"{owner['driver_pid']}{f', JVM {jvm}' if jvm else ''}){orphan}; wait for it to end"
     )
 
 

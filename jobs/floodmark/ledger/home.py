@@ -72,7 +72,7 @@ def _refuse_strange(root: Path) -> None:
     """Refuse paths with characters that Spark's own readers, which also read state, treat as patterns."""
     why = strange_path(str(root.absolute()), but="[]{}*?|^")
     if why is not None:
-        raise HomeUnfit(f"the home {root} cannot be used: expected a path {why}. Name another with --home")
+        raise HomeUnfit(f"the home {root} cannot be used: expected a path {why}. Name another home with --home")
 
 
 def _refuse_forgetful(root: Path) -> None:
@@ -81,10 +81,10 @@ def _refuse_forgetful(root: Path) -> None:
     kind = _file_system(root)
     if inside is None and kind not in FORGETFUL:
         return
-    found = f"it lies in the temporary directory {inside}" if inside else f"its file system is {kind}"
+    found = f"it is in the temporary directory {inside}" if inside else f"its file system is {kind}"
     raise HomeUnfit(
-        f"the home {root} cannot persist: {found}, and qos above 0 needs its ledger to outlive the machine's restart. "
-        "Name a lasting directory with --home or FLOODMARK_HOME, or declare `qos: 0`"
+        f"the home {root} cannot persist: {found}, and the ledger of a rule with qos above 0 must survive a restart "
+        "of the machine. Name a persistent directory with --home or FLOODMARK_HOME, or declare `qos: 0`"
     )
 
 
@@ -116,7 +116,7 @@ def _probe(root: Path) -> None:
             raise RunFailed(f"the home {root} cannot be written: {why}; {make_room(why)}, then retry") from fault
         if passing(str(fault.strerror)) and not isinstance(fault, PermissionError):
             what = f"the home {root} cannot be used now: {fault.strerror} ({fault.filename})"
-            raise RunFailed(f"{what}; mend the disk or the store, then retry") from fault
+            raise RunFailed(f"{what}; fix the disk or the store, then retry") from fault
         raise HomeUnfit(f"the home {root} cannot be used: {fault.strerror} ({fault.filename})") from fault
 
 
@@ -125,4 +125,6 @@ def _must_not_link_again(source: Path, name: Path) -> None:
         os.link(source, name)
     except FileExistsError:
         return
-    raise HomeUnfit(f"the store of {name.parent} lets two writers create one file; the ledger would not be safe there")
+    raise HomeUnfit(
+        f"the store of {name.parent} lets two writers create the same file, so the ledger would not be safe there"
+    )

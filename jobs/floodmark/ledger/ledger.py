@@ -139,7 +139,7 @@ class LedgerReader:
         said = self.head.begun_with.ledger if self.head else None
         if said is not None and said != self.id:
             raise LedgerBroken(
-                f"the ledger {self.address}: its log says that its id is {self.id}, its rows {said}: an entry or a "
+                f"the ledger {self.address}: its id is {self.id} in the log and {said} in its rows: an entry or a "
                 f"checkpoint of the log was changed; {RESTORE}"
             )
 
@@ -149,8 +149,8 @@ class LedgerReader:
             counted = recorded_in(self._table, APP) or 0
         if counted != seq:
             raise LedgerBroken(
-                f"the ledger {self.address}: its log tells of {counted} rows, found {seq}: an entry of the log or a "
-                f"file of rows was changed; {RESTORE}"
+                f"the ledger {self.address}: expected {counted} rows by its log, found {seq}: an entry of the log or "
+                f"a file of rows was changed; {RESTORE}"
             )
 
 
@@ -167,8 +167,8 @@ def _of_the_ledger(address: str) -> Iterator[None]:
 
 # A newest row that a power loss cut off had no effect yet, or its epoch's effects are found and compared.
 ONE_ROW_LESS = (
-    "it is the newest row that was not written whole: move {} away, and the ledger ends one row before; the next run "
-    "then compares what the tables have with what it computes again. Else "
+    "the newest row was written only in part: move {} away, and the ledger ends one row earlier. The next run then "
+    "compares the tables with what it computes again. Otherwise, "
 )
 
 

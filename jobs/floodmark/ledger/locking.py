@@ -28,7 +28,7 @@ def once_in_this_process(lock: Path) -> Iterator[None]:
     """Refuse a second thread: the system's lock is per process. Raises Busy."""
     with _mutex:
         if lock in _here:
-            raise Busy(f"this very process ({os.getpid()}) runs the rule of {lock.parent} already")
+            raise Busy(f"this process ({os.getpid()}) already runs the rule of {lock.parent}")
         _here.add(lock)
     try:
         yield
@@ -67,7 +67,7 @@ def _take(handle: int, lock: Path) -> None:
 
 def moved_away(lock: Path) -> Busy:
     """The error for a home that was renamed or dropped after its lock file was opened and before it was locked."""
-    return Busy(f"the home {lock.parent} was moved or removed just now: look with `floodmark list`")
+    return Busy(f"the home {lock.parent} was just moved or removed: check with `floodmark list`")
 
 
 def _owner(run: str) -> dict[str, object]:

@@ -154,7 +154,7 @@ class Maintenance:
 
     def _tend(self, rule: str, one: TableWork, say: Say) -> TableDone:
         if one.small > 1:
-            say(f"{one.name}: joining {one.small} small files")
+            say(f"{one.name}: compacting {one.small} small files")
             _compact(one.address)
             reach(rule, "maintain.compacted")
         if one.files:
@@ -168,7 +168,7 @@ class Maintenance:
         begins, entries = self._log(table, one.address)
         if entries:
             _check_repeated(one, begins)
-            say(f"{one.name}: cutting {entries} entries of its log, which begins at version {begins} now")
+            say(f"{one.name}: removing {entries} entries of its log, which now starts at version {begins}")
             _cut(rule, one.address, begins)
         return TableDone(
             Tended(compacted=one.small if one.small > 1 else 0, removed=len(one.files), log_from=begins), entries
@@ -246,7 +246,7 @@ def _not_here(one: Owned) -> str | None:
     if table is None:
         return "it is gone"
     if tables.table_id(table) != one.id:
-        return f"another table lies there, with id {tables.table_id(table)}"
+        return f"another table is there, with id {tables.table_id(table)}"
     return None if Path(one.address).is_dir() else OF_OBJECTS
 
 

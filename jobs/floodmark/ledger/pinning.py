@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from floodmark.core.protocol.records.head import Head
     from floodmark.ledger.ledger import LedgerReader
 
-GONE_FOR = "what it held then cannot be read any more (VACUUM and the table's log retention say for how long it can)"
+GONE_FOR = (
+    "its rows at that version can no longer be read (VACUUM and the table's log retention decide for how long they can)"
+)
 
 
 def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTable:
@@ -29,11 +31,11 @@ def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTa
     """
     table = tables.open_table(address)
     if table is None:
-        raise HistoryGone(f"sink {address}: the table that the ledger has written to is not there any more")
+        raise HistoryGone(f"sink {address}: the table that the ledger has written to no longer exists")
     if tables.table_id(table) != head.table_ids[sink]:
         raise HistoryGone(
             f"sink {address}: expected the table with id {head.table_ids[sink]}, found {tables.table_id(table)}: it "
-            "was made anew or cloned. Put the table back"
+            "was recreated or cloned. Restore the table"
         )
     newest = table.version()
     if head is ledger.head and _is_settled(table, ledger, head, sink):
@@ -72,8 +74,8 @@ def _transactions(address: str, version: int, head: Head) -> Iterator[tuple[str,
         yield from tablelog.transactions(address, version)
     except OSError as fault:
         raise HistoryGone(
-            f"sink {address}: its log entry {version} is gone, so it cannot be told what of the table was there after "
-            f"epoch {head.epoch}; {GONE_FOR}"
+            f"sink {address}: its log entry {version} is gone, so the table's content after epoch {head.epoch} is "
+            f"unknown; {GONE_FOR}"
         ) from fault
 
 
@@ -82,5 +84,5 @@ def _at(address: str, version: int, epoch: int) -> DeltaTable:
         return datafiles.at_version(address, version)
     except (OSError, DeltaError) as fault:
         raise HistoryGone(
-            f"sink {address}: version {version}, which it had after epoch {epoch}, is gone: {GONE_FOR}"
+            f"sink {address}: version {version}, the table's version after epoch {epoch}, is gone: {GONE_FOR}"
         ) from fault

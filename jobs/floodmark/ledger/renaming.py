@@ -30,8 +30,8 @@ def check_free(home: Home) -> None:
     """Refuse a name for which the home of all rules already has a non-empty folder."""
     if home.path.exists() and any(home.path.iterdir()):
         raise Refused(
-            f"{home.path} is there already: a rule {home.rule} has a home of its own. Choose another name; or, if "
-            f"nothing of it is needed, `floodmark retire {home.rule}` and `floodmark drop {home.rule} --all`"
+            f"{home.path} already exists: a rule {home.rule} has a home of its own. Choose another name; or, if "
+            f"nothing in it is needed, `floodmark retire {home.rule}` and `floodmark drop {home.rule} --all`"
         )
 
 

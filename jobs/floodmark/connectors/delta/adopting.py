@@ -24,13 +24,13 @@ def sink_at(rule: Rule, address: str) -> Sink:
         raise Refused(f"rule {rule.rule} has no Delta sink at {place}; its sinks: {there}. Add it to the rule first")
     if sinks[place].key:
         raise Refused(
-            f"sink {place}: it is merged by key, and rows that are there could have a key twice. Adopt it for a sink "
-            "without `key`, or name an empty table"
+            f"sink {place}: it is upserted by key, and the existing rows could contain a key twice. Adopt it for a "
+            "sink without `key`, or name an empty table"
         )
     if rule.rebuild:
         raise NotOwned(
-            f"sink {place}: each run of rule {rule.rule} replaces all of its rows (`rebuild: true`), those that are "
-            "there too. Name an empty or a new table"
+            f"sink {place}: each run of rule {rule.rule} replaces all of its rows (`rebuild: true`), the existing "
+            "ones, too. Name an empty or a new table"
         )
     return sinks[place]
 
@@ -43,10 +43,10 @@ def adoptable(address: str, ledger: str | None) -> DeltaTable | None:
     place = location(address)
     table = tables.open_table(place)
     if table is None:
-        raise NotThereYet(f"no Delta table at {place}: there is nothing to adopt, the first run makes it")
+        raise NotThereYet(f"no Delta table at {place}: there is nothing to adopt; the first run creates it")
     owner = tables.owner_of(table)
     if owner is not None and owner != ledger:
-        raise NotOwned(f"{place}: it belongs to another rule's ledger (id {owner}), which goes on writing it")
+        raise NotOwned(f"{place}: it belongs to another rule's ledger (id {owner}), which still writes it")
     if owner is not None:
         return None
     DeltaSink(place).check_keeps_transactions(table)
@@ -64,5 +64,5 @@ def adopt(table: DeltaTable, rule: str, ledger: str) -> int:
         raise Refused(f"{place}: its properties cannot be set without Spark: {str(fault).strip()}") from fault
     reach(rule, "adopt.after")
     if tables.owner_of(DeltaTable(place)) != ledger:
-        raise Fenced(f"{place}: another rule was faster to adopt it")
+        raise Fenced(f"{place}: another rule adopted it first")
     return version

@@ -50,7 +50,7 @@ def _given(value: object) -> object:
 
 SINK = SinkKind(
     written=Annotated[Address, BeforeValidator(_given)],
-    summary="address of the table; made by the first run",
+    summary="address of the table; the first run creates it",
     can=SinkCan(qos=2, merges=True, replaces=True, table=True),
     address=str,
     open=_open_sink,

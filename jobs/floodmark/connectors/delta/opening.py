@@ -19,21 +19,21 @@ def open_existing(what: str, address: str, rule: str | None = None) -> DeltaTabl
     found = tables.open_table(address)
     if found is None:
         raise NotThereYet(
-            f"{what}: no Delta table at {address} yet. {_first(Path(address), rule)}; a retry will look again"
+            f"{what}: no Delta table at {address} yet. {_first(Path(address), rule)}; a retry checks again"
         )
     return found
 
 
 def _first(path: Path, rule: str | None) -> str:
-    return _instead(path) if rule is None else f"Rule {rule} makes it: run that first, or mend the address"
+    return _instead(path) if rule is None else f"Rule {rule} creates it: run that rule first, or fix the address"
 
 
 def _instead(path: Path) -> str:
     files = sorted(one.name for one in path.iterdir())[:1] if path.is_dir() else []
     if files:
         return (
-            f"Found a folder with {files[0]} and no _delta_log: write these files as a Delta table, or mend the address"
+            f"Found a folder with {files[0]} and no _delta_log: write these files as a Delta table, or fix the address"
         )
     folders = {one.name: one for one in path.parent.iterdir() if one.is_dir()} if path.parent.is_dir() else {}
     near = difflib.get_close_matches(path.name, folders, 1)
-    return f"{f'Did you mean {folders[near[0]]}? ' if near else ''}Write it first, or mend the address"
+    return f"{f'Did you mean {folders[near[0]]}? ' if near else ''}Write it first, or fix the address"

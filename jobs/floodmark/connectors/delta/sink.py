@@ -38,14 +38,14 @@ class DeltaSink:
         if found is not None and found != owner:
             raise NotOwned(
                 f"sink {self.address}: it belongs to another rule's ledger (id {found}; this rule's ledger: "
-                f"{owner or 'none yet'}). A rule that was renamed, lost its home or runs from a second home looks like "
-                "this. Give the home the new name, too (`floodmark rename OLD NEW`), put the old home or name back, or "
-                "name another sink"
+                f"{owner or 'none yet'}). This happens when a rule was renamed, lost its home or runs from a second "
+                "home. Rename the home, too (`floodmark rename OLD NEW`), restore the old home or name, or name "
+                "another sink"
             )
         if found is None and not tables.is_empty(table):
             raise NotOwned(
-                f"sink {self.address}: it holds rows that no ledger accounts for. Name an empty or a new table, or "
-                f"take it over with the rows that it has: `floodmark adopt RULE {self.address}`"
+                f"sink {self.address}: it has rows that no ledger accounts for. Name an empty or a new table, or "
+                f"take it over with its rows: `floodmark adopt RULE {self.address}`"
             )
         self.check_keeps_transactions(table)
 
@@ -65,8 +65,8 @@ class DeltaSink:
         if tablelog.recorded_in(table, app) is None:
             raise Refused(
                 f"sink {self.address}: expected an empty table, found rows from before the last reset, which did not "
-                f"empty it, for rule {rule} had no such sink then. Begin anew with `floodmark reset {rule}`, or name "
-                "another sink"
+                f"empty it because rule {rule} did not have this sink then. Start over with `floodmark reset "
+                f"{rule}`, or name another sink"
             )
 
     def check_partitions(self, wanted: Sequence[str]) -> None:
@@ -74,30 +74,30 @@ class DeltaSink:
         table = tables.open_table(self.address)
         found = None if table is None else tables.partitions_of(table)
         if found is not None and [name.lower() for name in found] != [name.lower() for name in wanted]:
-            said = f"write `partition_by: [{', '.join(found)}]`" if found else "take `partition_by` out"
+            said = f"write `partition_by: [{', '.join(found)}]`" if found else "remove `partition_by`"
             raise Refused(
                 f"sink {self.address}: expected a table partitioned by {', '.join(wanted) or 'nothing'} "
-                f"(`partition_by`), found one partitioned by {', '.join(found) or 'nothing'}: {said}, or name another "
-                "sink; where the table is the rule's own, `floodmark reset` lays it out anew"
+                f"(`partition_by`), found one partitioned by {', '.join(found) or 'nothing'}: {said}, or name "
+                "another sink; if the table is the rule's own, `floodmark reset` recreates it with the new layout"
             )
 
     def check_replaceable(self) -> None:
         """Refuse a table whose rows may not be taken away."""
-        self._check_own("those could be among the replaced ones; name another sink")
+        self._check_own("those could be among the replaced rows; name another sink")
 
     def check_changeable(self) -> None:
         """Refuse an append-only table."""
         table = tables.open_table(self.address)
         if table is not None and (name := appends_only(table.metadata().configuration)):
             raise Refused(
-                f"sink {self.address}: {name} is set, so no row of it can be replaced or taken away; set it to false "
-                "in the table (ALTER TABLE ... SET TBLPROPERTIES)"
+                f"sink {self.address}: {name} is set, so its rows cannot be replaced or removed; set it to false in "
+                "the table (ALTER TABLE ... SET TBLPROPERTIES)"
             )
 
     def check_can_be_emptied(self) -> None:
         """Refuse a table whose rows a reset may not take away."""
         self._check_own(
-            "a reset would take them away. Name another sink; or, with --keep-output, leave all rows of the sinks"
+            "a reset would remove them. Name another sink, or keep all rows of the sinks with --keep-output"
         )
 
     def _check_own(self, why: str) -> None:

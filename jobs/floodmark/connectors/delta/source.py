@@ -55,8 +55,8 @@ class DeltaSource(Planned):
         if start.version is not None:
             if start.version > table.version():
                 raise NotThereYet(
-                    f"stream {self.name}: expected version {start.version} (`start`), newest found is {table.version()}"
-                    ": name one that is there, or wait until it is"
+                    f"stream {self.name}: expected version {start.version} (`start`), newest found is "
+                    f"{table.version()}: name an existing version, or wait for this one"
                 )
             return int(start.version)
         return first_not_before(table, self.address, datetime.fromisoformat(start.timestamp))
@@ -111,23 +111,23 @@ class DeltaSource(Planned):
         found = next((commit for commit in commits if commit.removes and commit.metadata is not None), None)
         if found is not None:
             raise HistoryGone(
-                f"stream {self.name}: version {found.version} of {self.address} takes away rows that were there: "
-                f"{self._who(found.metadata or {})}. What is folded of them cannot be undone, so nothing more is read: "
-                "begin anew from what the table holds now with `floodmark reset`"
+                f"stream {self.name}: version {found.version} of {self.address} removes or changes existing rows: "
+                f"{self._who(found.metadata or {})}. Rows that the rule has processed cannot be undone, so nothing "
+                "more is read: start over from the table's current content with `floodmark reset`"
             )
 
     def _who(self, info: dict[str, Any]) -> str:
         """Who made a commit that removes rows, and why, according to its metadata."""
         rule = f"rule {self.declared.rule}" if self.declared.rule else "the rule that writes it"
         if not str(info.get("app", "")).startswith("floodmark/"):
-            return "something other than a rule did, and Floodmark folds what is added"
+            return "something other than a rule did it, and Floodmark reads only added rows"
         if info.get("intent") == "empty":
             return f"{rule} was reset"
         if "backfill" in info:
             return f"{rule} has replaced the results of an interval, in its backfill {info['backfill']}"
         return (
-            f"{rule} merges rows by their key, or replaces all of them in each run, so they can be looked up "
-            "(`lookups`), and not folded"
+            f"{rule} upserts rows by key, or replaces all of them in each run, so read its table as a lookup table "
+            "(`lookups`), not as a stream"
         )
 
     def waiting(self, line: str | None) -> int:
@@ -167,9 +167,9 @@ class DeltaSource(Planned):
 
     def _forgotten(self, version: int, info: str) -> HistoryGone:
         return HistoryGone(
-            f"stream {self.name}: expected version {version} of {self.address}, whose first snapshot is half read; its "
-            f"log does not reach back to it any more ({info.strip().splitlines()[0]}). Put the table's log back, or "
-            "begin anew with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
+            f"stream {self.name}: expected version {version} of {self.address}, whose first snapshot is only partly "
+            f"read; its log no longer reaches back to it ({info.strip().splitlines()[0]}). Restore the table's log, "
+            "or start over with `floodmark reset`; give the source a longer `delta.logRetentionDuration`"
         )
 
     def forgets(self, line: str, now_us: int) -> list[Limit]:
@@ -220,20 +220,20 @@ class DeltaSource(Planned):
         found, known = tables.table_id(table), at.table_id
         if found != known:
             raise HistoryGone(
-                f"stream {self.name}: expected the table with id {known}, found {found} at {self.address}: it was made "
-                "anew or cloned. Put the table back, or begin anew with `floodmark reset`"
+                f"stream {self.name}: expected the table with id {known}, found {found} at {self.address}: it was "
+                "recreated or cloned. Restore the table, or start over with `floodmark reset`"
             )
         if table.version() < at.newest_read:
             raise HistoryGone(
                 f"stream {self.name}: version {at.newest_read} of {self.address} was read, its newest is now "
-                f"{table.version()}: it lost commits, and what comes in their place would be passed over. Put the "
-                "table's log back, or begin anew with `floodmark reset`"
+                f"{table.version()}: it lost commits, and the commits that replace them would be skipped. Restore "
+                "the table's log, or start over with `floodmark reset`"
             )
         if self._is_split(line, log_sum):
             raise HistoryGone(
-                f"stream {self.name}: version {at.newest_read} of {self.address} is another commit than the one that "
-                "was read: an older copy of the table was put back and written to, and what that holds up to there "
-                "would be passed over. Put the table's log back, or begin anew with `floodmark reset`"
+                f"stream {self.name}: version {at.newest_read} of {self.address} is not the commit that was read: an "
+                "older copy of the table was restored and written to, and its commits up to this version would be "
+                "skipped. Restore the table's log, or start over with `floodmark reset`"
             )
 
     def stream(self, spark: SparkSession, limits: EpochLimits) -> DataFrame:

@@ -25,7 +25,7 @@ def _after(source: Source, since: str, upto: str, limits: EpochLimits) -> str:
     found = cast("Stepped", source).after(since, upto, limits)
     if found == since:
         raise SourceBroken(
-            f"stream {source.name}: expected an offset beyond {since}, where an epoch that reads more ends; found that "
-            f"one again. {type(source).__name__}.after is to go on, whatever its limits"
+            f"stream {source.name}: expected an offset beyond {since} for an epoch that reads more, found the same "
+            f"offset. {type(source).__name__}.after has to advance, whatever its limits"
         )
     return found

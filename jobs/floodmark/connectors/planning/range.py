@@ -29,7 +29,8 @@ def planned_range(spark: SparkSession, source: Planned, begin: str, end: str) ->
     if 0 not in planning.found:
         raise Refused(
             f"stream {source.name}: expected {source.address} to be planned by Spark as files, found a plan of "
-            "another kind. Runs do not need this; what was to be read again, `floodmark reset` computes anew"
+            "another kind. Runs do not need this; to recompute the rows that should have been read again, use "
+            "`floodmark reset`"
         )
     return planning.found[0]
 

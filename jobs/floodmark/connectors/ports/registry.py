@@ -31,8 +31,8 @@ def open_sink(one: model.Sink) -> Sink:
     kind = sink_kind(one.kind)
     if kind.open is None:
         raise Refused(
-            f"sink {one.address}: expected a kind of sink that can be written, found {one.kind}, whose `SinkKind` has "
-            "no `open`: it would get nothing"
+            f"sink {one.address}: expected a kind of sink that can be written, found {one.kind}, whose `SinkKind` "
+            "has no `open`: it would receive no rows"
         )
     return cast("Sink", kind.open(one))
 
@@ -62,4 +62,6 @@ def account_of(one: model.Sink, deep: bool) -> Account | None:
 def check_rereads(rule: Rule) -> None:
     """Raise Refused if rows of a source can be read only once: a look must leave them to runs."""
     for why in once_only(rule):
-        raise Refused(f"rule {rule.rule}: expected sources whose rows can be read again, for a look takes none; {why}")
+        raise Refused(
+            f"rule {rule.rule}: expected sources whose rows can be read again, because a preview consumes none; {why}"
+        )

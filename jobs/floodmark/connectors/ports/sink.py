@@ -263,6 +263,6 @@ class Accounted(Writable, Protocol):
         if sum(one.added - one.removed for one in writes) and all(one.app != app for one in writes):
             raise Refused(
                 f"sink {self.address}: expected no rows, found rows from before the last reset, which did not empty "
-                f"it, for rule {rule} had no such sink then. Begin anew with `floodmark reset {rule}`, or name another "
-                "sink"
+                f"it because rule {rule} did not have this sink then. Start over with `floodmark reset {rule}`, or "
+                "name another sink"
             )

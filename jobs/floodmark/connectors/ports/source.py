@@ -87,8 +87,8 @@ class Source(Protocol):
         """
         if self.is_another(offset, log_sum):
             raise HistoryGone(
-                f"stream {self.name}: {self.address} is another source than the one that was read up to {offset}, or "
-                "lacks what was read. Put it back, or begin anew with `floodmark reset`"
+                f"stream {self.name}: {self.address} is not the source that was read up to {offset}, or lacks rows "
+                "that were read. Restore it, or start over with `floodmark reset`"
             )
 
     def is_another(self, offset: str, log_sum: str | None = None) -> bool:

@@ -92,7 +92,7 @@ def _time(kind: Type, written: Any, zone: ZoneInfo) -> Any:
         expected = f"a {kind.name} as text such as {examples[kind.name]}"
         raise ValueError(f"expected {expected}, found {short(written)}") from None
     if kind.name == "timestamp_ntz" and found.tzinfo is not None:
-        raise ValueError(f"expected a time without a zone, for the column is TIMESTAMP_NTZ, found {short(written)}")
+        raise ValueError(f"expected a time without a zone, because the column is TIMESTAMP_NTZ, found {short(written)}")
     return found if found.tzinfo or kind.name == "timestamp_ntz" else found.replace(tzinfo=zone)
 
 
@@ -144,5 +144,5 @@ def _struct(kind: Type, written: dict[str, Any], zone: ZoneInfo) -> dict[str, An
     names = [part.name for part in kind.parts]
     odd = next((name for name in written if name not in names), None)
     if odd is not None:
-        raise ValueError(f"expected fields out of {', '.join(names)}, found {odd!r}")
+        raise ValueError(f"expected fields among {', '.join(names)}, found {odd!r}")
     return {part.name: value_of(part.type, written.get(part.name), zone) for part in kind.parts}

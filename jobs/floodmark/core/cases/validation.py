@@ -34,7 +34,7 @@ def _check_epoch(epoch: WrittenCaseEpoch, rule: Rule, problems: Problems, at: Fi
     for name in epoch.lookups:
         _check_name("lookup", name, rule.lookups, problems, (*at, "lookups"))
         if name in rule.lookups and rule.lookups[name].history:
-            text = "expected a lookup without `history`: when its versions were written, no case can say"
+            text = "expected a lookup without `history`: a case cannot say when its versions were written"
             problems.add((*at, "lookups", name), text)
     expect, field = epoch.expect, (*at, "expect", "sinks")
     if expect.sinks is not None and expect.sink is not None:
@@ -45,7 +45,7 @@ def _check_epoch(epoch: WrittenCaseEpoch, rule: Rule, problems: Problems, at: Fi
     if epoch.close_until is not None and rule.process is None and not rule.query.windows:
         problems.add((*at, "close_until"), "the rule has no window and no JOIN, so there is nothing to close")
     if rule.late == "drop" and expect.late:
-        problems.add((*at, "expect", "late"), "the rule has `late: drop`, so late rows are counted and not kept")
+        problems.add((*at, "expect", "late"), "the rule has `late: drop`, so late rows are counted and not stored")
 
 
 def _check_name(what: str, name: str, known: Collection[str], problems: Problems, at: Field) -> None:
@@ -61,7 +61,7 @@ def _check_clock(case: WrittenCase, problems: Problems, at: Field, rule: Rule) -
             continue
         now, field = in_zone(epoch.now, rule), (*at, j, "now")
         if before is None and j > 0:
-            problems.add(field, "expected `now` in the first epoch, too: until here the clock is this machine's")
+            problems.add(field, "expected `now` in the first epoch, too: until this epoch, the clock is this machine's")
         if before is not None and now < before:
             problems.add(field, f"expected a clock that does not go back from {before.isoformat()}, found {epoch.now}")
         before = now

@@ -14,16 +14,16 @@ SHORT = 32  # minimum characters of a secret that signs tokens
 NOT_CONFIGURED = warning(
     "Airflow",
     "the settings of Airflow's processes (AIRFLOW_HOME, AIRFLOW__…)",
-    "none in this environment: what Airflow would do was not looked at",
-    "call `floodmark doctor` with the environment of the scheduler",
+    "none in this environment: Airflow was not checked",
+    "run `floodmark doctor` in the scheduler's environment",
 )
 
 
 def airflow(facts: Mapping[str, Any]) -> list[Check]:
     """The checks of `facts`, as `floodmark_airflow.facts` returns them; a fact that is missing is `{"error": text}`."""
     if "error" in facts:
-        fix = "see whether `airflow info` works in this environment"
-        return [failed("Airflow", "an Airflow that answers", facts["error"], fix)]
+        fix = "check that `airflow info` works in this environment"
+        return [failed("Airflow", "an Airflow that responds", facts["error"], fix)]
     decided: dict[str, Callable[[Any], Check]] = {
         "spark_default": _connection,
         "dags_folder": _dags,
@@ -37,7 +37,7 @@ def airflow(facts: Mapping[str, Any]) -> list[Check]:
 
 def _decided(name: str, fact: Mapping[str, Any], decide: Callable[[Any], Check]) -> Check:
     if "error" in fact:
-        return failed(name, "an answer of Airflow's", fact["error"], "see Airflow's log")
+        return failed(name, "an answer from Airflow", fact["error"], "see Airflow's log")
     return decide(fact)
 
 
@@ -51,7 +51,7 @@ def _connection(fact: Mapping[str, Any]) -> Check:
         return failed(name, forms, master, f"write the connection as JSON: {SPARK_DEFAULT}")
     if mode != "client":
         said = f"deploy-mode {mode} on {master}"
-        return failed(name, "client mode: the task is the driver's parent", said, "take deploy-mode out of its extra")
+        return failed(name, "client mode: the task is the driver's parent", said, "remove deploy-mode from its extra")
     return ok(name, master)
 
 
@@ -60,31 +60,33 @@ def _dags(fact: Mapping[str, Any]) -> Check:
         return ok("dags_folder", fact["path"])
     if fact["expected"] is None:
         return failed(
-            "dags_folder", "a file that makes the DAGs of rules", fact["path"], "run `floodmark airflow init`"
+            "dags_folder", "a file that creates the rules' DAGs", fact["path"], "run `floodmark airflow init`"
         )
-    fix = f"set AIRFLOW__CORE__DAGS_FOLDER={fact['expected']}, or make that a bundle of [dag_processor]"
+    fix = f"set AIRFLOW__CORE__DAGS_FOLDER={fact['expected']}, or add that folder as a bundle in [dag_processor]"
     return failed("dags_folder", fact["expected"], fact["path"], fix)
 
 
 def _plugins(fact: Mapping[str, Any]) -> Check:
     if fact["installed"]:
-        return ok("plugins", "Floodmark's, installed with its package")
+        return ok("plugins", "Floodmark's plugin, installed with its package")
     if not fact["ours"]:
         fix = f"set AIRFLOW__CORE__PLUGINS_FOLDER={fact['expected']}"
         return failed("plugins_folder", fact["expected"], fact["path"], fix)
     if not fact["ignored"]:
-        expected = "the line `floodmark_airflow/` in its .airflowignore: else Airflow runs each module as a plugin"
-        return failed("plugins_folder", expected, f"none in {fact['path']}", "put the line there")
+        expected = (
+            "the line `floodmark_airflow/` in its .airflowignore; otherwise, Airflow loads each module as a plugin"
+        )
+        return failed("plugins_folder", expected, f"none in {fact['path']}", "add the line")
     return ok("plugins_folder", fact["path"])
 
 
 def _jwt(fact: Mapping[str, Any]) -> Check:
     name = "jwt_secret"
-    fix = "set AIRFLOW__API_AUTH__JWT_SECRET to one random text, the same for all of Airflow's processes"
+    fix = "set AIRFLOW__API_AUTH__JWT_SECRET to one random string, the same for all of Airflow's processes"
     if fact["source"] == "default":
-        return failed(name, "one secret for all", "none is set: every process makes up one of its own", fix)
+        return failed(name, "one secret for all processes", "not set: every process generates its own", fix)
     if fact["known"]:
-        return failed(name, "a secret", "a word that is printed in Airflow's own examples", fix)
+        return failed(name, "a secret", "a value from Airflow's own examples", fix)
     if fact["length"] < SHORT:
         return warning(name, f"at least {SHORT} characters", f"{fact['length']} characters", fix)
     return ok(name, f"{fact['length']} characters, from {fact['source']}")
@@ -92,8 +94,10 @@ def _jwt(fact: Mapping[str, Any]) -> Check:
 
 def _database(fact: Mapping[str, Any]) -> Check:
     if fact["fault"]:
-        fix = "see that it runs, and that `airflow db migrate` was called"
-        return failed("metadata database", "one that answers, of this Airflow's version", fact["fault"], fix)
+        fix = "check that it runs, and that `airflow db migrate` was run"
+        return failed(
+            "metadata database", "a database that responds, with this Airflow version's schema", fact["fault"], fix
+        )
     if fact["kind"] == "sqlite":
         return ok("metadata database", "sqlite: for one machine")
     return ok("metadata database", f"{fact['kind']} at {fact['host']}")

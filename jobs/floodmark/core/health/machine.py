@@ -33,7 +33,7 @@ def java(place: str | None, report: str) -> Check:
     expected = f"Java {' or '.join(JAVAS)}"
     install = "install one (Debian, Ubuntu: openjdk-17-jre-headless) and name it in JAVA_HOME"
     if place is None:
-        return failed("Java", expected, "no java on PATH, and JAVA_HOME names none", install)
+        return failed("Java", expected, "no java on PATH, and JAVA_HOME is not set or has none", install)
     version = re.search(r' version "(\d+)([^"]*)"', report)
     if version is None:
         first = report.strip().partition("\n")[0] or "nothing"
@@ -61,7 +61,9 @@ def _package(name: str, found: str | None, wanted: str) -> Check:
     if name in TRIED:
         return warning(name, f"{wanted}, with which it is tested", said, SETUP)
     if name in EXACT:
-        return failed(name, f"{wanted} (pyspark and pyspark-client share files: equal versions only)", said, SETUP)
+        return failed(
+            name, f"{wanted} (pyspark and pyspark-client share files, so their versions must be equal)", said, SETUP
+        )
     if found is not None and _start(found, ALIKE[name]) == _start(wanted, ALIKE[name]):
         return warning(name, f"{wanted}, with which it is tested", said, SETUP)
     return failed(name, f"{_start(wanted, ALIKE[name])}.x", said, SETUP)
@@ -101,14 +103,14 @@ def _jar(folder: str, name: str, found: str | None, wanted: str) -> Check:
         return ok(name, f"in {folder}, as published")
     if found is None:
         return failed(name, f"a file in {folder}", "none", f"{SETUP}, or name the jars' folder in FLOODMARK_JARS")
-    return failed(name, f"SHA-256 {wanted}", found, f"delete it and {SETUP}; look where it came from")
+    return failed(name, f"SHA-256 {wanted}", found, f"delete it and {SETUP}; check where it came from")
 
 
 def worker_python(named: str | None, version: str | None, own: str) -> Check:
     """The Python of Spark's workers; `named`: PYSPARK_PYTHON; `version`: its version, None if it cannot be started."""
     if named is None:
-        return ok("PYSPARK_PYTHON", "not set: the Python that runs this is taken")
-    expected = f"a Python {_start(own, 2)} that has pyspark, as the driver's is"
+        return ok("PYSPARK_PYTHON", "not set: the Python that runs this is used")
+    expected = f"a Python {_start(own, 2)} with pyspark, like the driver's"
     fix = "set PYSPARK_PYTHON to the python of .venv, or unset it"
     if version is None:
         return failed("PYSPARK_PYTHON", expected, f"{named}, which cannot import pyspark", fix)
@@ -121,7 +123,7 @@ def worker_python(named: str | None, version: str | None, own: str) -> Check:
 def spark_home(named: str | None, version: str | None, wanted: str) -> Check:
     """`named`: SPARK_HOME; `version`: of the Spark in that folder, None if it has none."""
     if named is None or version == wanted:
-        return ok("SPARK_HOME", "not set: the Spark of the package pyspark" if named is None else f"{named}, {version}")
+        return ok("SPARK_HOME", "not set: Spark from the package pyspark" if named is None else f"{named}, {version}")
     found = f"{named}, with {f'Spark {version}' if version else 'no Spark in it'}"
     return failed("SPARK_HOME", f"not set, or Spark {wanted}", found, "unset SPARK_HOME: the package brings Spark")
 
@@ -130,4 +132,4 @@ def archive(path: str, exists: bool) -> Check:
     """The check of the class-data archive."""
     if exists:
         return ok("class-data archive", path)
-    return warning("class-data archive", path, "none: every run starts some seconds slower", SETUP)
+    return warning("class-data archive", path, "none: every run starts a few seconds slower", SETUP)

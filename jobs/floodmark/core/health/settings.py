@@ -31,7 +31,7 @@ def settings(env: Mapping[str, str], zone: str, missing_modules: Collection[str]
     if env.get("FLOODMARK_FAST_START") == "0":
         found.append(warning("FLOODMARK_FAST_START", "not set", "0: quick starts are off", "unset it"))
     if env.get("FLOODMARK_CRASH_AT"):
-        said = f"{env['FLOODMARK_CRASH_AT']}: a run that gets there waits to be killed"
+        said = f"{env['FLOODMARK_CRASH_AT']}: a run that reaches it waits to be killed"
         found.append(warning("FLOODMARK_CRASH_AT", "not set outside of tests", said, "unset it"))
     return found
 
@@ -39,16 +39,16 @@ def settings(env: Mapping[str, str], zone: str, missing_modules: Collection[str]
 def _zone(zone: str) -> Check:
     if zone in ("UTC", "GMT", "Etc/UTC"):
         return ok("time zone", f"{zone}; a rule's own is its `timezone`")
-    expected = "UTC: times that Python code shows without a zone are then those of ledger and logs"
+    expected = "UTC, so that times that Python shows without a zone match the ledger and the logs"
     return warning("time zone", expected, zone, "set TZ=UTC for all of Floodmark's and Airflow's processes")
 
 
 def _sync(value: str | None) -> Check:
     if value == "1":
-        return ok("FLOODMARK_SYNC", "1: what a run writes to a local disk is synced")
+        return ok("FLOODMARK_SYNC", "1: writes to a local disk are synced")
     if value in (None, "", "0"):
-        return ok("FLOODMARK_SYNC", "off: a power loss may cost what was written in the last half minute")
-    return warning("FLOODMARK_SYNC", "1, or not set", f"{value!r}, which is taken for off", "set FLOODMARK_SYNC=1")
+        return ok("FLOODMARK_SYNC", "off: a power loss may lose the writes of the last half minute")
+    return warning("FLOODMARK_SYNC", "1, or not set", f"{value!r}, which is treated as off", "set FLOODMARK_SYNC=1")
 
 
 def _listed(value: str) -> list[str]:
@@ -58,23 +58,23 @@ def _listed(value: str) -> list[str]:
 def _classes(value: str | None, missing: Collection[str]) -> Check:
     name = "FLOODMARK_CLASSES"
     if value is None:
-        return ok(name, "not set: who writes rules may name any class on the Python path")
+        return ok(name, "not set: rules may name any class on the Python path")
     lost = sorted(set(_listed(value)) & set(missing))
     if lost:
-        fix = "mend the name, or put the module on PYTHONPATH"
-        return warning(name, "modules that are there", f"{', '.join(lost)}: not found", fix)
+        fix = "fix the name, or put the module on PYTHONPATH"
+        return warning(name, "modules that exist", f"{', '.join(lost)}: not found", fix)
     return ok(name, f"classes of {', '.join(_listed(value)) or 'no module'} only")
 
 
 def _on_failure(value: str | None, missing: Collection[str]) -> Check:
     name = "FLOODMARK_ON_FAILURE"
     if not value:
-        return ok(name, "not set: failures stand in Airflow's UI and logs only")
+        return ok(name, "not set: failures appear only in Airflow's UI and logs")
     module, mark, function = value.partition(":")
     if not mark or not function or module in missing:
         fix = "write module:function, and put the module on PYTHONPATH of Airflow's processes"
-        return warning(name, "a function that is there, as module:function", value, fix)
-    return ok(name, f"{value} is called when a run has failed for good")
+        return warning(name, "an existing function, as module:function", value, fix)
+    return ok(name, f"{value} is called when a run has failed and has no retries left")
 
 
 def _variables(env: Mapping[str, str]) -> Check:
@@ -83,7 +83,9 @@ def _variables(env: Mapping[str, str]) -> Check:
         return ok(name, "not set: rules may name every variable that does not look like a secret")
     unset = [one for one in _listed(env[name]) if one not in env]
     if unset:
-        return warning(name, "variables that are set", f"{', '.join(unset)}: not set", "set them, or take them out")
+        return warning(
+            name, "variables that are set", f"{', '.join(unset)}: not set", "set them, or remove them from the list"
+        )
     return ok(name, f"rules may name {', '.join(_listed(env[name])) or 'none'} only")
 
 
@@ -91,7 +93,7 @@ def _slips(env: Mapping[str, str]) -> list[Check]:
     """Warnings about variables that nothing reads."""
     unknown = sorted(name for name in env if name.startswith("FLOODMARK_") and name not in {*KNOWN, *OTHERS})
     return [
-        warning(name, _nearest(name), "a setting that nothing reads", "mend the name, or unset it") for name in unknown
+        warning(name, _nearest(name), "a setting that nothing reads", "fix the name, or unset it") for name in unknown
     ]
 
 

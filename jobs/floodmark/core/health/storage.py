@@ -24,9 +24,9 @@ class Holder:
 def rule_files(folder: str, good: int, bad: Mapping[str, str]) -> list[Check]:
     """`bad`: file -> reason."""
     if not good and not bad:
-        return [warning("rules", f"rule files in {folder}", "none", "`floodmark init` writes a first one")]
-    faults = [failed(f"rule file {name}", "a rule", why, "mend it: `floodmark validate`") for name, why in bad.items()]
-    return [ok("rules", f"{good} sound in {folder}"), *faults] if good else faults
+        return [warning("rules", f"rule files in {folder}", "none", "`floodmark init` writes an example")]
+    faults = [failed(f"rule file {name}", "a rule", why, "fix it: `floodmark validate`") for name, why in bad.items()]
+    return [ok("rules", f"{good} valid in {folder}"), *faults] if good else faults
 
 
 def no_rules_folder(folder: str) -> Check:
@@ -37,12 +37,14 @@ def no_rules_folder(folder: str) -> Check:
 def home(path: str, exists: bool, named: bool, fault: FloodmarkError | None) -> Check:
     """`named`: whether FLOODMARK_HOME or --home sets it; `fault`: from the probe for a lasting, atomic store."""
     if fault is not None:
-        expected = "a folder that lasts, can be written and lets one writer only create a file"
-        return failed("home", expected, str(fault), "mend it, or name another in FLOODMARK_HOME")
+        expected = "a persistent, writable folder that lets only one writer create a file"
+        return failed("home", expected, str(fault), "fix it, or name another in FLOODMARK_HOME")
     if not named:
         expected = "FLOODMARK_HOME, the same for the command line and for Airflow"
-        return warning("home", expected, f"not set: {path}, which hangs on where one stands", "set FLOODMARK_HOME")
-    return ok("home", path if exists else f"{path}: the first run makes it")
+        return warning(
+            "home", expected, f"not set: {path}, which depends on the working directory", "set FLOODMARK_HOME"
+        )
+    return ok("home", path if exists else f"{path}: the first run creates it")
 
 
 def ledgers(states: Mapping[str, str | FloodmarkError | None]) -> list[Check]:
@@ -55,17 +57,17 @@ def ledgers(states: Mapping[str, str | FloodmarkError | None]) -> list[Check]:
 
 
 def _unreadable(rule: str, fault: FloodmarkError) -> Check:
-    return failed(f"ledger of {rule}", "a ledger that can be read", str(fault), "docs/reference/storage.md says how")
+    return failed(f"ledger of {rule}", "a ledger that can be read", str(fault), "see docs/reference/storage.md")
 
 
 def unread(limits: Mapping[str, Iterable[Limit]]) -> list[Check]:
     """`limits`: rule -> for how long its sources keep unread input."""
     late = [(rule, one) for rule, found in limits.items() for one in found if one.warns]
     checks = [
-        warning(f"input of {rule}", "read within half of the time that its source keeps it", one.text(), "as it says")
+        warning(f"input of {rule}", "read within half of the source's retention time", one.text(), "as it says")
         for rule, one in late
     ]
-    return checks or [ok("input", "no source is about to remove what a rule has not read")]
+    return checks or [ok("input", "no source will soon remove input that a rule has not read")]
 
 
 def locks(holders: Mapping[str, Holder | None]) -> list[Check]:
@@ -77,10 +79,10 @@ def locks(holders: Mapping[str, Holder | None]) -> list[Check]:
 def _lock(rule: str, holder: Holder | None) -> Check:
     name = f"lock of {rule}"
     if holder is None:
-        return ok(name, "free: its last run died; the next one finishes what that left open")
+        return ok(name, "free: its last run died; the next one finishes its open work")
     if not holder.orphan:
         return ok(name, holder.text)
-    fix = "let it end, or kill the JVM: the next run finishes what it leaves open"
+    fix = "let it end, or kill the JVM: the next run finishes its open work"
     return warning(name, "nobody, or a run with a driver", holder.text, fix)
 
 

@@ -28,7 +28,7 @@ Action = Mapping[str, Any]  # of a log entry
 class Undo(Enum):
     """What a sink needs."""
 
-    FENCE = "nothing of the epoch is there: record that nothing of it can come"
+    FENCE = "nothing of the epoch was written: record that nothing of it can be written later"
     TAKE_BACK = "undo what the epoch's commits did"
     DONE = "already undone: compare, do not write"
 
@@ -38,7 +38,7 @@ def before_undo(recorded: int | None, epoch: int) -> Undo:
     if recorded == SEAL:
         raise Sealed("this generation was sealed by a newer one; nothing was written")
     if recorded is not None and recorded > undo_version(epoch):
-        raise LedgerBroken(f"a sink has recorded version {recorded}, while epoch {epoch} is to be taken back")
+        raise LedgerBroken(f"a sink has recorded version {recorded}, while epoch {epoch} is being undone")
     if recorded == undo_version(epoch):
         return Undo.DONE
     return Undo.FENCE if recorded is None or recorded < epoch * ATTEMPTS else Undo.TAKE_BACK
@@ -123,11 +123,11 @@ def abandonable(head: Head | None, name: str) -> Head:
     if head is None:
         raise Refused(f"rule {name} has not run yet: there is nothing to abandon")
     if head.seal is not None:
-        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
+        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` continues it")
     if head.backfill is not None:
         raise Refused(
             f"rule {name}: expected an open epoch, found backfill {head.backfill.number} open, which has to end: "
-            f"`floodmark run {name}` finishes it, or begin anew with `floodmark reset {name}`"
+            f"`floodmark run {name}` finishes it, or start over with `floodmark reset {name}`"
         )
     if head.open is None:
         raise Refused(
@@ -143,7 +143,8 @@ def check_sink(rule: str, epoch: int, seen: Iterable[SinkState]) -> None:
     if found:
         raise Refused(
             f"rule {rule}: epoch {epoch} cannot be abandoned, and nothing was written. {'. '.join(found)}. "
-            f"`floodmark run {rule}` finishes the epoch, if it can be; else begin anew with `floodmark reset {rule}`"
+            f"`floodmark run {rule}` finishes the epoch, if possible; otherwise, start over with `floodmark reset "
+            f"{rule}`"
         )
 
 
@@ -152,8 +153,8 @@ def _against(seen: SinkState) -> str | None:
         return None
     if seen.readers:
         return (
-            f"commit {seen.commits[0]} of the epoch is there, and others read this table, so what they have read of it "
-            f"cannot be taken back ({'; '.join(seen.readers)})"
+            f"commit {seen.commits[0]} of the epoch was written, and others read this table, so rows that they have "
+            f"read cannot be undone ({'; '.join(seen.readers)})"
         )
     return undoable(seen)
 
@@ -162,13 +163,13 @@ def undoable(seen: SinkState) -> str | None:
     """Why the epoch's effect on a sink cannot be undone; None if it can."""
     if seen.touched is not None:
         return (
-            f"expected the files of the epoch's commit {seen.commits[0]} as it left them, found that version "
-            f"{seen.touched}, by somebody else, has moved one of them"
+            f"expected the files of the epoch's commit {seen.commits[0]} unchanged, found that version "
+            f"{seen.touched}, by another writer, has moved one of them"
         )
     if seen.absent is not None:
-        return f"the epoch replaced the file {seen.absent}, which is gone (VACUUM), so it cannot be put back"
+        return f"the epoch replaced the file {seen.absent}, which is gone (VACUUM), so it cannot be restored"
     if seen.only_grows is not None and seen.net.added:
-        return f"{seen.only_grows} is set, so no row of it can be taken away; set it to false in the table"
+        return f"{seen.only_grows} is set, so its rows cannot be removed; set it to false in the table"
     return None
 
 
@@ -177,8 +178,8 @@ def still_undoable(rule: str, epoch: int, seen: SinkState) -> None:
     why = undoable(seen)
     if seen.undo is Undo.TAKE_BACK and why is not None:
         raise Refused(
-            f"rule {rule}: epoch {epoch} was to be abandoned, and sink {seen.address} was changed meanwhile: {why}. "
-            f"Undo that (RESTORE of the table to the version before it), or begin anew with `floodmark reset {rule}`"
+            f"rule {rule}: epoch {epoch} was being abandoned, and sink {seen.address} was changed meanwhile: {why}. "
+            f"Undo that (RESTORE of the table to the version before it), or start over with `floodmark reset {rule}`"
         )
 
 

@@ -66,7 +66,7 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
     """The interval, if it can be replaced beside live runs. Raises Refused, with the alternatives."""
     if begin >= end:
         raise Refused(
-            f"expected --from before --to, found {shown(begin)} and {shown(end)}: name an interval that holds time"
+            f"expected --from before --to, found {shown(begin)} and {shown(end)}: name an interval that is not empty"
         )
     reason = next(_why_not(rule, head), None)
     if reason is not None:
@@ -87,36 +87,36 @@ def requested_interval(rule: Rule, head: Head, begin: int, end: int, shown: Show
 def _why_not(rule: Rule, head: Head) -> Iterator[str]:
     """The reasons why a rule cannot be backfilled, whatever the interval."""
     if rule.rebuild:
-        yield "each run computes all of it anew (`rebuild: true`)"
+        yield "each run recomputes all of it (`rebuild: true`)"
         return
     if rule.process is not None:
-        yield "what its class did with a row hangs on all rows before it"
+        yield "the effect of a row in its class depends on all rows before it"
         return
     yield from (f"{why}, and a backfill reads them again" for why in once_only(rule))
     yield from _of_query(rule)
     yield from _of_sinks(rule, head)
     yield from _of_older_texts(rule, head)
     if rule.qos == 0:
-        yield "at qos 0 epochs may be lost, and a backfill would give back their rows"
+        yield "at qos 0 epochs may be lost, and a backfill would restore their rows"
     if head.kept_output:
-        yield "its sinks keep rows from before a reset, which this generation has not read"
+        yield "its sinks have rows from before a reset, which this generation has not read"
 
 
 def _of_query(rule: Rule) -> Iterator[str]:
     query = rule.query
     if query.running or query.top or query.collected or query.lasts:
-        yield "its results hang on all rows before them (running totals, first rows of a key, windows of rows)"
+        yield "its results depend on all rows before them (running totals, first rows of a key, windows of rows)"
     elif query.lookups:
         yield "each of its epochs has read other versions of its lookup tables"
     elif any(stream.distinct for stream in rule.streams.values()):
-        yield "its streams are `distinct`: which of several equal rows is read hangs on rows before the interval"
+        yield "its streams are `distinct`: which of several equal rows is read depends on rows before the interval"
     elif any(spec.grid is None or spec.reach != Reach() for spec in query.windows) or len(set(query.windows)) > 1:
         yield "it has sessions, joins, OVER or several windows; expected none, or one window(...) of a fixed size"
     elif any(at_clock(text, 0) != text for text in _texts(rule)):
-        yield "it reads the clock (current_timestamp), which was another one in each epoch"
+        yield "it reads the clock (current_timestamp), which differed in each epoch"
     elif time_column_of(rule.sql, rule.event_times) is None:
-        what = "window.start or window.end" if query.windows else "the event time, as it is,"
-        yield f"no column of its results tells their time: expected {what} in the SELECT"
+        what = "window.start or window.end" if query.windows else "the unchanged event time"
+        yield f"no column of its results has their time: expected {what} in the SELECT"
 
 
 def _texts(rule: Rule) -> list[str]:
@@ -136,9 +136,12 @@ def _of_sinks(rule: Rule, head: Head) -> Iterator[str]:
         if not sink_can(sink.kind).replaces:
             yield f"sink {sink.address} is of kind {sink.kind}, in which no rows can be replaced"
         elif sink.key:
-            yield f"sink {sink.address} has a key: a later result may stand in an earlier one's place"
+            yield f"sink {sink.address} has a key: a later result may have replaced an earlier one"
         elif time_column is not None and not _has_time_column(sink.columns, time_column):
-            yield f"sink {sink.address} leaves out {time_column.column} (`columns`), by which its results are told"
+            yield (
+                f"sink {sink.address} leaves out {time_column.column} (`columns`), which identifies the time of "
+                "its results"
+            )
         elif not _is_known(sink, head):
             yield f"sink {sink.address} is new, and no epoch has written to it yet: run the rule first"
 
@@ -164,14 +167,14 @@ def _of_older_texts(rule: Rule, head: Head) -> Iterator[str]:
         if time_column_of(text.sql, rule.event_times) != time_column or not all(
             _has_time_column(columns, time_column) for columns in taken
         ):
-            yield f"epochs before an edit have written rows in which {time_column.column} is not when they lie"
+            yield f"epochs before an edit have written rows in which {time_column.column} is not their time"
             return
 
 
 def _ways(rule: Rule) -> str:
     return (
-        f"What works instead: `floodmark reset {rule.rule}` computes all of it again from the start of the input; so "
-        "does a rule of another name with new sinks, beside this one"
+        f"Instead, `floodmark reset {rule.rule}` recomputes everything from the start of the input. So does a second "
+        "rule with another name and new sinks"
     )
 
 
@@ -182,8 +185,8 @@ def _check_bounds(begin: int, end: int, window: Grid | None, shown: Shown) -> No
     low, wide = window.start_at(begin), window.start_from(end)
     if (low, wide) != (begin, end):
         raise Refused(
-            f"expected bounds at which windows start, found {shown(begin)} to {shown(end)}; the nearest around them: "
-            f"--from {shown(low)} --to {shown(wide)}"
+            f"expected bounds at which windows start, found {shown(begin)} to {shown(end)}; the nearest interval "
+            f"around them: --from {shown(low)} --to {shown(wide)}"
         )
 
 
@@ -195,9 +198,8 @@ def _not_final(rule: Rule, interval: Interval, watermark: int | None, shown: Sho
         found = f"{shown(watermark)}; the last --to that is final: {shown(newest)}"
     return (
         f"rule {rule.rule}: the windows up to {shown(interval.end)} are not final: expected the watermark at "
-        f"{shown(interval.high)}, found {found}. Until then live runs write them; wait for newer rows, or take the "
-        "input "
-        f"as complete with `floodmark run {rule.rule} --close-until T`"
+        f"{shown(interval.high)}, found {found}. Until then, regular runs write them. Wait for newer rows, or treat "
+        f"the input as complete with `floodmark run {rule.rule} --close-until T`"
     )
 
 
@@ -221,8 +223,8 @@ def check_text(rule: Rule, basis: Head, now: Head) -> None:
     """
     if now.rule.hash not in (basis.rule.hash, rule.hash):
         raise RunFailed(
-            f"rule {rule.rule}: its file was edited after this backfill began, and epoch {now.epoch} was written by "
-            "the new text; nothing was replaced. Start the backfill again: it then computes by that text, too"
+            f"rule {rule.rule}: its file was edited after this backfill started, and epoch {now.epoch} was written "
+            "by the new version; nothing was replaced. Start the backfill again: it then uses the new version, too"
         )
 
 

@@ -21,8 +21,9 @@ def check_edit(old: Rule, new: Rule) -> None:
     broken = [what for what, changed in _forbidden(old, new) if changed]
     if broken:
         raise RuleChanged(
-            f"rule {new.rule}: changed {', '.join(broken)}; the state and sinks of this generation do not fit that. "
-            f"Undo the change, or begin a new generation from the start of the input with `floodmark reset {new.rule}`"
+            f"rule {new.rule}: changed {', '.join(broken)}; the state and sinks of this generation cannot follow. "
+            "Undo the change, or start a new generation from the start of the input with `floodmark reset "
+            f"{new.rule}`"
         )
 
 
@@ -39,10 +40,10 @@ def check_state_columns(rule: str, recorded: Columns, found: Columns, stored: Ma
     ]
     if wrong:
         raise WrongColumn(
-            f"rule {rule}: expected columns of the types that its kept rows have ({'; '.join(sorted(wrong))}). Nothing "
-            "was read, and no epoch is open. Delta never makes a type narrower again, nor takes a field out of a "
-            f"struct: begin anew with `floodmark reset {rule}`, or with `floodmark reset {rule} --keep-output`, after "
-            "which the sinks keep their rows and get those of the same input again"
+            f"rule {rule}: expected the column types of the rows in its state ({'; '.join(sorted(wrong))}). Nothing "
+            "was read, and no epoch is open. Delta cannot narrow a type again or remove a field from a struct: start "
+            f"over with `floodmark reset {rule}`, or with `floodmark reset {rule} --keep-output`, after which the "
+            "sinks keep their rows and also get the rows of the same input again"
         )
 
 

@@ -88,8 +88,8 @@ class Fresh:
         """Raise Stale if a limit is exceeded and the rule says `on_exceed: fail`."""
         if self.fails:
             raise Stale(
-                f"rule {self.rule} is not as fresh as it is to be (`freshness`): {'; '.join(self.exceeded)}. What was "
-                "committed stays, and the next run goes on as ever"
+                f"rule {self.rule} is stale (`freshness`): {'; '.join(self.exceeded)}. Committed results stay, and "
+                "the next run continues as usual"
             )
 
     def _said(self) -> list[tuple[str, bool]]:
@@ -144,8 +144,8 @@ def exceeds(late: Late, percent: float) -> bool:
 def _lag(lag: Lag) -> str:
     rounded = format_duration(lag.us // SECOND * SECOND)
     if lag.newest is None:
-        return f"of stream {lag.stream} no row was folded since the generation began, {rounded} ago"
-    return f"the newest row folded of stream {lag.stream} is {rounded} old"
+        return f"stream {lag.stream} has had no processed row since the generation started, {rounded} ago"
+    return f"the newest processed row of stream {lag.stream} is {rounded} old"
 
 
 def _than(more: bool) -> str:

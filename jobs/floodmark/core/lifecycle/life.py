@@ -13,7 +13,7 @@ from floodmark.core.protocol.records.rows import Life
 from floodmark.core.rules.rule import Rule
 from floodmark.errors import Refused, Retired
 
-GOES_ON = "`floodmark drop` with the same options goes on with it"
+GOES_ON = "`floodmark drop` with the same options continues it"
 UNFINISHED = f"a drop has not finished: {GOES_ON}"
 
 
@@ -32,14 +32,14 @@ def retired_at(head: Head | None, name: str | None = None) -> str | None:
         return None
     known = name or head.name or head.rule.rule
     return (
-        f"rule {known} was retired {head.retired}, so nothing runs it; `floodmark retire {known} --undo` brings it back"
+        f"rule {known} was retired {head.retired}, so nothing runs it; `floodmark retire {known} --undo` reactivates it"
     )
 
 
 def check_unsealed(head: Head | None, name: str) -> None:
     """Raise Refused during a change of generation."""
     if head is not None and head.seal is not None:
-        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` goes on with it")
+        raise Refused(f"rule {name}: a {head.seal.why} has not finished; `floodmark run {name}` continues it")
 
 
 def check_same_reset(head: Head, name: str, keep_output: bool) -> None:
@@ -48,8 +48,8 @@ def check_same_reset(head: Head, name: str, keep_output: bool) -> None:
         return
     kind = "keeps" if head.seal.keep_output else "empties"
     raise Refused(
-        f"rule {name}: a reset that {kind} the sinks is under way; expected another of that kind, found one that "
-        f"{'keeps' if keep_output else 'empties'} them: let `floodmark run {name}` end it, then reset"
+        f"rule {name}: a reset that {kind} the sinks is in progress; expected another of that kind, found one that "
+        f"{'keeps' if keep_output else 'empties'} them: let `floodmark run {name}` finish it, then reset"
     )
 
 
@@ -57,8 +57,8 @@ def check_name(head: Head, name: str) -> None:
     """Refuse a home whose name is no longer the rule's, because a rename has not finished."""
     if head.name is not None and head.name != name:
         raise Refused(
-            f"the home of rule {name} is being renamed to {head.name}, and that has not finished: "
-            f"`floodmark rename {name} {head.name}` goes on with it"
+            f"the home of rule {name} is being renamed to {head.name}, and that has not finished: `floodmark rename "
+            f"{name} {head.name}` continues it"
         )
 
 
@@ -66,8 +66,8 @@ def refuse_rebuilt(rule: Rule, what: str) -> None:
     """Refuse an operation that depends on earlier epochs, for a rule that reads everything again in each run."""
     if rule.rebuild:
         raise Refused(
-            f"rule {rule.rule} is rebuilt by each run (`rebuild: true`), so there is nothing to do to its {what}: mend "
-            f"the source or the rule, and `floodmark run {rule.rule}`"
+            f"rule {rule.rule} is rebuilt by each run (`rebuild: true`), so its {what} needs no action: fix the "
+            f"source or the rule, and `floodmark run {rule.rule}`"
         )
 
 
@@ -78,7 +78,7 @@ def describe_pending(head: Head) -> str | None:
     if head.backfill is not None:
         return f"backfill {head.backfill.number} is open: the sinks may have some of its results"
     if head.abandoning:
-        return f"epoch {head.epoch + 1} is being abandoned: the sinks may have some of its results yet"
+        return f"epoch {head.epoch + 1} is being abandoned: the sinks may still have some of its results"
     if head.open is not None:
         return f"epoch {head.epoch + 1} is open: the sinks may have some of its results"
     return None
@@ -92,8 +92,8 @@ def retiring(head: Head, name: str, as_is: bool) -> Life | None:
         return None
     if found and not as_is:
         raise Refused(
-            f"rule {name}: {found}. `floodmark run {name}` finishes it first; with --as-is the rule is retired as it "
-            "stands"
+            f"rule {name}: {found}. `floodmark run {name}` finishes it first; with --as-is, the rule is retired as "
+            "it is"
         )
     return Life(what="retired")
 
@@ -130,7 +130,9 @@ def check_droppable(head: Head, name: str) -> None:
     """Raise Refused if the rule can run, or if it was renamed and its home has not been moved yet."""
     check_name(head, name)
     if head.retired is None:
-        raise Refused(f"rule {name} can run: `floodmark retire {name}` ends that first, then its tables can be dropped")
+        raise Refused(
+            f"rule {name} can run: retire it first with `floodmark retire {name}`, then its tables can be dropped"
+        )
 
 
 def _check_dropped(head: Head, name: str) -> None:

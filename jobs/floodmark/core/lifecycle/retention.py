@@ -39,8 +39,8 @@ class Limit:
         """For people: what is at risk, and what to do."""
         if self.lost:
             return (
-                f"stream {self.stream}: the log entries of input that is not read yet are gone from the source, so the "
-                "next run stops; put them back, or begin anew with `floodmark reset`"
+                f"stream {self.stream}: the source has lost the log entries of unread input, so the next run stops; "
+                "restore them, or start over with `floodmark reset`"
             )
         waited, kept = _rough(self.waited_us), _rough(self.retention_us)
         what = f"input that is not read yet has waited for {waited}; the source keeps {_WHAT[self.setting]} for {kept}"
@@ -69,7 +69,9 @@ def retention_us(address: str, name: str, value: str) -> int:
     try:
         return parse_duration(re.sub(r"'\s*([+-]?\d+)\s*'", r"\1", value))
     except ValueError as fault:
-        raise Refused(f"{address}: {name} of the table cannot be read: {fault}. Set it so, by ALTER TABLE") from None
+        raise Refused(
+            f"{address}: {name} of the table cannot be read: {fault}. Set a valid value with ALTER TABLE"
+        ) from None
 
 
 def nearest(limits: list[Limit]) -> Limit | None:

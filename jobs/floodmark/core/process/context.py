@@ -34,7 +34,11 @@ class Times:
     def micros(self, at: Any) -> int:
         """Microseconds of an event time. Raises ValueError for any other value."""
         if not isinstance(at, datetime) or (at.tzinfo is not None) != self.zoned:
-            kind = "with a time zone, as event times have" if self.zoned else "without a time zone, as event times are"
+            kind = (
+                "with a time zone, like the event times"
+                if self.zoned
+                else ("without a time zone, like the event times")
+            )
             raise ValueError(f"expected a datetime {kind}, found {short(at)}")
         return (at - (ORIGIN if self.zoned else NAIVE_ORIGIN)) // timedelta(microseconds=1)
 
@@ -61,7 +65,7 @@ class Schema:
         if found is None:
             near = difflib.get_close_matches(str(name), self.records, 1)
             hint = f": did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"expected a state out of {', '.join(self.records) or 'none'}, found {name!r}{hint}")
+            raise ValueError(f"expected a state among {', '.join(self.records) or 'none'}, found {name!r}{hint}")
         return found
 
 
@@ -118,7 +122,7 @@ class Context:
         self._refuse_unless(self._schema.declared.timers, "on_timer")
         micros = self._times.micros(at)
         if micros < self.position + self.in_timer:
-            than = "after the timer's own time" if self.in_timer else "not before the row at hand"
+            than = "after the timer's own time" if self.in_timer else "not before the current row"
             raise ValueError(f"expected a timer {than}, {self._times.event_time(self.position)}, found {at}")
         self._slots.put((TIMERS, _named(name)), micros, self.position)
 

@@ -54,7 +54,7 @@ def text_of_module(module: str, beside: Path, env: Mapping[str, str]) -> str:
     if file.exists():
         if ALLOWED in env and (other := _elsewhere(module.split(".")[0], beside)):
             raise ValueError(
-                f"expected the module {module} in one place, for {ALLOWED} is set, found {file} and {other}"
+                f"expected the module {module} in one place, because {ALLOWED} is set, found {file} and {other}"
             )
         return read_plain(file, beside)
     found = _on_path(module)
@@ -150,8 +150,8 @@ class _Class:
             if name in self._classes and name not in seen:
                 yield from self._lineage(self._classes[name], (*seen, node.name))
             elif name not in ("object", "ABC", "abc.ABC"):
-                raise self._fault(base, f"expected base classes of this module, found {name}: what they declare cannot "
-                                        "be read without importing them")  # fmt: skip
+                raise self._fault(base, f"expected base classes of this module, found {name}: their declarations "
+                                        "cannot be read without importing them")  # fmt: skip
 
     def _check_methods(self) -> None:
         if "process" not in self._members:
@@ -163,7 +163,7 @@ class _Class:
                 self._check_method(name, member)
         start = self._members.get("__init__")
         if isinstance(start, ast.FunctionDef) and _required(start) > 1:
-            raise self._fault(start, "expected __init__(self) without further arguments: nobody could give them")
+            raise self._fault(start, "expected __init__(self) without further arguments: no caller could supply them")
 
     def _check_method(self, name: str, member: ast.AST) -> None:
         wanted = METHODS[name]
@@ -181,7 +181,7 @@ class _Class:
             return ast.literal_eval(member)
         except (ValueError, TypeError):
             raise self._fault(
-                member, f"expected {name} as a literal, for it is read without running the module"
+                member, f"expected {name} as a literal, because it is read without running the module"
             ) from None
 
     def _state(self) -> dict[Any, Any]:
@@ -206,9 +206,9 @@ class _Class:
         for name, columns in state.items():
             hidden = [column.name for column in columns if column.name.startswith("_")]
             if name.lower() in OWN_TABLES or name.startswith("_") or lower.count(name.lower()) > 1:
-                raise self._fault(self._members["state"], f"expected names of state that differ in more than case, "
-                                                          f"without a leading _ and none of {', '.join(OWN_TABLES)}, "
-                                                          f"found {name!r}")  # fmt: skip
+                raise self._fault(self._members["state"], "expected names of state that differ in more than upper "
+                                                          "and lower case, have no leading _ and are none of "
+                                                          f"{', '.join(OWN_TABLES)}, found {name!r}")  # fmt: skip
             if hidden:
                 raise self._fault(self._members["state"], f"state[{name!r}]: expected columns without a leading _, "
                                                           f"found {', '.join(hidden)}")  # fmt: skip
@@ -217,7 +217,7 @@ class _Class:
         found = self._literal("ttl") if "ttl" in self._members else {}
         known = [*state, "counters"]
         if not isinstance(found, dict) or not found.keys() <= set(known):
-            raise self._fault(self._members["ttl"], f"expected ttl = {{'name': '30 days'}} with names out of "
+            raise self._fault(self._members["ttl"], "expected ttl = {'name': '30 days'} with names among "
                                                     f"{', '.join(known)}, found {found!r}")  # fmt: skip
         return {name: self._duration(name, text) for name, text in found.items()}
 

@@ -25,7 +25,7 @@ _RANDOM = frozenset(
     pyspark.sql.functions.rand pyspark.sql.functions.randn pyspark.sql.functions.uuid
 """.split()
 )
-_OTHER = "gives a replay another answer"
+_OTHER = "gives a different answer in a replay"
 _RANDOM_MODULES = ("random", "secrets", "numpy.random")
 _WATCHED = {name.rpartition(".")[0] for name in _CLOCKS | _RANDOM} | set(_RANDOM_MODULES)
 
@@ -77,4 +77,4 @@ def _dotted(node: ast.expr, names: dict[str, str]) -> str | None:
 def _star_imports(tree: ast.AST, file: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in _WATCHED and any(one.name == "*" for one in node.names):
-            yield f"{file}:{node.lineno}: expected names, found *: a clock or randomness could not be told"
+            yield f"{file}:{node.lineno}: expected names, found *: a clock or randomness could not be detected"

@@ -195,7 +195,7 @@ def _map(kind: Type) -> Convert:
 
     def convert(value: Any) -> dict[Any, Any]:
         if not isinstance(value, Mapping) or None in value:
-            raise _wrong("a dict without a None among its keys", value)
+            raise _wrong("a dict without None as a key", value)
         return {key(name): None if one is None else element(one) for name, one in value.items()}
 
     return convert

@@ -68,6 +68,6 @@ def named(recorded: Mapping[str, str], now: Mapping[str, str]) -> Iterator[None]
         if not found:
             raise
         raise type(fault)(
-            f"{fault}. The first attempt ran on something else: {'; '.join(found)}. Where that is the cause, a run on "
-            "what the first attempt had finishes what is open"
+            f"{fault}. The first attempt ran in another environment: {'; '.join(found)}. If that is the cause, a run "
+            "in the first attempt's environment finishes what is open"
         ) from fault

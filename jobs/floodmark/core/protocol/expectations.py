@@ -59,7 +59,7 @@ class ExpectationResult:
 
     def _rows(self) -> str:
         if not self.failed:
-            return "no row has failed it"
+            return "no rows failed"
         word = {"drop": "dropped", "dead": "dead"}.get(self.on_fail or "")
         taken = f", {self.taken} of them {word or 'dropped or dead'} by it" if word or self.taken else ""
         return f"{self.failed} {'row' if self.failed == 1 else 'rows'} failed{taken}"

@@ -114,8 +114,8 @@ def _refuse_exchanges(head: Head, moved: Mapping[str, str]) -> None:
         other = next((one for one, there in known.items() if place in there), None)
         if other is not None:
             raise HistoryGone(
-                f"{name}: the table with id {head.table_ids[name]} lies at {place} now, where {other} lay when what is "
-                "open began. Put the tables back to where they were, run the rule, and exchange them then"
+                f"{name}: the table with id {head.table_ids[name]} is now at {place}, where {other} was when the "
+                "open work started. Move the tables back, run the rule, and then exchange them"
             )
 
 
@@ -132,7 +132,7 @@ def _refuse_taken_names(head: Head, others: Sequence[str], now: Mapping[str, str
         name = PREFIX + place
         if now.get(name, place) != place:
             raise HistoryGone(
-                f"sink {place}: the ledger knows the table with id {head.table_ids[name]} by this address, which lies "
+                f"sink {place}: the ledger knows the table with id {head.table_ids[name]} by this address, which is "
                 f"at {now[name]} now. Name another address for the new sink"
             )
 
@@ -150,9 +150,9 @@ def check_same_tables(head: Head, rule: Rule, where: Mapping[str, str], found: M
             continue
         there = f"another table, with id {found[place]}," if found.get(place) else "no table"
         raise HistoryGone(
-            f"sink {address}: expected the table with id {head.table_ids[name]}, which lay at {places[name]}, found "
-            f"{there} at {place}, where the address leads now (a link, or the working directory, was changed). Put the "
-            f"link or the table back, or begin anew with `floodmark reset {rule.rule}`"
+            f"sink {address}: expected the table with id {head.table_ids[name]}, which was at {places[name]}, found "
+            f"{there} at {place}, to which the address now leads (a link or the working directory was changed). "
+            f"Restore the link or the table, or start over with `floodmark reset {rule.rule}`"
         )
 
 
@@ -173,8 +173,8 @@ def check_all_present(head: Head, rule: Rule, where: Mapping[str, str]) -> None:
     for name, place in places_of(head).items():
         if place not in now:
             raise HistoryGone(
-                f"{name}: the table with id {head.table_ids[name]}, which lay at {place}, is at none of the sinks' "
-                f"addresses of rule {rule.rule}. Name the address where it lies now, or begin anew with "
+                f"{name}: the table with id {head.table_ids[name]}, which was at {place}, is at none of the "
+                f"addresses of the sinks of rule {rule.rule}. Name its current address, or start over with "
                 f"`floodmark reset {rule.rule}`"
             )
 

@@ -63,12 +63,10 @@ def check_unfailed(head: Head) -> None:
 def failure_message(head: Head, rule: str, problem: str) -> str:
     """The ledger's message about a failed check, with the ways out. No run retries before one is taken."""
     what = f"epoch {head.epoch + 1}" if head.backfill is None else f"backfill {head.backfill.number}"
-    abandon = f"or take the epoch back with `floodmark abandon {rule}`; " if head.backfill is None else ""
+    abandon = f"or undo the epoch with `floodmark abandon {rule}`; " if head.backfill is None else ""
     return (
-        f"rule {rule}, {what}: a check failed, and no run goes on before you decide. {problem}. Ways out: put back "
-        "what "
-        f"was changed, then `floodmark recheck {rule}` and run again; {abandon}or begin anew with "
-        f"`floodmark reset {rule}`"
+        f"rule {rule}, {what}: a check failed, and no run continues until you decide. {problem}. Ways out: undo the "
+        f"change, then `floodmark recheck {rule}` and run again; {abandon}or start over with `floodmark reset {rule}`"
     )
 
 
@@ -139,7 +137,7 @@ def check_tables(
         if epoch > head.epoch:
             raise LedgerBroken(
                 f"{name}: the table was rewritten after epoch {epoch}, the ledger ends at epoch {head.epoch}: its "
-                "newest rows are gone; put the newest ledger back, or begin anew with `floodmark reset`"
+                "newest rows are gone; restore the newest ledger, or start over with `floodmark reset`"
             )
     for name, known in head.table_ids.items():
         fault = fault_of(name, known, ids.get(name), head.written.get(name), recorded.get(name))
@@ -160,8 +158,8 @@ def _ahead(name: str, head: Head, recorded: int) -> LedgerBroken | None:
     if recorded <= newest:
         return None
     return LedgerBroken(
-        f"{name}: the table is ahead of the ledger (version {recorded}, expected {newest} at most): "
-        "the home was put back from an older copy; put the newest ledger back, or begin anew with `floodmark reset`"
+        f"{name}: the table is ahead of the ledger (version {recorded}, expected {newest} at most): the home was "
+        "restored from an older copy; restore the newest ledger, or start over with `floodmark reset`"
     )
 
 
@@ -169,13 +167,13 @@ def fault_of(
     name: str, known: str, found: str | None, written: int | None, recorded: int | None
 ) -> FloodmarkError | None:
     """The problem with a table, if its id or recorded version differs from what the ledger knows."""
-    ways = "put the right table back, or begin anew with `floodmark reset`"
+    ways = "restore the right table, or start over with `floodmark reset`"
     if found is None:
         return HistoryGone(f"{name}: the table that the ledger has written to is gone; {ways}")
     if found != known:
         return HistoryGone(f"{name}: expected the table with id {known}, found another with id {found}; {ways}")
     if recorded == SEAL:
-        return Sealed(f"{name}: this generation was sealed by a newer one, yet the ledger does not know it; {ways}")
+        return Sealed(f"{name}: this generation was sealed by a newer one that the ledger does not know; {ways}")
     if written is not None and (recorded is None or recorded < written):
-        return HistoryGone(f"{name}: the ledger wrote version {written}, the table has recorded {recorded}; {ways}")
+        return HistoryGone(f"{name}: the ledger wrote version {written}, but the table has recorded {recorded}; {ways}")
     return None

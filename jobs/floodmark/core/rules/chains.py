@@ -23,10 +23,12 @@ from floodmark.core.text.substitution import substituted
 from floodmark.errors import RuleInvalid
 
 SUFFIXES = (".yaml", ".yml")
-_REPLACED = "expected a rule whose sinks are added to, for rows that each run replaces cannot be folded"
+_REPLACED = (
+    "expected a rule that appends to its sinks, because rows that each run replaces cannot be read incrementally"
+)
 _LOOK_UP = (
-    "look rows up in its table, `lookups: {{NAME: {{delta: {table}}}}}`, or let this rule be rebuilt by each run, too "
-    "(`epoch: none`, `rebuild: true`)"
+    "read its table as a lookup table, `lookups: {{NAME: {{delta: {table}}}}}`, or let each run rebuild this rule, "
+    "too (`epoch: none`, `rebuild: true`)"
 )
 
 
@@ -65,9 +67,10 @@ def find_sink(
         raise ValueError(f"{_REPLACED}, found {rule} (`rebuild: true`): {_LOOK_UP.format(table=chosen.table)}")
     if chosen.key and not rebuilt:
         raise ValueError(
-            "expected a sink whose rows are added, for a row that changes later cannot be folded; found "
-            f"{name_of(chosen)} of rule {rule}, merged by its key ({', '.join(chosen.key)}): look rows up in it "
-            f"instead, `lookups: {{NAME: {{delta: {chosen.table}}}}}`, or let rule {rule} have a sink without `key`"
+            "expected a sink to which rows are only appended, because rows that change later cannot be read "
+            f"incrementally; found {name_of(chosen)} of rule {rule}, which is upserted by key "
+            f"({', '.join(chosen.key)}): read it as a lookup table instead, `lookups: {{NAME: {{delta: "
+            f"{chosen.table}}}}}`, or give rule {rule} a sink without `key`"
         )
     own = other.qos if chosen.qos is None else chosen.qos
     return ChainedTable(str(chosen.table), min([own, *(one.qos for one in above)]))
@@ -84,7 +87,7 @@ def _chosen(rule: str, sinks: Sequence[WrittenSink], name: str | None) -> Writte
     if not many:
         raise ValueError(f"expected a rule with a sink that is a table, found none in rule {rule}")
     if name is None and many > 1:
-        raise ValueError(f"expected `sink: NAME` beside it, for rule {rule} has several: {', '.join(tables)}")
+        raise ValueError(f"expected `sink: NAME` next to it, because rule {rule} has several: {', '.join(tables)}")
     if name is None:
         return next(iter(tables.values()))
     if name not in tables:
@@ -107,8 +110,8 @@ def _above(folder: Path, env: Mapping[str, str], reader: str, rule: str, other: 
             ways[one] = (*ways[name], one)
             if one == reader:
                 raise ValueError(
-                    f"expected no cycle, found {' reads '.join(ways[one])}: each would wait for the other; take one of "
-                    "these streams out"
+                    f"expected no cycle, found {' reads '.join(ways[one])}: each would wait for the other; remove "
+                    "one of these streams"
                 )
             try:
                 further = _other(folder, env, one)

@@ -98,8 +98,8 @@ def read_environment(path: Path) -> Environment:
     except FileNotFoundError:
         there = ", ".join(_names(path.parent)) or "none"
         raise RuleInvalid(
-            f"{path}: expected the file of environment {path.stem}, found none: write it, or name "
-            f"one that is there ({there})"
+            f"{path}: expected the file of environment {path.stem}, found none: write it, or name an existing one "
+            f"({there})"
         ) from None
     except (OSError, ValueError) as error:
         raise RuleInvalid(f"{path}: expected lines of NAME=value: {error}") from None
@@ -124,13 +124,13 @@ def _read(path: Path, lines: Iterable[str]) -> Environment:
 
 def _no_assignment(line: str) -> str:
     """The message for a line that is no assignment; it does not repeat the line, which may contain a secret."""
-    what = "a name of other characters than letters, digits and _" if "=" in line else "a line without ="
+    what = "a name with characters other than letters, digits and _" if "=" in line else "a line without ="
     return f"expected NAME=value, found {what}: write it so, or put # before a comment"
 
 
 def _unfit(name: str, found: Environment) -> str | None:
     if name in found.variables:
-        return f"expected each variable once; {name} stands in line {found.lines[name]} already: leave one of them out"
+        return f"expected each variable once; {name} is already in line {found.lines[name]}: remove one of them"
     if name.startswith("FLOODMARK_") and name not in (HOME, MASTER):
         return f"expected of Floodmark's own settings only {HOME} and {MASTER}, found {name}: set it in the environment"
     return None
@@ -139,7 +139,10 @@ def _unfit(name: str, found: Environment) -> str | None:
 def _remark(value: str) -> str | None:
     """The message for an unquoted remark: only some tools end the value there, others add it to the address."""
     if re.search(r"\s#", value) and _unquoted(value) == value.strip():
-        return "expected quotes around a value with a blank and #, found none: add them, or put the remark above"
+        return (
+            "expected quotes around a value with a space and #, found none: add them, or put the comment on the "
+            "line above"
+        )
     return None
 
 

@@ -12,8 +12,8 @@ from floodmark.errors import SqlAt
 Problem = tuple[Field, str | SqlAt]
 OF_ONE_ROW = "a check is a condition on one row by itself"
 DEAD_RESULT = (
-    "expected fail, drop or warn: a result is no row of a stream, so there would be nothing to replay; write the check "
-    "over the input, in the `expect` of its stream, with `on_fail: dead`"
+    "expected fail, drop or warn: a result is not a row of a stream, so there would be nothing to replay; write the "
+    "check over the input, in the `expect` of its stream, with `on_fail: dead`"
 )
 
 
@@ -49,8 +49,8 @@ def _totals(rule: Rule) -> bool:
 def _replaced(check: str) -> str:
     gone = f"not coalesce({' '.join(check.split())}, false)"
     return (
-        "expected fail or warn: a result of this rule takes the place of the one before, which would stay were the new "
-        f"one left out. To have neither, write `delete: {gone}` on the sink"
+        "expected fail or warn: a result of this rule replaces the previous one, which would stay if the new one "
+        f"were dropped. To keep neither, write `delete: {gone}` on the sink"
     )
 
 

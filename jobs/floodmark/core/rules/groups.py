@@ -93,6 +93,6 @@ def _minority(values: Mapping[Path, str]) -> dict[Path, Path]:
 
 def _problem(field: str, group: str, value: str, expected: str, other: Path) -> str:
     return (
-        f"{field}: expected {expected}, as in {other.name}, for the rules of group {group} share one schedule and one "
-        f"Spark application; found {value}: make them one, or take one rule out of the group"
+        f"{field}: expected {expected}, as in {other.name}, because the rules of group {group} share one schedule "
+        f"and one Spark application; found {value}: make them the same, or remove one rule from the group"
     )

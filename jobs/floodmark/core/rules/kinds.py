@@ -107,7 +107,7 @@ def sink_kind(kind: str) -> SinkKind:
 
 def _named(kind: str, known: Mapping[str, str]) -> object:
     if kind not in known:
-        raise Refused(f"expected a kind out of {', '.join(known)}, found {kind}, which is not registered here")
+        raise Refused(f"expected one of the kinds {', '.join(known)}, found {kind}, which is not registered here")
     module, _, name = known[kind].partition(":")
     return getattr(import_module(module), name)
 
@@ -136,7 +136,7 @@ def once_only(rule: Rule) -> Iterator[str]:
     """Why streams of the rule cannot be read again, one reason for each."""
     for name, stream in rule.streams.items():
         if not source_can(stream.kind).rereads:
-            yield f"stream {name} is of a {stream.kind} source, which gives its rows once"
+            yield f"stream {name} is a {stream.kind} source, whose rows can be read only once"
 
 
 def source_can(kind: str) -> SourceCan:

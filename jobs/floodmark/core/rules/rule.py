@@ -228,7 +228,7 @@ def conflicts(found: Mapping[Path, Rule]) -> dict[Path, FloodmarkError]:
 
 def _conflict(kind: str, what: str, other: Path, rule: Rule) -> str:
     if kind == "rule":
-        return f"rule: a rule named {what} stands in {other.name}, too: expected one file for each; remove one of them"
+        return f"rule: a rule named {what} is in {other.name}, too: expected one file for each; remove one of them"
     return f"sinks: {what} is a sink of rule {rule.rule}, too; a sink belongs to one rule: give each a table of its own"
 
 
@@ -241,7 +241,7 @@ def _written(value: dict[str, Any], path: Path, problems: Problems) -> WrittenRu
         for detail in error.errors(include_url=False):
             _add_detail(detail, problems)
     if isinstance(value.get("rule"), str) and value["rule"] != path.stem:
-        problems.add(("rule",), f"expected the file's name, {path.stem!r}, found {value['rule']!r}: make them one")
+        problems.add(("rule",), f"expected the file's name, {path.stem!r}, found {value['rule']!r}: make them the same")
     problems.raise_any()
     assert written is not None
     return written
@@ -252,7 +252,7 @@ def _name_later_keys(value: dict[str, Any], problems: Problems) -> None:
     for field, mapping, later in _places_of_later_keys(value):
         for key in [key for key in mapping if key in later]:
             del mapping[key]
-            problems.add((*field, key), "is not there yet")
+            problems.add((*field, key), "is not supported yet")
 
 
 def _places_of_later_keys(value: dict[str, Any]) -> Iterator[tuple[Field, dict[str, Any], tuple[str, ...]]]:
@@ -277,7 +277,7 @@ def _add_detail(detail: ErrorDetails, problems: Problems) -> None:
 
 def _unknown_key(key: str, parent: Field) -> str:
     if key == "expect" and parent[:1] == ("sinks",):
-        return "expect: of results it is a key of the rule, beside `sql`, for all of its sinks"
+        return "expect: for results, it is a key of the rule, next to `sql`, for all of its sinks"
     known = _known_keys(parent)
     if len(parent) == 2 and parent[0] in ("streams", "sinks") and key not in known:
         kinds = source_keys() if parent[0] == "streams" else [*SINKS]
@@ -285,7 +285,7 @@ def _unknown_key(key: str, parent: Field) -> str:
         hint = (
             f"did you mean {near[0]!r}?"
             if near
-            else f"expected a kind of {parent[0][:-1]} ({', '.join(kinds)}) or a key out of "
+            else f"expected a kind of {parent[0][:-1]} ({', '.join(kinds)}) or one of the keys "
             + ", ".join(k for k in known if k not in kinds)
         )
         return f"unknown key {key!r}: {hint}"

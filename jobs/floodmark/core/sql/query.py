@@ -96,7 +96,7 @@ def analyse(
         whole, _ = _analysed(deduplicated(shape, distinct), streams, lookups, unbounded)
     except SqlAt as fault:
         name = next(name for name in found.streams if name in distinct)
-        raise shape.at((name.lower(),), f"over stream {name}, for it is `distinct`: {fault.problem}") from None
+        raise shape.at((name.lower(),), f"over stream {name}, because it is `distinct`: {fault.problem}") from None
     return replace(whole, star=found.star, fault=found.fault)
 
 

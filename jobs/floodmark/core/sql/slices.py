@@ -50,7 +50,7 @@ def slices_of(sql: str, streams: Mapping[str, str | None], lookups: Collection[s
         raise shape.at(("select",), "expected one SELECT with GROUP BY window(...) and nothing above it")
     source, spec, grid, relation = root
     if shape.looked_up:
-        raise shape.at(("join",), "expected no lookup table, whose rows may be others when a window ends")
+        raise shape.at(("join",), "expected no lookup table, because its rows may have changed when a window ends")
     if relation.uncut or len(source.reads) > 1:
         raise shape.at(("group",), "expected single rows below the GROUP BY, found a JOIN or OVER", source.number)
     call = next(call for item in _items(source) if (call := window_called(source, item)))
@@ -74,10 +74,10 @@ def _keys(shape: Shape, grouped: Select, time: exp.Expr) -> Iterator[exp.Column]
             continue
         column = grouping_column(grouped, item)
         if column is None:
-            problem = f"expected columns in GROUP BY beside the window, found {item.sql('spark')}"
+            problem = f"expected columns in GROUP BY next to the window, found {item.sql('spark')}"
             raise shape.at(("group",), problem, grouped.number)
         if column.name.lower() == time.name.lower():
-            raise shape.at(("group",), "expected other columns than the event time beside the window", grouped.number)
+            raise shape.at(("group",), "expected no event time next to the window in GROUP BY", grouped.number)
         yield column
 
 

@@ -167,11 +167,13 @@ class WindowSpec(GroupSpec):
 
     def describe(self) -> Iterator[str]:
         size, slide = format_duration(self.size_us), format_duration(self.slide_us)
-        yield f"windows of {size}, a new one every {slide}" + (", side by side" if size == slide else ", overlapping")
+        yield f"windows of {size}, a new one every {slide}" + (
+            ", without overlap" if size == slide else ", overlapping"
+        )
         if self.offset_us:
-            yield f"they begin {format_duration(self.offset_us)} after 1970-01-01T00:00:00Z and from there on"
+            yield f"starting {format_duration(self.offset_us)} after 1970-01-01T00:00:00Z"
         if any(self.reach):
-            yield f"a row of a window hangs on what lies {self.reach} in event time"
+            yield f"a row of a window depends on rows {self.reach} in event time"
 
     def becoming_final(self, at: str, low: int | None, high: int, instant: Instant) -> str:
         """A window that ends at the watermark is final: it holds no row of that time."""
@@ -216,7 +218,7 @@ class SessionSpec(GroupSpec):
         return max((_length(text) for text in _TEXTS.findall(self.gap)), default=DAY) + 1
 
     def describe(self) -> Iterator[str]:
-        yield f"sessions that end after a gap of {self.gap}; sessions that touch are one"
+        yield f"sessions that end after a gap of {self.gap}; overlapping sessions are merged"
 
     def becoming_final(self, at: str, low: int | None, high: int, instant: Instant) -> str:
         """A session that ends at the watermark is open: a row there would go on with it."""
@@ -264,7 +266,7 @@ class RowSpec(Spec):
         return self.after_us + 1
 
     def describe(self) -> Iterator[str]:
-        yield f"each row (OVER, JOIN) with what lies {self.reach} in event time"
+        yield f"each row (OVER, JOIN) with rows {self.reach} in event time"
 
     def becoming_final(self, at: str, low: int | None, high: int, instant: Instant) -> str:
         """A row at the watermark is not final: more rows of its time may come, its peers."""

@@ -38,7 +38,7 @@ def unfit(address: str) -> str | None:
     if address != address.strip() or re.search(r"[\r\n\t]", address):
         return "without space around it or line breaks"
     if "${" in address:  # written as $${
-        return "without ${: Spark would put a variable there"
+        return "without ${: Spark would substitute a variable there"
     if address[:1] in ("~", "$"):
         return f"{address[0]} is not expanded; ${{HOME}} is, and so is any ${{NAME}} of the environment"
     scheme, mark, _ = address.partition(":")
@@ -49,13 +49,13 @@ def unfit(address: str) -> str | None:
 
 def _unfit_uri(address: str, scheme: str) -> str | None:
     if scheme not in SCHEMES:
-        return f"of a store out of {', '.join(SCHEMES)}"
+        return f"of one of the stores {', '.join(SCHEMES)}"
     try:
         parsed = urlparse(address)
     except ValueError as fault:
         return str(fault)
     if scheme == "file":
-        host = "a file URI has three slashes, for it names no host" if parsed.netloc else None
+        host = "a file URI has three slashes, because it names no host" if parsed.netloc else None
         return host or strange_path(unquote(parsed.path))
     if not address.startswith(f"{scheme}://") or not parsed.netloc:
         return f"{scheme}:// with two slashes, then a bucket or container"
@@ -68,7 +68,7 @@ def strange_path(path: str, but: str = "[]|^") -> str | None:
     `but`: refused characters.
     """
     if decoded := re.search(r"%[0-9A-Fa-f]{2}", path):
-        return f"without % before two hex digits, found {decoded[0]!r}: another place would be read"
+        return f"without % before two hex digits, found {decoded[0]!r}: Spark would read another place"
     found = next((one for one in path if one in but), None)
     return found and f"without {' '.join(but)}, found {found!r}: Delta's client, or Spark, reads no such path"
 

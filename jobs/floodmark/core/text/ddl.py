@@ -126,7 +126,10 @@ class _Reader:
             scale = self._number() if self._skip(",") else 0
             self._expect(")")
         if not 1 <= precision <= 38 or scale > precision:
-            raise ValueError(f"expected DECIMAL(1 to 38, at most as many), found DECIMAL({precision},{scale})")
+            raise ValueError(
+                "expected DECIMAL(precision from 1 to 38, scale at most the precision), found "
+                f"DECIMAL({precision},{scale})"
+            )
         return Type("decimal", precision, scale)
 
     def _nested(self, name: str) -> Type:
@@ -141,7 +144,7 @@ class _Reader:
             self._expect(",")
             parts = (key, Column("value", self._type()))
             if key.type.has_map:
-                raise ValueError("expected a map's key without a map in it")
+                raise ValueError("expected a map key that contains no map")
         self._expect(">")
         return Type(name, parts=parts)
 

@@ -24,7 +24,7 @@ def read_defaults(folder: Path) -> Source | None:
     problems = Problems(found)
     for key in found.tree.value:
         if key in OF_RULES:
-            problems.add((key,), "is each rule's own; expected settings such as qos, timezone, spark or airflow")
+            problems.add((key,), "belongs in each rule; expected settings such as qos, timezone, spark or airflow")
     problems.raise_any()
     return found
 

@@ -73,7 +73,7 @@ def _unit(word: str, text: str) -> int:
         near = [_SHORT[unit]] if unit in _SHORT else difflib.get_close_matches(unit, _UNITS, 1)
         hint = f": did you mean {near[0]}s?" if near else ""
         units = ", ".join(f"{name}s" for name in _UNITS)
-        raise ValueError(f"expected a unit out of {units}, found {word!r} in {text!r}{hint}")
+        raise ValueError(f"expected one of the units {units}, found {word!r} in {text!r}{hint}")
     return _UNITS[unit]
 
 

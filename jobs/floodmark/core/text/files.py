@@ -14,7 +14,7 @@ def read_plain(file: Path, folder: Path | None = None) -> str:
     """
     real = file.resolve(strict=True)
     if folder is not None and not real.is_relative_to(folder.resolve()):
-        raise ValueError(f"expected a file in {folder}, found a link that leads out of it")
+        raise ValueError(f"expected a file in {folder}, found a link that leads outside")
     if not real.is_file():  # opening a pipe would wait for its writer
         raise ValueError("expected a plain file")
     with real.open(encoding="utf-8") as opened:

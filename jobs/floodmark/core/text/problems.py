@@ -133,6 +133,6 @@ def shown_value(value: Any) -> str:
         kind = "mapping" if isinstance(value, dict) else "list"
         return f"a {kind}" if value else f"an empty {kind}"
     if isinstance(value, str) and may_hold(value):
-        return "a text that is not repeated, for it may hold a secret"
+        return "text that is not shown, because it may contain a secret"
     text = repr(value) if not isinstance(value, bool) else str(value).lower()
     return text if len(text) <= 60 else f"{text[:57]}..."

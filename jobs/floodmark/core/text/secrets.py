@@ -12,7 +12,7 @@ from urllib.parse import ParseResult, unquote, urlparse
 from floodmark.redaction import WITH_USER, has_password, names_user
 
 ALLOWED = "FLOODMARK_VARIABLES"  # the operator's list of the variables that rule files may name
-WAY_OUT = "give it to Spark or the store by settings of their own; docs/security.md says how"
+WAY_OUT = "configure it in Spark or in the store instead; see docs/security.md"
 _WORDS = frozenset(
     """apikey auth authorization bearer cookie credential credentials creds dbpass dsn fernet jwt key keys keytab pass
     passphrase passwd password passwords pat pgpass private pwd pw sas secret secrets token tokens""".split()
@@ -40,12 +40,14 @@ def secret_variable(name: str, env: Mapping[str, str]) -> str | None:
     """Why a rule file may not name this environment variable; None if it may."""
     if ALLOWED in env:
         allowed = [one.strip() for one in env[ALLOWED].split(",") if one.strip()]
-        return None if name in allowed else f"the variable {name} is none of {ALLOWED} ({', '.join(allowed) or 'none'})"
+        return (
+            None if name in allowed else (f"the variable {name} is not in {ALLOWED} ({', '.join(allowed) or 'none'})")
+        )
     if _looks_secret(name):
-        return f"the variable {name} has the name of a secret, which a rule cannot keep: {WAY_OUT}"
+        return f"the variable {name} has the name of a secret, which a rule cannot contain: {WAY_OUT}"
     value = env.get(name, "")
     if names_user(value) or _has_user(value) or _QUERY.search(value):
-        return f"the variable {name} holds an address with a password, which a rule cannot keep: {WAY_OUT}"
+        return f"the variable {name} contains an address with a password, which a rule cannot contain: {WAY_OUT}"
     return None
 
 

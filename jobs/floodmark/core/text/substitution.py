@@ -33,7 +33,7 @@ def _filled_in(text: str, env: Mapping[str, str], field: Field, problems: Proble
                 field, f"expected ${{NAME}} or ${{NAME:-default}}, found {match.group()}; $${{ is a literal ${{"
             )
         elif "${" in (match["value"] or ""):
-            problems.add(field, f"expected a default without variables of its own, found {match.group()}")
+            problems.add(field, f"expected a default that contains no variables, found {match.group()}")
         elif (secret := secret_variable(name, env)) is not None:
             problems.add(field, secret)
         elif name in env:

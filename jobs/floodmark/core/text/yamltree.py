@@ -106,11 +106,11 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise _refused(
-                "anchors (&) and aliases (*) are not allowed; write the value out, or a text in quotes",
+                "anchors (&) and aliases (*) are not allowed; write the value out, or put it in quotes",
                 event.start_mark,
             )
         if self.depth >= MAX_DEPTH:
-            raise _refused(f"nested deeper than {MAX_DEPTH} levels; write it flatter", event.start_mark)
+            raise _refused(f"nested deeper than {MAX_DEPTH} levels; reduce the nesting", event.start_mark)
         self.values += 1
         if self.values > MAX_VALUES:
             raise _refused(f"expected at most {MAX_VALUES} values, found more", event.start_mark)
@@ -157,7 +157,7 @@ class _Builder:
             if key in result:
                 first = self.tree.places[(*path, key)].line
                 raise _refused(
-                    f"duplicate key {key!r}: it stands in line {first} already; leave one of them out",
+                    f"duplicate key {key!r}: it is already in line {first}; remove one of them",
                     key_node.start_mark,
                 )
             self.tree.places[(*path, key)] = Place(key_node.start_mark.line + 1, key_node.start_mark.column + 1)

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import re
 
-_INDENT = "indent it by spaces, as its neighbours"
+_INDENT = "indent it with spaces like the lines around it"
 # The parser's message -> what was expected and found, and what to do. `{0}`: the first group.
 _MESSAGES = (
-    (r"found character '\\t'.*", "expected spaces, found a tab: YAML is indented by spaces"),
+    (r"found character '\\t'.*", "expected spaces, found a tab: YAML is indented with spaces"),
     (
         r"found character '(.)' that cannot start any token",
-        "expected a value, found one that begins with {0}, which no plain text may: put it in quotes",
+        "expected a value, found one that starts with {0}, which needs quotes: put it in quotes",
     ),
     (
         r"(?:expected alphabetic or numeric character, but found|while scanning an alias).*",
-        "expected a value, found * or & before what is no name: put it in quotes, such as '*/5 * * * *'",
+        "expected a value, found * or & before something that is not a name: put the value in quotes, such as '*/5 * "
+        "* * *'",
     ),
     (
         r"mapping values are not allowed here",
-        f"expected a value, found another `key:`. If this line is a key of its own, {_INDENT}; if the colon belongs to "
-        "a text, put the text in quotes",
+        f"expected a value, found another `key:`. If this line is a key of its own, {_INDENT}; if the colon is part "
+        "of a value, put the value in quotes",
     ),
     (
         r"could not find expected ':'",
-        "expected `key: value`, found a line without it: put a space after the colon; a text of several lines begins "
-        "with `key: |` and is indented",
+        "expected `key: value`, found a line without it: put a space after the colon; a value of several lines "
+        "starts with `key: |` and is indented",
     ),
     (
         r"expected <block end>, but found '?(.+?)'?",
-        f"expected the next key, found what does not line up with those before it: {_INDENT}, and close quotes where "
-        "they should end",
+        f"expected the next key, found a line that does not line up with the keys before it: {_INDENT}, and close "
+        "quotes where they should end",
     ),
     (
         r"found unexpected end of stream",
-        "expected the quotation mark that closes a text, found the end of the file: close it",
+        "expected a closing quotation mark, found the end of the file: add it",
     ),
     (
         r"but found another document",
@@ -41,11 +42,11 @@ _MESSAGES = (
     ),
     (
         r"expected ',' or '(.)', but got .*",
-        "expected a comma or {0}, found something else: close the bracket, and separate what stands in it by commas",
+        "expected a comma or {0}, found something else: close the bracket, and separate its entries with commas",
     ),
     (
         r"did not find expected .*|expected the node content, but found .*",
-        "expected a value, found the end of a list or mapping: write the value, or take the comma or dash away",
+        "expected a value, found the end of a list or mapping: write the value, or remove the comma or dash",
     ),
 )
 
@@ -62,8 +63,8 @@ def parser_message(problem: str, text: str = "", index: int = 0) -> str:
     bare = _bare_variable(text, index)
     if bare is not None:
         return (
-            f"expected quotes round a text with ${{…}} inside of {{…}} or […], found none: write '{bare}', for YAML "
-            "takes a bare { as the beginning of a mapping"
+            f"expected quotes around a value with ${{…}} inside {{…}} or […], found none: write '{bare}', because "
+            "YAML reads a bare { as the start of a mapping"
         )
     for pattern, words in _MESSAGES:
         match = re.fullmatch(pattern, problem)

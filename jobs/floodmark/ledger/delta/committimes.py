@@ -47,9 +47,10 @@ def _own(address: str, version: int, info: dict[str, Any]) -> int:
 def _refuse_copies(address: str, version: int | None) -> None:
     if version is not None:
         raise HistoryGone(
-            f"{address}: log entry {version} says that it was written long before its file was, so the log was copied "
-            "without the times of its files, and by these Delta tells when a version was committed. Copy it again with "
-            "its times (`cp -p`, `rsync -t`); or name a version in place of a time, and join without `history`"
+            f"{address}: log entry {version} says that it was written long before its file, so the log was copied "
+            "without the modification times of its files, from which Delta reads when a version was committed. Copy "
+            "it again with its times (`cp -p`, `rsync -t`); or name a version instead of a time, and join without "
+            "`history`"
         )
 
 

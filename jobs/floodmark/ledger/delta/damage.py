@@ -103,7 +103,7 @@ def file_damage(file: Path) -> str | None:
     if not data:
         return f"{file} is empty"
     if sums.exists() and not fits(data, sums.read_bytes()):
-        return f"{file} does not fit its checksum in {sums.name}: one of the two was changed or cut off"
+        return f"{file} does not match its checksum in {sums.name}: one of the two was changed or truncated"
     return None
 
 
@@ -139,7 +139,7 @@ def _gaps(found: Listed) -> Iterator[str]:
 def _bad_hint(log: Path, found: Listed) -> Iterator[str]:
     hint = log / HINT
     if hint.exists() and _hinted(hint) not in found.checkpoints:
-        yield f"{hint} names no checkpoint that is there; it is only a hint: remove it"
+        yield f"{hint} names a checkpoint that does not exist; it is only a hint: remove it"
 
 
 def _hinted(hint: Path) -> int | None:
@@ -152,7 +152,7 @@ def _hinted(hint: Path) -> int | None:
 def _bad_checkpoint(log: Path, found: Listed) -> Iterator[str]:
     for name in found.checkpoints.get(found.base, []):
         if not _can_be_read(log / name):
-            spare = f"; the log's entries tell the same: remove it and {HINT}"
+            spare = f"; the log's entries have the same content: remove it and {HINT}"
             yield f"the checkpoint {log / name} cannot be read{spare if found.complete_without(found.base) else ''}"
 
 
@@ -193,7 +193,7 @@ def _unparsed(entry: Path) -> str | None:
     try:
         actions_of(entry.read_bytes())
     except ValueError as fault:
-        return f"{entry} is cut off or was changed: {fault}"
+        return f"{entry} is truncated or was changed: {fault}"
     return None
 
 
@@ -218,9 +218,9 @@ def _action(number: int, line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except ValueError:
-        raise ValueError(f"line {number} is no JSON") from None
+        raise ValueError(f"line {number} is not JSON") from None
     if not isinstance(found, dict) or not all(isinstance(value, dict) for value in found.values()):
-        raise ValueError(f"line {number} is no action")
+        raise ValueError(f"line {number} is not an action")
     for kind, value in found.items():
         for name, expected in _NEEDED.get(kind, {}).items():
             if not isinstance(value.get(name), expected):

@@ -143,10 +143,10 @@ def as_of(address: str, since: int, epoch: int) -> DeltaTable:
     try:
         found = DeltaTable(address, version=_last_holding(address, since, epoch))
     except (OSError, DeltaError) as fault:
-        raise HistoryGone(f"{address}: its log does not reach back to epoch {epoch} any more") from fault
+        raise HistoryGone(f"{address}: its log no longer reaches back to epoch {epoch}") from fault
     files = (Path(address, unquote(path)) for path in values_of(found.get_add_actions()["path"]))
     if not all(file.exists() for file in files):
-        raise HistoryGone(f"{address}: the files that epoch {epoch} saw are not there any more")
+        raise HistoryGone(f"{address}: the files that epoch {epoch} saw no longer exist")
     return found
 
 

@@ -79,8 +79,8 @@ def our_commit(address: str, app: str, version: int) -> Committed:
             if found is not None:
                 return found
     raise HistoryGone(
-        f"{address}: the log no longer holds the commit of {app} version {version}, so what it wrote cannot be "
-        "compared; restore the table's log, or begin anew with `floodmark reset`"
+        f"{address}: the log no longer has the commit of {app} version {version}, so its rows cannot be compared; "
+        "restore the table's log, or start over with `floodmark reset`"
     )
 
 

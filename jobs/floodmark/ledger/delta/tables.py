@@ -23,8 +23,8 @@ OWNER = "floodmark.owner"  # table property: id of the ledger whose rule writes 
 ADOPTED = "floodmark.adopted"  # table property of a table older than its rule: its newest version then
 ADOPTED_EMPTY = "empty"  # its value if the table held no rows then
 ANEW = (
-    "put back what is missing or harmed from a copy; a table that a rule writes can also be made anew: remove its "
-    "folder and call `floodmark reset`"
+    "restore missing or corrupt files from a copy; a table that a rule writes can also be recreated: remove its "
+    "folder and run `floodmark reset`"
 )
 
 
@@ -49,14 +49,16 @@ def _of_rust(fault: BaseException) -> bool:
 def _unreadable(address: str, fault: BaseException) -> FloodmarkError:
     said = str(fault).strip().split("\n", 1)[0]
     if passing(said):
-        return RunFailed(f"{address}: the table cannot be read now: {said}; mend the disk or the store, then retry")
+        return RunFailed(f"{address}: the table cannot be read now: {said}; fix the disk or the store, then retry")
     if "non utf-8" in said.lower():
         return TableBroken(
-            f"{address}: its rows cannot be shown: {said}. If they hold text that is no UTF-8, nothing is harmed, and "
-            "Spark shows it; else the file named by `floodmark audit --deep` is"
+            f"{address}: its rows cannot be shown: {said}. If they contain text that is not UTF-8, nothing is "
+            "corrupt, and Spark can show it; otherwise, the file that `floodmark audit --deep` names is corrupt"
         )
     if "unsupported" in said.lower():
-        return TableBroken(f"{address}: the table cannot be read: {said}; nothing is harmed, Delta's client lacks that")
+        return TableBroken(
+            f"{address}: the table cannot be read: {said}; nothing is corrupt: Delta's client does not support this"
+        )
     return TableBroken(f"{address}: the table cannot be read: {why_unreadable(address) or said}; {ANEW}")
 
 
@@ -64,7 +66,7 @@ def open_table(address: str) -> DeltaTable | None:
     """The table at `address` at its newest version, or None if there is none. Raises TableBroken and Refused."""
     if Path(address).is_file():
         raise Refused(
-            f"expected the folder of a Delta table at {address}, found a file: write what is in it as a Delta table, "
+            f"expected the folder of a Delta table at {address}, found a file: write its content as a Delta table, "
             "and name that table's folder"
         )
     try:
@@ -230,11 +232,11 @@ def entry_actions(address: str, version: int) -> list[dict[str, Any]]:
     try:
         return actions_of(data)
     except ValueError as fault:
-        raise TableBroken(f"{address}: log entry {version} is cut off or was changed: {fault}") from fault
+        raise TableBroken(f"{address}: log entry {version} is truncated or was changed: {fault}") from fault
 
 
 def missing_files(address: str, commit: int, what: str) -> HistoryGone:
     return HistoryGone(
-        f"{address}: of commit {commit}, {what} is gone, so what it wrote cannot be compared; put it back, or begin "
-        "anew with `floodmark reset`"
+        f"{address}: of commit {commit}, {what} is gone, so its rows cannot be compared; restore it, or start over "
+        "with `floodmark reset`"
     )

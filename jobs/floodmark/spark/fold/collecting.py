@@ -152,8 +152,8 @@ def _refuse_held(stream: str, columns: Sequence[str]) -> None:
     taken = [column for column in columns if column.lower() == HELD]
     if taken:
         raise WrongColumn(
-            f"stream {stream}: expected to read no column {taken[0]}, for the state of a window of rows has one of its "
-            "own: name in the SQL the columns that it needs, or rename this one in the table"
+            f"stream {stream}: expected to read no column {taken[0]}, because the state of a window of rows has one "
+            "of that name: name the columns that the SQL needs, or rename this one in the table"
         )
 
 

@@ -41,7 +41,7 @@ def _sliced(rule: Rule, shape: Shape, session: SparkSession) -> Fold | None:
         return None
     inexact = Stateless(rule, shape).inexact(rule.slices, session)
     if inexact is not None and rule.windows == "slices":
-        raise Refused(f"rule {rule.rule}: {inexact}; or leave `windows: slices` out")
+        raise Refused(f"rule {rule.rule}: {inexact}; or remove `windows: slices`")
     return SlicedWindows(rule, shape, rule.slices, session) if inexact is None else None
 
 

@@ -33,7 +33,7 @@ def refuse_full(rule: Rule, name: str, rows: DataFrame, column: str, windows: It
         if found is not None:
             raise InputFault(
                 f"rule {rule.rule}: expected at most {most} rows of stream {name} in a window "
-                f"(`max_rows_per_window`), found {found['count']} in that of {format_duration(grid.size_us)} from "
-                f"{found['start']} ({rule.timezone}) on. Nothing of the epoch was written. Raise the limit, or leave "
-                "rows out by the stream's `where`"
+                f"(`max_rows_per_window`), found {found['count']} in the window of {format_duration(grid.size_us)} "
+                f"that starts at {found['start']} ({rule.timezone}). Nothing of the epoch was written. Raise the "
+                "limit, or exclude rows with the stream's `where`"
             )

@@ -84,8 +84,8 @@ def look_ahead(root: SparkSession, rule: Rule, home: Path, rows: int) -> NextEpo
 def _refuse_unfinished(head: Head, rule: Rule) -> None:
     if at_the_gate(head) is not Gate.PLAN:
         raise Refused(
-            f"rule {rule.rule}: an epoch, a backfill or a reset is unfinished, and a run would finish that first; what "
-            "comes then is not known. `floodmark run` does it, `floodmark status` says what it is"
+            f"rule {rule.rule}: an epoch, a backfill or a reset is unfinished, and a run would finish that first, so "
+            "what follows is not known. `floodmark run` finishes it; `floodmark status` shows what it is"
         )
     if not rule.rebuild:
         check_same_sinks(head, rule)

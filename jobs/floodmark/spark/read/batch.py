@@ -245,6 +245,6 @@ def _failing(rule: str, stream: str, rows: int, row: dict[str, Any]) -> str:
     shown = shown if len(shown) <= ROW else f"{shown[: ROW - 3]}..."
     return (
         f"rule {rule}, stream {stream}: {reason}, for {rows} {'row' if rows == 1 else 'rows'}; one of them: {shown}. "
-        "Nothing of the epoch was written. Write try_cast, try_divide or a `where` that leaves such rows out, or set "
-        "them apart with `on_error: dead`"
+        "Nothing of the epoch was written. Use try_cast, try_divide or a `where` that excludes such rows, or "
+        "quarantine them with `on_error: dead`"
     )

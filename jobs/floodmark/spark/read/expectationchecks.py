@@ -28,8 +28,8 @@ FAILED = "_floodmark_failed"  # the column of the number, beside a row's own col
 SAMPLE = 3  # rows in a message
 ROW = 400  # characters of a row in a message
 WAY_OUT = (
-    "Nothing of the epoch was written, and running again will not help. Mend what gives such rows, or change the "
-    "expectation (another check, or another `on_fail`): the rule then goes on from where it stands"
+    "Nothing of the epoch was written, and running again will not help. Fix the source of such rows, or change the "
+    "expectation (another check, or another `on_fail`): the rule then continues where it stopped"
 )
 
 

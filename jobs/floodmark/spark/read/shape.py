@@ -79,8 +79,8 @@ def _refuse_unknown(name: str, wanted: list[str], columns: Mapping[str, str]) ->
     lacking = [column for column in wanted if column not in columns]
     if lacking:
         raise WrongColumn(
-            f"stream {name}: expected columns {', '.join(lacking)}, found {', '.join(columns)}: give the table these "
-            "columns back, or begin anew with what it has with `floodmark reset`"
+            f"stream {name}: expected columns {', '.join(lacking)}, found {', '.join(columns)}: restore these "
+            "columns in the table, or start over with the columns that it has: `floodmark reset`"
         )
 
 
@@ -88,10 +88,9 @@ def _refuse_quarantine_columns(name: str, wanted: list[str]) -> None:
     taken = [column for column in wanted if column.lower() in QUARANTINE_COLUMNS]
     if taken:
         raise WrongColumn(
-            f"stream {name}: expected to read none of the columns {', '.join(QUARANTINE_COLUMNS)}, which the tables "
-            "of late and "
-            f"dead rows have of their own; found {', '.join(taken)}: name the columns that the SQL needs, or rename "
-            "these in the table"
+            f"stream {name}: expected to read none of the columns {', '.join(QUARANTINE_COLUMNS)}, which the late "
+            f"and dead tables add themselves; found {', '.join(taken)}: name the columns that the SQL needs, or "
+            "rename these in the table"
         )
 
 
@@ -111,7 +110,7 @@ def _refuse_mixed_times(rule: Rule, schemas: Mapping[str, StructType]) -> None:
     kinds = {name: time_type(rule.streams[name], schema) for name, schema in schemas.items()}
     timed = {name: kind for name, kind in kinds.items() if kind}
     if len(set(timed.values())) > 1:
-        raise Refused(f"streams with event times of one type are expected, found {timed}: cast one in its `expr`")
+        raise Refused(f"expected streams with event times of the same type, found {timed}: cast one in its `expr`")
 
 
 def time_type(stream: Stream, schema: StructType) -> str | None:
@@ -149,7 +148,7 @@ def quarantine_schema(shape: Shape) -> StructType:
             known = fields.setdefault(field.name.lower(), StructField(field.name, field.dataType))
             if known.dataType != field.dataType:
                 raise Refused(
-                    f"column {field.name} has two types in two streams: {known.dataType} and {field.dataType}"
+                    f"column {field.name} has different types in two streams: {known.dataType} and {field.dataType}"
                 )
     found = StructType(list(fields.values()))
     return found.add("_epoch", "long").add("_stream", "string").add("_reason", "string").add("_source", "string")

@@ -84,7 +84,7 @@ def _undo(session: SparkSession, rule: str, site: Site, head: Head, ledger: str)
     facts = {"epoch": head.epoch + 1, "attempt": head.attempt, "intent": intent, "undoes": list(seen.commits)}
     said = json.dumps({"app": site.app, "version": version, **facts}, separators=(",", ":"))
     if begun.commit(version, said) is None:
-        raise Fenced(f"{site.name}: another writer came between; nothing was undone there. Retry")
+        raise Fenced(f"{site.name}: another writer committed in between; nothing was undone there. Retry")
 
 
 def _compared(site: Site, head: Head) -> Undone:
@@ -98,8 +98,8 @@ def _compared(site: Site, head: Head) -> Undone:
         done, net_of(tables.entry_actions(site.address, commit) for commit in undoes)
     ):
         raise ReplayDiffers(
-            f"{site.name}: expected commit {found.commit} to undo what commits {undoes} of epoch {head.epoch + 1} did, "
-            "found that it did something else: the log was changed. Put it back, or begin anew with `floodmark reset`"
+            f"{site.name}: expected commit {found.commit} to undo commits {undoes} of epoch {head.epoch + 1}, found "
+            "that it did something else: the log was changed. Restore it, or start over with `floodmark reset`"
         )
     sync_commit(site.address, found.commit)
     return Undone(version=version, commit=found.commit, undoes=undoes)

@@ -59,10 +59,10 @@ def _refuse_other_types(rule: str, name: str, present: StructType, wanted: Struc
     wrong = "; ".join(f"{path}: kept as {known}, found {now}" for path, known, now in found)
     if wrong:
         raise WrongColumn(
-            f"rule {rule}: expected columns of the types that its {name} rows have ({wrong}). Nothing was read, and "
-            f"{stays}. Delta never makes a type narrower again: begin anew with `floodmark reset {rule}`, or with "
-            f"`floodmark reset {rule} --keep-output`, after which the sinks keep their rows and get those of the same "
-            "input again"
+            f"rule {rule}: expected the column types of its {name} rows ({wrong}). Nothing was read, and {stays}. "
+            f"Delta cannot narrow a type again: start over with `floodmark reset {rule}`, or with `floodmark reset "
+            f"{rule} --keep-output`, after which the sinks keep their rows and also get the rows of the same input "
+            "again"
         )
 
 
@@ -94,8 +94,8 @@ def _refuse_misfits(plan: Plan, name: str, present: StructType) -> None:
     wrong = list(misfits(old, wanted))
     if wrong:
         raise RuleChanged(
-            f"rule {plan.rule.rule}: state[{name!r}] would have to turn {', '.join(wrong)}. "
-            f"Undo the change, name it otherwise, or begin a new generation with `floodmark reset {plan.rule.rule}`"
+            f"rule {plan.rule.rule}: state[{name!r}] would have to change: {', '.join(wrong)}. Undo the change, "
+            f"use another name, or start a new generation with `floodmark reset {plan.rule.rule}`"
         )
 
 

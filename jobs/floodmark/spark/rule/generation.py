@@ -167,12 +167,12 @@ def refuse_lost_ledger(plan: Plan, home: Home) -> None:
     if known is None:
         left = [name for name in ("late", "dead", "state") if (home.path / name).exists()]
         if left:
-            raise LedgerBroken(f"the ledger {home.ledger} is gone, the rule's other tables are there; {RESTORE}")
+            raise LedgerBroken(f"the ledger {home.ledger} is gone, but the rule's other tables exist; {RESTORE}")
         return
     written = [at for at in (home.late, home.dead, *plan.tables) if tablelog.written_for(at, known.id)]
     written += [str(sink.address) for sink in sinks_beside_tables(plan.rule) if _has_writes_of(known.id, sink)]
     if written:
-        raise LedgerBroken(f"the ledger {home.ledger} has no rows, yet it has written to {written[0]}; {RESTORE}")
+        raise LedgerBroken(f"the ledger {home.ledger} has no rows, but it has written to {written[0]}; {RESTORE}")
 
 
 def _has_writes_of(ledger: str, sink: Sink) -> bool:
@@ -234,7 +234,7 @@ def first_commit(
     lacking = sorted(site.name for site in found.all() if site.name not in seen)
     if lacking:
         raise HistoryGone(
-            f"rule {plan.rule.rule}: expected the tables that were just made, found no {lacking[0]}; run again"
+            f"rule {plan.rule.rule}: expected the tables that were just created, found no {lacking[0]}; run again"
         )
     return Commit(
         entry=Entry(clock, starts).text(),
@@ -275,7 +275,7 @@ def check_output(rule: Rule, output: StructType) -> None:
     names = [name.lower() for name in output.names]
     doubled = sorted({name for name in names if names.count(name) > 1})
     odd = [name for name in output.names if re.search(r"[ ,;{}()\n\t=]", name)]
-    for what, columns in (("two columns named", doubled), ("columns without a plain name:", odd)):
+    for what, columns in (("two columns named", doubled), ("columns without a simple name:", odd)):
         if columns:
             raise SqlRefused(f"rule {rule.rule}: the SQL gives {what} {', '.join(columns)}; name or cast them with AS")
 

@@ -137,7 +137,7 @@ class RuleRun:
             basis = self._begun()
             done = None
             if at_the_gate(basis) in (Gate.PLAN, Gate.FINISH_EPOCH):
-                say(f"computing the interval again, from what {basis.epoch} epochs have read")
+                say(f"recomputing the interval from the input of {basis.epoch} epochs")
                 done = self._recompute(basis, wanted)
             reach(self._rule.rule, "backfill.computed", basis.epoch)
             with lock.waited_for(self._root, self._home.lock, self._run, wait, say):
@@ -157,7 +157,7 @@ class RuleRun:
             return held.backfill
         session, plan = held.fit_to_go_on()
         if done is None or not is_still_valid(wanted(basis), basis, head):
-            say("computing the interval with the rule held, for it has gone on")
+            say("recomputing the interval with the rule held, because the rule has continued")
             if done is not None:
                 done.release()
             done = backfilling.compute(session, plan, self._home, head, interval)

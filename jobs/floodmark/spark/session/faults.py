@@ -52,7 +52,7 @@ def explained(rule: str) -> Iterator[None]:
         raise RunFailed(f"rule {rule}: the connection to Spark's JVM broke ({type(fault).__name__}); retry") from fault
     except (OSError, DeltaError) as fault:
         why = cannot_take(str(fault))
-        way = make_room(why) if why else "mend the disk or the store"
+        way = make_room(why) if why else "fix the disk or the store"
         raise RunFailed(f"rule {rule}: {f'{why}: ' if why else ''}{fault}; {way}, then retry") from fault
 
 
@@ -72,8 +72,8 @@ def of_table(name: str) -> Iterator[None]:
             raise _refused_by(name, refused[0]) from fault
         if LACKING in text:
             raise InputFault(
-                f"{name}: expected rows with the columns that the table has, found others: {_first(text)}. A column of "
-                "a source has gained fields since; begin anew with `floodmark reset`"
+                f"{name}: expected rows with the columns of the table, found others: {_first(text)}. A column of a "
+                "source has gained fields since then; start over with `floodmark reset`"
             ) from fault
         raise
 
@@ -82,8 +82,8 @@ def _refused_by(name: str, message_text: str) -> InputFault:
     """The error for a row that violates the table's own constraint, with the row as Delta shows it."""
     shown = " ".join(message_text.split()).rstrip(".")
     return InputFault(
-        f"{name}: expected rows that the table's own constraint takes, found another: {shown}. Drop "
-        "the constraint, or say in the rule what becomes of such rows (`expect`), and run again"
+        f"{name}: expected rows that meet the table's own constraint, found another: {shown}. Drop the constraint, "
+        "or handle such rows in the rule (`expect`), and run again"
     )
 
 
@@ -97,8 +97,8 @@ def of_version(name: str, address: str, version: int) -> Iterator[None]:
         if not any(sign in text for sign in REWRITTEN):
             raise
         raise HistoryGone(
-            f"{name}: expected version {version} of {address}, which the epoch reads, found it gone: "
-            f"{_first(text)}. Put the table's log and files back, or begin anew with `floodmark reset`"
+            f"{name}: expected version {version} of {address}, which the epoch reads, but it is gone: "
+            f"{_first(text)}. Restore the table's log and files, or start over with `floodmark reset`"
         ) from fault
 
 
@@ -116,8 +116,9 @@ def of_new_epoch(rule: str, epoch: int) -> Iterator[None]:
         if not isinstance(told, InputFault):
             raise
         raise InputFault(
-            f"{told}. Nothing of epoch {epoch} was written and it is not open: mend the SQL or the input, then run "
-            "again. Where kept state bars an edit of the SQL, an `expect` of the stream can leave such rows out"
+            f"{told}. Nothing of epoch {epoch} was written, and it is not open: fix the SQL or the input, then run "
+            "again. If existing state does not allow an edit of the SQL, an `expect` of the stream can exclude such "
+            "rows"
         ) from fault
 
 
@@ -139,8 +140,8 @@ def of_open_epoch(rule: str, epoch: int) -> Iterator[None]:
 
 def _open(rule: str, epoch: int) -> str:
     return (
-        f"Epoch {epoch} is open, and is finished by the rule's text in the ledger, so an edit alone does not help. "
-        f"Take the epoch back with `floodmark abandon {rule}`, or begin anew with `floodmark reset {rule}`"
+        f"Epoch {epoch} is open, and always finishes with the version of the rule in the ledger, so editing the file "
+        f"does not help. Undo the epoch with `floodmark abandon {rule}`, or start over with `floodmark reset {rule}`"
     )
 
 
@@ -148,8 +149,8 @@ def _of_spark(rule: str, fault: PySparkException | Py4JJavaError) -> FloodmarkEr
     data = _data(fault)
     if data is not None and OF_CLASS.search(_text(fault)) is None:
         return InputFault(
-            f"rule {rule}: the SQL fails on a row of the input: {data.line.rstrip('.')}. Write try_cast, try_divide or "
-            "a `where` that leaves such rows out"
+            f"rule {rule}: the SQL fails on a row of the input: {data.line.rstrip('.')}. Use try_cast, try_divide or "
+            "a `where` that excludes such rows"
         )
     condition = "" if isinstance(fault, Py4JJavaError) else fault.getCondition() or ""
     return _sorted(rule, condition, _text(fault))
@@ -227,28 +228,27 @@ def _sorted(rule: str, condition: str, text: str) -> FloodmarkError:
     line = _first(text)
     if any(name in condition or name in text for name in REWRITTEN):
         return HistoryGone(
-            f"rule {rule}: a source changed behind the rule: {line}. Floodmark folds what is appended; put the source "
-            f"back, or begin anew with `floodmark reset {rule}`"
+            f"rule {rule}: existing rows of a source changed: {line}. Floodmark reads only appended rows; restore "
+            f"the source, or start over with `floodmark reset {rule}`"
         )
     if any(name in condition or name in text for name in RETYPED):
         return HistoryGone(
-            f"rule {rule}: a source has had columns renamed, dropped or retyped, and what was committed before cannot "
-            f"be read beside them: {line}. Begin anew with `floodmark reset {rule}`"
+            f"rule {rule}: columns of a source were renamed, dropped or changed in type, and earlier commits cannot "
+            f"be read together with them: {line}. Start over with `floodmark reset {rule}`"
         )
     why = cannot_take(text)
     if why is not None:
         return RunFailed(f"rule {rule}: {why}: {line}; {make_room(why)}, then retry")
     if damaged(f"{condition} {text}"):
         return TableBroken(
-            f"rule {rule}: a file is missing or damaged: {_key_line(text)}. Put it back from a copy (where a checksum "
-            "file "
-            f"`.NAME.crc` alone is damaged, remove that), or begin anew with `floodmark reset {rule}`"
+            f"rule {rule}: a file is missing or damaged: {_key_line(text)}. Restore it from a copy (if only a "
+            f"checksum file `.NAME.crc` is damaged, remove that file), or start over with `floodmark reset {rule}`"
         )
     if "ConcurrentTransactionException" in text:
         return Fenced(f"rule {rule}: another writer took over this rule's epoch; retry: {line}")
     if GAINED in condition or GAINED in text:
         return RunFailed(
-            f"rule {rule}: a source's columns changed while it was read: {line} Retry; if it repeats, begin anew with "
-            f"`floodmark reset {rule}`"
+            f"rule {rule}: the columns of a source changed while it was read: {line} Retry; if it repeats, start "
+            f"over with `floodmark reset {rule}`"
         )
     return RunFailed(f"rule {rule}: {UNKNOWN}: {line}")

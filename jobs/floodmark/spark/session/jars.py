@@ -87,8 +87,8 @@ def _check(file: Path) -> None:
     wanted, found = sums(JAR_SUMS.read_text())[name], hashlib.sha256(file.read_bytes()).hexdigest()
     if found != wanted:
         raise Refused(
-            f"SHA-256 of {file}: expected {wanted}, found {found}. Nothing was copied. Delete the file if it is yours, "
-            "and make sure that the repository it came from is the one you mean"
+            f"SHA-256 of {file}: expected {wanted}, found {found}. Nothing was copied. Delete the file if it is "
+            "yours, and check that it came from the repository you meant"
         )
 
 
@@ -105,7 +105,7 @@ def _command(work: Path) -> list[str]:
 def _spark_home() -> str:
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise Refused(f"expected the package pyspark beside {sys.executable}, found none: install Floodmark anew")
+        raise Refused(f"expected the package pyspark next to {sys.executable}, found none: reinstall Floodmark")
     return spec.submodule_search_locations[0]
 
 

@@ -32,8 +32,8 @@ def held(session: SparkSession, lock: Path, run: str) -> Iterator[None]:
     with once_in_this_process(lock.absolute()):
         if not lock.parent.is_dir():
             raise Refused(
-                f"expected the home {lock.parent}, found none: the rule has not run yet, or was renamed or dropped "
-                "just now; look with `floodmark list`"
+                f"expected the home {lock.parent}, found none: the rule has not run yet, or was just renamed or "
+                "dropped; check with `floodmark list`"
             )
         channel = _open(session, lock)
         try:

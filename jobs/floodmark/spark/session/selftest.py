@@ -64,8 +64,8 @@ def _within(session: SparkSession, seconds: float) -> Iterator[None]:
     except Exception as fault:  # a cancelled job may raise any error
         if called_off.is_set():
             raise RunFailed(
-                f"not done after {seconds:g} s, and called off: are workers registered, with cores and memory to "
-                "spare? --timeout gives it longer"
+                f"not done after {seconds:g} s, so it was stopped: are workers registered, with free cores and "
+                "memory? --timeout allows more time"
             ) from fault
         raise
     finally:

@@ -131,4 +131,4 @@ def refuse_leaked_transaction(session: SparkSession) -> None:
     """Raise RunFailed if a write transaction is left in the session's settings: it would swallow unrelated writes."""
     leaked = [key for key in TXN_CONF if session.conf.get(key, None) is not None]
     if leaked:
-        raise RunFailed(f"{', '.join(leaked)} is set in the session and would swallow writes: unset it")
+        raise RunFailed(f"{', '.join(leaked)} is set in the session and would discard writes: unset it")

@@ -72,8 +72,8 @@ class Appending:
         )
         if wrong:
             raise InputFault(
-                f"{name}: expected rows of the types that the table's columns have, found others ({wrong}). A column "
-                "of a source has another type since; begin anew with `floodmark reset`"
+                f"{name}: expected rows with the column types of the table, found others ({wrong}). A column of a "
+                "source has changed its type since then; start over with `floodmark reset`"
             )
 
     def write(self, frame: DataFrame) -> int:

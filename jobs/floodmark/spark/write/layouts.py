@@ -57,9 +57,9 @@ def check_columns(spark: SparkSession, name: str, address: str, schema: StructTy
     if wrong:
         shown = "; ".join(f"{one}: table {has.get(one, 'none')}, rule {gives.get(one, 'none')}" for one in wrong)
         raise WrongColumn(
-            f"{name}: the table's columns are not the rule's ({shown}). Name another sink, change the SQL "
-            "(`CAST(x AS TYPE) AS x` gives a column its type back, `NULL AS x` its place), or begin anew with "
-            "`floodmark reset`"
+            f"{name}: the table's columns differ from the rule's ({shown}). Name another sink, change the SQL "
+            "(`CAST(x AS TYPE) AS x` restores a column's type, `NULL AS x` its place), or start over with `floodmark "
+            "reset`"
         )
 
 
@@ -119,7 +119,7 @@ def _alter(spark: SparkSession, address: str, change: str, expected: str) -> Non
         spark.sql(f"ALTER TABLE {table_at(address)} {change}")
     except AnalysisException as fault:
         said = str(fault).strip().split("\n", 1)[0]
-        raise Refused(f"{address}: expected {expected}; it says: {said}. Change that in the rule file") from fault
+        raise Refused(f"{address}: expected {expected}; Delta says: {said}. Change that in the rule file") from fault
     sync_table(address)
 
 

@@ -30,7 +30,7 @@ class Reverting(Rewriting):
         if lacking:
             raise HistoryGone(
                 f"{seen.name}: expected the file {lacking[0][0]}, which the epoch's commit {seen.commits[0]} moved, "
-                "found it in no version of the table. Put the table's log back, or begin anew with `floodmark reset`"
+                "found it in no version of the table. Restore the table's log, or start over with `floodmark reset`"
             )
         gone = [going[key].remove() for key in sorted(seen.net.added)]
         back = [self._added(coming[key]) for key in sorted(seen.net.removed)]

@@ -64,9 +64,9 @@ def _check_layout(sink: Sink, sink_columns: SinkColumns, columns: StructType) ->
                 f"times or booleans, found {name} of type {kind.simpleString()}: leave it out, or cast it"
             )
         if (why := long_name(name, kind.simpleString())) is not None:
-            raise WrongColumn(f"sink {sink.address}: partition_by: expected {why}: name it otherwise in the SQL")
+            raise WrongColumn(f"sink {sink.address}: partition_by: expected {why}: rename it in the SQL")
     if sink_columns.partitions and len(sink_columns.partitions) == len(columns):
         raise WrongColumn(
-            f"sink {sink.address}: partition_by: expected a column beside those of partition_by, for it is not in "
-            "the files; found none"
+            f"sink {sink.address}: partition_by: expected a column that is not in partition_by, because partition "
+            "columns are not in the files; found none"
         )

@@ -160,7 +160,7 @@ def _committed(begun: Transaction, site: Site, attempt: Attempt, rows: int) -> W
             return _with(_verified(site, found, attempt, rows), begun.digest, begun.results)
     elif site.writer.recorded_version() == version:  # a twin of this attempt's epoch was faster
         return _compared(site, attempt, rows, begun)
-    raise Fenced(f"{site.name}: another writer came between; this attempt's write had no effect")
+    raise Fenced(f"{site.name}: another writer committed in between; this attempt's write had no effect")
 
 
 def _compared(site: Site, attempt: Attempt, rows: int, begun: Transaction | None) -> Written:
@@ -224,7 +224,7 @@ def seal(spark: SparkSession, site: Site) -> None:
     if commit is not None:
         writer.settle(commit)
     if writer.recorded_version() != SEAL:
-        raise Fenced(f"{site.name}: the seal of the old generation did not take")
+        raise Fenced(f"{site.name}: the seal of the old generation had no effect")
 
 
 def empty(spark: SparkSession, site: Site, sink: Writable, layout: Layout) -> Written:

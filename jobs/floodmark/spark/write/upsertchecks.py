@@ -41,8 +41,8 @@ def _check_types(sink: Sink, field: str, columns: list[str], output: StructType,
 
 
 _REASONS = {
-    "key": "expected columns whose values are equal or not (no floating point, map, variant or collated text)",
-    "newest": "expected columns that have an order, for rows with equal values are ordered by all of them",
+    "key": "expected columns with well-defined equality (no floating point, map, variant or collated text)",
+    "newest": "expected columns that can be ordered, because rows with equal values are ordered by all of them",
 }
 _PLACES = {"key": "the key", "newest": "the result"}
 

@@ -80,9 +80,9 @@ class Upserting(Rewriting):
         if self._upsert.newest is None and found["keys"] and found["times"] > 1:
             raise InputFault(
                 f"{self._where}: expected one result for each key ({', '.join(self._upsert.key)}), found "
-                f"{found['times']} for {found['key']}; which of them stays cannot be told. Leave all "
-                "but one out (`expect`, `on_fail: drop`) and run again; or name more columns in `key`, or in `newest` "
-                "the column that says which is newer, and begin anew with `floodmark reset`"
+                f"{found['times']} for {found['key']}; it is undefined which of them would stay. Exclude all but one "
+                "(`expect`, `on_fail: drop`) and run again; or add columns to `key`, or set `newest` to the column "
+                "that says which is newer, and start over with `floodmark reset`"
             )
         return found
 
@@ -109,8 +109,8 @@ class Upserting(Rewriting):
         if most > 1:
             raise LedgerBroken(
                 f"{self._where}: expected one row of the table for each key ({', '.join(self._upsert.key)}), found "
-                f"{most} for one; rows from before the sink had this key were kept, or somebody else wrote. "
-                "Begin anew with `floodmark reset`, without --keep-output"
+                f"{most} for one; the table still has rows from before the sink had this key, or another writer "
+                "added rows. Start over with `floodmark reset`, without --keep-output"
             )
         return counted
 

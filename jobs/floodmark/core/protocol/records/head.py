@@ -151,7 +151,7 @@ def _fold(head: Head | None, row: Row) -> Head:
     if row.kind == "commit" and row.epoch == 0:
         return _begin(head, row)
     if head is None or row.generation != head.generation:
-        raise LedgerBroken(f"ledger row {row.seq} ({row.kind}) belongs to a generation that never began")
+        raise LedgerBroken(f"ledger row {row.seq} ({row.kind}) belongs to a generation that never started")
     if head.retired is not None and row.kind != "life":
         raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of a rule that was retired {head.retired}")
     changed = _FOLLOWS[row.kind](head, row)
@@ -163,9 +163,9 @@ def _begin(head: Head | None, row: Row) -> Head:
     if head is not None and (
         head.seal is None or head.retired or (row.generation, row.token) != (head.seal.successor, head.seal.token)
     ):
-        raise LedgerBroken(f"ledger row {row.seq} begins generation {row.generation}, which no seal announced")
+        raise LedgerBroken(f"ledger row {row.seq} starts generation {row.generation}, which no seal announced")
     if commit.rule is None:
-        raise LedgerBroken(f"ledger row {row.seq} begins a generation without its rule")
+        raise LedgerBroken(f"ledger row {row.seq} starts a generation without its rule")
     return Head(
         seq=row.seq,
         hash=row.hash,
@@ -206,7 +206,7 @@ def _open(head: Head, row: Row) -> Head:
     _expect_not_abandoning(head, row)
     intent = Intent.model_validate_json(row.body)
     if head.open is not None and head.open.digest != intent.digest:
-        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was planned anew while an intent was open")
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was planned again while an intent was open")
     return replace(head, open=intent, attempt=row.attempt)
 
 
@@ -237,14 +237,14 @@ def _lose(head: Head, row: Row) -> Head:
 def _expect_not_abandoning(head: Head, row: Row) -> None:
     """Raise LedgerBroken if the open epoch is being abandoned, because then it has no other end."""
     if head.abandoning:
-        raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of epoch {row.epoch}, which is to be abandoned")
+        raise LedgerBroken(f"ledger row {row.seq}: {row.kind} of epoch {row.epoch}, which is being abandoned")
 
 
 def _abandon(head: Head, row: Row) -> Head:
     _expect_next(head, row)
     _expect_not_abandoning(head, row)
     if head.open is None or Abandoning.model_validate_json(row.body).intent != head.open.digest:
-        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} is to be abandoned, and is not open")
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} is being abandoned, but is not open")
     return replace(head, abandoning=True, failed=None)
 
 
@@ -255,7 +255,7 @@ def _abandoned(head: Head, row: Row) -> Head:
     if not head.abandoning or head.open is None or done.intent != head.open.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was abandoned without a row that announced it")
     if (Entry.parse(done.entry), done.watermark) != (head.entry, head.watermark):
-        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was abandoned, yet its offsets or watermark moved")
+        raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was abandoned, but its offsets or watermark moved")
     return replace(
         head,
         epoch=row.epoch,

@@ -34,8 +34,8 @@ from floodmark.core.rules.rule import Rule
 FORMAT = 8
 # A ledger that cannot be read cannot be reset either, because the reset is written into it.
 RESTORE = (
-    "put the ledger back from a copy of the home. Where there is none, begin anew: remove the rule's folder in the "
-    "home, and name new sinks or remove the old ones"
+    "restore the ledger from a copy of the home. If there is none, start over: remove the rule's folder in the home, "
+    "and name new sinks or remove the old ones"
 )
 Kind = Literal["commit", "intent", "lost", "abandoning", "abandoned", "seal", "backfill", "backfilled", "life"]
 ENDS: tuple[Kind, ...] = ("commit", "lost", "abandoned")  # of an epoch

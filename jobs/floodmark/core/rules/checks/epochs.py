@@ -39,8 +39,8 @@ def check_epoch(rule: Rule) -> Iterator[Problem]:
             yield ("epoch", key), f"{kind.title()} streams {why}: {others}"
 
 
-_REPLACED = "expected no `key` beside `rebuild: true`: each run replaces the whole table"
-_AT_ONCE = "beside `rebuild: true`: each run reads everything at once, and keeps nothing for the next one"
+_REPLACED = "expected no `key` with `rebuild: true`: each run replaces the whole table"
+_AT_ONCE = "with `rebuild: true`: each run reads everything at once and keeps nothing for the next one"
 ROWS_PER_WINDOW: Field = ("max_rows_per_window",)
 
 
@@ -55,8 +55,8 @@ def check_rebuild(rule: Rule) -> Iterator[Problem]:
         if can.stores_rows and not can.replaces:
             yield (
                 ("sinks", i, sink.kind),
-                "expected a sink whose rows can be replaced beside `rebuild: true`, for each run replaces all of them; "
-                f"found {sink.kind}",
+                "expected a sink whose rows can be replaced with `rebuild: true`, because each run replaces all of "
+                f"them; found {sink.kind}",
             )
     for name, stream in rule.streams.items():
         if stream.start == "latest":
@@ -78,11 +78,14 @@ def check_rows_per_window(rule: Rule) -> Iterator[Problem]:
     if not windows or any(spec.grid is None for spec in windows):
         yield (
             ROWS_PER_WINDOW,
-            "expected SQL with windows of fixed sizes, `window(...)`, and no others: of a row alone nothing else tells "
-            "which window it is in",
+            "expected SQL with windows of fixed sizes, `window(...)`, and no others: only those tell from a single "
+            "row which window it is in",
         )
     elif rule.windows == "slices":
-        yield ROWS_PER_WINDOW, "expected `windows: rows` beside it: slices do not tell how many rows are in a window"
+        yield (
+            ROWS_PER_WINDOW,
+            ("expected `windows: rows` next to it: slices do not record how many rows are in a window"),
+        )
 
 
 def check_schedule(rule: Rule) -> Iterator[Problem]:
@@ -92,7 +95,7 @@ def check_schedule(rule: Rule) -> Iterator[Problem]:
         if all(stream.rule is None for stream in rule.streams.values()):
             yield (
                 ("schedule",),
-                "expected a stream that names the rule it reads (`rule: NAME`) beside `upstream`, found none: name "
+                "expected a stream that names the rule it reads (`rule: NAME`) with `upstream`, found none: name "
                 "one, or give {assets: [uri]} or cron",
             )
     elif not isinstance(rule.schedule, str) or rule.schedule.startswith("@"):
@@ -106,7 +109,7 @@ def check_schedule(rule: Rule) -> Iterator[Problem]:
             ),
         )
     elif not _ever(rule.schedule):
-        yield ("schedule",), f"expected cron with days that there are in its months, found {rule.schedule!r}"
+        yield ("schedule",), f"expected cron with days that exist in its months, found {rule.schedule!r}"
 
 
 def _ever(cron: str) -> bool:
@@ -125,6 +128,6 @@ def check_freshness(rule: Rule) -> Iterator[Problem]:
     if rule.freshness is None:
         return
     if rule.freshness.max_lag_us is not None and not any(stream.event_time for stream in rule.streams.values()):
-        yield ("freshness", "max_lag"), "expected a stream with `event_time` beside it: lag is measured in event time"
+        yield ("freshness", "max_lag"), "expected a stream with `event_time`: lag is measured in event time"
     if rule.freshness.max_late_percent is not None and all(s.lateness_us is None for s in rule.streams.values()):
-        yield ("freshness", "max_late"), "expected a stream with `lateness` beside it: without one no row is late"
+        yield ("freshness", "max_late"), "expected a stream with `lateness`: without one, no row is late"

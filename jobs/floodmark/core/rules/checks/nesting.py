@@ -57,6 +57,6 @@ def _faults(inner: _Table, outer: _Table) -> Iterator[tuple[Path, str]]:
         if mine.what == "sink":
             yield (
                 mine.path,
-                f"sinks: {mine.address} lies {how} {other.address}, {other.what} of rule {other.rule}: a table inside "
-                "another would lose its files to the other's clean-up; name a place beside it",
+                f"sinks: {mine.address} is {how} {other.address}, {other.what} of rule {other.rule}: a table inside "
+                "another would lose its files to the other's clean-up; name a place outside it",
             )

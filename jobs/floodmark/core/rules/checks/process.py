@@ -10,15 +10,15 @@ from floodmark.core.rules.model import Process, Rule
 
 def check_process(rule: Rule, process: Process) -> Iterator[Problem]:
     if rule.amend_us is not None:
-        yield ("late",), "expected keep or drop beside `process`: what a class has done is not amended"
+        yield ("late",), "expected keep or drop with `process`: the effects of a class cannot be amended"
     if rule.close_idle_after_us is not None:
-        yield ("close_idle_after",), "expected `sql` with a window beside it: for a class it is not there yet"
+        yield ("close_idle_after",), "expected `sql` with a window next to it: for a class it is not supported yet"
     for name, stream in rule.streams.items():
         if stream.event_time is None or stream.lateness_us is None:
             yield (
                 ("streams", name),
-                "expected `event_time` and `lateness` (a duration such as 30 minutes; 0 seconds where rows come in "
-                "order): a class gets its rows in the order of event time, once no earlier one can come",
+                "expected `event_time` and `lateness` (a duration such as 30 minutes; 0 seconds if rows come in "
+                "order): a class gets its rows in order of event time, after no earlier row can come",
             )
         if name.lower() in map(str.lower, process.tables):
             yield ("process",), f"expected names of state that no stream has, found {name}: rename it in {process.file}"
@@ -37,7 +37,10 @@ def _key(process: Process) -> Iterator[Problem]:
         yield ("key",), f"expected columns without a leading _ and none of {', '.join(OWN_COLUMNS)}, found {taken[0]}"
     for state, ddl in process.state.items():
         for column in (column.name for column in columns_of(ddl) if column.name.lower() in key):
-            yield ("process",), f"state[{state!r}]: expected columns beside those of the key, found {column}: rename it"
+            yield (
+                ("process",),
+                (f"state[{state!r}]: expected columns that are not in the key, found {column}: rename it"),
+            )
 
 
 def _unstable(process: Process) -> Iterator[Problem]:

@@ -35,7 +35,7 @@ def check_sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     yield from _windows(rule, query)
     yield from _amending(rule)
     if rule.close_idle_after_us is not None and not (query.windows or query.collected):
-        yield ("close_idle_after",), "expected a window or a JOIN in the SQL beside it: nothing else waits to be closed"
+        yield ("close_idle_after",), "expected a window or a JOIN in the SQL: nothing else waits to be closed"
     if not (query.windows or query.collected):
         yield from _needless(rule)
         return
@@ -43,8 +43,8 @@ def check_sql(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         if rule.streams[name].lateness_us is None:
             yield (
                 ("streams", name),
-                "expected `lateness` (a duration such as 30 minutes; 0 seconds where rows come in order): "
-                "a window can only close when it is known how late rows may come",
+                "expected `lateness` (a duration such as 30 minutes; 0 seconds if rows come in order): a window can "
+                "only close if the rule says how late rows may be",
             )
 
 
@@ -53,17 +53,17 @@ def _needless(rule: Rule) -> Iterator[Problem]:
     for name in (name for name, stream in rule.streams.items() if stream.idle_after_us is not None):
         yield (
             ("streams", name, "idle_after"),
-            "expected a window or a JOIN in the SQL beside it: nothing else waits for the watermark",
+            "expected a window or a JOIN in the SQL: nothing else waits for the watermark",
         )
 
 
 def _windows(rule: Rule, query: Query) -> Iterator[tuple[Field, str | SqlAt]]:
     if rule.windows is not None and not query.windows:
-        yield ("windows",), "expected a window(...) in the SQL beside it: it says how windows are kept"
+        yield ("windows",), "expected a window(...) in the SQL: this key says how windows are stored"
     elif rule.windows == "slices":
         try:
             if rule.slices is None and rule.max_rows_per_window is None:
-                yield ("windows",), "expected windows of one size for `slices`, found others; leave it out"
+                yield ("windows",), "expected windows of one size for `slices`, found others; remove it"
         except SqlAt as error:
             yield ("windows",), f"`slices` cannot be: {error}"
 
@@ -73,29 +73,29 @@ def _unbounded(rule: Rule, query: Query) -> Iterator[Problem]:
     if rule.unbounded and not (query.running or query.top or query.collected or query.lasts):
         yield (
             ("unbounded",),
-            "expected a GROUP BY without a window, an OVER by rows or a JOIN without a bound beside it: no other state "
-            "grows without bound",
+            "expected a GROUP BY without a window, an OVER by rows or a JOIN without a bound in the SQL: no other "
+            "state grows without bound",
         )
     if query.top is not None:
         yield from _tops(rule, query.top)
     if query.collected is not None and not rule.unbounded:
         yield (
             ("sql",),
-            f"{query.collected.name} keeps the rows of every key's open window, however long it stays open: say that "
-            "it may with `unbounded: true`, or group by window(...)",
+            f"{query.collected.name} keeps the rows of every key's open window, however long it stays open: allow it "
+            "with `unbounded: true`, or group by window(...)",
         )
     if query.lasts and not rule.unbounded:
         kept = "every row" if any(last.rows is None for last in query.lasts) else "the last rows of every key"
         yield (
             ("sql",),
-            f"OVER by rows keeps {kept}, for ever: bound it by event time (RANGE BETWEEN INTERVAL ... PRECEDING AND "
-            "CURRENT ROW) or by a window, or say that it may with `unbounded: true`",
+            f"OVER by rows keeps {kept} forever: bound it by event time (RANGE BETWEEN INTERVAL ... PRECEDING AND "
+            "CURRENT ROW) or by a window, or allow it with `unbounded: true`",
         )
     if query.running is not None and not rule.unbounded:
         yield (
             ("sql",),
-            "GROUP BY without a window keeps a row for every key, for ever: add a window(...) over the event time, or "
-            "say that it may with `unbounded: true`",
+            "GROUP BY without a window keeps a row for every key forever: add a window(...) over the event time, or "
+            "allow it with `unbounded: true`",
         )
     elif query.running is not None:
         yield from _totals(rule, query.running)
@@ -106,8 +106,8 @@ def _tops(rule: Rule, top: Top) -> Iterator[Problem]:
     if not rule.unbounded:
         yield (
             ("sql",),
-            f"row_number() by an order of its own keeps {top.rows} rows of every key, for ever: put a window among its "
-            "PARTITION BY, or say that it may with `unbounded: true`",
+            f"row_number() by an order of its own keeps {top.rows} rows of every key forever: add a window to its "
+            "PARTITION BY, or allow it with `unbounded: true`",
         )
     needed = [*zip(top.keys, top.outputs, strict=True), *([("row_number()", top.place)] if top.rows > 1 else [])]
     yield from _known_by(rule, needed, "every column of the PARTITION BY, and the place,")
@@ -120,11 +120,12 @@ def _amending(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     if rule.amend_us is None:
         return
     if rule.windows == "slices":
-        yield ("windows",), "expected `rows` or nothing: with `late: {amend: ...}` windows are kept by their rows"
+        yield ("windows",), "expected `rows` or nothing: with `late: {amend: ...}`, windows are stored as rows"
     if any(stream.distinct for stream in rule.streams.values()):
         yield (
             ("late",),
-            "expected no `distinct` beside {amend: ...}: a late row would make rows that were read duplicates",
+            "expected no `distinct` beside {amend: ...}: a late row would turn rows that were already read into "
+            "duplicates",
         )
     try:
         needed = amended_of(rule.sql, rule.event_times, rule.lookups.keys())
@@ -145,7 +146,7 @@ def _known_by(rule: Rule, needed: list[tuple[str, str | None]], what: str) -> It
         return
     hidden = [key for key, name in needed if name is None]
     if hidden:
-        yield ("sql",), f"expected {what} in the SELECT, for the sinks' key; add {hidden[0]}"
+        yield ("sql",), f"expected {what} in the SELECT for the sinks' key; add {hidden[0]}"
         return
     shown = {str(name).lower() for _, name in needed}
     for i, sink in enumerate(rule.sinks):

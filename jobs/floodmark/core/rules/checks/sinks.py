@@ -21,20 +21,22 @@ def check_upserts(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
     for i, sink in enumerate(rule.sinks):
         for key, value in (("newest", sink.newest), ("delete", sink.delete)):
             if value is not None and not sink.key:
-                yield ("sinks", i, key), f"expected `key` beside it: {key} is about the rows of one key"
+                yield ("sinks", i, key), f"expected `key` next to it: {key} compares the rows of one key"
         if sink.key and not sink_can(sink.kind).merges:
-            yield ("sinks", i, "key"), f"expected a delta sink, for only a table can be merged into; found {sink.kind}"
+            yield (
+                ("sinks", i, "key"),
+                (f"expected a delta sink, because only a table supports upserts; found {sink.kind}"),
+            )
         if sink.newest is not None and sink.delete is not None:
             yield (
                 ("sinks", i, "delete"),
-                "expected `newest` or `delete`, found both: a row that was taken away would leave nothing to tell how "
-                "new it was",
+                "expected `newest` or `delete`, found both: after a row is deleted, nothing records how new it was",
             )
         if sink.newest is not None and sink.where is not None:
             yield (
                 ("sinks", i, "where"),
-                "expected `newest` or `where`, found both: a row that is not the sink's any more would leave nothing "
-                "to tell how new it was; if only such rows count, write the condition into the SQL's WHERE",
+                "expected `newest` or `where`, found both: after a row no longer matches and is deleted, nothing "
+                "records how new it was; if only matching rows count, put the condition in the SQL's WHERE",
             )
         if sink.delete:
             yield from check_expression(("sinks", i, "delete"), sink.delete)
@@ -51,14 +53,14 @@ def check_sink_columns(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
             "epoch_columns": sink.epoch_columns,
         }
         for key in (key for key, given in of_a_table.items() if given and not sink_can(sink.kind).table):
-            yield ("sinks", i, key), f"expected a delta sink, for only a table has any; found {sink.kind}"
+            yield ("sinks", i, key), f"expected a delta sink, because only a table has them; found {sink.kind}"
         yield from _properties(i, sink)
         yield from _feed(rule, i, sink)
         yield from _stamped(rule, i, sink)
         if sink.partition_by and sink.cluster_by:
             yield (
                 ("sinks", i, "cluster_by"),
-                "expected `partition_by` or `cluster_by`, found both: Delta lays a table out by one of them",
+                "expected `partition_by` or `cluster_by`, found both: a Delta table uses one or the other",
             )
         if sink.where:
             yield from check_expression(("sinks", i, "where"), sink.where)
@@ -78,8 +80,8 @@ def _feed(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
     for name in of_feed(sink.columns or _results(rule)) if has_feed(sink.properties) else ():
         yield (
             ("sinks", place, "properties"),
-            f"expected no column {name} beside {CHANGE_FEED}, for the table's change feed adds one of that name; name "
-            "it otherwise in the SQL, with AS",
+            f"expected no column {name} with {CHANGE_FEED}, because the table's change feed adds one of that name; "
+            "rename it in the SQL, with AS",
         )
 
 
@@ -88,8 +90,8 @@ def _stamped(rule: Rule, place: int, sink: Sink) -> Iterator[Problem]:
     if taken:
         yield (
             ("sinks", place, "epoch_columns"),
-            f"expected a result without {' and '.join(taken)}, for the sink gets {' and '.join(STAMPS)}: name it "
-            "otherwise in the SQL, with AS",
+            f"expected a result without {' and '.join(taken)}, because the sink adds {' and '.join(STAMPS)}: rename "
+            "it in the SQL, with AS",
         )
 
 
@@ -110,7 +112,7 @@ def check_never_replaced(rule: Rule) -> Iterator[Problem]:
     for i, sink in enumerate(rule.sinks):
         if (sink.key or rule.rebuild) and (name := appends_only(sink.properties)):
             why = "a sink with `key`" if sink.key else "a rule that each run rebuilds"
-            yield ("sinks", i, "properties"), f"expected no {name} of {why}, for its rows are replaced; take it out"
+            yield ("sinks", i, "properties"), f"expected no {name} in {why}, because its rows are replaced; remove it"
 
 
 def _left_out(place: int, sink: Sink) -> Iterator[Problem]:
@@ -124,9 +126,9 @@ def _left_out(place: int, sink: Sink) -> Iterator[Problem]:
     }
     for key, names in needed.items() if sink.columns else ():
         for name in (name for name in names if name.lower() not in there):
-            yield ("sinks", place, key), f"expected columns out of `columns`, found {name}: add it to `columns`"
+            yield ("sinks", place, key), f"expected columns that are in `columns`, found {name}: add it to `columns`"
     if sink.columns and {name.lower() for name in sink.partition_by} == there:
-        yield ("sinks", place, "partition_by"), "expected a column beside those of partition_by, found none"
+        yield ("sinks", place, "partition_by"), "expected a column that is not in partition_by, found none"
 
 
 def check_growing(rule: Rule) -> Iterator[Problem]:
@@ -135,20 +137,20 @@ def check_growing(rule: Rule) -> Iterator[Problem]:
     if not growing:
         return
     if rule.process is not None:
-        yield ("sinks", growing[0], "schema"), "expected `fail` beside `process`: the class says which columns it gives"
+        yield ("sinks", growing[0], "schema"), "expected `fail` with `process`: the class declares its output columns"
         return
     if any(stream.distinct for stream in rule.streams.values()) or is_stateful(rule):
         yield (
             ("sinks", growing[0], "schema"),
-            "expected `fail`, or SQL without state: what this rule keeps of older rows has not the new columns. "
-            "Begin anew with `floodmark reset` to take them in",
+            "expected `fail`, or SQL without state: older rows in this rule's state do not have the new columns. "
+            "Start over with `floodmark reset` to add them",
         )
     for i, sink in enumerate(rule.sinks):
         if sink_can(sink.kind).table and not sink.adds_columns and not sink.columns:
             yield (
                 ("sinks", i),
-                f"expected `schema: add_columns` as sink {growing[0] + 1} has it, or `columns`, found neither: a "
-                "column that the results gain would have no place here",
+                f"expected `schema: add_columns` as sink {growing[0] + 1} has it, or `columns`, found neither: this "
+                "sink would have no place for a new result column",
             )
 
 
@@ -160,13 +162,13 @@ def check_sinks(rule: Rule) -> Iterator[Problem]:
         if sink.qos > rule.qos:
             yield (
                 ("sinks", i, "qos"),
-                f"expected at most the rule's qos {rule.qos}, found {sink.qos}: lower it, or raise that of the rule",
+                f"expected at most the rule's qos {rule.qos}, found {sink.qos}: lower it, or raise the rule's",
             )
         for j, earlier in enumerate(rule.sinks[:i]):
             if sink.address and earlier.address and same_address(sink.address, earlier.address):
                 yield (
                     ("sinks", i, sink.kind),
-                    f"expected another address than that of sink {j + 1}, found {sink.address}: leave one of them out",
+                    f"expected another address than that of sink {j + 1}, found {sink.address}: remove one of them",
                 )
             elif sink.address and earlier.address and _nested(sink.address, earlier.address):
                 yield ("sinks", i, sink.kind), _beside(f"sink {j + 1}", sink.address)
@@ -193,6 +195,6 @@ def _nested(one: str, other: str) -> bool:
 
 def _beside(name: str, found: str) -> str:
     return (
-        f"expected an address beside that of {name}, found {found}: a table inside another would lose its files to the "
-        "other's clean-up"
+        f"expected an address outside that of {name}, found {found}: a table inside another would lose its files to "
+        "the other's clean-up"
     )

@@ -21,7 +21,7 @@ def check_streams(rule: Rule) -> Iterator[tuple[Field, str | SqlAt]]:
         if stream.distinct is not None and rule.process is not None:
             yield (
                 ("streams", name, "distinct"),
-                "expected `sql` beside it; a class remembers what it has seen: get_state, put_state and a ttl",
+                "expected `sql` next to it; a class can remember what it has seen with get_state, put_state and a ttl",
             )
         expressions = {("where",): stream.where, ("event_time", "expr"): stream.event_time and stream.event_time.expr}
         for path, expression in expressions.items():
@@ -37,20 +37,21 @@ def check_kinds(rule: Rule) -> Iterator[tuple[Field, str]]:
         if start not in can.starts:
             yield (
                 ("streams", name, "start"),
-                f"expected {' or '.join(sorted(can.starts))}, for a {stream.kind} source begins nowhere else; found "
-                f"{start}",
+                f"expected {' or '.join(sorted(can.starts))}, because a {stream.kind} source can start nowhere else; "
+                f"found {start}",
             )
         if rule.qos > can.qos:
             yield (
                 ("streams", name, stream.kind),
-                f"expected a source whose rows can be read again, for the rule has `qos: {rule.qos}`; found a "
-                f"{stream.kind} source, which gives them once: a crash would lose rows. Give the rule `qos: {can.qos}`",
+                f"expected a source whose rows can be read again, because the rule has `qos: {rule.qos}`; found a "
+                f"{stream.kind} source, whose rows can be read only once: a crash would lose rows. Give the rule "
+                f"`qos: {can.qos}`",
             )
         if rule.rebuild and not can.rereads:
             yield (
                 ("rebuild",),
-                f"expected sources whose rows can be read again in each run, found stream {name}: a {stream.kind} "
-                "source gives them once",
+                f"expected sources whose rows can be read again in each run, found stream {name}: rows of a "
+                f"{stream.kind} source can be read only once",
             )
 
 
@@ -67,12 +68,12 @@ def check_lookups(rule: Rule) -> Iterator[Problem]:
         if name.lower() in streams:
             yield ("lookups", name), f"expected a name that no stream has, found that of stream {streams[name.lower()]}"
         if rule.process is not None:
-            yield ("lookups", name), "expected `sql` beside it: for a class lookup tables are not there yet"
+            yield ("lookups", name), "expected `sql` next to it: for a class, lookup tables are not supported yet"
 
 
 def check_late(rule: Rule) -> Iterator[Problem]:
     if rule.late == "drop" and all(stream.lateness_us is None for stream in rule.streams.values()):
-        yield ("late",), "expected a stream with `lateness` beside it: without one no row is late"
+        yield ("late",), "expected a stream with `lateness`: without one, no row is late"
 
 
 def check_idle(rule: Rule) -> Iterator[Problem]:
@@ -82,11 +83,11 @@ def check_idle(rule: Rule) -> Iterator[Problem]:
         if name not in timed:
             yield (
                 ("streams", name, "idle_after"),
-                "expected `event_time` and `lateness` beside it: else it is never waited for",
+                "expected `event_time` and `lateness` next to it: without them, nothing waits for this stream",
             )
         elif len(timed) < 2:
             yield (
                 ("streams", name, "idle_after"),
                 "expected another stream with `event_time` and `lateness`, found none: to close windows while all "
-                "streams are silent there is `close_idle_after`, a key of the rule",
+                "streams are idle, use `close_idle_after`, a key of the rule",
             )

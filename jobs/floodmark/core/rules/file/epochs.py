@@ -28,13 +28,13 @@ def as_epoch(value: object) -> object:
     if value == "none":
         return NoEpochs()
     if isinstance(value, str):
-        raise ValueError("expected limits such as {max_seconds: 300}, or none beside `rebuild: true`")
+        raise ValueError("expected limits such as {max_seconds: 300}, or none with `rebuild: true`")
     return value
 
 
 def _an_hour(us: int) -> int:
     if us < parse_duration("1 hour"):
-        raise ValueError("expected at least 1 hour: whoever reads a table meanwhile still needs what it replaced")
+        raise ValueError("expected at least 1 hour: readers of a table still need files that were just replaced")
     return us
 
 
@@ -62,16 +62,16 @@ class WrittenCleanUp(Written):
     keep: Annotated[
         Duration,
         AfterValidator(_an_hour),
-        _stays("7 days", "how long files stay that the newest version does not need"),
+        _stays("7 days", "how long to keep files that the newest version does not need"),
     ] = 604_800_000_000
     keep_log: Annotated[
-        Duration, AfterValidator(_an_hour), _stays("30 days", "how long entries of the tables' logs stay")
+        Duration, AfterValidator(_an_hour), _stays("30 days", "how long to keep entries of the tables' logs")
     ] = 2_592_000_000_000
 
     @model_validator(mode="after")
     def _log_outlives_files(self) -> WrittenCleanUp:
         if self.keep_log < self.keep:
             raise ValueError(
-                "expected `keep_log` of at least `keep`: a version's files are of no use without its log entry"
+                "expected `keep_log` of at least `keep`: a version's files are useless without its log entry"
             )
         return self

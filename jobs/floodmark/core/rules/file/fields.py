@@ -36,7 +36,7 @@ def _filled(value: str) -> str:
     return value
 
 
-MORE_THAN_A_PLACE = f"expected an address alone, found one with a user, a password or a query: {WAY_OUT}"
+MORE_THAN_A_PLACE = f"expected a plain address, found one with a user, a password or a query: {WAY_OUT}"
 
 
 def without_credentials(value: str) -> str:
@@ -151,7 +151,7 @@ def as_positive(us: int) -> int:
 def rule_name(value: str) -> str:
     """The rule's name, unchanged. Raises ValueError if it is not a valid one."""
     if not re.match(RULE_NAME, value) or value.endswith("\n"):
-        raise ValueError("expected a name of at most 63 small letters, digits and _, beginning with a letter")
+        raise ValueError("expected a name of at most 63 lowercase letters, digits and _ that starts with a letter")
     return value
 
 
@@ -170,5 +170,8 @@ def check_names(kind: str, names: Iterable[str]) -> None:
         if len(name) > MOST_OF_NAME:
             raise ValueError(f"expected {kind} names of at most {MOST_OF_NAME} characters, found {name[:40]}...")
         if name.lower() in seen:
-            raise ValueError(f"expected {kind} names that differ in more than case, found {seen[name.lower()]}, {name}")
+            raise ValueError(
+                f"expected {kind} names that differ in more than upper and lower case, found "
+                f"{seen[name.lower()]}, {name}"
+            )
         seen[name.lower()] = name

@@ -57,8 +57,8 @@ def _late(value: object) -> object:
         return WrittenAmend.model_validate(value)
     if value not in ("keep", "drop"):
         raise ValueError(
-            "expected keep (late rows are set apart), drop (they are counted) or {amend: DURATION} (those that are not "
-            "later than that amend results)"
+            "expected keep (late rows go to the late table), drop (they are only counted) or {amend: DURATION} (rows "
+            "at most that late update results)"
         )
     return value
 
@@ -102,12 +102,12 @@ class WrittenRule(Written):
         Field(description="with `epoch: none`: each run reads all input again and replaces all rows of the sinks"),
     ] = False
     max_rows_per_window: Annotated[
-        Positive | None, Field(description="a window that gets more rows of a stream stops the run")
+        Positive | None, Field(description="a window with more rows of a stream stops the run")
     ] = None
     cleanup: Annotated[
         WrittenCleanUp,
         Field(
-            description="how often the rule's tables are maintained, and how long old files stay",
+            description="how often the rule's tables are maintained, and how long old files are kept",
             json_schema_extra={"default": {"every": "1 day", "keep": "7 days", "keep_log": "30 days"}},
         ),
     ] = WrittenCleanUp()
@@ -134,11 +134,9 @@ class WrittenRule(Written):
             both = "both" if self.sql is not None else "neither"
             raise ValueError(f"expected either `sql: ...` or `process: module:Class` with `key: [...]`, found {both}")
         if self.sql is not None and "key" in given:
-            raise ValueError("expected `key` only beside `process`, found it beside `sql`: SQL has GROUP BY")
+            raise ValueError("expected `key` only with `process`, found it with `sql`: in SQL, use GROUP BY")
         if self.process is not None and self.key is None:
-            raise ValueError(
-                "expected `key: [column, ...]` beside `process`, found nothing: a class sees one key's rows"
-            )
+            raise ValueError("expected `key: [column, ...]` with `process`, found nothing: a class sees one key's rows")
         return self
 
     @model_validator(mode="after")
@@ -146,13 +144,15 @@ class WrittenRule(Written):
         none = isinstance(self.epoch, NoEpochs)
         if none and not self.rebuild:
             raise ValueError(
-                "expected `rebuild: true` beside `epoch: none`, found none: then no progress is kept, and each run "
-                "reads everything again and replaces what the sinks hold. For one epoch a run leave `epoch` out"
+                "expected `rebuild: true` with `epoch: none`, found none: without epochs no progress is recorded, so "
+                "each run reads everything again and replaces all rows of the sinks. For one epoch per run, leave "
+                "`epoch` out"
             )
         if self.rebuild and not none:
             raise ValueError(
-                "expected `epoch: none` beside `rebuild: true`, found "
-                f"{'limits' if 'epoch' in self.model_fields_set else 'nothing'}: everything is read again as one epoch"
+                "expected `epoch: none` with `rebuild: true`, found "
+                f"{'limits' if 'epoch' in self.model_fields_set else 'nothing'}: everything is read again as one "
+                "epoch"
             )
         return self
 

@@ -49,7 +49,7 @@ def as_schedule(value: object) -> object:
         len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)
     ):
         if len(str(value)) > MOST_OF_CRON:
-            raise ValueError(f"expected cron of at most {MOST_OF_CRON} characters, such as */5 in place of 0,5,10,...")
+            raise ValueError(f"expected cron of at most {MOST_OF_CRON} characters, such as */5 instead of 0,5,10,...")
         return value
     raise ValueError(
         "expected cron with five fields (quoted), a preset such as @hourly, upstream, {assets: [uri]} or null"

@@ -53,23 +53,23 @@ def _properties(value: object) -> object:
         if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z][\w.-]*", key):
             raise ValueError(f"expected a property's name of letters, digits, dots, - and _, found {key}")
         if key.lower().startswith("floodmark."):
-            raise ValueError(f"property {key}: names that begin with `floodmark.` are kept for Floodmark itself")
+            raise ValueError(f"property {key}: names that start with `floodmark.` are reserved for Floodmark")
     found = {key: setting_text(key, text) for key, text in value.items()}
     for key, text in found.items():
         if secret_setting(key, text):
-            raise ValueError(f"property {key} is or holds a secret, which a rule cannot keep: {WAY_OUT}")
+            raise ValueError(f"property {key} is or contains a secret, which a rule cannot contain: {WAY_OUT}")
     return found
 
 
 def _evolves(value: object) -> object:
     if value not in ("fail", "add_columns"):
-        raise ValueError("expected fail (the table keeps its columns) or add_columns (it gets those that results gain)")
+        raise ValueError("expected fail (the table keeps its columns) or add_columns (it gets new result columns)")
     return value
 
 
 def _few(value: list[str]) -> list[str]:
     if len(value) > MOST_CLUSTERED:
-        raise ValueError(f"expected at most {MOST_CLUSTERED} columns, for Delta clusters by no more")
+        raise ValueError(f"expected at most {MOST_CLUSTERED} columns, because Delta supports no more")
     return value
 
 
@@ -78,7 +78,7 @@ ResultColumns: TypeAlias = Annotated[list[str], BeforeValidator(_key), Field(min
 
 def _sink_name(value: str) -> str:
     if not re.fullmatch(_SINK_NAME[1:-1], value):
-        raise ValueError("expected a name of at most 63 letters, digits, _ and -, beginning with a letter")
+        raise ValueError("expected a name of at most 63 letters, digits, _ and - that starts with a letter")
     return value
 
 
@@ -134,10 +134,10 @@ class WrittenSink(Written):
     @model_validator(mode="after")
     def _one(self) -> WrittenSink:
         if len(self.kind) != 1:
-            raise ValueError(f"expected exactly one kind of sink out of {', '.join(SINKS)}")
+            raise ValueError(f"expected exactly one kind of sink: {', '.join(SINKS)}")
         for name in ("key", "newest", "delete", "columns", "where", "partition_by", "cluster_by"):
             if name in self.model_fields_set and getattr(self, name) is None:
-                raise ValueError(f"expected something after `{name}:`, or no such line")
+                raise ValueError(f"expected a value after `{name}:`, or no such line")
         return self
 
 

@@ -53,10 +53,10 @@ def _conf(value: object) -> object:
         if not _CONF_NAME.fullmatch(str(key)):
             raise ValueError(f"expected names of settings such as spark.executor.memory, found {key!r}")
         if key in _OWN_CONF:
-            raise ValueError(f"setting {key} has a place of its own; use {_OWN_CONF[key]} instead")
+            raise ValueError(f"setting {key} has a key of its own: use {_OWN_CONF[key]} instead")
         if key in _CHECKSUMS or not key.startswith(_FREE_CONF):
             raise ValueError(
-                f"setting {key} is not a rule's to set: expected one of size, place or speed, such as "
+                f"setting {key} cannot be set by a rule: expected a setting of size, location or speed, such as "
                 "spark.executor.memory or spark.sql.adaptive.enabled"
             )
     if str(value.get("spark.sql.ansi.enabled", "true")).lower() not in ("true", "false"):
@@ -64,12 +64,14 @@ def _conf(value: object) -> object:
     found = {key: setting_text(key, text) for key, text in value.items()}
     for key, text in found.items():
         if secret_setting(key, text):
-            raise ValueError(f"setting {key} is or holds a secret, which a rule cannot keep: {WAY_OUT}")
+            raise ValueError(f"setting {key} is or contains a secret, which a rule cannot contain: {WAY_OUT}")
         plain = re.sub(r"[\"'\\]", "", text)  # quotes are the command line's own
         if key.endswith("JavaOptions") and _OPTIONS_ELSEWHERE.search(plain):
-            raise ValueError(f"setting {key} names a file of options: write the options themselves")
+            raise ValueError(f"setting {key} names a file with options: write the options themselves")
         if "-Dspark." in plain:
-            raise ValueError(f"setting {key} holds settings of Spark (-Dspark. ...): put each under `conf` by itself")
+            raise ValueError(
+                f"setting {key} contains Spark settings (-Dspark. ...): put each one separately under `conf`"
+            )
     return found
 
 

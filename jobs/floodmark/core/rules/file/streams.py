@@ -58,7 +58,7 @@ def instant_of(text: str) -> datetime:
     except ValueError:
         raise ValueError(f"expected an ISO 8601 timestamp such as 2001-01-31T12:00:00Z, found {text[:40]!r}") from None
     if not 1 < found.year < 9999:  # so that no zone can move it out of the calendar
-        raise ValueError("expected a timestamp of the years 2 to 9998")
+        raise ValueError("expected a timestamp in the years 2 to 9998")
     return found
 
 
@@ -79,7 +79,8 @@ def _start(value: object) -> object:
 def _action(value: object) -> object:
     if value not in ACTIONS:
         raise ValueError(
-            "expected fail (the run stops), dead (the row is set apart), drop (it is left out) or warn (it is counted)"
+            "expected fail (the run stops), dead (the row goes to the dead table), drop (it is discarded) or warn "
+            "(it is counted)"
         )
     return value
 
@@ -141,7 +142,7 @@ class WrittenStream(Written):
     where: Filled | None = None
     start: Annotated[Literal["earliest", "latest"] | WrittenStart, BeforeValidator(_start)] = "earliest"
     distinct: WrittenDistinct | None = None
-    expect: Annotated[Expectations, Field(description="expectations on the rows to fold")] = {}
+    expect: Annotated[Expectations, Field(description="expectations on the input rows")] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -153,11 +154,11 @@ class WrittenStream(Written):
         given = [*self.kind, *(["rule"] if self.rule is not None else [])]
         if len(given) != 1:
             raise ValueError(
-                f"expected exactly one kind of stream out of {', '.join(source_keys())}, such as `delta: ADDRESS` or "
+                f"expected exactly one kind of stream ({', '.join(source_keys())}), such as `delta: ADDRESS` or "
                 f"`rule: NAME`, found {'both' if len(given) == 2 else ', '.join(given) or 'neither'}"
             )
         if self.sink is not None and self.rule is None:
-            raise ValueError(f"expected `sink` only beside `rule`, found it beside `{given[0]}`")
+            raise ValueError(f"expected `sink` only with `rule`, found it with `{given[0]}`")
         return self
 
 

@@ -82,8 +82,8 @@ def _refuse_stamps(sink: Sink, result: Sequence[str]) -> None:
     taken = [column for column in result if column.lower() in STAMPS]
     if taken:
         raise WrongColumn(
-            f"sink {sink.address}: epoch_columns: expected a result without {' and '.join(taken)}, for the sink gets "
-            f"{' and '.join(STAMPS)}; name it otherwise in the SQL"
+            f"sink {sink.address}: epoch_columns: expected a result without {' and '.join(taken)}, because the sink "
+            f"adds {' and '.join(STAMPS)}; rename it in the SQL"
         )
 
 
@@ -104,7 +104,7 @@ def describe_sink(sink: Sink) -> Iterator[str]:
     if sink.columns:
         yield f"columns {', '.join(sink.columns)}"
     if sink.where and sink.key:
-        yield f"only where {sink.where}; another result takes its key's row away"
+        yield f"only where {sink.where}; any other result deletes the row with its key"
     elif sink.where:
         yield f"only where {sink.where}"
     if sink.epoch_columns:
@@ -114,4 +114,4 @@ def describe_sink(sink: Sink) -> Iterator[str]:
     if sink.cluster_by:
         yield f"clustered by {', '.join(sink.cluster_by)}"
     if sink.adds_columns:
-        yield "columns that the results gain are added to the table, and older rows hold NULL there"
+        yield "new result columns are added to the table, and older rows have NULL there"

@@ -10,7 +10,7 @@ WAYS = {
     "yearmonthinterval": f"{_AS_TEXT}, or a number, such as months_between(b, a)",
     "interval": _AS_TEXT,
     "time": _AS_TEXT,
-    "void": "CAST({} AS TYPE), for nothing tells its type",
+    "void": "CAST({} AS TYPE), because its type is not known",
     "geometry": "st_asbinary({})",
     "geography": "st_asbinary({})",
     COLLATED: _AS_TEXT,

@@ -45,9 +45,9 @@ WORKING = (
     "delta.sampleRetentionDuration",
 )
 
-FORGETS = "the table would forget which epochs it has, and take one of them twice"
+FORGETS = "the table would forget which epochs it has, and accept one of them twice"
 _COORDINATED = "commits would go through a coordinator, and Floodmark reads them in the table's log"
-_ICEBERG = "for Iceberg's readers Delta needs classes that are not among Floodmark's jars"
+_ICEBERG = "for Iceberg readers, Delta needs classes that are not in Floodmark's jars"
 _REDIRECTED = "the table's commits would be another table's"
 _OWN = "Delta sets it itself"
 _VERSIONS = "a table gets the versions and features that its other properties need: name those"
@@ -62,7 +62,7 @@ REFUSED = {
     "delta.enableIcebergCompatV2": _ICEBERG,
     "delta.enableIcebergCompatV3": _ICEBERG,
     "delta.enableMaterializePartitionColumnsFeature": _UNLIKE,
-    "delta.enableTypeWidening": "delta-rs, by which sinks are read without Spark, refuses such a table",
+    "delta.enableTypeWidening": "delta-rs, which reads sinks without Spark, rejects such a table",
     "delta.enableVariantShredding": _UNLIKE,
     "delta.ignoreIcebergBucketPartition": _ICEBERG,
     "delta.ignoreProtocolDefaults": _VERSIONS,
@@ -80,7 +80,7 @@ REFUSED = {
     "delta.writePartitionColumnsToParquet": _UNLIKE,
 }
 FAMILIES = {
-    "delta.constraints.": "a row that breaks one would fail an epoch that is open; say what is expected by `expect`",
+    "delta.constraints.": "a row that violates one would fail an open epoch; use `expect` instead",
     "delta.feature.": _VERSIONS,
     "delta.universalformat.": _ICEBERG,
     "delta.rowtracking.": _OWN,
@@ -109,7 +109,7 @@ def unfit_property(name: str, value: str) -> str | None:
     if why := _REASONS.get(low, family):
         return why
     if low in SPARKS_OWN:
-        return "Spark keeps that name for itself"
+        return "Spark reserves that name"
     if low.startswith("delta.") and low not in _KNOWN:
         near = difflib.get_close_matches(low, _KNOWN, 1)
         return f"Delta 4.4 knows no such property{f'; did you mean {_KNOWN[near[0]]}?' if near else ''}"
@@ -119,7 +119,7 @@ def unfit_property(name: str, value: str) -> str | None:
     if span is None:  # Spark knows more spellings, such as fractions of seconds and negative parts
         return f"expected whole numbers with their units, such as `interval 7 days`, found {value}"
     if span < DAY_US:
-        return f"an open epoch is compared with what its commit has written: expected a day or more, found {value}"
+        return f"an open epoch is compared with the content of its commit: expected a day or more, found {value}"
     return None
 
 

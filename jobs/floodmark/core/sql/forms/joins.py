@@ -18,8 +18,8 @@ from floodmark.errors import SqlAt
 
 BOUNDED = (
     "write ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '5' MINUTES AND a.ts + INTERVAL '10' MINUTES, of the event "
-    "times; or join windows: FROM (SELECT window(ts, '10 minutes') AS w, ... FROM a) a JOIN (...) b ON a.w = b.w; or, "
-    "for an inner join that keeps every row for ever, say `unbounded: true`"
+    "times; or join windows: FROM (SELECT window(ts, '10 minutes') AS w, ... FROM a) a JOIN (...) b ON a.w = b.w; "
+    "or, to allow an inner join that keeps every row forever, `unbounded: true`"
 )
 _COMPARED: dict[type[exp.Expr], str] = {exp.LT: "<", exp.LTE: "<", exp.GT: ">", exp.GTE: ">", exp.EQ: "="}
 _SIDES = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}

@@ -26,7 +26,7 @@ def check_joins(shape: Shape, select: Select, looked_up: Sequence[Read]) -> None
 
 def _refused(shape: Shape, select: Select, side: str, read: Read) -> SqlAt:
     problem = (
-        f"{side.upper()} JOIN with lookup table {read.alias or '(a subquery)'}: every epoch would give the table's "
+        f"{side.upper()} JOIN with lookup table {read.alias or '(a subquery)'}: every epoch would return the table's "
         "rows again; write FROM stream [LEFT | SEMI | ANTI] JOIN table ON ..."
     )
     return shape.at((side, "join"), problem, select.number)

@@ -34,7 +34,7 @@ def check_in_windows(shape: Shape, select: Select, columns: Columns) -> None:
     for over in overs_of(select):
         parts = [part for item in over.args.get("partition_by") or [] if (part := _part(item, columns))]
         if not parts:
-            raise _at(shape, select, f"OVER above windows: expected the window among what it goes by: {_BY_WINDOW}")
+            raise _at(shape, select, f"OVER above windows: expected the window in its PARTITION BY: {_BY_WINDOW}")
     check_places(shape, select)
 
 
@@ -47,10 +47,13 @@ def check_places(shape: Shape, select: Select) -> None:
 def _check_place(shape: Shape, select: Select, over: exp.Window) -> None:
     name = _function(over)
     if name in _BY_PLACE and _frame(over) != "ROWS" and not (name == "first_value" and _frame(over) is None):
-        problem = f"{name}: expected ROWS BETWEEN ... AND ..., for rows that are equal in the order have no place"
+        problem = (
+            f"{name}: expected ROWS BETWEEN ... AND ..., because rows that are equal in the order have no "
+            "defined position"
+        )
         raise _at(shape, select, problem)
     if _frame(over) == "ROWS" and over.args.get("order") is None:
-        raise _at(shape, select, "OVER with ROWS: expected ORDER BY, for rows without an order have no place")
+        raise _at(shape, select, "OVER with ROWS: expected ORDER BY, because rows without an order have no position")
 
 
 def _function(over: exp.Window) -> str:
@@ -144,7 +147,7 @@ def _rows_back(shape: Shape, select: Select, over: exp.Window) -> int | None:
     """How many rows before its own an OVER reads; None: all."""
     name, frame = _function(over), over.args.get("spec")
     if name in _OF_WHOLE or (frame is not None and frame.args.get("end_side") == "FOLLOWING"):
-        problem = f"{name}: OVER that hangs on rows to come is never final; in a window: {_BY_WINDOW}"
+        problem = f"{name}: OVER that depends on later rows is never final; in a window: {_BY_WINDOW}"
         raise _at(shape, select, problem)
     bounds = [_places(shape, select, over, end) for end in ("start", "end")] if frame is not None else []
     if name == "lag":

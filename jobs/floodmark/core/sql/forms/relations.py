@@ -70,7 +70,7 @@ def relation_of(shape: Shape, root: Source) -> Relation:
     twice = next((cut for cut in found.cuts if cut.number in found.uncut), None)
     if twice is not None:
         raise shape.at(
-            ("with",), "a WITH name with a JOIN or OVER is read both by itself and below a window: write it twice"
+            ("with",), "a WITH name with a JOIN or OVER is read both on its own and below a window: write it twice"
         )
     window.check_places(shape)
     specs = [spec for cut in found.cuts for spec in cut.specs]
@@ -118,7 +118,10 @@ class _Relations:
         found = tuple(islice(columns, MAX_COLUMNS + 1 - self._columns))
         self._columns += len(found)
         if self._columns > MAX_COLUMNS:
-            problem = f"expected at most {MAX_COLUMNS} columns in all SELECTs together, found more: write less than *"
+            problem = (
+                f"expected at most {MAX_COLUMNS} columns in all SELECTs together, found more: list the columns "
+                "instead of *"
+            )
             raise self.shape.at(("*", "select"), problem, select.number if select else None)
         return found
 
@@ -126,7 +129,7 @@ class _Relations:
         self._no_totals(branches)
         self._counted(column for branch in branches for column in branch.columns)
         if len({branch.kind == "lookup" for branch in branches}) > 1:
-            problem = "UNION ALL of a stream with a lookup table: every epoch would give the table's rows again"
+            problem = "UNION ALL of a stream with a lookup table: every epoch would return the table's rows again"
             raise self.shape.at(("union",), problem)
         if len({branch.has_state for branch in branches}) > 1:
             # One branch has the rows of the epoch, the other those of all windows that become final in it.
@@ -153,7 +156,7 @@ class _Relations:
 
     def _no_totals(self, below: Sequence[Relation]) -> None:
         if any(relation.kind == "totals" for relation in below):
-            problem = f"GROUP BY without a window below or beside another SELECT {NOT_YET}; {window.HINT}"
+            problem = f"GROUP BY without a window below or next to another SELECT {NOT_YET}; {window.HINT}"
             raise self.shape.at(("group",), problem)
 
     def _no_merging(self, select: Select, below: Sequence[Relation]) -> None:
@@ -176,12 +179,12 @@ class _Relations:
         self._no_totals(below)
         self._no_merging(select, below)
         if select.grouped and over.overs_of(select):
-            problem = "OVER beside GROUP BY: name the result of the GROUP BY, and write OVER in a SELECT above it"
+            problem = "OVER next to GROUP BY: name the result of the GROUP BY, and write OVER in a SELECT above it"
             raise self.shape.at(("over",), problem, select.number)
         if len({relation.kind for relation in below}) > 1:
             problem = (
-                "JOIN of windows with single rows: put the rows into windows, too: "
-                "JOIN (SELECT window(ts, '1 hour') AS w, ... FROM ...) b ON a.w = b.w"
+                "JOIN of windows with single rows: group these rows into windows, too: JOIN (SELECT window(ts, '1 "
+                "hour') AS w, ... FROM ...) b ON a.w = b.w"
             )
             raise self.shape.at(("join", ","), problem, select.number)
         names = [read.alias for read in select.reads if read.alias]
@@ -212,7 +215,7 @@ class _Relations:
         if own.lasts and spec.merges:
             raise self.shape.at((spec.function,), f"{spec.function}(...) above an OVER by rows {NOT_YET}")
         if not select.grouped and over.overs_of(select):
-            problem = "OVER beside window(...): name the window in a SELECT below: FROM (SELECT window(...) AS w, ...)"
+            problem = "OVER next to window(...): name the window in a SELECT below: FROM (SELECT window(...) AS w, ...)"
             raise self.shape.at(("over",), problem, select.number)
         words = self.shape.words
         cut = (
@@ -235,7 +238,7 @@ class _Relations:
         items = select.node.args["group"].expressions
         parts = [part for item in items if isinstance(part := _grouping(select, item, own.columns), Part)]
         if not any(part.identifies_end for part in parts):
-            problem = "GROUP BY above windows: expected the window (or its end) among what it groups by"
+            problem = "GROUP BY above windows: expected the window (or its end) in the GROUP BY"
             raise self.shape.at(("group",), problem, select.number)
         return own
 

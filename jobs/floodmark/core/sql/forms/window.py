@@ -156,7 +156,7 @@ def _session(shape: Shape, grouped: Select, args: Sequence[exp.Expr]) -> Session
     refused, gap = partial(_at_window, shape, grouped), args[1]
     for text in _choices(gap):
         if _length(refused, "session_window", text, False) <= 0:
-            raise refused(f"session_window(...): expected a gap longer than nothing, found {text.sql('spark')}")
+            raise refused(f"session_window(...): expected a gap above 0, found {text.sql('spark')}")
     return SessionSpec(gap.sql("spark"))
 
 
@@ -188,7 +188,7 @@ def _length(refused: Callable[[str], SqlAt], window: str, arg: exp.Expr, negativ
     if not (isinstance(arg, exp.Literal) and arg.is_string):
         raise refused(f"{window}(...): expected a duration in quotes, found {arg.sql('spark')}")
     if re.search(r"\d[a-z]", arg.name, re.IGNORECASE):
-        raise refused(f"{window}(...): Spark wants a space between number and unit in {arg.name!r}")
+        raise refused(f"{window}(...): Spark needs a space between number and unit in {arg.name!r}")
     try:
         return parse_duration(arg.name, negative=negative)
     except ValueError as error:
@@ -209,8 +209,8 @@ def _event_time(shape: Shape, select: Select, call: exp.Anonymous, columns: Colu
     raise _at_window(
         shape,
         select,
-        f"{name}(...) must be over the event time: expected {expected}, as it is or only renamed on the way "
-        f"(and no `*` before it in a UNION ALL), found {call.expressions[0].sql('spark')}",
+        f"{name}(...) must be over the event time: expected {expected}, unchanged or only renamed (and no `*` before "
+        f"it in a UNION ALL), found {call.expressions[0].sql('spark')}",
     )
 
 

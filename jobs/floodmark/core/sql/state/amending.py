@@ -44,7 +44,7 @@ def _shown(shape: Shape, root: Select, spec: GroupSpec) -> Iterator[Shown]:
             continue
         column = grouping_column(root, item)
         if column is None:
-            problem = f"`late: {{amend: ...}}`: expected columns beside the window, found {item.sql('spark')}"
+            problem = f"`late: {{amend: ...}}`: expected columns next to the window, found {item.sql('spark')}"
             raise shape.at(("group",), problem, root.number)
         yield column.name, shown_as(root, column)
 

@@ -98,7 +98,7 @@ class FromTo(RowsWindow):
     emit: str
 
     def describe(self, of: str) -> str:
-        return f"windows of rows{of}, from one that begins to one that ends them"
+        return f"windows of rows{of}, from a row that starts one to a row that ends it"
 
     def steps(self, over: Over, order: str) -> tuple[tuple[str, ...], ...]:
         before, so_far = (f"{order} ROWS {frame}" for frame in (_BEFORE, "UNBOUNDED PRECEDING"))
@@ -150,7 +150,7 @@ def collected_of(shape: Shape, root: Source) -> Collected | None:
     if not isinstance(root, Select) or any(shape.words[i].select != root.number for i in calls) or not root.grouped:
         raise called.refuse(shape.sql, f"{called.name}(...) belongs in the GROUP BY of the outermost SELECT")
     if [type(source) for source in root.sources] != [Stream]:
-        raise called.refuse(shape.sql, f"{called.name}(...): expected FROM one stream, with a WHERE at most")
+        raise called.refuse(shape.sql, f"{called.name}(...): expected FROM one stream, with at most a WHERE")
     (stream,) = root.sources
     assert isinstance(stream, Stream)
     if shape.declared[stream.name] is None:
@@ -211,7 +211,7 @@ def _keys(shape: Shape, root: Select) -> Iterator[str]:
             continue
         column = grouping_column(root, item)
         if column is None:
-            problem = f"GROUP BY a window of rows: expected columns of the stream beside it, found {item.sql('spark')}"
+            problem = f"GROUP BY a window of rows: expected columns of the stream next to it, found {item.sql('spark')}"
             raise shape.at(("group",), problem, root.number)
         yield column.name
 

@@ -98,11 +98,12 @@ class Aggregated:
         return str(SqlAt(problem, line, column))
 
 
-_AVERAGES = "avg over decimals cannot be merged to the last digit: write sum(x) and count(x), or avg(CAST(x AS DOUBLE))"
+_AVERAGES = "avg over decimals cannot be merged exactly: write sum(x) and count(x), or avg(CAST(x AS DOUBLE))"
 _NO_PARTS = "cannot be merged: take the average of a number"
 _OVERFLOWS = (
-    "without ANSI (`spark.sql.ansi.enabled`) is NULL for good once a part of it overflows, so it hangs on the order of "
-    f"rows: write sum(CAST(x AS DECIMAL({MOST_DIGITS}, s))), or turn ANSI on: then a sum that overflows stops the run"
+    "without ANSI (`spark.sql.ansi.enabled`) stays NULL after a partial sum overflows, so it depends on the order of "
+    f"rows: write sum(CAST(x AS DECIMAL({MOST_DIGITS}, s))), or turn ANSI on, so that a sum that overflows stops the "
+    "run"
 )
 
 
@@ -149,7 +150,7 @@ def calls_of(shape: Shape, grouped: Select, taken: set[str]) -> Iterator[Call]:
 
 def _refused(shape: Shape, word: Word, why: str) -> SqlAt:
     known = ", ".join(sorted((*_MERGED_BY, "avg")))
-    problem = f"aggregate {word.text} by its parts {why}, which {NOT_YET}; those that go: {known}"
+    problem = f"aggregate {word.text} by its parts {why}, which {NOT_YET}; supported: {known}"
     return word.refuse(shape.sql, problem)
 
 
@@ -160,7 +161,7 @@ def _call(shape: Shape, i: int, taken: set[str]) -> Call:
     if words[i + 2].name == "distinct":
         raise _refused(shape, words[i], "(DISTINCT) needs all values of its key")
     if words[i + 2].kind == "word" and words[i + 2].name == "all" and words[i + 3].text not in (")", ",", "."):
-        raise words[i + 2].refuse(sql, f"{words[i].text}(ALL ...): leave ALL out, for it says nothing")
+        raise words[i + 2].refuse(sql, f"{words[i].text}(ALL ...): leave ALL out, because it is the default")
     only = ""
     if close + 2 < len(words) and words[close + 1].name == "filter" and words[close + 2].text == "(":
         end = words[closing(words, close + 2)].end

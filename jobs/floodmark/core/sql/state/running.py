@@ -33,7 +33,7 @@ def running_of(shape: Shape, root: Source) -> Running:
 
 def _check_alone(shape: Shape, grouped: Select, root: Source) -> None:
     if root is not grouped:
-        problem = f"GROUP BY without a window below or beside another SELECT {NOT_YET}; {HINT}"
+        problem = f"GROUP BY without a window below or next to another SELECT {NOT_YET}; {HINT}"
         raise shape.at(("group",), problem, grouped.number)
     if grouped.node.args.get("having") is not None:
         raise shape.at(

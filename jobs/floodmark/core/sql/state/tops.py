@@ -68,7 +68,7 @@ def top_of(shape: Shape, root: Select, ranking: Select) -> Top:
     rows = _limit(shape, root, place)
     for arg in ("group", "having", "distinct"):
         if root.node.args.get(arg) or ranking.node.args.get(arg):
-            raise shape.at((arg,), f"{arg.upper()} beside the first rows of a key: {FORM}", root.number)
+            raise shape.at((arg,), f"{arg.upper()} next to the first rows of a key: {FORM}", root.number)
     keys = tuple(_keys(shape, ranking, over))
     outputs = tuple(_shown(root, key) for key in keys)
     return Top(stream.name, rows, keys, outputs, _shown(root, place), _ranked(shape, ranking))
@@ -87,7 +87,7 @@ def _limit(shape: Shape, root: Select, place: str) -> int:
     found = where.this if where is not None else None
     fits = isinstance(found, exp.LTE | exp.LT | exp.EQ) and _names(found.this, place) and _is_count(found.expression)
     if found is None or not fits:
-        problem = f"expected WHERE {place} <= n, and nothing else in it, above row_number() by an order of its own"
+        problem = f"expected WHERE {place} <= n, and no other condition, above row_number() by an order of its own"
         raise _at(shape, root, problem)
     rows = int(found.expression.name) - isinstance(found, exp.LT)
     if rows < 1 or (isinstance(found, exp.EQ) and rows != 1):
@@ -114,7 +114,7 @@ def _keys(shape: Shape, ranking: Select, over: exp.Window) -> Iterator[str]:
             raise _at(shape, ranking, f"PARTITION BY: expected columns of the stream, found {part.sql('spark')}")
         name = part.name.lower()
         if name in aliases or not (all_passed or name in passed):
-            raise _at(shape, ranking, f"PARTITION BY {part.name}: expected {part.name} in the SELECT list as it is")
+            raise _at(shape, ranking, f"PARTITION BY {part.name}: expected {part.name} unchanged in the SELECT list")
         yield part.name
 
 

@@ -41,8 +41,8 @@ def check_expression(text: SqlText, root: exp.Expr, number: int = -1) -> None:
         if isinstance(node, exp.Alias) and not _may_be_named(node):
             raise text.at(
                 (node.alias.lower(),),
-                f"{node.sql('spark')}: only a column of a select list, or of struct(...), may have a name; Spark "
-                "may read it as something else",
+                f"{node.sql('spark')}: only a column of a select list, or of struct(...), may have a name; Spark may "
+                "interpret it differently",
                 number,
             )
         if not isinstance(node, EXPRESSIONS):
@@ -50,8 +50,8 @@ def check_expression(text: SqlText, root: exp.Expr, number: int = -1) -> None:
         if _makes_text_of_constants(node):
             raise text.at(
                 _names_of(node),
-                "a text computed from constants: Spark may read the clock for what it spells, and a replay would "
-                "differ; write the text itself",
+                "a string computed from constants: if it spells a time such as 'now', Spark may read the clock, and "
+                "a replay would differ; write the string itself",
                 number,
             )
         _bare(text, node, number)
@@ -75,7 +75,7 @@ def _bare(text: SqlText, node: exp.Expr, number: int) -> None:
     name = node.name.lower() if bare else next((n for n in BARE if n.replace("_", "") == node.key), "")
     # Without the word in the text, the node is a call (`unix_timestamp()`); calls are checked by name.
     if any(word.name == name and word.select == number for word in text.words):
-        problem = f"{name}: a replay would give another answer; if it is a column, write STREAM.{name}"
+        problem = f"{name}: a replay would give a different answer; if it is a column, write STREAM.{name}"
         raise text.at((name,), problem, number)
 
 

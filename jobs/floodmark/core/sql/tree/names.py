@@ -18,7 +18,7 @@ def why_reserved(name: str) -> str | None:
     """Why no column, stream or lookup table of a rule may have this name; None if one may."""
     low = name.lower()
     if low.startswith(OURS):
-        return f"names that start with {OURS} are those of Floodmark's own columns"
+        return f"names that start with {OURS} are reserved for Floodmark's columns"
     return "Delta and Spark add a column of that name to rows" if low in DELTAS else None
 
 

@@ -100,7 +100,7 @@ def _check_words(sql: str, words: Sequence[Word]) -> None:
             # Spark reads `FROM t WHERE (a)` as table t with alias WHERE and column a.
             raise word.refuse(sql, "WHERE (name): Spark reads it as an alias; leave the parentheses out")
         if word.name == "collate" and word.kind == "word" and not (i and words[i - 1].text == "."):
-            raise word.refuse(sql, "COLLATE: which of several equal texts is shown would hang on row order")
+            raise word.refuse(sql, "COLLATE: row order would decide which of several equal strings is shown")
         if word.name == "interval" and word.kind == "word" and not _is_interval_or_name(words, i):
             raise word.refuse(sql, "INTERVAL: expected a number or text after it; put a column's name in backquotes")
 
@@ -158,12 +158,12 @@ def _check_same_words(sql: str, words: Sequence[Word], tokens: Sequence[Token], 
     seen = {token.start - shift: token.end - shift for token in tokens if token.token_type in kinds}
     for word in texts:
         if word.start not in seen:
-            raise word.refuse(sql, f"cannot tell where {word.text[:40]} begins and ends; write it in another way")
+            raise word.refuse(sql, f"cannot tell where {word.text[:40]} starts and ends; write it in another way")
     starts = [word.start for word in texts]
     for start, end in sorted(seen.items()):
         around = bisect_right(starts, start) - 1
         if around < 0 or end >= texts[around].end:
-            raise refuse_at(sql, start, "cannot tell whether this is text; write it in another way")
+            raise refuse_at(sql, start, "cannot tell whether this is a string; write it in another way")
 
 
 def _without_window_clauses(tokens: list[Token]) -> list[Token]:
@@ -207,7 +207,9 @@ def _placed(sql: str, words: Sequence[Word], error: ParseError, shift: int) -> S
 def _expected(problem: str) -> str:
     """What sqlglot expected, in plain words."""
     if problem.startswith("Expecting "):
-        return f"expected {problem.removeprefix('Expecting ')} there; look at what is opened and not closed before it"
+        return (
+            f"expected {problem.removeprefix('Expecting ')} there; check for something opened before it and not closed"
+        )
     if problem.startswith("Required keyword"):
-        return "expected a value or a column before it; look at the operator that stands there"
-    return "expected the end, an operator or another clause; look at how the words before it are spelt"
+        return "expected a value or a column before it; check the operator there"
+    return "expected the end, an operator or another clause; check the spelling of the words before it"

@@ -9,8 +9,8 @@ from floodmark.core.sql.words.functions import NOT_YET
 # Arguments of a SELECT that are allowed; then those refused: argument -> (words to locate it by, message).
 SELECT_ARGS = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _NO_FIRST = (
-    "a stream never ends, so it has no first rows: leave it out, or number the rows inside of a window or by key "
-    "(row_number() OVER ...) and keep the first of them"
+    "a stream never ends, so it has no first rows: leave it out, or number the rows within a window or by key "
+    "(row_number() OVER ...) and keep the first ones"
 )
 _NO_ORDER = "the rows of a stream's sink have no order"
 REFUSED_ARGS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -20,10 +20,10 @@ REFUSED_ARGS: dict[str, tuple[tuple[str, ...], str]] = {
     "sort": (("sort",), f"SORT BY: {_NO_ORDER}; leave it out"),
     "cluster": (("cluster",), f"CLUSTER BY: {_NO_ORDER}; leave it out"),
     "distribute": (("distribute",), f"DISTRIBUTE BY: {_NO_ORDER}; leave it out"),
-    "laterals": (("lateral",), "LATERAL VIEW: functions that make rows are not allowed yet"),
+    "laterals": (("lateral",), "LATERAL VIEW: functions that return several rows are not supported yet"),
     "qualify": (("qualify",), f"QUALIFY {NOT_YET}"),
     "windows": (("window",), f"WINDOW (named windows, OVER) {NOT_YET}"),
-    "pivots": (("pivot", "unpivot"), f"PIVOT and UNPIVOT are not allowed: that {NOT_YET}"),
+    "pivots": (("pivot", "unpivot"), f"PIVOT and UNPIVOT: that {NOT_YET}"),
     "sample": (("tablesample",), "TABLESAMPLE: a replay would draw other rows"),
     "hint": (("select",), "a hint is not allowed; use `spark: {conf: ...}`"),
     "version": (("timestamp", "version", "for"), "time travel (AS OF) is not allowed; use the stream's `start`"),
@@ -44,9 +44,9 @@ EXPRESSIONS: tuple[type[exp.Expr], ...] = (
 )  # fmt: skip
 REFUSED_EXPRESSIONS: dict[type[exp.Expr], tuple[tuple[str, ...], str]] = {
     exp.QueryTransform: (("transform",), "TRANSFORM ... USING runs a program of its own; that is not allowed"),
-    exp.IgnoreNulls: (("ignore",), "IGNORE NULLS hangs on row order"),
-    exp.RespectNulls: (("respect",), "RESPECT NULLS hangs on row order"),
-    exp.Collate: (("collate",), "COLLATE: which of several equal texts is shown would hang on row order"),
+    exp.IgnoreNulls: (("ignore",), "IGNORE NULLS depends on row order"),
+    exp.RespectNulls: (("respect",), "RESPECT NULLS depends on row order"),
+    exp.Collate: (("collate",), "COLLATE: row order would decide which of several equal strings is shown"),
     exp.Placeholder: (("?",), "a parameter is not allowed; use ${NAME} of the rule file"),
     exp.Parameter: (("@",), "a parameter is not allowed; use ${NAME} of the rule file"),
 }

@@ -135,7 +135,7 @@ class Shape(SqlText):
         if self._declared(name):
             raise self.at((name,), f"WITH {cte.alias}: a stream or lookup has this name; choose another")
         if name in self._ctes:
-            raise self.at((name,), f"WITH {cte.alias}: it stands there twice; choose another name")
+            raise self.at((name,), f"WITH {cte.alias}: it is defined twice; choose another name")
         if name in NO_ALIASES:
             raise self.at((name,), f"{cte.alias} as the name of a relation is not allowed")
         before = self._size
@@ -145,7 +145,7 @@ class Shape(SqlText):
 
     def _query(self, node: exp.Expr, top: bool = False) -> Source:
         if node.args.get("with_") and not top:
-            raise self.at(("with",), "WITH inside a query: put it at the very beginning of the SQL")
+            raise self.at(("with",), "WITH inside a query: put it at the start of the SQL")
         if isinstance(node, exp.Subquery):
             self._only(node, {"this", "alias"}, self._count)
             return self._query(node.this)
@@ -210,8 +210,8 @@ class Shape(SqlText):
             raise self.at((shown.lower(), "join"), f"{shown} JOIN is not allowed; write JOIN ... ON", number)
         outer = join.args.get("side") in ("RIGHT", "FULL")
         if outer and of > 1:
-            raise self.at((join.args["side"].lower(),), f"{join.args['side']} JOIN beside another JOIN: put one of "
-                          "them into a subquery", number)  # fmt: skip
+            raise self.at((join.args["side"].lower(),), f"{join.args['side']} JOIN next to another JOIN: put one of "
+                                                        "them into a subquery", number)  # fmt: skip
 
     def _relation(self, relation: exp.Expr, number: int) -> tuple[Source, str]:
         alias = relation.args.get("alias")
@@ -238,7 +238,11 @@ class Shape(SqlText):
             )
         self._only(table, {"this", "alias"}, number)
         if not isinstance(table.this, exp.Identifier):
-            raise self.at(("from",), f"FROM {table.sql('spark')}: functions that make rows are not allowed yet", number)
+            raise self.at(
+                ("from",),
+                f"FROM {table.sql('spark')}: functions that return several rows are not supported yet",
+                number,
+            )
         name = table.name.lower()
         if name in self._ctes:
             self._uses[name] += 1
@@ -257,7 +261,7 @@ class Shape(SqlText):
     def _grow(self, by: int, number: int) -> None:
         self._size += by
         if self._size > MAX_SELECTS:
-            problem = f"expected at most {MAX_SELECTS} SELECTs, those of WITH counted wherever they are read"
+            problem = f"expected at most {MAX_SELECTS} SELECTs, counting those of WITH wherever they are read"
             raise self.at(("from", "select"), problem, number)
 
     def _declared(self, name: str) -> str | None:

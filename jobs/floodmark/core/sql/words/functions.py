@@ -11,7 +11,7 @@ from floodmark.core.sql.words import function_names as names
 from floodmark.core.sql.words.clock import CALLS as CLOCK_CALLS
 from floodmark.core.sql.words.lexis import Word
 
-NOT_YET = "needs state that is not there yet"
+NOT_YET = "is not supported yet"
 
 # Keywords that may come directly before a parenthesis.
 _KEYWORDS = frozenset(
@@ -35,15 +35,18 @@ _BEFORE_BY = frozenset("cluster distribute group order partition sort".split())
 _TEXTS = ("string", "raw")
 
 _REASONS = (
-    (names.CLOCKS, "it reads the clock, so a replay would give another answer"),
-    (names.RANDOM, "a replay would give another answer; take a column, or a hash of columns such as xxhash64(a, b)"),
-    (names.SURROUNDINGS, "its answer hangs on the session or the file, not on the row"),
-    (names.OUTSIDE, "it does more than compute a value of the row"),
-    (names.GENERATORS, "functions that make rows are not allowed yet"),
+    (names.CLOCKS, "it reads the clock, so a replay would give a different answer"),
+    (
+        names.RANDOM,
+        "a replay would give a different answer; take a column, or a hash of columns such as xxhash64(a, b)",
+    ),
+    (names.SURROUNDINGS, "its answer depends on the session or the file, not on the row"),
+    (names.OUTSIDE, "it does more than compute a value from the row"),
+    (names.GENERATORS, "functions that return several rows are not supported yet"),
     (names.STATEFUL, f"it {NOT_YET}"),
     (
         names.ORDER_DEPENDENT,
-        "its answer hangs on row order; use max, min or count, or sort_array(collect_list(...)) for a list",
+        "its answer depends on row order; use max, min or count, or sort_array(collect_list(...)) for a list",
     ),
     (names.RANKS, "expected OVER (...) after it"),
 )
@@ -93,8 +96,8 @@ def _check_clock(sql: str, words: Sequence[Word], i: int, clocked: Set[int]) -> 
     if word.select not in clocked or word.clause not in ("select", ""):
         raise word.refuse(
             sql,
-            f"function {word.text}: the epoch's clock may stand in the list of the outermost SELECT only (or in a "
-            "stream's event_time expr): elsewhere it would decide anew about the same rows in every epoch",
+            f"function {word.text}: the epoch's clock is allowed only in the list of the outermost SELECT (or in a "
+            "stream's event_time expr): elsewhere, each epoch could decide differently about the same rows",
         )
 
 
@@ -131,8 +134,8 @@ def _check_text(sql: str, words: Sequence[Word], i: int) -> None:
     # Spark concatenates adjacent texts: 'no' 'w' is 'now'.
     side_by_side = itertools.takewhile(lambda word: word.kind in _TEXTS, itertools.islice(words, i, None))
     if _CLOCK_TEXT.fullmatch("".join(map(_spelt, side_by_side)).strip(_BLANK)):
-        problem = f"the text {words[i].text}: Spark may read the clock for it; a replay would differ"
-        raise words[i].refuse(sql, f"{problem}. To compare a text column with it write `column RLIKE '^...$'`")
+        problem = f"the string {words[i].text}: Spark may read the clock for it, so a replay would differ"
+        raise words[i].refuse(sql, f"{problem}. To compare a string column with it, write `column RLIKE '^...$'`")
 
 
 def _spelt(word: Word) -> str:
@@ -171,8 +174,8 @@ def _check_call(sql: str, words: Sequence[Word], i: int, grouped: Set[int]) -> N
     if word.name == "typeof" and word.select in grouped:
         raise word.refuse(
             sql,
-            f"function {word.text}: Spark takes it for a constant and fails at its plan beside a GROUP BY; "
-            "write the type's name as text",
+            f"function {word.text}: Spark treats it as a constant and fails to plan it with a GROUP BY; write the "
+            "type's name as a string",
         )
     if word.name in names.AGGREGATES | names.GROUPING and not (word.name in names.AGGREGATES and _is_over(words, i)):
         _check_aggregate(sql, word, grouped)
@@ -192,7 +195,7 @@ def _is_over(words: Sequence[Word], i: int) -> bool:
 def _unknown(name: str) -> str:
     near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, sorted(names.ALLOWED), 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"it is not among the built-in functions that are known to give the same answer in a replay{hint}"
+    return f"it is not one of the built-in functions known to give the same answer in a replay{hint}"
 
 
 def _check_aggregate(sql: str, word: Word, grouped: Set[int]) -> None:

@@ -101,7 +101,7 @@ def _scan(sql: str) -> Iterator[Word]:
 
 def _strange(char: str) -> str:
     if char in "'\"`":
-        return f"a {char} is not closed: write another {char} where it is to end"
+        return f"a {char} is not closed: write another {char} where it should end"
     if char == ":":
         return "a colon is not allowed: no parameters (:name) and no paths (a:b); use get_json_object or from_json"
     return f"expected SQL, found the character {char!r}"

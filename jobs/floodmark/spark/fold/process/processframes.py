@@ -204,7 +204,7 @@ def _key_fields(process: Process, shape: Shape) -> list[StructField]:
             first = found.setdefault(name, StructField(field.name, field.dataType, True))
             if field.dataType != first.dataType or not is_key_type(field.dataType.simpleString()):
                 raise WrongColumn(
-                    f"stream {stream}: expected key column {name} of one type in all streams, out of "
+                    f"stream {stream}: expected key column {name} with the same type in all streams, one of "
                     f"{', '.join(KEY_TYPES)}, found {field.dataType.simpleString()}"
                 )
     return list(found.values())
@@ -218,7 +218,7 @@ def _refuse_without_order(shape: Shape) -> None:
             if not _has_order(inside):
                 raise WrongColumn(
                     f"stream {stream}: expected columns that can be sorted, found {field.name} "
-                    f"{field.dataType.simpleString()}: a class gets rows of one time in the order of all their "
+                    f"{field.dataType.simpleString()}: a class gets rows with equal event times sorted by all their "
                     "columns; read a table without that column"
                 )
 

@@ -167,8 +167,8 @@ def _python_values(layout: Layout, columns: dict[str, pa.Array], name: str) -> l
         key = tuple(_plain(one)[0] if _is_plain(one) else "?" for one in parts)
         raise ProcessFault(
             "expected a value that Python has (times from year 1 to 9999, in UTC; text that is UTF-8) in "
-            f"{layout.place(name)}, for key {short(key)}, found another: {' '.join(str(fault).split())}. Leave such "
-            "rows out by the stream's `where`"
+            f"{layout.place(name)}, for key {short(key)}, found another: {' '.join(str(fault).split())}. Exclude "
+            "such rows with the stream's `where`"
         ) from fault
 
 

@@ -186,8 +186,8 @@ def _less(plan: Plan, rows: DataFrame, dead: DataFrame, expected: int) -> DataFr
     if found != expected:
         raise HistoryGone(
             f"rule {plan.rule.rule}: expected the {expected} dead rows of the interval among what the sources hold, "
-            f"found {found}: a source was rewritten, or the SQL reads columns that it did not read when they died. "
-            f"Begin anew with `floodmark reset {plan.rule.rule}`"
+            f"found {found}: a source was rewritten, or the SQL reads columns that it did not read when these rows "
+            f"died. Start over with `floodmark reset {plan.rule.rule}`"
         )
     return left
 
@@ -282,7 +282,7 @@ def _check_same_results(plan: Plan, recorded: Backfill, site: Site, now: Digest)
 def _refuse(rule: str, recorded: Backfill, differing: Sequence[str]) -> None:
     if differing:
         raise ReplayDiffers(
-            f"rule {rule}, backfill {recorded.number}: computed again, it is not what its intent says "
-            f"({'; '.join(differing)}). Likely: a source was rewritten or lost files. Put the source back and run "
-            f"again, or begin anew with `floodmark reset {rule}`"
+            f"rule {rule}, backfill {recorded.number}: computed again, it does not match its intent "
+            f"({'; '.join(differing)}). Likely: a source was rewritten or lost files. Restore the source and run "
+            f"again, or start over with `floodmark reset {rule}`"
         )

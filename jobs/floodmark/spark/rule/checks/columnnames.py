@@ -31,8 +31,8 @@ def check_named(plan: Plan) -> None:
 def _refuse_reserved(where: str, columns: StructType) -> None:
     for name, why in reserved(columns.names):
         raise WrongColumn(
-            f"{where}: expected no column {name}, for {why}. Name in the SQL the columns that it needs in place of *, "
-            "each under another name (AS), or rename the column in the table"
+            f"{where}: expected no column {name}: {why}. In the SQL, replace * by the columns that it needs, each "
+            "under another name (AS), or rename the column in the table"
         )
 
 
@@ -42,7 +42,7 @@ def _refuse_nested(where: str, kind: DataType) -> None:
         doubled = [name for name, count in Counter(map(str.lower, struct.names)).items() if count > 1 or not name]
         if doubled:
             raise WrongColumn(
-                f"{where}: expected fields of a struct with names that differ in more than the case of letters, found "
+                f"{where}: expected struct fields whose names differ in more than upper and lower case, found "
                 f"{', '.join(struct.names)}: rename one"
             )
 
@@ -51,6 +51,6 @@ def _refuse_feed(plan: Plan, address: str) -> None:
     taken = of_feed(plan.layout(address).columns.names)
     if taken and (has_feed(plan.tables[address].properties) or has_feed(tables.properties_of(address))):
         raise WrongColumn(
-            f"sink {address}: expected no column {taken[0]} beside {CHANGE_FEED}, for the table's change feed adds one "
-            "of that name; name it otherwise in the SQL, with AS"
+            f"sink {address}: expected no column {taken[0]} with {CHANGE_FEED}, because the table's change feed adds "
+            "one of that name; rename it in the SQL, with AS"
         )

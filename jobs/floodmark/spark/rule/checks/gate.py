@@ -41,7 +41,7 @@ def _refuse(site: Site, faults: Iterable[str]) -> None:
 
 def way_out(site: Site) -> str:
     """How to recover from a damaged table. A reset abandons state, and continues with the other tables."""
-    first = "put the file back from a copy"
+    first = "restore the file from a copy"
     if site.role == "state":
-        return f"{first}, or begin anew with `floodmark reset`"
-    return f"{first}; or remove {site.address}, with all that it holds, and begin anew with `floodmark reset`"
+        return f"{first}, or start over with `floodmark reset`"
+    return f"{first}; or remove {site.address} with everything in it, and start over with `floodmark reset`"

@@ -55,11 +55,11 @@ class _Check:
         value = repr(one["value"])
         shown = value if len(value) <= SHOWN else f"{value[: SHOWN - 3]}..."
         raise InputFault(
-            f"rule {rule}, sink {self._sink.address}: partition_by: expected values that the name of a directory can "
-            f"hold, found {rows} {'row' if rows == 1 else 'rows'} with others, such as {wrong.column} = {shown}: "
+            f"rule {rule}, sink {self._sink.address}: partition_by: expected values that are possible in a directory "
+            f"name, found {rows} {'row' if rows == 1 else 'rows'} with others, such as {wrong.column} = {shown}: "
             f"{wrong.why}. Nothing of the epoch was written, and running again will not help. Give {wrong.column} "
-            "another value in the SQL (nullif, left, sha2, a CASE), leave such rows out by the sink's `where`, or "
-            "expect the same of the results (`on_fail: drop`): the rule then continues where it stopped"
+            "another value in the SQL (nullif, left, sha2, a CASE), exclude such rows with the sink's `where`, or "
+            "with an expectation on the results (`on_fail: drop`): the rule then continues where it stopped"
         )
 
 

@@ -286,7 +286,7 @@ def check_same_reading(rule: str, epoch: int, recorded: Intent, found: Intent) -
     if differing:
         shown = "; ".join(f"{name}: recorded {before[name]}, found {now[name]}" for name in differing)
         raise ReplayDiffers(
-            f"rule {rule}, epoch {epoch}: read again, the input is not what the intent says ({shown}). Likely: the "
-            "source was rewritten or lost files. Put the source back and run again, or begin anew with "
-            f"`floodmark reset {rule}`"
+            f"rule {rule}, epoch {epoch}: read again, the input does not match the intent ({shown}). Likely: the "
+            "source was rewritten or lost files. Restore the source and run again, or start over with `floodmark "
+            f"reset {rule}`"
         )
