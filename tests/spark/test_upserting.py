@@ -169,7 +169,7 @@ def test_what_is_there_is_compared_and_not_written_again(spark: SparkSession, si
     first = write(spark, site, 1, ("a", 1), ("b", 1))
 
     assert write(spark, site, 1, ("a", 1), ("b", 1), attempt=2) == first
-    with pytest.raises(ReplayDiffers, match="wrote 2 rows, computed again it has 1"):
+    with pytest.raises(ReplayDiffers, match="wrote 2 rows; computed again, it has 1"):
         write(spark, site, 1, ("a", 1), attempt=2)
     with pytest.raises(ReplayDiffers):
         sites.write(Work(site, None), Attempt(1, 2, "intent 1"))

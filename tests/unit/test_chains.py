@@ -89,7 +89,7 @@ NONE = "epoch: none\nrebuild: true\n"
 def test_rows_that_each_run_replaces_can_be_read_by_who_is_rebuilt_too(tmp_path: Path) -> None:
     source(tmp_path, more=NONE)
     found = fault(write(tmp_path, "second", "{s: {rule: first}}"))
-    assert "second.yaml:2: streams.s" in found and "found first (`rebuild: true`): look rows up" in found
+    assert "second.yaml:2: streams.s" in found and "found first (`rebuild: true`): read its table as" in found
     assert load_rule(write(tmp_path, "second", "{s: {rule: first}}", more=NONE), ENV).streams["s"].rule == "first"
     source(tmp_path, "merged", sinks="[{delta: /lake/merged, key: [a]}]")
     assert load_rule(write(tmp_path, "third", "{s: {rule: merged}}", more=NONE), ENV).rebuild

@@ -40,7 +40,7 @@ def test_a_commit_is_of_this_intent_and_has_just_as_many_rows() -> None:
     with pytest.raises(ReplayDiffers, match=r"commit 3 was written for another intent \(theirs\) than the ledger's"):
         check_same_effect("t", commit(intent="theirs"), "mine", 2)
     for rows in (1, 3):
-        with pytest.raises(ReplayDiffers, match=f"epoch 7 wrote 2 rows, computed again it has {rows}"):
+        with pytest.raises(ReplayDiffers, match=f"epoch 7 wrote 2 rows; computed again, it has {rows}"):
             check_same_effect("t", commit(), "mine", rows)
     with pytest.raises(ReplayDiffers, match="backfill 4 wrote 2 rows"):
         check_same_effect("t", commit(backfill=4), "mine", 1)
@@ -68,7 +68,7 @@ def test_an_append_adds_its_rows_and_removes_none(added: int, removed: int, same
 def test_files_are_compared_before_they_are_committed() -> None:
     check_before_commit("t", (3, 1), Effect(rows=2, inserted=2, updated=1))
     for moves in ((4, 1), (3, 2), (2, 1), (3, 0)):
-        with pytest.raises(VerifyFailed, match=f"add {moves[0]} rows and remove {moves[1]}, which is not"):
+        with pytest.raises(VerifyFailed, match=f"add {moves[0]} rows and remove {moves[1]}, which does not match"):
             check_before_commit("t", moves, Effect(rows=2, inserted=2, updated=1))
 
 

@@ -127,7 +127,9 @@ def test_an_id_in_which_a_bit_has_turned_is_not_taken_for_the_ledgers(tmp_path: 
     else:
         entry = tmp_path / "ledger" / "_delta_log" / f"{0:020}.json"
         entry.write_text(entry.read_text().replace(ledger.id, other))
-    with pytest.raises(LedgerBroken, match=f"its id is {other}, its rows {ledger.id}: .* copy of the home"):
+    with pytest.raises(
+        LedgerBroken, match=f"its id is {other} in the log and {ledger.id} in its rows: .* copy of the home"
+    ):
         LedgerReader.load(address)
 
 
@@ -167,7 +169,7 @@ def test_the_file_that_keeps_a_table_from_being_read_is_named(made: tuple[Path, 
     assert why_unreadable(str(address)) is None
     for name, how, said in (
         (found.tail()[0], "deleted", "is missing"),
-        (found.tail()[-1], "truncated", "is no JSON"),
+        (found.tail()[-1], "truncated", "is not JSON"),
         (found.checkpoints[found.base][0], "truncated", "remove it and _last_checkpoint"),
         ("_last_checkpoint", "truncated", "only a hint: remove it"),
     ):

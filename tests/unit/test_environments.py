@@ -133,7 +133,7 @@ def test_an_environment_says_what_variables_are(rules: Path) -> None:
     assert (rule.sinks[0].address, rule.airflow.owner) == ("lake/dev/delays", "the team")
     assert load_rule(rules / "delays.yaml", {**env, "FLOODMARK_ENV": ""}).sinks[0].address == "/of the process/delays"
     assert names(rules) == ["dev", "prod"]
-    with pytest.raises(RuleInvalid, match="none of FLOODMARK_VARIABLES"):
+    with pytest.raises(RuleInvalid, match="is not in FLOODMARK_VARIABLES"):
         load_rule(rules / "delays.yaml", {**env, "FLOODMARK_VARIABLES": "OWNER"})
 
 
@@ -178,7 +178,7 @@ def test_quotes_say_that_a_hash_sign_belongs_to_the_value(tmp_path: Path) -> Non
 def test_an_environment_without_a_file_or_name_is_refused(rules: Path) -> None:
     with pytest.raises(
         RuleInvalid,
-        match=r"env/prd.env: expected the file of environment prd, found none: .* there .dev",
+        match=r"env/prd.env: expected the file of environment prd, found none: .* existing one .dev",
     ):
         environment(rules, {"FLOODMARK_ENV": "prd"})
     with pytest.raises(RuleInvalid, match=r"found '../env/dev'"):

@@ -297,7 +297,7 @@ def test_a_retry_announces_the_same_intent_with_the_next_attempt(ledger: Ledger)
 
 def test_an_open_epoch_is_never_planned_anew(ledger: Ledger) -> None:
     ledger.intend(intent(1))
-    with pytest.raises(LedgerBroken, match="planned anew"):
+    with pytest.raises(LedgerBroken, match="planned again"):
         ledger.intend(intent(2))
 
 

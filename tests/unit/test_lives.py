@@ -210,7 +210,7 @@ def test_a_rename_that_was_killed_runs_under_neither_name_until_it_is_taken_agai
     before = lived(flow)
     crashed(flow, point, "rename", "counted", "other", "--yes")
     if point == "rename.intent.after":
-        assert "goes on with it" in call(flow, "run", "counted", code=2)
+        assert "continues it" in call(flow, "run", "counted", code=2)
         assert "rename counted other" in call(flow, "retire", "counted", "--yes", code=2)
         assert "renamed" in call(flow, "status", "counted")
     call(flow, "rename", "counted", "other", "--yes")
@@ -236,7 +236,7 @@ def test_a_name_that_is_taken_and_a_rule_file_that_does_not_fit_are_refused(flow
     other.write_rule()
     assert "sinks (one was removed)" in call(flow, "rename", "counted", "other", "--yes", code=2)
     lived(Flow(flow.root, "third"))
-    assert "is there already" in call(flow, "rename", "counted", "third", "--yes", code=2)
+    assert "already exists" in call(flow, "rename", "counted", "third", "--yes", code=2)
     assert "did you mean 'counted'" in call(flow, "rename", "couted", "fourth", "--yes", code=2)
     assert "letters, digits and _" in call(flow, "rename", "counted", "../x", "--yes", code=2)
     for name in ("1a", "Counted", "_x", "x" * 64):
@@ -498,7 +498,7 @@ def test_what_is_no_sink_of_the_rule_or_somebody_elses_is_not_adopted(flow: Flow
     keyed = Flow(flow.root, "keyed", settings={"sinks": [{"delta": f"{flow.root}/lake/k", "key": ["k"]}]})
     keyed.write_rule()
     by_hand(f"{flow.root}/lake/k")
-    assert "merged by key" in call(flow, "adopt", "keyed", f"{flow.root}/lake/k", "--yes", code=2)
+    assert "upserted by key" in call(flow, "adopt", "keyed", f"{flow.root}/lake/k", "--yes", code=2)
 
 
 # ---------------------------------------------------------------------------------------------------- the lock

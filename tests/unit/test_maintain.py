@@ -296,7 +296,7 @@ def gone(flow: Flow) -> str:
 def another(flow: Flow) -> str:
     gone(flow)
     by_hand(flow.sink())
-    return "another table lies there"
+    return "another table is there"
 
 
 @pytest.mark.parametrize("plant", [adopted, others_wrote, others_own, other_inside, gone, another])

@@ -73,7 +73,7 @@ def test_so_is_one_that_a_class_gives(tmp_path: Path) -> None:
 def test_names_of_the_change_feed_are_refused_where_the_table_has_one(tmp_path: Path, name: str) -> None:
     sinks = [{"delta": "/lake/a", **FED}]
     said = refused(tmp_path, sql=f"SELECT at, k AS {name} FROM events", settings={"sinks": sinks})
-    assert f"expected no column {name.lower()} beside delta.enableChangeDataFeed" in said and "properties" in said
+    assert f"expected no column {name.lower()} with delta.enableChangeDataFeed" in said and "properties" in said
     for fits in ({"delta": "/lake/a"}, {**sinks[0], "columns": ["at"]}):
         Flow(tmp_path, sql=f"SELECT at, k AS {name} FROM events", settings={"sinks": [fits]}).rule()
 

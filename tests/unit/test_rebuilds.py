@@ -208,7 +208,7 @@ def test_it_keeps_nothing_and_says_so(flow: Flow) -> None:
 
 def test_a_sink_that_only_grows_cannot_be_replaced_by_each_run(flow: Flow) -> None:
     flow.settings["sinks"] = [{"delta": flow.sink(), "properties": {"delta.appendOnly": True}}]
-    with pytest.raises(RuleInvalid, match=r"expected no delta\.appendOnly of a rule that each run rebuilds"):
+    with pytest.raises(RuleInvalid, match=r"expected no delta\.appendOnly in a rule that each run rebuilds"):
         flow.rule()
 
 

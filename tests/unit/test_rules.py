@@ -416,9 +416,9 @@ def with_line(text: str, old: str, new: str) -> str:
         (
             OUT,
             f"{OUT}\n    key: [a]\n    properties: {{delta.appendOnly: true}}",
-            "sinks[0].properties: expected no delta.appendOnly of a sink with `key`",
+            "sinks[0].properties: expected no delta.appendOnly in a sink with `key`",
         ),
-        (OUT, f"{OUT}\n    key: [a]\n    properties: {{Delta.APPENDONLY: 'TRUE'}}", "expected no Delta.APPENDONLY of"),
+        (OUT, f"{OUT}\n    key: [a]\n    properties: {{Delta.APPENDONLY: 'TRUE'}}", "expected no Delta.APPENDONLY in"),
         (OUT, f"{OUT}\n    columns: []", "13: sinks[0].columns: expected a list of at least one result column"),
         (OUT, f"{OUT}\n    columns: [a, A]", "13: sinks[0].columns: expected each column once, found a, A"),
         (
@@ -575,17 +575,17 @@ def test_a_folder_of_rules(tmp_path: Path) -> None:
     assert sorted(good) == ["delays", "other"]
     assert sorted(bad) == ["broken.yaml", "same.yaml", "same_sink.yaml", "twice.yaml", "twice.yml"]
     assert "is a sink of rule same_sink, too" in str(bad["same.yaml"])
-    assert "a rule named twice stands in twice.yaml, too" in str(bad["twice.yml"])
-    assert "a rule named twice stands in twice.yml, too" in str(bad["twice.yaml"])
+    assert "a rule named twice is in twice.yaml, too" in str(bad["twice.yml"])
+    assert "a rule named twice is in twice.yml, too" in str(bad["twice.yaml"])
 
 
 @pytest.mark.parametrize(
     ("sink", "stream", "bad", "told"),
     [
-        ("/lake/out/inner", "/lake/b", ["a.yaml", "b.yaml"], "/lake/out/inner lies inside /lake/out, sink of rule a"),
-        ("file:/lake/", "/other/b", ["a.yaml", "b.yaml"], "file:/lake/ lies around /lake/"),
+        ("/lake/out/inner", "/lake/b", ["a.yaml", "b.yaml"], "/lake/out/inner is inside /lake/out, sink of rule a"),
+        ("file:/lake/", "/other/b", ["a.yaml", "b.yaml"], "file:/lake/ is around /lake/"),
         ("/lake/flights/b", "/lake/b", ["b.yaml"], "inside /lake/flights, stream flights of rule a"),
-        ("/lake/other", "/lake/out/b", ["a.yaml"], "/lake/out lies around /lake/out/b, stream flights of rule b"),
+        ("/lake/other", "/lake/out/b", ["a.yaml"], "/lake/out is around /lake/out/b, stream flights of rule b"),
         ("/lake/output", "/lake/flights/b", [], ""),
         ("/lake/other", "/lake/out", [], ""),
     ],

@@ -128,11 +128,11 @@ def taken(table: FakeTable) -> None:
     ("what", "again", "intent", "says"),
     [
         (edited, ROWS, "intent 1", "its files contain other rows than it wrote"),
-        (lost, ROWS, "intent 1", "wrote 1 rows, computed again it has 2"),
+        (lost, ROWS, "intent 1", "wrote 1 rows; computed again, it has 2"),
         (taken, ROWS, "intent 1", r"commit 1 \(DELETE\)"),
         (lambda _: None, [(1, "a"), (2, "x")], "intent 1", "computed again, its rows differ"),
-        (lambda _: None, [(1, "a")], "intent 1", "wrote 2 rows, computed again it has 1"),
-        (lambda _: None, None, "intent 1", "wrote 2 rows, computed again it has 0"),
+        (lambda _: None, [(1, "a")], "intent 1", "wrote 2 rows; computed again, it has 1"),
+        (lambda _: None, None, "intent 1", "wrote 2 rows; computed again, it has 0"),
         (lambda _: None, ROWS, "intent 9", "was written for another intent"),
     ],
 )

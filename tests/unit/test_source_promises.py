@@ -108,7 +108,7 @@ def test_a_rule_names_a_kind_that_was_registered(load: Callable[[str], Rule]) ->
     ("old", "new", "problem"),
     [
         ("qos: 0", "qos: 1", "2: streams.events.once: expected a source whose rows can be read again"),
-        ("BIGINT'}", "BIGINT'}, start: {version: 3}", "2: streams.events.start: expected earliest or latest, for"),
+        ("BIGINT'}", "BIGINT'}, start: {version: 3}", "2: streams.events.start: expected earliest or latest, because"),
         ("qos: 0", "qos: 0\nepoch: {max_rows: 3}", "5: epoch.max_rows: Once streams cannot count rows"),
         ("qos: 0", "qos: 0\nepoch: {max_files: 3}", "5: epoch.max_files: Once streams cannot be bounded by max_files"),
         ("qos: 0", "qos: 0\nepoch: none\nrebuild: true", "6: rebuild: expected sources whose rows can be read again"),
@@ -128,7 +128,7 @@ def test_what_a_kind_cannot_do_is_refused_by_name(
 
 
 def test_a_look_takes_no_rows_that_come_once(load: Callable[[str], Rule]) -> None:
-    with pytest.raises(Refused, match="stream events is of a once source"):
+    with pytest.raises(Refused, match="stream events is a once source"):
         check_rereads(load(ONCE))
 
 

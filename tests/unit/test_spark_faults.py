@@ -43,7 +43,7 @@ def test_a_row_that_fails_in_an_open_epoch_asks_for_more_than_an_edit() -> None:
 
 
 def test_before_its_epoch_is_open_it_is_said_that_none_is() -> None:
-    said = r"DIVIDE_BY_ZERO.*try_divide.*Nothing of epoch 4 was written and it is not open.*`expect`"
+    said = r"DIVIDE_BY_ZERO.*try_divide.*Nothing of epoch 4 was written, and it is not open.*`expect`"
     with pytest.raises(InputFault, match=said), explained("r"), of_new_epoch("r", 4):
         raise fault(DIVIDED)
     with pytest.raises(InputFault, match=r"^doubled\. Nothing of epoch 4 was written"), of_new_epoch("r", 4):

@@ -229,7 +229,7 @@ def test_a_table_is_made_with_checksums_that_show_a_changed_entry(table: str) ->
     assert log_faults(table) == []
     damage(entry(table, 0), "flipped")
     [fault] = log_faults(table)
-    assert entry(table, 0).name in fault and "does not fit its checksum" in fault
+    assert entry(table, 0).name in fault and "does not match its checksum" in fault
 
 
 def test_state_rewritten_for_an_epoch_that_the_ledger_lost(tmp_path: Path) -> None:
@@ -270,7 +270,9 @@ def test_a_source_that_was_put_back_and_written_to_since_is_refused(table: str, 
     with newest_read.open("a") as file:
         file.write("\n")
     assert source.is_another(line, log_sum) and not source.is_another(line, None)
-    with pytest.raises(HistoryGone, match=rf"version {DeltaOffset.parse(line).newest_read} of .* is another commit"):
+    with pytest.raises(
+        HistoryGone, match=rf"version {DeltaOffset.parse(line).newest_read} of .* is not the commit that was read"
+    ):
         source.check_identity(line, log_sum)
     DeltaTable(table).create_checkpoint()
     for older in range(DeltaOffset.parse(line).newest_read + 1):
