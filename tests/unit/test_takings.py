@@ -59,12 +59,12 @@ def test_columns_are_named_in_any_case_and_stand_in_the_order_of_the_sink() -> N
             {"columns": ("kk",)},
             "columns: expected one of the result columns At, k, v, n, found kk; did you mean k?",
         ),
-        ({"columns": ("_epoch",), "epoch_columns": True}, "columns: expected a column of the result"),
+        ({"columns": ("_epoch",), "epoch_columns": True}, "columns: expected one of the result columns"),
         (
             {"partition_by": ("_epoch",)},
             "partition_by: expected one of the result columns At, k, v, n, found _epoch",
         ),
-        ({"cluster_by": ("x",)}, "cluster_by: expected a column"),
+        ({"cluster_by": ("x",)}, "cluster_by: expected one of the result columns"),
     ],
 )
 def test_a_column_that_is_not_there_is_refused_with_those_that_are(how: dict[str, Any], said: str) -> None:
@@ -74,7 +74,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(how: dict[str
 
 def test_a_result_that_has_the_epochs_column_already_is_refused() -> None:
     with pytest.raises(
-        WrongColumn, match=r"expected a result without _EPOCH, for the sink gets _generation and _epoch"
+        WrongColumn, match=r"expected a result without _EPOCH, because the sink adds _generation and _epoch"
     ):
         sink_columns_of(sink(epoch_columns=True), ["k", "_EPOCH"])
 

@@ -21,7 +21,7 @@ def test_only_true_and_false_are_booleans_and_dates_stay_text() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "duplicate key 'a': it stands in line 1 already"),
+        ("a: 1\nb: 2\na: 3\n", 3, "duplicate key 'a': it is already in line 1"),
         ("a: &x 1\n", 1, "anchors"),
         ("a: 1\nb: *x\n", 2, "anchors"),
         ("a: !!python/name:os.system x\n", 1, "tag"),
