@@ -139,7 +139,7 @@ def test_a_seal_before_which_another_commit_comes_did_not_take(
         return commit(self, recorded, metadata)
 
     monkeypatch.setattr(Appending, "commit", overtaken)
-    with pytest.raises(Fenced, match="did not take"):
+    with pytest.raises(Fenced, match="had no effect"):
         sites.seal(spark, site)
     assert (ids(site), tablelog.recorded_version(site.address, APP)) == ([1], ATTEMPTS)
     sites.seal(spark, site)

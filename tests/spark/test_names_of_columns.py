@@ -52,9 +52,9 @@ def test_odd_names_go_through_streams_late_rows_and_sinks(spark: SparkSession, p
 @pytest.mark.parametrize(
     ("sql", "names", "said"),
     [
-        ("SELECT * FROM events", ("_FLOODMARK_row",), "stream events: expected no column _FLOODMARK_row, for names"),
-        ("SELECT * FROM events", ("__is_cdc",), "stream events: expected no column __is_cdc, for Delta and Spark add"),
-        ("SELECT *, 1 AS x FROM events", ("_change_type",), "out1: expected no column _change_type beside"),
+        ("SELECT * FROM events", ("_FLOODMARK_row",), "stream events: expected no column _FLOODMARK_row: names"),
+        ("SELECT * FROM events", ("__is_cdc",), "stream events: expected no column __is_cdc: Delta and Spark add"),
+        ("SELECT *, 1 AS x FROM events", ("_change_type",), "out1: expected no column _change_type with"),
         ("SELECT named_struct('a', n, 'A', v) AS s FROM events", (), "results: s: expected struct fields whose names"),
         ("SELECT array(named_struct('', n)) AS s FROM events", (), "results: s: expected struct fields whose names"),
     ],

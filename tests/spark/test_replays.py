@@ -185,7 +185,7 @@ def test_an_epoch_whose_sink_was_edited_between_two_attempts_stops(spark: SparkS
     flow.arrive([event(0, "a", 1.0), event(400, "b", 1.0)])
     assert crash(spark, flow, "sink0.after")
     edit(files(flow.sink())[0], lambda rows: [{**row, "c": row["c"] + 1} for row in rows])
-    with pytest.raises(ReplayDiffers, match="_out0: epoch 1, commit 1: its files hold other rows") as told:
+    with pytest.raises(ReplayDiffers, match="_out0: epoch 1, commit 1: its files contain other rows") as told:
         run(spark, flow)
     assert told.value.exit_code == 3
 

@@ -148,7 +148,7 @@ def test_another_one_in_its_place_is_refused(spark: SparkSession, place: Path) -
     run(spark, flow)
     del fakes.ROWS[flow.name]
     fakes.append(flow.name, some(9))
-    with pytest.raises(HistoryGone, match="another source"):
+    with pytest.raises(HistoryGone, match="is not the source that was read"):
         run(spark, flow)
 
 

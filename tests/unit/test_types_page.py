@@ -28,8 +28,8 @@ def test_what_a_type_cannot_be_is_a_place_of_a_rule() -> None:
 def test_a_type_of_deltas_is_let_pass_and_another_is_told_with_a_way_out() -> None:
     assert why_not("x", "bigint", "long") is None
     assert why_not("x", "void", "void") == (
-        "expected types that a Delta table has, found x of type void. In the SQL write CAST(x AS TYPE), for nothing "
-        "tells its type"
+        "expected types that a Delta table has, found x of type void. In the SQL write CAST(x AS TYPE), because "
+        "its type is not known"
     )
     assert str(why_not("max(b - a)", "interval day", "daytimeinterval", "Do this")).endswith("interval day. Do this")
     assert {one.instead for one in REFUSED} <= {
