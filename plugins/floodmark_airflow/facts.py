@@ -61,15 +61,13 @@ def _first_line(fault: BaseException) -> str:
 
 def connection() -> dict[str, Any]:
     """Where a task would start Spark."""
-    from airflow.sdk import BaseHook
+    from floodmark_airflow.tasks.submit import CONNECTION, RuleSubmitHook, check_kubernetes, spark_connection
 
-    from floodmark_airflow.tasks.submit import CONNECTION, RuleSubmitHook, check_kubernetes, has_connection
-
-    found = has_connection()
-    if found:
-        check_kubernetes(str(BaseHook.get_connection(CONNECTION).host or ""))
+    found = spark_connection()
+    if found is not None:
+        check_kubernetes(str(found.host or ""))
     resolved = RuleSubmitHook(env_vars={}, conn_id=CONNECTION)._connection
-    return {"found": found, "master": resolved["master"], "deploy_mode": resolved["deploy_mode"]}
+    return {"found": found is not None, "master": resolved["master"], "deploy_mode": resolved["deploy_mode"]}
 
 
 def dags_folder() -> dict[str, Any]:

@@ -24,7 +24,7 @@ from floodmark_airflow.tries import run_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import Connection, Context
 
     from floodmark.core.rules.rule import SparkSettings
 
@@ -54,7 +54,7 @@ class RuleSubmitHook(SparkSubmitHook):
     def _resolve_connection(self) -> dict[str, Any]:
         """The provider's, which would take yarn if there is no connection; Floodmark takes this machine."""
         resolved: dict[str, Any] = super()._resolve_connection()
-        return resolved if has_connection() else {**resolved, "master": LOCAL}
+        return {**resolved, "master": LOCAL} if spark_connection() is None else resolved
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Run to the end. Raises AirflowFailException if the exit code says that a retry can't help."""
@@ -139,10 +139,11 @@ class SubmitOperator(SparkSubmitOperator):
         )
 
 
-def has_connection() -> bool:
-    """Whether Airflow has the connection. Raises AirflowException if it is set in a form that Airflow can't read."""
+def spark_connection() -> Connection | None:
+    """The connection; None if Airflow has none. Raises AirflowException if it is set in a form that Airflow can't
+    read."""
     try:
-        BaseHook.get_connection(CONNECTION)
+        return BaseHook.get_connection(CONNECTION)
     except AirflowNotFoundException as fault:
         variable = f"AIRFLOW_CONN_{CONNECTION.upper()}"
         if os.environ.get(variable):
@@ -150,15 +151,14 @@ def has_connection() -> bool:
                 f"{variable} cannot be read as a connection: write it as JSON, "
                 f'{{"conn_type": "spark", "host": "{LOCAL}"}}'
             ) from fault
-        return False
-    return True
+        return None
 
 
 def check_connection() -> None:
     """Raise if the provider's hook would start Spark in a way that Floodmark can't follow."""
-    if not has_connection():
+    connection = spark_connection()
+    if connection is None:
         return
-    connection = BaseHook.get_connection(CONNECTION)
     mode = connection.extra_dejson.get("deploy-mode")
     if mode not in (None, "", "client"):
         raise AirflowFailException(

@@ -46,20 +46,14 @@ def init(dags: Folder = None) -> None:
     Example: `floodmark airflow init`, `floodmark airflow init /opt/airflow/dags`
     """
     from floodmark.cli.commands import init as first_rule
-    from floodmark.core.application.distribution import airflow_home
+    from floodmark.core.application.distribution import airflow_home, place_under_airflow
 
-    file = _file(dags)
-    if file.exists() and file.read_text(encoding="utf-8") != TEXT:
-        raise Refused(
-            f"not overwritten: {file} has different content. Move it away, or delete it if Floodmark wrote it"
-        )
-    _write(file)
-    place = airflow_home() / "floodmark"
-    rules = Path(os.environ.get("FLOODMARK_RULES") or place / "rules")
+    _write(_file(dags))
+    rules = Path(os.environ.get("FLOODMARK_RULES") or place_under_airflow("rules"))
     if rules.is_dir():
         output.say(f"rules are in {rules}")
     else:
-        first_rule.write(rules, str(place / "lake"))
+        first_rule.write(rules, str(airflow_home() / "floodmark" / "lake"))
     output.say(
         f"\nAirflow shows the DAGs of the rules in {rules} once it has parsed its DAGs folder again (some minutes, or "
         "run `airflow dags reserialize`). The pages under Browse > Floodmark appear after a restart of its API server."
@@ -103,8 +97,12 @@ def _dags_folder() -> Path:
 
 
 def _write(file: Path) -> None:
-    if file.exists():
+    if not file.exists():
+        file.write_text(TEXT, encoding="utf-8")
+        output.say(f"wrote {file}")
+    elif file.read_text(encoding="utf-8") == TEXT:
         output.say(f"{file} already exists")
-        return
-    file.write_text(TEXT, encoding="utf-8")
-    output.say(f"wrote {file}")
+    else:
+        raise Refused(
+            f"not overwritten: {file} has different content. Move it away, or delete it if Floodmark wrote it"
+        )

@@ -32,11 +32,10 @@ def jars(
         for file in files.remove(folder):
             output.say(f"deleted {file}")
         return
-    if files.are_complete(folder):
-        return output.say(f"Delta's jars are in {folder}, as published")
-    if source is None:
-        output.say(f"fetching Delta's jars into {folder}")
-        files.fetch(folder)
-    else:
-        files.copy(source, folder)
+    if not files.are_complete(folder):
+        if source is not None:
+            files.copy(source, folder)
+        else:
+            output.say(f"fetching Delta's jars into {folder}")
+            files.fetch(folder)
     output.say(f"Delta's jars are in {folder}, as published")

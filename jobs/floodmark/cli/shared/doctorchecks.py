@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -29,6 +28,7 @@ from floodmark.errors import FloodmarkError, message
 from floodmark.ledger.holder import holder_pid, holder_text, is_orphan, owner_file
 from floodmark.ledger.home import Home, check_home
 from floodmark.ledger.ledger import LedgerReader
+from floodmark.spark.session import jars
 from floodmark.views.status.rulestatus import limits_of
 
 PATIENCE = 60  # seconds to wait for another program
@@ -98,13 +98,9 @@ def _version(package: str) -> str | None:
 
 def _jars() -> list[Check]:
     folder, archive = distribution.jars_folder(), sparkconf.archive()
-    wanted = machine.sums(distribution.JAR_SUMS.read_text())
-    jars = machine.jars(str(folder), {name: _sha256(folder / name) for name in wanted}, wanted)
-    return [*jars, *([machine.archive(str(archive), archive.exists())] if distribution.checkout() else [])]
-
-
-def _sha256(file: Path) -> str | None:
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+    wanted = jars.published()
+    found = machine.jars(str(folder), {name: jars.digest(folder / name) for name in wanted}, wanted)
+    return [*found, *([machine.archive(str(archive), archive.exists())] if distribution.checkout() else [])]
 
 
 def _worker_python() -> Check:

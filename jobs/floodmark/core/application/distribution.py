@@ -9,7 +9,6 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[3]  # `jobs/` of a checkout, or `site-packages`
 JAR_SUMS = Path(__file__).with_name("jars.sha256")
-JARS, CLASSES = "jars", "classes"
 
 
 def checkout() -> Path | None:
@@ -32,7 +31,7 @@ def data_folder() -> Path:
 
 def jars_folder() -> Path:
     """The folder of the Delta jars: FLOODMARK_JARS, or `jars` in the data folder."""
-    return Path(os.environ.get("FLOODMARK_JARS") or data_folder() / JARS)
+    return Path(os.environ.get("FLOODMARK_JARS") or data_folder() / "jars")
 
 
 def warehouse() -> Path:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from floodmark.core.application.distribution import CLASSES, jars_folder, set_up, warehouse
+from floodmark.core.application.distribution import jars_folder, set_up, warehouse
 from floodmark.errors import RunFailed
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -52,7 +52,7 @@ def application_conf(
 
 def archive() -> Path:
     """The class-data archive that set-up creates: Spark's and Delta's classes, loaded and verified."""
-    return jars_folder().parent / CLASSES / "floodmark.jsa"
+    return jars_folder().parent / "classes" / "floodmark.jsa"
 
 
 def fast_start(backlog: int | None) -> str:

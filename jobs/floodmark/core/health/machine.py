@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-
-from packaging.requirements import Requirement
+from typing import TYPE_CHECKING
 
 from floodmark.core.application.distribution import set_up
 from floodmark.core.health.checks import Check, failed, ok, warning
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 OLDEST_PYTHON = (3, 11)
 JAVAS = ("17", "21")
@@ -71,6 +73,8 @@ def _package(name: str, found: str | None, wanted: str) -> Check:
 
 def ranges(found: Mapping[str, str | None], required: Iterable[str]) -> list[Check]:
     """As `packages`, for an installed package. `required`: what its metadata require."""
+    from packaging.requirements import Requirement  # every run with Spark imports this module, and needs none
+
     wanted = {one.name: one for one in map(Requirement, required) if one.name in PACKAGES}
     return [_in_range(name, found.get(name), one) for name, one in wanted.items()]
 

@@ -19,7 +19,7 @@ from floodmark.core.application.sparkconf import DELTA, JARS, java_place
 from floodmark.core.health.machine import sums
 from floodmark.errors import Refused, RunFailed
 
-PACKAGES = f"io.delta:delta-spark_4.2_2.13:{DELTA},io.delta:delta-storage:{DELTA}"
+PACKAGES = ",".join(f"io.delta:{name.removesuffix(f'-{DELTA}.jar')}:{DELTA}" for name in JARS)
 # All other dependencies are either in Spark already (another version would conflict) or unused.
 EXCLUDED = "io.delta:delta-kernel*,io.unitycatalog:*,org.*:*,com.*:*"
 REPOSITORIES = """Spark could not resolve the jars:
@@ -30,10 +30,17 @@ $SPARK_CONF_DIR/spark-defaults.conf. Without a network: `floodmark jars --from F
 
 def are_complete(folder: Path) -> bool:
     """Whether both jars are in the folder. Raises Refused if one of them is not what was published."""
-    there = [name for name in JARS if (folder / name).is_file()]
-    for name in there:
-        _check(folder / name)
-    return len(there) == len(JARS)
+    return {_is_published(folder / name, name) for name in JARS} == {True}  # looks at each, unlike `all`
+
+
+def published() -> dict[str, str]:
+    """Jar -> SHA-256, as published."""
+    return sums(JAR_SUMS.read_text())
+
+
+def digest(file: Path) -> str | None:
+    """The SHA-256 of the file; None if there is none."""
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def copy(source: Path, folder: Path) -> None:
@@ -73,8 +80,8 @@ def remove(folder: Path) -> list[Path]:
 
 def _take(files: dict[str, Path], folder: Path) -> None:
     """Copy checked files; each gets its name only when it is complete."""
-    for file in files.values():
-        _check(file)
+    for name, file in files.items():
+        _is_published(file, name)
     folder.mkdir(parents=True, exist_ok=True)
     for name, file in files.items():
         part = folder / f".{name}.{os.getpid()}"
@@ -82,14 +89,15 @@ def _take(files: dict[str, Path], folder: Path) -> None:
         part.replace(folder / name)
 
 
-def _check(file: Path) -> None:
-    name = file.name.removeprefix("io.delta_")
-    wanted, found = sums(JAR_SUMS.read_text())[name], hashlib.sha256(file.read_bytes()).hexdigest()
-    if found != wanted:
+def _is_published(file: Path, name: str) -> bool:
+    """Whether the file is the jar `name`; False if there is no file. Raises Refused if it is anything else."""
+    wanted, found = published()[name], digest(file)
+    if found not in (None, wanted):
         raise Refused(
             f"SHA-256 of {file}: expected {wanted}, found {found}. Nothing was copied. Delete the file if it is "
             "yours, and check that it came from the repository you meant"
         )
+    return found is not None
 
 
 def _command(work: Path) -> list[str]:
