@@ -142,8 +142,8 @@ class Sink(Model):
     """A sink. `address` is None for the console. `qos` is the sink's own if declared, else the rule's.
 
     options: values from the file, if its kind has more than an address. With a `key` the results are merged into the
-    table (see `upserts`), else appended. properties: the table's. `takings` defines which results it takes and how the
-    table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
+    table (see `upserts`), else appended. properties: the table's. `sinkcolumns` defines which results it takes and how
+    the table is laid out; empty `columns`: all. adds_columns: columns that the results gain are added to the table.
     """
 
     kind: str
