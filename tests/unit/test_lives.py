@@ -375,6 +375,21 @@ def test_a_table_that_is_not_the_rules_own_is_never_removed(flow: Flow, plant: A
     assert rows_of(flow.sink(0))
 
 
+def test_a_sink_that_is_not_where_the_ledger_knows_it_is_named_and_not_passed_over(flow: Flow) -> None:
+    """A lake that was moved while the rule was retired: no run could record the new place."""
+    retired(flow)
+    Path(flow.sink(0)).rename(f"{flow.sink(0)}.moved")
+    said = call(flow, "drop", "counted", "--all", "--yes", code=2)
+    assert f"{flow.sink(0)}: the table with id" in said and "is not there: it was moved, or removed" in said
+    assert "`floodmark retire counted --undo` and run the rule once" in said
+    by_hand(flow.sink(0))
+    assert "is not there" in call(flow, "drop", "counted", "--all", "--yes", code=2)
+    assert Path(flow.sink(1)).exists() and flow.place.path.exists()
+    call(flow, "drop", "counted", "--sinks", "--leave-others", "--yes")
+    assert not Path(flow.sink(1)).exists()
+    assert len(rows_of(flow.sink(0))) == 1 and rows_of(f"{flow.sink(0)}.moved")
+
+
 def test_what_others_wrote_to_since_a_drop_was_announced_stays(flow: Flow) -> None:
     retired(flow)
     crashed(flow, "drop.intent.after", "drop", "counted", "--sinks", "--yes")

@@ -290,7 +290,7 @@ def other_inside(flow: Flow) -> str:
 
 def gone(flow: Flow) -> str:
     Path(flow.sink()).rename(f"{flow.sink()}.away")
-    return "it is gone"
+    return "no table is there"
 
 
 def another(flow: Flow) -> str:

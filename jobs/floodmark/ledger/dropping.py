@@ -58,12 +58,35 @@ class DropPlan:
 def plan_drop(ledger: LedgerReader, home: Home, parts: Iterable[str], others: Mapping[str, str]) -> DropPlan:
     """Decide which tables to drop.
 
-    parts: out of `state`, `sink`. others: location of a table -> the other rule that writes it. Tables that are gone
-    already, or replaced by others at the same address, are neither dropped nor spared.
+    parts: out of `state`, `sink`. others: location of a table -> the other rule that writes it. Tables that an earlier
+    drop announced and that are gone are neither dropped nor spared.
     """
+    dropped = set(_announced(ledger))
     found = [one for one in known(ledger, home) if TableName.parse(one.name).role in parts]
     why = {one.name: reason for one in found if (reason := not_ours(one, ledger.id, others)) is not None}
-    return DropPlan(tuple(one for one in found if one.name not in why and _exists(one)), why)
+    there = [one for one in found if one.name not in why and _exists(one)]
+    newest = {one.name: one for one in found if _can_move(one)}.values()  # a sink made anew has another id
+    missing = (one for one in newest if one not in there and (one.name, one.id) not in dropped)
+    return DropPlan(tuple(there), {one.name: _missing(one, home.rule) for one in missing} | why)
+
+
+def _announced(ledger: LedgerReader) -> Iterator[tuple[str, str]]:
+    """Name and id of each table that a drop has announced: it is gone, or goes next."""
+    for row in ledger.rows:
+        life = json.loads(row.body) if row.kind == "life" else {}
+        if life.get("what") == "dropping":
+            yield from life["tables"].items()
+
+
+def _can_move(one: Owned) -> bool:
+    return TableName.parse(one.name).is_sink and one.other_kind is None
+
+
+def _missing(one: Owned, rule: str) -> str:
+    return (
+        f"the table with id {one.id} is not there: it was moved, or removed. If it was moved, "
+        f"`floodmark retire {rule} --undo` and run the rule once, which records the new place; then retire it again"
+    )
 
 
 def known(ledger: LedgerReader, home: Home) -> Iterator[Owned]:

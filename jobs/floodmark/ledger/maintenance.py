@@ -244,7 +244,7 @@ def _not_here(one: Owned) -> str | None:
     """Why nothing can be done to the table; None if something can."""
     table = tables.open_table(one.address)
     if table is None:
-        return "it is gone"
+        return "no table is there: it was removed, or moved; the next run records the new place of a moved sink"
     if tables.table_id(table) != one.id:
         return f"another table is there, with id {tables.table_id(table)}"
     return None if Path(one.address).is_dir() else OF_OBJECTS

@@ -31,7 +31,10 @@ def pinned(ledger: LedgerReader, head: Head, sink: str, address: str) -> DeltaTa
     """
     table = tables.open_table(address)
     if table is None:
-        raise HistoryGone(f"sink {address}: the table that the ledger has written to no longer exists")
+        raise HistoryGone(
+            f"sink {address}: the table that the ledger has written to no longer exists there. If it was moved, "
+            "run the rule once: a run records the new place"
+        )
     if tables.table_id(table) != head.table_ids[sink]:
         raise HistoryGone(
             f"sink {address}: expected the table with id {head.table_ids[sink]}, found {tables.table_id(table)}: it "
