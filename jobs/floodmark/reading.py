@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable, QueryBuilder
 
 from floodmark.core.lifecycle.pinning import is_query, short_names
-from floodmark.core.protocol.places import names_of, places_of
+from floodmark.core.protocol.places import names_in_rule, places_of
 from floodmark.core.protocol.records.head import Head, head_at
 from floodmark.core.rules.environments import FOLDER, HOME, NAMED, SUFFIX
 from floodmark.core.text.addresses import location
@@ -103,7 +103,7 @@ class Reading:
                 f"rule {self.rule}: expected a sink that is a table at epoch {self.epoch}, found none: only Delta "
                 "tables can be read as of an epoch"
             )
-        called = names_of(self.head.rule, self.head)
+        called = names_in_rule(self.head)
         named = {called.get(str(sink.address)): sink.name for sink in self.head.rule.sinks if sink.name}
         given = {self._places[one]: name for one, name in named.items() if one is not None}
         names = short_names(list(known), given).items()

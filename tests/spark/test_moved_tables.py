@@ -68,6 +68,34 @@ def test_an_epoch_that_is_open_is_finished_in_the_lake_that_was_moved(
 
 
 @pytest.mark.prove
+@pytest.mark.parametrize("settings", [{}, {"rebuild": True, "epoch": "none"}], ids=["appended", "rebuilt"])
+@pytest.mark.parametrize("point", [None, "intent.after", "sink0.after", "commit.after"])
+def test_sinks_that_exchange_their_addresses_keep_what_they_take(
+    spark: SparkSession, place: Path, settings: dict[str, object], point: str | None
+) -> None:
+    flow = Flow(place, sql=STATELESS, settings=settings)
+    first, second = flow.sink(0), flow.sink(1)
+    flow.settings["sinks"] = [{"delta": first, "where": "n > 0"}, {"delta": second}]
+    flow.arrive([event(1, n=1), event(2)])
+    run(spark, flow)
+    flow.arrive([event(3, n=1), event(4)])
+    assert point is None or crash(spark, flow, point)
+    Path(first).rename(place / "passing")
+    Path(second).rename(first)
+    (place / "passing").rename(second)
+    flow.settings["sinks"] = [{"delta": second, "where": "n > 0"}, {"delta": first}]
+    run(spark, flow)
+    flow.arrive([event(5, n=1), event(6)])
+    run(spark, flow)
+    assert [len(rows_of(one)) for one in (first, second)] == [6, 3]
+    assert _proven(flow)
+    reset(spark, flow)
+    run(spark, flow)
+    assert [len(rows_of(one)) for one in (first, second)] == [6, 3]
+    assert _proven(flow)
+
+
+@pytest.mark.prove
 def test_a_reset_that_was_killed_is_finished_in_the_lake_that_was_moved(spark: SparkSession, place: Path) -> None:
     flow = Flow(place, sql=STATELESS)
     flow.arrive([event(1), event(2)])

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know
-from support.flow import Flow, rows_of
-from support.running import crash, run
+from support.crash import Crash, crash_at
+from support.flow import START, Flow, rows_of
+from support.running import backfill, crash, run
 
 from floodmark.audit.certificate import audit
 from floodmark.core.protocol.records.rows import Intent
@@ -27,6 +28,7 @@ CHANGES = {
         ["SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')", "ALTER COLUMN s TYPE BIGINT"],
     ),
 }
+MINUTE = int(START.timestamp()) * 1_000_000
 WINDOW = "GROUP BY window(at, '1 minute')"
 # What the rule gives, and what it says once no epoch is open; None: it goes on. The first keeps rows, the last takes
 # nothing of the column but what is set apart.
@@ -80,6 +82,37 @@ def test_the_open_epoch_is_finished_with_the_types_it_began_with(
     head = flow.ledger().head
     assert head is not None and head.open is None and head.epoch == (3 if told is None else 2)
     assert len(rows_of(flow.sink())) == (0 if "window" in sql else head.epoch), "no window has ended yet"
+    made = audit(flow.name, flow.home, deep=True)
+    assert made is not None and made.verdict == "proven", made.findings
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("earlier", [False, True], ids=["while it is open", "before it"])
+@pytest.mark.parametrize("point", ["backfill.intent.after", "backfill.sink.after"])
+@pytest.mark.parametrize("kind", ["stateless", "unread"])
+def test_an_open_backfill_is_finished_with_the_types_it_began_with(
+    spark: SparkSession, place: Path, kind: str, point: str, earlier: bool
+) -> None:
+    (sql, told), (before, _, changes) = RULES[kind], CHANGES["wider"]
+    flow = Flow(place, sql=sql, sinks=1, stream={"start": {"version": 0}})
+    for time in ("00:00:10", "00:00:20", "00:05:00"):
+        _add(spark, flow, before, time)
+    run(spark, flow)
+    if earlier and told is None:
+        _alter(spark, flow, changes)
+    with crash_at(point) as planned, pytest.raises(Crash):
+        _ = backfill(spark, flow, MINUTE, MINUTE + 60_000_000)
+    assert planned.fired
+    if not earlier:
+        _alter(spark, flow, changes)
+    if told is None or earlier:
+        run(spark, flow)
+    else:
+        with pytest.raises(WrongColumn, match=told):
+            run(spark, flow)
+    head = flow.ledger().head
+    assert head is not None and head.backfill is None and list(head.backfills) == [1]
+    assert len(rows_of(flow.sink())) == 3
     made = audit(flow.name, flow.home, deep=True)
     assert made is not None and made.verdict == "proven", made.findings
 

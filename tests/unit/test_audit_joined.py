@@ -144,7 +144,7 @@ def dead(*epochs: int) -> pa.Table:
 
 def epoch(number: int, taken: int) -> Epoch:
     counts = {"s": {"expected": {"odd": {"failed": taken, "taken": taken}}}}
-    return Epoch(1, number, {"rule": json.dumps(EXPECTED), "counts": counts}, "hash", 1, "committed", before={})
+    return Epoch(1, number, {"rule": json.dumps(EXPECTED), "counts": counts}, "hash", 1, {}, "committed", before={})
 
 
 @pytest.mark.parametrize(("taken", "faults"), [((2, 1), 0), ((1, 2), 2)])

@@ -51,7 +51,7 @@ def findings(
     intent = {"column": "stop", "begin": 0, "end": 60, "shift": 60}
     written = {"version": 1, "commit": 1, "rows": len(results), "digest": said(added), "results": said(results)}
     table = f"sink/{place}"
-    named = Named(table, 1, 3, "app", "hash", written, Backfill(1, 1, intent, "hash", 1, epoch=3))
+    named = Named(table, 1, 3, "app", "hash", written, Backfill(1, 1, intent, "hash", 1, {}, epoch=3))
     effects = Effects(Story([]), "ledger", "/home/r", {str(place): log})
     return [one.what for one in recompute(effects, [named])]
 

@@ -37,11 +37,18 @@ def test_a_sink_is_the_table_that_is_spelled_alike_or_ends_alike_or_is_next(
     assert matched(tuple(addresses), tuple(places)) == (None if found is None else tuple(found))
 
 
-def test_a_sink_is_told_by_the_address_at_which_its_table_was_found_since() -> None:
-    ids, moved = {"sink//w/a": "1", "sink//w/b": "2"}, {"/new/x": "sink//w/b", "/new/y": "sink//w/a"}
-    new, old = ([{"kind": "delta", "address": one} for one in two] for two in (("/new/x", "/new/y"), ("/w/a", "/w/b")))
-    assert tables_of(new, ids, moved) == {"sink//w/b": new[0], "sink//w/a": new[1]}
-    assert tables_of(old, ids, moved) == {"sink//w/a": old[0], "sink//w/b": old[1]}
+@pytest.mark.parametrize(
+    ("moved", "first"),
+    [({}, "sink//w/a"), ({"1": "/w/b", "2": "/w/a"}, "sink//w/b"), ({"1": "/new/a", "2": "/w/a"}, "sink//w/b")],
+    ids=["never", "exchanged", "moved on"],
+)
+def test_a_sink_is_the_table_that_lay_at_its_address_then(moved: dict[str, str], first: str) -> None:
+    ids = {"sink//w/a": "1", "sink//w/b": "2", "late": "3"}
+    places = [moved.get("1", "/w/a"), moved.get("2", "/w/b")]
+    sinks = [{"kind": "delta", "address": one} for one in ("/w/a", next(one for one in places if one != "/w/a"))]
+    found = tables_of(sinks, ids, moved)
+    assert found is not None and [name for name, sink in found.items() if sink is sinks[0]] == [first]
+    assert found.keys() == ids.keys() - {"late"}
 
 
 @pytest.mark.parametrize("spelled", ["lake/out", "/a/link/out", "/a/link"])

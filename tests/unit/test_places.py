@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from support.byhand import intent
 from support.flow import Flow
 from support.lives import an_epoch, lived
@@ -28,6 +29,7 @@ from floodmark.core.rules.rule import Rule, load_rules
 from floodmark.core.text.addresses import same_address
 from floodmark.errors import HistoryGone, RuleChanged, Sealed
 from floodmark.ledger.delta.tables import newest_version
+from floodmark.ledger.ledger import Ledger
 from floodmark.reading import read
 
 
@@ -136,11 +138,7 @@ def _texts(rule: Rule, *addresses: str) -> Rule:
 def test_what_an_old_text_meant_by_its_addresses(
     head: Head, addresses: list[str], places: dict[str, str | None], found: list[str | None]
 ) -> None:
-    known = replace(
-        head,
-        table_ids={f"sink/{name}": name for name in places},
-        places={f"sink/{name}": place for name, place in places.items() if place},
-    )
+    known = {f"sink/{name}": place or name for name, place in places.items()}
     names = names_of(_texts(head.rule, *addresses), known)
     assert [names[one] for one in addresses] == [None if one is None else f"sink/{one}" for one in found]
 
@@ -217,27 +215,67 @@ def _exchange(flow: Flow) -> tuple[Path, Path]:
     return one, other
 
 
-@pytest.mark.parametrize(
-    ("where", "open_", "refused"), [("c > 1", True, True), (None, True, False), ("c > 1", False, False)]
-)
-def test_sinks_that_changed_places_with_an_epoch_open_are_refused(
-    flow: Flow, where: str | None, open_: bool, refused: bool
-) -> None:
-    """Its text has the addresses of before: the rows for one would be written to the other, without a word."""
-    flow.settings["sinks"] = [{"delta": flow.sink(0), **({"where": where} if where else {})}, {"delta": flow.sink(1)}]
-    ledger = lived(flow)
-    if open_:
-        ledger.intend(intent(flow, newest_version(flow.source) + 1, None, 0, Counts(read=1, folded=1)))
-    _exchange(flow)
+def _intended(flow: Flow, ledger: Ledger) -> str:
+    """An open epoch of sinks that take different rows; its text."""
+    found = intent(flow, newest_version(flow.source) + 1, None, 0, Counts(read=1, folded=1))
+    ledger.intend(found)
+    return found.rule
+
+
+def _choosy(flow: Flow, order: tuple[int, int] = (0, 1)) -> None:
+    """Of the sinks, the first takes some of the results, the second all of them."""
+    first, second = (flow.sink(i) for i in order)
+    flow.settings["sinks"] = [{"delta": first, "where": "c > 1"}, {"delta": second}]
+
+
+def _of_text(flow: Flow, text: str) -> tuple[Head, dict[str | None, str]]:
+    """The head as of now, and the table of each sink of an open text, by its `where`."""
     head = flow.ledger().head
     assert head is not None
-    if not refused:
-        assert len(moves(head, head_now(head, flow.rule(), ledger.id))) == 2
-        return
-    with pytest.raises(HistoryGone, match=r"was when the open work started. Move the tables back"):
-        head_now(head, flow.rule(), ledger.id)
+    now = head_now(head, flow.rule(), flow.ledger().id)
+    sinks = text_now(text, now, flow.rule()).sinks
+    return now, {sink.where: DeltaTable(str(sink.address)).metadata().id for sink in sinks}
+
+
+def test_an_open_text_is_finished_in_its_own_tables_though_these_changed_places(flow: Flow) -> None:
+    """And though the lake is moved after that: the name of a sink says where its table was at first."""
+    _choosy(flow)
+    ledger = lived(flow)
+    head = ledger.head
+    assert head is not None
+    tables = dict(zip(("c > 1", None), (head.table_ids[f"sink/{flow.sink(i)}"] for i in range(2)), strict=True))
+    text = _intended(flow, ledger)
     _exchange(flow)
-    assert head_now(head, flow.rule(), ledger.id) == head
+    now, found = _of_text(flow, text)
+    assert found == tables
+    ledger.live(Life(what="moved", places=moves(head, now)))
+    _move(flow)
+    assert _of_text(flow, text)[1] == tables
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("file_too", [False, True])
+def test_sinks_that_changed_places_keep_what_they_take_or_are_refused(
+    flow: Flow, recorded: bool, file_too: bool
+) -> None:
+    """Exchanged tables alone would each get the rows of the other from then on."""
+    _choosy(flow)
+    ledger = lived(flow)
+    _exchange(flow)
+    _choosy(flow, (1, 0))
+    if recorded:
+        ledger.live(Life(what="moved", places=moves(ledger.head, _goes_on(flow))))  # type: ignore[arg-type]
+    _choosy(flow, (1, 0) if file_too else (0, 1))
+    if file_too:
+        assert len(places_of(_goes_on(flow))) == 2
+    else:
+        told = (
+            r"where of a sink"
+            if recorded
+            else r"where of a sink.* Tables of its sinks were moved: sink/.* is at .*out1, "
+        )
+        with pytest.raises(RuleChanged, match=told):
+            _goes_on(flow)
 
 
 def test_two_sinks_that_changed_places_are_told_before_any_input_comes(flow: Flow) -> None:

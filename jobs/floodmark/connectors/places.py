@@ -10,6 +10,7 @@ from floodmark.core.protocol.entry import NOWHERE
 from floodmark.core.protocol.places import (
     check_all_present,
     check_same_tables,
+    moves,
     named,
     places_of,
     relocated,
@@ -18,6 +19,7 @@ from floodmark.core.protocol.places import (
 from floodmark.core.protocol.recovery import app_id
 from floodmark.core.rules.kinds import tables_read, tables_written
 from floodmark.core.text.addresses import location
+from floodmark.errors import RuleChanged
 from floodmark.ledger.delta import tablelog, tables
 
 if TYPE_CHECKING:
@@ -59,9 +61,20 @@ def check_same_sinks(head: Head, rule: Rule, ledger: str | None = None) -> Head:
     now = head_now(head, rule, ledger or head.begun_with.ledger) if asked else head
     if is_moved(now, rule):
         check_same_tables(now, rule, leads, {place: _id(place) or "" for place in leads.values()})
-    check_edit(*named(now, rule, leads))
+    _check_edit(head, now, rule, leads)
     check_all_present(now, rule, leads)
     return now
+
+
+def _check_edit(head: Head, now: Head, rule: Rule, leads: dict[str, str]) -> None:
+    """Check that the rule's text fits its progress; the error says which sinks have moved, as they may be the edit."""
+    try:
+        check_edit(*named(now, rule, leads))
+    except RuleChanged as fault:
+        moved = [f"{name} is at {place}" for name, place in moves(head, now).items()]
+        raise RuleChanged(
+            f"{fault}. Tables of its sinks were moved: {', '.join(moved)}" if moved else str(fault)
+        ) from None
 
 
 def text_now(text: str, head: Head, rule: Rule) -> Rule:

@@ -54,9 +54,8 @@ class Effects:
             self._check_abandoned(generation)
             for backfill in generation.backfills:
                 ids = ids_of(generation, backfill.epoch)
-                self.notes.findings += complete_backfill(
-                    backfill, tables_of(backfill.rule["sinks"], ids, self.story.found_at)
-                )
+                sinks = tables_of(backfill.rule["sinks"], ids, backfill.moved)
+                self.notes.findings += complete_backfill(backfill, sinks)
             self.notes.findings += self._unmatched(generation)
         self._report_once()
         for address, table in self.tables.names().items():

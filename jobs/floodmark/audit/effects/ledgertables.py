@@ -77,7 +77,7 @@ class Tables:
             ids = dict(generation.begun["table_ids"])
             for epoch in generation.epochs:
                 ids |= epoch.end.get("table_ids", {})
-                found[generation.number, epoch.number] = tables_of(epoch.rule["sinks"], ids, self.story.found_at)
+                found[generation.number, epoch.number] = tables_of(epoch.rule["sinks"], ids, epoch.moved)
         return found
 
     def key_of(self, table: str, log: TableLog) -> tuple[str, ...] | None:

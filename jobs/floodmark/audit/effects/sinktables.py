@@ -6,7 +6,7 @@ What they resolve to now, from another working directory or after a link was cha
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -18,28 +18,22 @@ PREFIX = "sink/"
 def tables_of(sinks: Sequence[Sink], ids: Mapping[str, str], moved: Mapping[str, str] | None = None) -> Sinks | None:
     """The ledger's name of the table → the sink, of those sinks that keep rows; None where it cannot be told.
 
-    `ids`: of the tables that the ledger knew by then, by name; `moved`: later address of a table → its name.
+    `ids`: of the tables that the ledger knew by then, by name; `moved`: where those of them lay that had been moved, by
+    id. Tables may have exchanged their addresses, so a name says only where its table was at first.
     """
     wanted, others = [sink for sink in sinks if sink["kind"] == "delta"], other_sinks(sinks)
-    places = tuple(table.removeprefix(PREFIX) for table in ids if table.startswith(PREFIX) and table not in others)
-    since = {tuple(_names(place)): table.removeprefix(PREFIX) for place, table in (moved or {}).items() if table in ids}
-    spelled = {tuple(_names(place)) for place in places}
-    addresses = tuple(_named(str(sink["address"]), since, spelled) for sink in wanted)
-    found = matched(addresses, places) if places else addresses  # none of them is a table that the ledger knows
+    known = [table for table in ids if table.startswith(PREFIX) and table not in others]
+    named = {(moved or {}).get(ids[table], table.removeprefix(PREFIX)): table for table in known}
+    addresses = tuple(str(sink["address"]) for sink in wanted)
+    found = matched(addresses, tuple(named)) if named else addresses  # none of them is a table that the ledger knows
     if found is None:
         return None
-    return {PREFIX + place: sink for place, sink in zip(found, wanted, strict=True)} | others
+    return {named.get(place, PREFIX + place): sink for place, sink in zip(found, wanted, strict=True)} | others
 
 
 def other_sinks(sinks: Sequence[Sink]) -> dict[str, Sink]:
     """The sinks that are no Delta tables and are somewhere, by the ledger's name."""
     return {PREFIX + str(sink["address"]): sink for sink in sinks if sink["kind"] != "delta" and sink["address"]}
-
-
-def _named(address: str, since: Mapping[tuple[str, ...], str], spelled: Set[tuple[str, ...]]) -> str:
-    """The address by which the ledger names the table that was found at this address."""
-    names = tuple(_names(address))
-    return address if names in spelled else since.get(names, address)
 
 
 @functools.lru_cache(maxsize=256)

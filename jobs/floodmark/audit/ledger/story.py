@@ -14,13 +14,14 @@ from floodmark.audit.ledger.chain import NEWEST_FORMAT, broken, intent_hash, lac
 @dataclass
 class Intended:
     """`result`: committed, lost, abandoned or open. `intent`, `end`: bodies of its intent row and of the row that ended
-    it."""
+    it. `moved`: the later addresses of tables, by id, when its intent was written first."""
 
     generation: int
     number: int
     intent: Mapping[str, Any]
     intent_hash: str
     attempts: int
+    moved: Mapping[str, str]
     result: str = "open"
     end: Mapping[str, Any] = field(default_factory=dict)
 
@@ -80,8 +81,7 @@ class Story:
         self.generations: list[Generation] = []
         self.findings: list[Finding] = []
         self.dropped: dict[str, Row] = {}  # id of a table → the row that drops it
-        self.moved: dict[str, str] = {}  # id of a table → its address, by the newest row that records one
-        self.found_at: dict[str, str] = {}  # address at which a table was found → its name in the ledger
+        self.moved: Mapping[str, str] = {}  # id of a table → its address, by the newest row that records one
         self.beyond = False
         self._retired = self._dropping = self._failed = False
         for row in rows:
@@ -184,7 +184,7 @@ class Story:
             self._fault(row, f"expected epoch {number}, attempt 1, found epoch {row.epoch}, attempt {row.attempt}")
         before = self._now.last
         _check_rule(body)
-        epoch = Epoch(row.generation, row.epoch, body, intent_hash(row, body), row.attempt, before=before)
+        epoch = Epoch(row.generation, row.epoch, body, intent_hash(row, body), row.attempt, self.moved, before=before)
         epoch.undigested = row.attempt if lacks_digests(body) else 0
         self._now.epochs.append(epoch)
         if body["watermark_before"] != before["watermark"]:
@@ -248,7 +248,7 @@ class Story:
                 self._fault(row, f"expected backfill {number}, attempt 1, found backfill {body['number']}, "
                             f"attempt {row.attempt}")  # fmt: skip
             _check_backfill(body)
-            found = Backfill(row.generation, body["number"], body, hashed, row.attempt, epoch=row.epoch)
+            found = Backfill(row.generation, number, body, hashed, row.attempt, self.moved, epoch=row.epoch)
             self._now.backfills.append(found)
             return
         if (hashed, row.attempt) != (again.intent_hash, again.attempts + 1):
@@ -297,7 +297,7 @@ class Story:
         ids = [body["table_ids"][table] for body in bodies if table in body.get("table_ids", {})]
         if not ids or not table.startswith("sink/"):
             return self._fault(row, f"a move of {table}, which is not a sink of the generation")
-        self.moved[ids[-1]], self.found_at[place] = place, table
+        self.moved = {**self.moved, ids[-1]: place}
         return None
 
 

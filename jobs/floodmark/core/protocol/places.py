@@ -6,7 +6,6 @@ run finds the table at another address, a row of the ledger records it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -48,9 +47,14 @@ class TableName(NamedTuple):
 
 def places_of(head: Head) -> dict[str, str]:
     """Where each Delta sink of the generation lies, by the ledger's name, as far as the ledger, or this run, knows."""
+    return _lying(head, head.places)
+
+
+def _lying(head: Head, moved: Mapping[str, str]) -> dict[str, str]:
+    """Where each Delta sink lay while `moved` was where the moved ones did."""
     others = other_sinks(head)
     sinks = (name for name in head.table_ids if TableName.parse(name).is_sink and name not in others)
-    return {name: head.places.get(name, name.removeprefix(PREFIX)) for name in sinks}
+    return {name: moved.get(name, name.removeprefix(PREFIX)) for name in sinks}
 
 
 def other_sinks(head: Head) -> dict[str, Sink]:
@@ -72,11 +76,10 @@ def relocated(head: Head, found: Mapping[str, str], recorded: Mapping[str, int |
     """The head, with its sinks' addresses updated to where their tables were found.
 
     found: for each of the rule's sinks that exists, by location, the table's id. recorded: the version that each has
-    recorded; None if it is not checked. Raises HistoryGone in three cases:
+    recorded; None if it is not checked. Raises HistoryGone in two cases:
 
     - A sink's table is at another address, in an older state.
     - A new sink is at the address of another sink of the ledger.
-    - Sinks have swapped addresses while an epoch or backfill is open.
     """
     names = {head.table_ids[name]: name for name in places_of(head)}
     now = {names[id_]: place for place, id_ in found.items() if id_ in names}
@@ -89,7 +92,6 @@ def relocated(head: Head, found: Mapping[str, str], recorded: Mapping[str, int |
         fault = fault_of(f"{name}, now at {place}", id_, id_, written, version)
         if fault is not None:
             raise fault
-    _refuse_exchanges(head, moved)
     _refuse_taken_names(head, [place for place, id_ in found.items() if id_ not in names], now)
     return replace(head, places={**head.places, **moved})
 
@@ -98,32 +100,6 @@ def moves(head: Head, now: Head) -> dict[str, str]:
     """The sinks whose address has changed between the two heads, by the ledger's name, with the new address."""
     known = places_of(head)
     return {name: place for name, place in places_of(now).items() if known[name] != place}
-
-
-def _refuse_exchanges(head: Head, moved: Mapping[str, str]) -> None:
-    """Raise HistoryGone if a sink is at the former address of another one while an epoch or backfill is open.
-
-    The open rule text has the old addresses, so it would be unclear what to write to which. This does not matter if all
-    sinks take the same rows.
-    """
-    texts = [one.rule for one in (head.open, head.backfill) if one is not None]
-    if not moved or all(_all_alike(Rule.from_json(text)) for text in texts):
-        return
-    for name, place in moved.items():
-        known = {other: {was, other.removeprefix(PREFIX)} for other, was in places_of(head).items() if other != name}
-        other = next((one for one, there in known.items() if place in there), None)
-        if other is not None:
-            raise HistoryGone(
-                f"{name}: the table with id {head.table_ids[name]} is now at {place}, where {other} was when the "
-                "open work started. Move the tables back, run the rule, and then exchange them"
-            )
-
-
-def _all_alike(text: Rule) -> bool:
-    """Whether the sinks of a rule text differ only in their addresses."""
-    return (
-        len({json.dumps(sink.model_dump(mode="json", exclude={"address"}), sort_keys=True) for sink in text.sinks}) < 2
-    )
 
 
 def _refuse_taken_names(head: Head, others: Sequence[str], now: Mapping[str, str]) -> None:
@@ -144,7 +120,7 @@ def check_same_tables(head: Head, rule: Rule, where: Mapping[str, str], found: M
     in the rule. found: for each location the id of the table there, '' for none.
     """
     places, now = places_of(head), set(where.values())
-    for address, name in names_of(head.rule, head).items():
+    for address, name in names_in_rule(head).items():
         place = where.get(address)
         if name is None or place is None or places[name] in now:
             continue
@@ -163,7 +139,7 @@ def named(head: Head, rule: Rule, where: Mapping[str, str]) -> tuple[Rule, Rule]
     is spelled the same.
     """
     now = {address: name_at(head, place) for address, place in where.items()}
-    then = {address: name or now.get(address) for address, name in names_of(head.rule, head).items()}
+    then = {address: name or now.get(address) for address, name in names_in_rule(head).items()}
     return _readdressed(head.rule, then), _readdressed(rule, now)
 
 
@@ -180,8 +156,8 @@ def check_all_present(head: Head, rule: Rule, where: Mapping[str, str]) -> None:
 
 
 def relocated_text(text: Rule, head: Head) -> Rule:
-    """A rule text from the ledger, with each sink's address replaced by its table's current one. Others stay."""
-    places, names = places_of(head), names_of(text, head)
+    """The rule text of what is open, with each sink's address replaced by its table's current one. Others stay."""
+    places, names = places_of(head), names_of(text, _lying(head, head.open_places))
     return _readdressed(text, {address: name and places[name] for address, name in names.items()})
 
 
@@ -192,18 +168,20 @@ def _readdressed(rule: Rule, addresses: Mapping[str, str | None]) -> Rule:
     return rule.model_copy(update={"sinks": sinks})
 
 
-def names_of(text: Rule, head: Head) -> dict[str, str | None]:
+def names_in_rule(head: Head) -> dict[str, str | None]:
+    """The ledger's name of each Delta sink in the text of the last epoch, as `names_of`."""
+    return names_of(head.rule, _lying(head, head.text_places))
+
+
+def names_of(text: Rule, places: Mapping[str, str]) -> dict[str, str | None]:
     """The ledger's name of each Delta sink in a rule text from the ledger; None if it has none or is ambiguous.
 
-    The text has addresses as written at the time; what links or the working directory mean now does not matter. An
-    address matches the place or name that is spelled the same, else the one with the longest equal ending, else the
-    only one left.
+    places: where each sink lay when the text was written, by the ledger's name. The text has addresses as written at
+    the time; what links or the working directory mean now does not matter. An address matches the place that is spelled
+    the same, else the one with the longest equal ending, else the only one left.
     """
     addresses = [sink.address for sink in tables_written(text) if sink.address]
-    places = places_of(head)
-    found: dict[str, str] = {}
-    for candidates in (places, {name: name.removeprefix(PREFIX) for name in places}):
-        found |= _clear(_ranked(addresses, candidates, whole=True), found)
+    found = _clear(_ranked(addresses, places, whole=True), {})
     ranked = _ranked(addresses, places, whole=False)
     for rank in sorted({rank for rank in ranked.values() if rank}, reverse=True):
         found |= _clear({pair: one for pair, one in ranked.items() if one == rank}, found)

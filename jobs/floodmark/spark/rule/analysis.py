@@ -36,11 +36,12 @@ def analyse(
     intent: Intent | None = None,
     gaining: bool = False,
     engine: Mapping[str, str] | None = None,
+    types: Columns | None = None,
 ) -> tuple[SparkSession, Plan]:
     """The rule's session and plan. Raises SqlRefused or WrongColumn if Spark rejects the SQL or the columns.
 
     `gaining`: for new epochs, which read columns that were added to the streams, if the rule accepts these.
-    `engine`: that of the open backfill, if one is to be finished.
+    `engine`: that of the open backfill, if one is to be finished; `types`: columns to read with these types.
     """
     check_expressions(rule)
     ansi = intent.ansi if intent else rule.ansi
@@ -51,7 +52,7 @@ def analyse(
         frozen = {name: [*columns, *gained(rule, name, columns)] for name, columns in frozen.items()}
     lookuprows.show_columns(session, rule, intent.lookups if intent else pinned_now(rule))
     try:
-        fold = fold_of(rule, shape_of(session, rule, frozen, _recorded(head, intent)), session)
+        fold = fold_of(rule, shape_of(session, rule, frozen, types or _recorded(head, intent)), session)
         output = fold.output_schema(session)
     except AnalysisException as fault:
         raise SqlRefused(f"rule {rule.rule}: {_first_line(fault)}") from fault

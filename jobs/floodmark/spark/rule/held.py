@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import SparkSession
 
 from floodmark.connectors.delta.sink import check_partitions
@@ -16,12 +18,13 @@ from floodmark.core.protocol.recovery import Gate, at_the_gate, check_unfailed
 from floodmark.core.protocol.ticks import tick
 from floodmark.core.rules.rule import Rule
 from floodmark.core.rules.sinks.sinkcolumns import grows
+from floodmark.errors import ReplayDiffers
 from floodmark.ledger.home import Home
 from floodmark.ledger.ledger import Ledger
 from floodmark.spark.rule import abandoning, evolution, generation
 from floodmark.spark.rule.analysis import analyse, frozen_columns, gained
 from floodmark.spark.rule.backfill import backfilling
-from floodmark.spark.rule.backfill.backfilling import BackfillResult
+from floodmark.spark.rule.backfill.backfilling import BackfillResult, Recomputed
 from floodmark.spark.rule.epochs.draining import Drainer
 from floodmark.spark.rule.epochs.reports import RunReport
 from floodmark.spark.rule.generation import Plan
@@ -113,11 +116,23 @@ class HeldRule:
         """Finish the open backfill with the rule text in its intent."""
         assert head.backfill is not None
         self.drainer.check_tables()
-        text = text_now(head.backfill.rule, head, self._rule)
-        session, plan = analyse(self._root, text, head, engine=head.backfill.engine)
-        done = backfilling.recompute(session, plan, self._home, head)
+        done = self._recomputed(head, text_now(head.backfill.rule, head, self._rule), head.backfill.engine)
         self.backfill = backfilling.replace_interval(done, self._home, self._ledger)
         done.release()
+
+    def _recomputed(self, head: Head, text: Rule, engine: Mapping[str, str]) -> Recomputed:
+        """The open backfill, with the column types that epochs have read; if it differs, with those of today.
+
+        It started with one or the other: a source's owner can widen a type before a backfill or while one is open.
+        """
+        session, plan = analyse(self._root, text, head, engine=engine, types=head.columns)
+        try:
+            return backfilling.recompute(session, plan, self._home, head)
+        except ReplayDiffers:
+            if not plan.fold.shape.older:
+                raise
+        session, plan = analyse(self._root, text, head, engine=engine)
+        return backfilling.recompute(session, plan, self._home, head)
 
     def _lose(self, head: Head) -> None:
         """At qos 0, count an epoch with an open intent as lost instead of retrying it."""

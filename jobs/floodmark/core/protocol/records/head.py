@@ -50,7 +50,8 @@ class Head:
     drop that has not ended; `maintained`: when its tables were maintained last, UTC, ISO 8601. `announced_sinks`: that
     epochs of this generation may have been written to which were lost or discarded. `texts`: by which
     its committed epochs were written, each once. `places`: of the sinks that do not lie where their names say, by the
-    ledger's name, where they do. `failed`: the check that what is open failed, as long as nobody has decided on it.
+    ledger's name, where they do; `text_places`: the same when `rule` was written; `open_places`: when the text of what
+    is open was. `failed`: the check that what is open failed, as long as nobody has decided on it.
     """
 
     seq: int
@@ -86,6 +87,8 @@ class Head:
     dropping: Life | None = None
     maintained: str | None = None
     places: dict[str, str] = field(default_factory=dict)
+    text_places: dict[str, str] = field(default_factory=dict)
+    open_places: dict[str, str] = field(default_factory=dict)
     failed: str | None = None
 
     @property
@@ -166,6 +169,7 @@ def _begin(head: Head | None, row: Row) -> Head:
         raise LedgerBroken(f"ledger row {row.seq} starts generation {row.generation}, which no seal announced")
     if commit.rule is None:
         raise LedgerBroken(f"ledger row {row.seq} starts a generation without its rule")
+    places = _still_placed(head, commit) if head else {}
     return Head(
         seq=row.seq,
         hash=row.hash,
@@ -184,7 +188,8 @@ def _begin(head: Head | None, row: Row) -> Head:
         heard=commit.heard,
         columns=commit.columns,
         name=head.name if head else None,
-        places=_still_placed(head, commit) if head else {},
+        places=places,
+        text_places=places,
         maintained=head.maintained if head else None,
     )
 
@@ -207,7 +212,12 @@ def _open(head: Head, row: Row) -> Head:
     intent = Intent.model_validate_json(row.body)
     if head.open is not None and head.open.digest != intent.digest:
         raise LedgerBroken(f"ledger row {row.seq}: epoch {row.epoch} was planned again while an intent was open")
-    return replace(head, open=intent, attempt=row.attempt)
+    return replace(head, open=intent, attempt=row.attempt, open_places=_places_of_intent(head, head.open))
+
+
+def _places_of_intent(head: Head, again: Intent | Backfill | None) -> dict[str, str]:
+    """Where the moved sinks lie by the addresses in an intent's text; `again`: the same intent, written before."""
+    return head.places if again is None else head.open_places
 
 
 def _commit(head: Head, row: Row) -> Head:
@@ -220,6 +230,7 @@ def _commit(head: Head, row: Row) -> Head:
     return replace(
         _advanced(head, commit, row),
         rule=rule,
+        text_places=head.open_places,
         texts=tuple(dict.fromkeys((*head.texts, text_of(rule)))),
         written={**head.written, **{name: table.version for name, table in commit.tables.items()}},
         commits={**head.commits, **{name: table.commit for name, table in commit.tables.items()}},
@@ -319,7 +330,7 @@ def _start_backfill(head: Head, row: Row) -> Head:
         raise LedgerBroken(
             f"ledger row {row.seq}: expected backfill {len(head.backfills) + 1}, found backfill {backfill.number}"
         )
-    return replace(head, backfill=backfill, attempt=row.attempt)
+    return replace(head, backfill=backfill, attempt=row.attempt, open_places=_places_of_intent(head, head.backfill))
 
 
 def _end_backfill(head: Head, row: Row) -> Head:
