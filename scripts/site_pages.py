@@ -72,7 +72,8 @@ def commands() -> str:
 
     from floodmark.cli.app import app
 
-    text = "# Commands and options\n\nAll commands, arguments and options, as `floodmark COMMAND --help` prints them. "
+    text = "# Commands and options\n\nThis page lists all commands, arguments and options, as `floodmark COMMAND "
+    text += "--help` prints them. "
     text += "An overview, common options and exit codes are on the page [command line](cli.md).\n\n"
     text += f"{_note('the parser of the command line')}\n\n"
     sections = "".join(_command(get_command(app), "floodmark"))
@@ -223,8 +224,9 @@ def _anchor(place: str) -> str:
 
 def messages() -> str:
     """People's mistakes, each with its error message."""
-    text = "# Error messages, by mistake\n\nMistakes in rule files, tables, arguments and settings, each with its "
-    text += "error message, word for word. [Troubleshooting](../guide/handbook.md) covers rules that stop later.\n\n"
+    text = "# Error messages, by mistake\n\nThis page lists mistakes in rule files, tables, arguments and settings, "
+    text += "each with its error message, word for word. "
+    text += "[Troubleshooting](../guide/handbook.md) covers rules that stop later.\n\n"
     text += f"{_note('the tests, which check every word')}\n\n"
     text += "Lines with `+` are the mistake in this rule:\n\n"
     folder = CHECKOUT / "tests" / "mistakes"

@@ -9,6 +9,8 @@
 | python | compiled; a class and its test are run |
 | json | read |
 | text on the page of what breaks | one of the messages that the code can say |
+
+`make prove` also runs rules, queries and commands: `tests/spark/test_shown_rules.py`, `test_shown_commands.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,23 +29,18 @@ from typing import Any
 
 import pytest
 import yaml
+from support.shown import write_rule
 from support.snippets import CHECKOUT, Snippet, commands, of_page, pages, snippets
 from typer.main import get_command
 
 from floodmark.cli.app import app
+from floodmark.cli.commands.init import write
 from floodmark.core.cases.casefile import case_schema_text
 from floodmark.core.rules.rule import json_schema, load_rule
 from floodmark.core.rules.words import WORDS
 from floodmark.core.sql import analyse
 
 KINDS = ("bash", "zsh", "fish", "yaml", "sql", "python", "json", "text")
-WHOLE = {
-    "rule": "whole",
-    "streams": {"flights": {"delta": "lake/flights", "event_time": "date", "lateness": "30 minutes"}},
-    "sql": "SELECT window.start AS hour, origin, order_id, updated_at, status, count(*) AS flights, "
-    "avg(delay) AS mean_delay FROM flights GROUP BY window(date, '1 hour'), origin, order_id, updated_at, status",
-    "sinks": [{"delta": "lake/whole"}],
-}
 STREAMS = {"flights": "date"}
 
 
@@ -108,29 +105,7 @@ def test_rules_and_parts_of_rules_are_valid(one: Snippet, tmp_path: Path) -> Non
         from jsonschema import validate
 
         return validate(said, json.loads(case_schema_text()))
-    whole = said if "rule" in said else {**WHOLE, **said}
-    _classes_beside(one, tmp_path)
-    _rules_beside(one, tmp_path)
-    path = tmp_path / f"{whole['rule']}.yaml"
-    path.write_text(yaml.safe_dump(whole, sort_keys=False))
-    load_rule(path, {"LAKE": "lake"})
-
-
-def _rules_beside(one: Snippet, folder: Path) -> None:
-    """The rules that a stream of the snippet may name: the checkout's, and those of the page."""
-    for rule in (CHECKOUT / "rules").glob("[a-z]*.yaml"):
-        shutil.copy(rule, folder)
-    for other in of_page(one.page):
-        name = re.match(r"rule: (\w+)\n", other.text) if other.kind == "yaml" else None
-        if name:
-            (folder / f"{name[1]}.yaml").write_text(other.text)
-
-
-def _classes_beside(one: Snippet, folder: Path) -> None:
-    """The modules that the page shows, by the name of their class."""
-    for other in of_page(one.page):
-        for name in re.findall(r"^class (\w+):", other.text, re.M) if other.kind == "python" else ():
-            (folder / f"{name.lower()}s.py").write_text(other.text)
+    load_rule(write_rule(one, tmp_path), {"LAKE": "lake"})
 
 
 @pytest.mark.parametrize("one", snippets("bash"), ids=str)
@@ -139,8 +114,42 @@ def test_commands_can_be_said(one: Snippet) -> None:
     for words in commands(one.text):
         if Path(words[0]).name == "floodmark" and words[1:2] != ["--install-completion"] != words[1:2]:
             _parsed(words[1:])
+            named = [word for word in words[2:] if not word.startswith("-")]
+            assert words[1] != "validate" or all(word.endswith((".yaml", "prod")) for word in named), "it takes files"
         if words[0] == "make":
             assert words[-1] in targets
+
+
+EXAMPLES = re.findall(r"\bExamples?: (`floodmark .+)", (CHECKOUT / "docs/reference/commands.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize("said", EXAMPLES)
+def test_examples_of_help_texts_can_be_said(said: str) -> None:
+    for example in re.findall(r"`floodmark ([^`]+)`", said):
+        _parsed(shlex.split(example))
+
+
+def test_most_commands_have_an_example() -> None:
+    assert len(EXAMPLES) >= 20
+
+
+@pytest.mark.parametrize("one", snippets("bash"), ids=str)
+def test_files_of_the_checkout_that_commands_name_are_there(one: Snippet) -> None:
+    named = {word for words in commands(one.text) for word in words if re.match(r"(scripts|docker|tests)/", word)}
+    assert [name for name in named if not (CHECKOUT / name).exists()] == []
+
+
+def test_the_first_rule_of_the_readme_is_the_one_that_init_writes(tmp_path: Path) -> None:
+    write(tmp_path)
+    written = (tmp_path / "hello.yaml").read_text()
+    shown = list(of_page(CHECKOUT / "README.md"))
+    rule = next(one for one in shown if one.kind == "yaml")
+    events = next(one for one in shown if "<<'EOF'" in one.text)
+    assert yaml.safe_load(rule.text) == yaml.safe_load(written)
+    assert [line for line in events.text.splitlines() if line and f"#   {line}\n" not in written] == [
+        "floodmark run hello",
+        'floodmark sql hello "SELECT * FROM hello ORDER BY minute"',
+    ]
 
 
 def _parsed(words: list[str]) -> None:

@@ -106,6 +106,7 @@ def test_star(sql: str, star: bool) -> None:
     | concat(k, 'b') | array('a', 'b')[0] | coalesce(k, 'x') | to_timestamp('2001-01-01', 'yyyy-MM-dd')
     | CAST('2001-01-01' AS timestamp) | transform(a, x -> upper(x)) | timestamp_millis(0)
     | 'now and then' | 'todays' | named_struct('a', 1) | nvl(a, b) | `where` | a AS `from` | CAST(a AS array<int>)
+    | CAST(NULL AS string) | CAST(NULL AS bigint)
     """.split("|"),
 )
 def test_expressions_that_are_allowed(item: str) -> None:

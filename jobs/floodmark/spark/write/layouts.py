@@ -58,8 +58,8 @@ def check_columns(spark: SparkSession, name: str, address: str, schema: StructTy
         shown = "; ".join(f"{one}: table {has.get(one, 'none')}, rule {gives.get(one, 'none')}" for one in wrong)
         raise WrongColumn(
             f"{name}: the table's columns differ from the rule's ({shown}). Name another sink, change the SQL "
-            "(`CAST(x AS TYPE) AS x` restores a column's type, `NULL AS x` its place), or start over with `floodmark "
-            "reset`"
+            "(`CAST(x AS TYPE) AS x` restores a column's type, `CAST(NULL AS TYPE) AS x` its place), or start over "
+            "with `floodmark reset`"
         )
 
 

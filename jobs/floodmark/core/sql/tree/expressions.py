@@ -89,7 +89,7 @@ def _makes_text_of_constants(node: exp.Expr) -> bool:
     if isinstance(node, exp.Anonymous):
         makes = node.name.lower() in SCALARS - NO_TEXT_OF_CONSTANTS
     elif isinstance(node, exp.Cast):
-        makes = node.to.this in exp.DataType.TEXT_TYPES and not isinstance(node.this, exp.Literal)
+        makes = node.to.this in exp.DataType.TEXT_TYPES and not isinstance(node.this, (exp.Literal, exp.Null))
     else:
         makes = isinstance(node, (exp.DPipe, exp.Substring, exp.Trim, exp.Overlay, exp.Transform))
     return makes and _is_constant(node)

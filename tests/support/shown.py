@@ -1,0 +1,48 @@
+"""The rules that pages show, as files: a part of a rule is put over a rule that is whole."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from support.snippets import CHECKOUT, Snippet, of_page
+
+WHOLE = {
+    "rule": "whole",
+    "streams": {"flights": {"delta": "${LAKE}/flights", "event_time": "date", "lateness": "30 minutes"}},
+    "sql": "SELECT window.start AS hour, origin, order_id, updated_at, status, count(*) AS flights, "
+    "avg(delay) AS mean_delay FROM flights GROUP BY window(date, '1 hour'), origin, order_id, updated_at, status",
+    "sinks": [{"delta": "${LAKE}/whole"}],
+}
+
+
+def write_rule(one: Snippet, folder: Path, **more: Any) -> Path:
+    """The rule of a snippet of YAML or SQL, beside the classes and the rules that it may name. `more`: further keys."""
+    said = yaml.safe_load(one.text) if one.kind == "yaml" else {"sql": one.text}
+    whole = {**(said if "rule" in said else {**WHOLE, **said}), **more}
+    _classes_beside(one, folder)
+    _rules_beside(one, folder)
+    path = folder / f"{whole['rule']}.yaml"
+    path.write_text(yaml.safe_dump(whole, sort_keys=False))
+    return path
+
+
+def _rules_beside(one: Snippet, folder: Path) -> None:
+    """The rules that a stream of the snippet may name: the checkout's, and those of the page."""
+    for rule in (CHECKOUT / "rules").glob("[a-z]*.yaml"):
+        shutil.copy(rule, folder)
+    for other in of_page(one.page):
+        name = re.match(r"rule: (\w+)\n", other.text) if other.kind == "yaml" else None
+        if name:
+            (folder / f"{name[1]}.yaml").write_text(other.text)
+
+
+def _classes_beside(one: Snippet, folder: Path) -> None:
+    """The modules that the page shows, by the name of their class."""
+    for other in of_page(one.page):
+        for name in re.findall(r"^class (\w+):", other.text, re.M) if other.kind == "python" else ():
+            (folder / f"{name.lower()}s.py").write_text(other.text)
